@@ -1,0 +1,28 @@
+//! Every limit on what may arrive from outside, in one place.
+
+/// Procs in one cluster.
+pub const PROCS_PER_CLUSTER: u32 = 10_000_000;
+/// Attributes in one ad.
+pub const ATTRIBUTES_PER_AD: usize = 2_000;
+/// Bytes of one expression's text.
+pub const EXPRESSION_BYTES: usize = 1 << 20;
+/// Pieces of one varying attribute.
+pub const PIECES_PER_ATTRIBUTE: usize = 1_000;
+/// Bytes of a name (attribute, user, machine, slot).
+pub const NAME_BYTES: usize = 256;
+/// Bytes of one REST request body; a million-row table fits.
+pub const REQUEST_BYTES: usize = 256 << 20;
+/// Bytes of one message between manager and agent.
+pub const MESSAGE_BYTES: usize = 16 << 20;
+/// Bytes of one message between agent and starter.
+pub const STARTER_MESSAGE_BYTES: usize = 8 << 20;
+/// Bytes of free text that a person gives (hold reason, batch name).
+pub const REASON_BYTES: usize = 1_024;
+/// Slots that one agent may offer.
+pub const SLOTS_PER_AGENT: usize = 4_096;
+/// Connections that one manager serves at a time.
+pub const CONNECTIONS: usize = 4_096;
+/// Seconds a new connection has for its TLS handshake and for each request head.
+pub const HANDSHAKE_SECONDS: u64 = 10;
+/// Jobs that one user may have in the queue.
+pub const QUEUED_PER_USER: u64 = 20_000_000;
