@@ -72,7 +72,7 @@ impl Authority {
         let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key).map_err(|e| fail(e.to_string()))?;
         let certificate_der = der_of(&certificate_pem).map_err(&fail)?;
         let fingerprint = crate::digest(&certificate_der);
-        let pool = fingerprint[..8].iter().map(|b| format!("{b:02x}")).collect();
+        let pool = crate::token::TokenId(*fingerprint.first_chunk().unwrap_or(&[0; 8])).to_string();
         Ok(Self { issuer, certificate_der, certificate_pem, pool })
     }
 
@@ -189,8 +189,8 @@ fn common_name(name: &str) -> DistinguishedName {
 fn set_validity(params: &mut CertificateParams, days: u64) {
     // An hour's tolerance for clocks that run behind.
     let now = SystemTime::now();
-    params.not_before = (now - Duration::from_secs(3600)).into();
-    params.not_after = (now + Duration::from_secs(days * 86_400)).into();
+    params.not_before = (now - Duration::from_hours(1)).into();
+    params.not_after = (now + Duration::from_hours(days * 24)).into();
 }
 
 /// The first certificate of a PEM text.
