@@ -17,4 +17,7 @@ CREATE TABLE leader (
     epoch    INTEGER NOT NULL
 );
 INSERT INTO leader VALUES (1, 0);
+-- Written to find out whether the disk takes writes again.
+CREATE TABLE probe (count INTEGER NOT NULL);
+INSERT INTO probe VALUES (0);
 PRAGMA user_version = 1;

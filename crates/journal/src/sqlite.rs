@@ -56,31 +56,7 @@ impl SqliteJournal {
             tx.query_row("SELECT epoch FROM leader", [], u64_at_0).map_err(fail("cannot take over"))?;
         tx.commit().map_err(fail("cannot take over"))?;
         let head = head(&db).map_err(fail("cannot read"))?;
-        let snapshot = db
-            .query_row(
-                "SELECT position, crc, state FROM snapshot ORDER BY position DESC LIMIT 1",
-                [],
-                |row| {
-                    Ok((
-                        row.get::<_, i64>(0)? as u64,
-                        row.get::<_, i64>(1)? as u32,
-                        row.get::<_, Vec<u8>>(2)?,
-                    ))
-                },
-            )
-            .optional()
-            .map_err(fail("cannot read the snapshot of"))?;
-        let snapshot = match snapshot {
-            Some((position, crc, state)) if crc32fast::hash(&state) == crc => Some((position, state)),
-            Some((position, ..)) => {
-                return Err(Error::Damaged {
-                    path,
-                    position,
-                    what: "the snapshot's checksum differs".into(),
-                });
-            }
-            None => None,
-        };
+        let snapshot = newest_snapshot(&db, &path)?;
         let head = head.max(snapshot.as_ref().map_or(0, |(position, _)| *position));
         Ok((Self { db, path, head, epoch }, Recovery { snapshot, head, epoch }))
     }
@@ -108,6 +84,13 @@ impl SqliteJournal {
         tx.commit().map_err(fail)?;
         self.head += events.len() as u64;
         Ok(first)
+    }
+
+    /// Writes and syncs something that is not an event: succeeds when events could be written again.
+    pub fn probe(&mut self) -> Result<(), Error> {
+        let fail = |source| classify("cannot write", &self.path, source);
+        self.db.execute("UPDATE probe SET count = count + 1", []).map_err(fail)?;
+        Ok(())
     }
 
     /// Stores a snapshot of the state after the event at `position`; older snapshots are dropped.
@@ -193,6 +176,11 @@ impl Reader {
         Ok(found)
     }
 
+    /// The newest snapshot.
+    pub fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, Error> {
+        newest_snapshot(&self.db, &self.path)
+    }
+
     /// Position of the last committed event.
     pub fn head(&self) -> Result<u64, Error> {
         head(&self.db).map_err(|e| classify("cannot read", &self.path, e))
@@ -207,8 +195,38 @@ fn head(db: &Connection) -> rusqlite::Result<u64> {
     db.query_row("SELECT ifnull(max(last), 0) FROM batch", [], u64_at_0)
 }
 
+fn newest_snapshot(db: &Connection, path: &Path) -> Result<Option<(u64, Vec<u8>)>, Error> {
+    let found = db
+        .query_row("SELECT position, crc, state FROM snapshot ORDER BY position DESC LIMIT 1", [], |row| {
+            Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u32, row.get::<_, Vec<u8>>(2)?))
+        })
+        .optional()
+        .map_err(|source| classify("cannot read the snapshot of", path, source))?;
+    match found {
+        Some((position, crc, state)) if crc32fast::hash(&state) == crc => Ok(Some((position, state))),
+        Some((position, ..)) => {
+            let what = "the snapshot's checksum differs".into();
+            Err(Error::Damaged { path: path.to_owned(), position, what })
+        }
+        None => Ok(None),
+    }
+}
+
 fn classify(doing: &'static str, path: &Path, source: rusqlite::Error) -> Error {
     let path = path.to_owned();
+    // After a failed sync nobody knows what is on disk: that must not pass for a passing trouble.
+    let failed_sync = match &source {
+        rusqlite::Error::SqliteFailure(e, _) => {
+            matches!(
+                e.extended_code,
+                rusqlite::ffi::SQLITE_IOERR_FSYNC | rusqlite::ffi::SQLITE_IOERR_DIR_FSYNC
+            )
+        }
+        _ => false,
+    };
+    if failed_sync {
+        return Error::Sqlite { doing, path, source };
+    }
     match source.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::Full { path },
         // The WAL's own I/O errors on a full or vanished disk arrive as SystemIoFailure.
@@ -288,7 +306,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = SqliteJournal::open(dir.path()).unwrap();
         journal.append(&[event(1), event(2)]).unwrap();
-        journal.db.execute("UPDATE batch SET events = CAST(x'00ff' || substr(events, 3) AS BLOB)", []).unwrap();
+        journal
+            .db
+            .execute("UPDATE batch SET events = CAST(x'00ff' || substr(events, 3) AS BLOB)", [])
+            .unwrap();
         assert!(matches!(journal.reader().unwrap().read(1, 9), Err(Error::Damaged { position: 1, .. })));
     }
 

@@ -131,6 +131,7 @@ impl Core {
     }
 
     /// Holds, releases, removes or vacates jobs.
+    #[allow(clippy::too_many_arguments)]
     pub fn act(
         &mut self,
         now: Now,
@@ -148,7 +149,8 @@ impl Core {
                 Act::Release => self.release(now, cluster, procs.as_ref(), reason, &mut outcome, out),
                 Act::Remove => self.remove(now, cluster, procs.as_ref(), reason, &mut outcome, out),
                 Act::Vacate => {
-                    let stopped = self.stop_live(now, cluster, procs.as_ref(), Afterwards::Idle, reason, 1022, out);
+                    let stopped =
+                        self.stop_live(now, cluster, procs.as_ref(), Afterwards::Idle, reason, 1022, out);
                     outcome.changed += stopped;
                     let named = procs.as_ref().map_or(0, ProcSet::len);
                     outcome.unsuitable += named.saturating_sub(stopped);
@@ -269,7 +271,9 @@ impl Core {
         let Some(cluster) = self.queue.clusters.get(&cluster) else { return ProcSet::default() };
         let all: ProcSet = match part {
             Part::Held => cluster.held.clone(),
-            Part::Idle => cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect(),
+            Part::Idle => {
+                cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect()
+            }
         };
         match procs {
             None => all,
@@ -295,7 +299,7 @@ impl Core {
             .iter()
             .filter(|(proc, _)| procs.is_none_or(|p| p.contains(**proc)))
             // A removal is not undone by a later hold.
-            .filter(|(_, l)| !l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Removed))
+            .filter(|(_, l)| l.stop.as_ref().is_none_or(|s| s.afterwards != Afterwards::Removed))
             .map(|(proc, l)| (*proc, l.attempt, l.claim))
             .collect();
         let count = live.len() as u64;
@@ -304,7 +308,8 @@ impl Core {
             let afterwards = afterwards as i32;
             let stop = StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code };
             self.record(now, Kind::StopRequested(stop), out);
-            let session = self.pool.claims.get(&claim).and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            let session =
+                self.pool.claims.get(&claim).and_then(|c| self.pool.machines.get(&c.machine)?.session);
             if let Some(session) = session {
                 let job = JobId { cluster: cluster_id, proc };
                 out.effects.push(Effect::Stop { session, claim, job, attempt });

@@ -10,7 +10,7 @@ use model::event::{
 use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
 
 use crate::pool::{Machine, minus};
-use crate::queue::Stop;
+use crate::queue::{Live, Stop};
 use crate::{Core, Digest, Effect, Out, Session};
 
 /// What an agent says of itself when it connects.
@@ -201,7 +201,8 @@ impl Core {
 
     /// An agent's connection ended. Its claims live on until their lease runs out.
     pub fn agent_down(&mut self, session: Session) {
-        let Some((name, machine)) = self.pool.machines.iter_mut().find(|(_, m)| m.session == Some(session)) else {
+        let Some((name, machine)) = self.pool.machines.iter_mut().find(|(_, m)| m.session == Some(session))
+        else {
             return;
         };
         let name = name.clone();
@@ -252,34 +253,35 @@ impl Core {
         match kind {
             ReportKind::Started { job, started_ms } => self.note_start(now, id, job, started_ms, out),
             ReportKind::Exited { job, exit, started_ms } => {
-                let Some(stop) = self.stop_of(id, job) else { return };
+                let Some(live) = self.live_of(id, job) else { return };
+                let stop = live.stop.clone();
                 self.note_start(now, id, job, started_ms, out);
-                match stop {
-                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
-                    None => {
-                        let JobId { cluster, proc } = job.job;
-                        let attempt = job.attempt;
-                        let exited = JobExited { claim: id.0, cluster, proc, attempt, exit, started_ms };
-                        self.record(now, Kind::JobExited(exited), out);
-                    }
+                if let Some(stop) = stop {
+                    self.after_stop(now, id, &[job.job], &stop, out);
+                } else {
+                    let JobId { cluster, proc } = job.job;
+                    let attempt = job.attempt;
+                    let exited = JobExited { claim: id.0, cluster, proc, attempt, exit, started_ms };
+                    self.record(now, Kind::JobExited(exited), out);
                 }
                 self.feed(now, id, digest, out);
             }
             ReportKind::CannotStart { job, reason, code, subcode } => {
-                let Some(stop) = self.stop_of(id, job) else { return };
-                match stop {
-                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
-                    None => {
-                        let JobId { cluster, proc } = job.job;
-                        let procs = vec![Span { first: proc, count: 1 }];
-                        let held = JobsHeld { cluster, procs, reason, code, subcode };
-                        self.record(now, Kind::JobsHeld(held), out);
-                    }
+                let Some(live) = self.live_of(id, job) else { return };
+                let stop = live.stop.clone();
+                if let Some(stop) = stop {
+                    self.after_stop(now, id, &[job.job], &stop, out);
+                } else {
+                    let JobId { cluster, proc } = job.job;
+                    let procs = vec![Span { first: proc, count: 1 }];
+                    let held = JobsHeld { cluster, procs, reason, code, subcode };
+                    self.record(now, Kind::JobsHeld(held), out);
                 }
                 self.feed(now, id, digest, out);
             }
             ReportKind::Evicted { job, reason, code } => {
-                let Some(stop) = self.stop_of(id, job) else { return };
+                let Some(live) = self.live_of(id, job) else { return };
+                let stop = live.stop.clone();
                 match stop {
                     Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
                     None => self.requeue(now, id, &[job.job], &reason, code, out),
@@ -303,10 +305,10 @@ impl Core {
         let mut back = Vec::new();
         let mut clusters = BTreeSet::new();
         for job in jobs {
-            match self.stop_of(id, *job) {
-                None => {}
-                Some(Some(stop)) => self.after_stop(now, id, &[job.job], &stop, out),
-                Some(None) => {
+            let Some(live) = self.live_of(id, *job) else { continue };
+            match live.stop.clone() {
+                Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
+                None => {
                     back.push(job.job);
                     clusters.insert(job.job.cluster);
                 }
@@ -322,19 +324,16 @@ impl Core {
     fn note_start(&mut self, now: Now, id: ClaimId, held: HeldJob, started_ms: u64, out: &mut Out) {
         let JobId { cluster, proc } = held.job;
         let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&proc));
-        let fresh = |l: &&crate::queue::Live| {
-            l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()
-        };
-        if live.filter(fresh).is_some() {
+        if live.is_some_and(|l| l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()) {
             let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
             self.record(now, Kind::JobStarted(started), out);
         }
     }
 
-    /// `Some(stop)` when this attempt is the live one of this claim; the stop that was asked for, if any.
-    fn stop_of(&self, id: ClaimId, held: HeldJob) -> Option<Option<Stop>> {
+    /// The record of an attempt, when it is the live one of this claim.
+    fn live_of(&self, id: ClaimId, held: HeldJob) -> Option<&Live> {
         let live = self.queue.clusters.get(&held.job.cluster)?.live.get(&held.job.proc)?;
-        (live.claim == id && live.attempt == held.attempt).then(|| live.stop.clone())
+        (live.claim == id && live.attempt == held.attempt).then_some(live)
     }
 
     /// The attempts of jobs that were asked to stop have ended.
@@ -358,7 +357,11 @@ impl Core {
     fn requeue(&mut self, now: Now, id: ClaimId, jobs: &[JobId], reason: &str, code: u32, out: &mut Out) {
         for (cluster, procs) in by_cluster(jobs) {
             let reason = reason.to_owned();
-            self.record(now, Kind::JobsRequeued(JobsRequeued { claim: id.0, cluster, procs, reason, code }), out);
+            self.record(
+                now,
+                Kind::JobsRequeued(JobsRequeued { claim: id.0, cluster, procs, reason, code }),
+                out,
+            );
         }
     }
 
@@ -410,7 +413,9 @@ impl Core {
         for (id, claim) in &mut self.pool.claims {
             let [head, waiting @ ..] = claim.jobs.as_slice() else { continue };
             let live = self.queue.clusters.get(&head.cluster).and_then(|c| c.live.get(&head.proc));
-            let long = live.and_then(|l| l.started_ms).is_some_and(|at| at.saturating_add(patience_ms) < now.wall_ms);
+            let long = live
+                .and_then(|l| l.started_ms)
+                .is_some_and(|at| at.saturating_add(patience_ms) < now.wall_ms);
             let session = self.pool.machines.get(&claim.machine).and_then(|m| m.session);
             if let (true, false, false, Some(session)) = (long, claim.recalled, waiting.is_empty(), session) {
                 claim.recalled = true;
@@ -430,7 +435,8 @@ impl Core {
         let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
         for id in ids {
             let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
-            let idle: ProcSet = cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect();
+            let idle: ProcSet =
+                cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect();
             let (owner, template) = (cluster.owner.clone(), cluster.template.clone());
             let Some(mut parts) = self.shapes.parts(&owner, &template) else { continue };
             for part in &mut parts {

@@ -30,7 +30,10 @@ impl Core {
             Kind::JobsRequeued(e) => self.apply_requeued(e),
             Kind::ClaimEnded(e) => self.apply_claim_ended(e),
             // These concern the manager's own books, not the queue.
-            Kind::ManagerStarted(_) | Kind::TokenIssued(_) | Kind::MachineJoined(_) | Kind::TokenRevoked(_) => {}
+            Kind::ManagerStarted(_)
+            | Kind::TokenIssued(_)
+            | Kind::MachineJoined(_)
+            | Kind::TokenRevoked(_) => {}
         }
     }
 
@@ -143,8 +146,7 @@ impl Core {
             for proc in span.procs() {
                 let attempt = cluster.attempts.entry(proc).or_default();
                 *attempt += 1;
-                let live =
-                    Live { claim: claim_id, attempt: *attempt, started_ms: None, stop: None };
+                let live = Live { claim: claim_id, attempt: *attempt, started_ms: None, stop: None };
                 cluster.live.insert(proc, live);
             }
         }
@@ -172,7 +174,7 @@ impl Core {
             cluster.summary.failed += 1;
         }
         let shape = cluster.parts.get(cluster.part_of(e.proc)).map(|p| p.shape);
-        if let Some(shape) = shape.and_then(|s| self.shapes.shapes.get_mut(&s)) {
+        if let Some(shape) = shape.and_then(|s| self.shapes.all.get_mut(&s)) {
             let sample = e.exit.wall_us as f64;
             shape.mean_us = Some(shape.mean_us.map_or(sample, |mean| mean + (sample - mean) * 0.1));
         }
@@ -240,7 +242,7 @@ impl Core {
     pub(crate) fn reindex(&mut self, cluster_id: u32) {
         let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
         for (index, part) in cluster.parts.iter().enumerate() {
-            let Some(shape) = self.shapes.shapes.get_mut(&part.shape) else { continue };
+            let Some(shape) = self.shapes.all.get_mut(&part.shape) else { continue };
             let entry = (Reverse(cluster.priority), cluster_id, index as u32);
             if part.idle.is_empty() {
                 shape.ready.remove(&entry);

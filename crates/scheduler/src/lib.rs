@@ -31,6 +31,7 @@ use model::{ClaimId, ClaimKey, Event, JobId, Now};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use pool::Session;
+pub use queue::Summary;
 pub use snapshot::BadSnapshot;
 pub use view::{ClusterView, JobState, JobView, MachineView, PoolView, RunningView};
 
@@ -139,6 +140,7 @@ pub struct Core {
     pub(crate) shapes: shape::Shapes,
     /// Randomness the driver gave; the core draws none of its own.
     pub(crate) keys: Vec<ClaimKey>,
+    pub(crate) starved: bool,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs
@@ -151,16 +153,19 @@ impl Core {
         Self { settings, ..Self::default() }
     }
 
-    /// Fresh claim keys from the driver's random source. The core asks for more through [`Core::keys_wanted`] and
-    /// makes no claim without one.
+    /// Fresh claim keys from the driver's random source; the core makes no claim without one.
     pub fn give_keys(&mut self, keys: impl IntoIterator<Item = ClaimKey>) {
         self.keys.extend(keys);
     }
 
-    /// How many keys the driver should give before the next input.
-    pub fn keys_wanted(&self) -> usize {
-        let free: usize = self.pool.machines.values().map(|m| m.free.cpus as usize + 1).sum();
-        free.min(4096).saturating_sub(self.keys.len())
+    /// How many keys are left.
+    pub fn keys_left(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// True when a decision had to be left undone for want of a key: give more, then call [`Core::resume`].
+    pub fn is_starved(&self) -> bool {
+        self.starved
     }
 
     /// Records a fact: applies it and hands it to the journal.

@@ -34,10 +34,22 @@ impl Core {
         while let Some(machine) = self.pool.machines.get(name) {
             let (Some(session), false) = (machine.session, machine.closed) else { return };
             let Some(candidate) = self.best(name, machine.free) else { return };
-            let Some(key) = self.keys.pop() else { return };
+            let Some(key) = self.keys.pop() else {
+                self.starved = true;
+                return;
+            };
             let Some(claim) = self.make_claim(now, name, candidate, &key, digest, out) else { return };
             out.effects.push(self.claim_effect(session, claim, key));
             self.feed(now, claim, digest, out);
+        }
+    }
+
+    /// Goes on with what was left undone for want of keys.
+    pub fn resume(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        self.starved = false;
+        let roomy: Vec<Arc<str>> = self.pool.roomy.iter().cloned().collect();
+        for machine in roomy {
+            self.offer_machine(now, &machine, digest, out);
         }
     }
 
@@ -45,7 +57,7 @@ impl Core {
     fn best(&mut self, name: &Arc<str>, room: Resources) -> Option<Candidate> {
         let mut waiting: Vec<Candidate> = self
             .shapes
-            .shapes
+            .all
             .iter()
             .filter(|(_, shape)| fits(shape.request, room))
             .filter_map(|(&id, shape)| shape.ready.first().map(|&ready| Candidate { shape: id, ready }))
@@ -64,10 +76,10 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Option<ClaimId> {
-        let shape = self.shapes.shapes.get(&candidate.shape)?;
+        let shape = self.shapes.all.get(&candidate.shape)?;
         let owner = self.queue.clusters.get(&candidate.ready.1)?.owner.to_string();
         let machine = self.pool.machines.get(name)?;
-        let number = (1..).find(|n| !machine.slots.contains(n))?;
+        let number = (1..=u32::MAX).find(|n| !machine.slots.contains(n))?;
         let claim = self.pool.next_claim.max(1);
         let made = ClaimMade {
             claim,
@@ -110,8 +122,10 @@ impl Core {
             let suits = candidate.filter(|c| {
                 let same_owner = self.queue.clusters.get(&c.ready.1).is_some_and(|x| x.owner == owner);
                 let lease = self.pool.claims.get(&id).map(|x| x.lease_ms);
-                self.shapes.shapes.get(&c.shape).is_some_and(|s| {
-                    same_owner && s.request == resources && Some(s.lease_ms.unwrap_or(self.settings.lease_ms)) == lease
+                self.shapes.all.get(&c.shape).is_some_and(|s| {
+                    same_owner
+                        && s.request == resources
+                        && Some(s.lease_ms.unwrap_or(self.settings.lease_ms)) == lease
                 })
             });
             let Some(candidate) = suits else {
@@ -147,7 +161,7 @@ impl Core {
 
     /// How many jobs of a shape a claim may hold.
     fn depth(&self, shape: ShapeId) -> u32 {
-        let mean_us = self.shapes.shapes.get(&shape).and_then(|s| s.mean_us);
+        let mean_us = self.shapes.all.get(&shape).and_then(|s| s.mean_us);
         // Until one such job has finished nobody knows how long they take.
         mean_us.map_or(1, |mean| {
             ((self.settings.ahead_us as f64 / mean.max(100.0)) as u32).clamp(1, self.settings.ahead_jobs)
@@ -156,7 +170,13 @@ impl Core {
 
     /// How many jobs can run at once in the pool.
     fn seats(&self) -> u64 {
-        self.pool.machines.values().filter(|m| m.session.is_some()).map(|m| u64::from(m.total.cpus)).sum::<u64>().max(1)
+        self.pool
+            .machines
+            .values()
+            .filter(|m| m.session.is_some())
+            .map(|m| u64::from(m.total.cpus))
+            .sum::<u64>()
+            .max(1)
     }
 
     /// Records that a claim is over. Its jobs must have been dealt with before.

@@ -20,10 +20,35 @@ pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
 
 /// Attributes that matching ignores, unless an expression mentions them.
 const INSIGNIFICANT: &[&str] = &[
-    "args", "arguments", "cmd", "clusterid", "env", "environment", "err", "in", "iwd", "jobbatchname",
-    "jobdescription", "joblog", "jobprio", "out", "procid", "qdate", "userlog", "transferinput", "transferoutput",
-    "submiteventnotes", "executablesize", "onexitremove", "onexithold", "periodichold", "periodicrelease",
-    "periodicremove", "maxjobretirementtime", "killsig", "globaljobid",
+    "args",
+    "arguments",
+    "cmd",
+    "clusterid",
+    "env",
+    "environment",
+    "err",
+    "in",
+    "iwd",
+    "jobbatchname",
+    "jobdescription",
+    "joblog",
+    "jobprio",
+    "out",
+    "procid",
+    "qdate",
+    "userlog",
+    "transferinput",
+    "transferoutput",
+    "submiteventnotes",
+    "executablesize",
+    "onexitremove",
+    "onexithold",
+    "periodichold",
+    "periodicrelease",
+    "periodicremove",
+    "maxjobretirementtime",
+    "killsig",
+    "globaljobid",
 ];
 
 /// A shape's number.
@@ -37,7 +62,7 @@ pub(crate) type Ready = (Reverse<i32>, u32, u32);
 #[derive(Debug, Default)]
 pub(crate) struct Shapes {
     by_text: HashMap<String, ShapeId>,
-    pub(crate) shapes: HashMap<ShapeId, Shape>,
+    pub(crate) all: HashMap<ShapeId, Shape>,
     next: u32,
     /// Normally insignificant attributes that some machine's expressions mention.
     mentioned: HashSet<String>,
@@ -63,7 +88,8 @@ pub(crate) struct Shape {
 impl Shapes {
     /// Sorts a cluster's procs into parts by shape. `None` when there are too many.
     pub(crate) fn parts(&mut self, owner: &str, template: &JobTemplate) -> Option<Vec<Part>> {
-        let matters: Vec<_> = template.varying.iter().filter(|v| self.is_significant(&v.name, template)).collect();
+        let matters: Vec<_> =
+            template.varying.iter().filter(|v| self.is_significant(&v.name, template)).collect();
         let idle = ProcSet::all(template.procs);
         if matters.is_empty() {
             let shape = self.intern(owner, template, 0);
@@ -92,7 +118,9 @@ impl Shapes {
         if !INSIGNIFICANT.contains(&name.as_str()) || self.mentioned.contains(&name) {
             return true;
         }
-        ["Requirements", "Rank"].iter().any(|a| template.attribute(0, 0, a).is_some_and(|text| mentions(&text, &name)))
+        ["Requirements", "Rank"]
+            .iter()
+            .any(|a| template.attribute(0, 0, a).is_some_and(|text| mentions(&text, &name)))
     }
 
     fn intern(&mut self, owner: &str, template: &JobTemplate, proc: u32) -> ShapeId {
@@ -110,7 +138,7 @@ impl Shapes {
             text.push('\n');
         }
         if let Some(&id) = self.by_text.get(&text) {
-            if let Some(shape) = self.shapes.get_mut(&id) {
+            if let Some(shape) = self.all.get_mut(&id) {
                 shape.users += 1;
             }
             return id;
@@ -132,32 +160,32 @@ impl Shapes {
             text: text.clone(),
         };
         self.by_text.insert(text, id);
-        self.shapes.insert(id, shape);
+        self.all.insert(id, shape);
         id
     }
 
     /// A cluster left the queue: drop shapes that nobody has any more.
     pub(crate) fn release(&mut self, parts: &[Part]) {
         for part in parts {
-            let Some(shape) = self.shapes.get_mut(&part.shape) else { continue };
+            let Some(shape) = self.all.get_mut(&part.shape) else { continue };
             shape.users -= 1;
             if shape.users == 0 {
                 self.by_text.remove(&shape.text);
-                self.shapes.remove(&part.shape);
+                self.all.remove(&part.shape);
             }
         }
     }
 
     /// Can this machine run jobs of this shape, were it empty? Requirements of both sides decide, and the size.
     pub(crate) fn can_run(&mut self, shape: ShapeId, name: &Arc<str>, machine: &Machine) -> bool {
-        let Some(shape) = self.shapes.get_mut(&shape) else { return false };
+        let Some(shape) = self.all.get_mut(&shape) else { return false };
         if let Some(&(version, verdict)) = shape.verdicts.get(name)
             && version == machine.ad_version
         {
             return verdict;
         }
-        let verdict =
-            crate::pool::fits(shape.request, machine.total) && classad::symmetric_match(&shape.ad, &machine.ad);
+        let verdict = crate::pool::fits(shape.request, machine.total)
+            && classad::symmetric_match(&shape.ad, &machine.ad);
         shape.verdicts.insert(name.clone(), (machine.ad_version, verdict));
         verdict
     }
@@ -180,7 +208,7 @@ impl Shapes {
     /// Forgets every shape (they are made anew with other significant attributes).
     pub(crate) fn clear(&mut self) {
         self.by_text.clear();
-        self.shapes.clear();
+        self.all.clear();
     }
 }
 

@@ -173,7 +173,8 @@ impl Core {
             let id = ClaimId(claim.made.claim);
             core.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
             if let Some(made) = core.pool.claims.get_mut(&id) {
-                made.jobs = claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc }).collect();
+                made.jobs =
+                    claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc }).collect();
             }
         }
         for saved in saved.clusters {

@@ -6,7 +6,7 @@ use model::event::Resources;
 use model::{JobId, JobTemplate};
 
 use crate::Core;
-pub use crate::queue::Summary;
+use crate::queue::Summary;
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]

@@ -55,7 +55,11 @@ enum Found<'a> {
 }
 
 impl<'a> State<'a> {
-    pub(crate) fn new(my: Option<&'a ClassAd>, target: Option<&'a ClassAd>, ctx: &'a EvalContext<'a>) -> State<'a> {
+    pub(crate) fn new(
+        my: Option<&'a ClassAd>,
+        target: Option<&'a ClassAd>,
+        ctx: &'a EvalContext<'a>,
+    ) -> State<'a> {
         let root = match (my, target) {
             (Some(_), Some(_)) => MATCH,
             (Some(_), None) => MY,
@@ -483,10 +487,9 @@ impl Found<'_> {
 
 /// The attributes the wrapper around a match adds.
 static MATCH_AD: LazyLock<ClassAd> = LazyLock::new(|| {
-    let side = |side: &str, name: &str| {
-        Expr::node(Node::Select(Expr::attribute(side), Name::new(name)))
-    };
-    let both = Expr::node(Node::Binary(BinOp::And, side("RIGHT", "requirements"), side("LEFT", "requirements")));
+    let side = |side: &str, name: &str| Expr::node(Node::Select(Expr::attribute(side), Name::new(name)));
+    let both =
+        Expr::node(Node::Binary(BinOp::And, side("RIGHT", "requirements"), side("LEFT", "requirements")));
     [
         ("symmetricMatch", both),
         ("leftMatchesRight", side("RIGHT", "requirements")),
