@@ -1,0 +1,63 @@
+//! What an evaluation is told about the world: the time, randomness, and a few facts about users.
+
+/// Facts only a machine knows. Every method has a default that knows nothing.
+///
+/// ```
+/// struct Paris;
+/// impl classad::Host for Paris {
+///     fn zone_offset(&self, _epoch: i64) -> i32 {
+///         3600
+///     }
+/// }
+/// ```
+pub trait Host {
+    /// Seconds east of Greenwich of the local zone at a moment.
+    fn zone_offset(&self, _epoch: i64) -> i32 {
+        0
+    }
+
+    /// The home directory of a user, for `userHome`.
+    fn user_home(&self, _user: &str) -> Option<String> {
+        None
+    }
+
+    /// What a user maps to in a named map, as a comma list, for `userMap`.
+    fn user_map(&self, _map: &str, _user: &str) -> Option<String> {
+        None
+    }
+}
+
+/// The world as one evaluation sees it. The default is the epoch, UTC, and no users.
+///
+/// ```
+/// use classad::{EvalContext, Expr, Scope};
+/// let ctx = EvalContext::at(1_000);
+/// let e = Expr::parse("time() + 1").unwrap();
+/// assert_eq!(Scope::new().context(ctx).eval(&e).as_int(), Some(1_001));
+/// ```
+#[derive(Clone, Copy, Default)]
+pub struct EvalContext<'h> {
+    /// Seconds since the epoch.
+    pub now: i64,
+    /// Where `random()` starts; the same seed gives the same numbers.
+    pub seed: u64,
+    /// Zone and users.
+    pub host: Option<&'h dyn Host>,
+}
+
+impl EvalContext<'_> {
+    /// The world at a moment.
+    pub fn at(now: i64) -> EvalContext<'static> {
+        EvalContext { now, seed: now as u64, host: None }
+    }
+
+    pub(crate) fn zone(&self, epoch: i64) -> i32 {
+        self.host.map_or(0, |host| host.zone_offset(epoch))
+    }
+}
+
+impl std::fmt::Debug for EvalContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EvalContext").field("now", &self.now).field("seed", &self.seed).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,48 @@
+//! The ClassAd language: parse, evaluate, match, print.
+//!
+//! A ClassAd describes a job or a machine as named expressions; matching lets each side judge the other.
+//! This crate is the language as HTCondor speaks it, usable on its own. It does no IO, reads no clock and
+//! starts no thread: the time and everything else about the world is given with an [`EvalContext`].
+//!
+//! ```
+//! use classad::{ClassAd, symmetric_match, rank};
+//!
+//! let job = ClassAd::parse_new(
+//!     "[ RequestMemory = 1024; Owner = \"alice\";
+//!        Requirements = TARGET.Memory >= RequestMemory && TARGET.OpSys == \"linux\";
+//!        Rank = TARGET.KFlops ]",
+//! )?;
+//! let slot = ClassAd::parse_old(
+//!     "Memory = 2048\nOpSys = \"LINUX\"\nKFlops = 90000\nRequirements = TARGET.Owner =!= \"mallory\"\n",
+//! )?;
+//! assert!(symmetric_match(&job, &slot));
+//! assert!(rank(&job, &slot) > 0.0);
+//! # Ok::<(), classad::ParseError>(())
+//! ```
+
+mod ad;
+mod error;
+mod eval;
+mod expr;
+mod func;
+mod lex;
+pub mod limits;
+mod matching;
+mod name;
+mod number;
+mod parse;
+mod print;
+mod refs;
+mod text;
+mod time;
+mod value;
+
+pub use ad::ClassAd;
+pub use error::ParseError;
+pub use eval::Scope;
+pub use eval::context::{EvalContext, Host};
+pub use expr::Expr;
+pub use matching::{accepts, accepts_at, eval_match, rank, symmetric_match};
+pub use name::Name;
+pub use text::Str;
+pub use value::{AbsTime, AdValue, Kind, List, Value};

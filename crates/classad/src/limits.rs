@@ -1,0 +1,31 @@
+//! Every bound that protects the language against hostile input, in one place.
+//!
+//! The first three are part of the language as HTCondor speaks it; the others are ours. Nothing here is
+//! tunable at run time: a policy that needs more than this is not a policy.
+
+/// Parser nesting guard: brackets cost three, prefix operators, ternaries and elvis one each.
+pub const PARSE_DEPTH: u32 = 500;
+/// Evaluation depth: operators, parentheses and attribute hops cost one each.
+pub const EVAL_DEPTH: u32 = 400;
+/// Node evaluations one evaluation may spend.
+pub const EVAL_STEPS: u64 = 10_000_000;
+/// Function calls that may be open at once; the language itself does not count them, the stack does.
+pub const CALL_DEPTH: u32 = 200;
+/// Bytes of strings, lists and scopes one evaluation may create.
+pub const EVAL_BYTES: usize = 64 << 20;
+/// Longest source text of one expression or ad, in bytes.
+pub const SOURCE_BYTES: usize = 16 << 20;
+/// Most attributes in one ad.
+pub const AD_ATTRIBUTES: usize = 65_000;
+/// Distinct names that are shared; further ones still work but own their text.
+pub const INTERNED_NAMES: usize = 65_536;
+/// Longest name that is shared through the interner, in bytes.
+pub const INTERNED_NAME_BYTES: usize = 128;
+/// Compiled size of one regular expression, in bytes.
+pub const REGEX_BYTES: usize = 1 << 20;
+/// Longest regular expression, in bytes.
+pub const REGEX_PATTERN_BYTES: usize = 16 << 10;
+/// Depth to which flattening descends before it leaves an expression as it is.
+pub const FLATTEN_DEPTH: u32 = 200;
+/// Nesting of JSON and XML documents.
+pub const DOCUMENT_DEPTH: u32 = 150;
