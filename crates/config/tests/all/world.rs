@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use config::{Host, HostError};
 
 #[derive(Debug, Clone, Default)]
-pub struct World {
-    pub files: BTreeMap<String, String>,
-    pub env: BTreeMap<String, String>,
+pub(crate) struct World {
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
 }
 
 impl World {
-    pub fn file(mut self, path: &str, text: &str) -> Self {
+    pub(crate) fn file(mut self, path: &str, text: &str) -> Self {
         self.files.insert(path.into(), text.into());
         self
     }
 
-    pub fn env(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.env.insert(name.into(), value.into());
         self
     }

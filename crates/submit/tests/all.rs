@@ -1,0 +1,6 @@
+//! All integration tests of `submit` in one binary.
+
+mod all {
+    mod vectors;
+    mod world;
+}
