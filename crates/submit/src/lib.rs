@@ -10,6 +10,8 @@ pub mod env;
 pub mod glob;
 
 mod build;
+mod command;
+mod dry_run;
 mod expr;
 mod files;
 mod live;
@@ -19,7 +21,9 @@ mod queue;
 mod table;
 mod units;
 
+pub use command::{Command, Items, command};
 pub use config::{Diagnostic, Diagnostics, Source};
+pub use dry_run::{Ad, dry_run};
 pub use files::{Context, Entry, Files};
 pub use model::JobTemplate;
 pub use parse::{Submission, parse};

@@ -136,7 +136,9 @@ pub(crate) fn remaps(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     match value.strip_prefix('"').and_then(|v| v.strip_suffix('"')) {
         Some(bare) if !bare.is_empty() => out.text("TransferOutputRemaps", bare),
         _ => {
-            return Err(scope.wrong(&names, "must stand in double quotes, for instance \"a.out=results/a.1\""));
+            return Err(
+                scope.wrong(&names, "must stand in double quotes, for instance \"a.out=results/a.1\"")
+            );
         }
     }
     Ok(())
