@@ -1,0 +1,149 @@
+//! The settings that Updraft knows: built-in values, kinds, and names for suggestions.
+
+/// What a setting's value must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A ClassAd expression, evaluated against ads later.
+    Expression,
+    /// A whole number, or arithmetic that gives one.
+    Integer,
+    /// True or false.
+    Boolean,
+    /// Any text.
+    Text,
+}
+
+/// One known setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    /// Its name.
+    pub name: &'static str,
+    /// What it must be.
+    pub kind: Kind,
+    /// Its value when no file defines it; empty for none.
+    pub default: &'static str,
+}
+
+use Kind::{Boolean as B, Expression as E, Integer as I, Text as T};
+
+const fn known(name: &'static str, kind: Kind, default: &'static str) -> Known {
+    Known { name, kind, default }
+}
+
+/// All known settings, sorted by name without regard to case.
+pub const KNOWN: &[Known] = &[
+    known("ALIVE_INTERVAL", I, "300"),
+    known("ALLOW_ADMINISTRATOR", T, ""),
+    known("ALLOW_READ", T, "*"),
+    known("ALLOW_WRITE", T, ""),
+    known("BENCHMARKS_INTERVAL", I, "14400"),
+    known("CKPT_BANDWIDTH", I, ""),
+    known("CLAIM_WORKLIFE", I, "1200"),
+    known("CONDOR_HOST", T, ""),
+    known("CONSOLE_DEVICES", T, "mouse, console"),
+    known("CONTINUE", E, "True"),
+    known("CONTINUE_VANILLA", E, ""),
+    known("DAEMON_LIST", T, "MASTER"),
+    known("DEFAULT_PRIO_FACTOR", I, "1000"),
+    known("DETECTED_CPUS", I, ""),
+    known("DETECTED_MEMORY", I, ""),
+    known("ENABLE_PERSISTENT_CONFIG", B, "False"),
+    known("ENABLE_RUNTIME_CONFIG", B, "False"),
+    known("EVENT_LOG", T, ""),
+    known("EVENT_LOG_MAX_ROTATIONS", I, "1"),
+    known("EVENT_LOG_MAX_SIZE", I, "1000000"),
+    known("EXECUTE", T, ""),
+    known("FILESYSTEM_DOMAIN", T, ""),
+    known("FULL_HOSTNAME", T, ""),
+    known("GROUP_NAMES", T, ""),
+    known("HOSTNAME", T, ""),
+    known("HOUR", I, "(60 * $(MINUTE))"),
+    known("IP_ADDRESS", T, ""),
+    known("IS_OWNER", E, "False"),
+    known("JOB_RENICE_INCREMENT", I, "0"),
+    known("JOB_START_COUNT", I, "1"),
+    known("JOB_START_DELAY", I, "0"),
+    known("KILL", E, "False"),
+    known("KILLING_TIMEOUT", I, "30"),
+    known("KILL_VANILLA", E, ""),
+    known("LOCALNAME", T, ""),
+    known("LOCAL_CONFIG_DIR", T, ""),
+    known("LOCAL_CONFIG_DIR_EXCLUDE_REGEXP", T, ""),
+    known("LOCAL_CONFIG_FILE", T, ""),
+    known("LOCAL_DIR", T, ""),
+    known("LOG", T, ""),
+    known("MACHINEMAXVACATETIME", E, "600"),
+    known("MATCH_TIMEOUT", I, "300"),
+    known("MAXJOBRETIREMENTTIME", E, "0"),
+    known("MAX_CLAIM_ALIVES_MISSED", I, "6"),
+    known("MAX_JOBS_PER_OWNER", I, ""),
+    known("MAX_JOBS_RUNNING", I, ""),
+    known("MEMORY", I, ""),
+    known("MINUTE", I, "60"),
+    known("NEGOTIATOR_INTERVAL", I, "60"),
+    known("NUM_CPUS", I, ""),
+    known("NUM_SLOTS", I, ""),
+    known("PERIODIC_CHECKPOINT", E, "False"),
+    known("PID", I, ""),
+    known("POLLING_INTERVAL", I, "5"),
+    known("PPID", I, ""),
+    known("PREEMPT", E, "False"),
+    known("PREEMPTION_RANK", E, ""),
+    known("PREEMPTION_REQUIREMENTS", E, "False"),
+    known("PREEMPT_VANILLA", E, ""),
+    known("PRIORITY_HALFLIFE", I, "86400"),
+    known("RANK", E, "0"),
+    known("REQUIRE_LOCAL_CONFIG_FILE", B, "True"),
+    known("RESERVED_DISK", I, "0"),
+    known("RESERVED_MEMORY", I, "0"),
+    known("RUNBENCHMARKS", E, "LastBenchmark == 0"),
+    known("SCHEDD_INTERVAL", I, "300"),
+    known("SETTABLE_ATTRS_ADMINISTRATOR", T, ""),
+    known("SETTABLE_ATTRS_OWNER", T, ""),
+    known("SLOTS_CONNECTED_TO_CONSOLE", I, ""),
+    known("SLOTS_CONNECTED_TO_KEYBOARD", I, ""),
+    known("SPOOL", T, ""),
+    known("START", E, "True"),
+    known("STARTD_ATTRS", T, ""),
+    known("STARTD_EXPRS", T, ""),
+    known("STARTD_JOB_ATTRS", T, ""),
+    known("STARTD_JOB_EXPRS", T, ""),
+    known("STARTER_UPDATE_INTERVAL", I, "300"),
+    known("SUBSYSTEM", T, ""),
+    known("SUSPEND", E, "False"),
+    known("SUSPEND_VANILLA", E, ""),
+    known("TILDE", T, ""),
+    known("UID_DOMAIN", T, ""),
+    known("UPDATE_INTERVAL", I, "300"),
+    known("USERNAME", T, ""),
+    known("WANT_HOLD", E, ""),
+    known("WANT_HOLD_REASON", E, ""),
+    known("WANT_HOLD_SUBCODE", E, ""),
+    known("WANT_SUSPEND", E, "False"),
+    known("WANT_SUSPEND_VANILLA", E, ""),
+    known("WANT_VACATE", E, "True"),
+    known("WANT_VACATE_VANILLA", E, ""),
+];
+
+/// What is known about a name; prefixes such as `STARTD.` are the caller's business.
+pub fn find(name: &str) -> Option<&'static Known> {
+    let upper = name.to_ascii_uppercase();
+    KNOWN.binary_search_by(|k| k.name.cmp(upper.as_str())).ok().map(|i| &KNOWN[i])
+}
+
+/// The built-in value of a name.
+pub fn value(name: &str) -> Option<&'static str> {
+    find(name).map(|k| k.default).filter(|d| !d.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted() {
+        assert!(KNOWN.is_sorted_by(|a, b| a.name < b.name));
+        assert_eq!(value("polling_interval"), Some("5"));
+        assert_eq!(value("nonsense"), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! A command line to a template: `updraft run -- CMD {}` over a number or a list of items.
+//!
+//! `{}` anywhere in a word is the item. The result goes through the same table and the same attributes as a submit
+//! file, so a job does not know which way it came.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+
+use config::lines::Span;
+use config::{Diagnostic, Diagnostics, MacroSet, Source};
+use model::JobTemplate;
+use model::template::Column;
+
+use crate::build;
+use crate::files::{Context, Files};
+use crate::live::{Table, Traits};
+use crate::queue;
+use crate::table::Job;
+use crate::{args, env};
+
+/// What the jobs are run over.
+#[derive(Debug, Clone)]
+pub enum Items {
+    /// This many jobs; the item is the proc number.
+    Count(u32),
+    /// One job per item.
+    List(Vec<String>),
+}
+
+/// A command and everything that is said around it.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// The program.
+    pub executable: String,
+    /// Its words; `{}` in them is the item.
+    pub arguments: Vec<String>,
+    /// What to run over.
+    pub items: Items,
+    /// The job's directory; the context's when `None`.
+    pub directory: Option<String>,
+    /// Environment variables; `{}` in a value is the item.
+    pub environment: Vec<(String, String)>,
+    /// Where standard output goes, for instance `out.{}`; `$(Cluster)` and `$(Process)` work too.
+    pub output: Option<String>,
+    /// Where standard error goes.
+    pub error: Option<String>,
+    /// Further keywords of the submit language, for instance `("request_memory", "2 GB")`.
+    pub keywords: Vec<(String, String)>,
+}
+
+/// The template of a command.
+pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Result<JobTemplate, Diagnostics> {
+    let mut set = MacroSet::default();
+    let mut define = |name: &str, value: &str| {
+        let source = Source::new("command line", value);
+        set.define(name, value, Span::at(&source, 1, 0), None);
+    };
+    let words = |item: &str| quoted(&args::join(command.arguments.iter().map(|w| fill(w, item))));
+    let variables = |item: &str| {
+        quoted(&env::format(command.environment.iter().map(|(n, v)| (n.as_str(), fill(v, item)))))
+    };
+    let in_words = command.arguments.iter().any(|w| w.contains("{}"));
+    let in_variables = command.environment.iter().any(|(_, v)| v.contains("{}"));
+    let (table, item) = match &command.items {
+        Items::Count(n) => (Table { rows: 1, per_row: *n, ..Table::default() }, "$(ProcId)"),
+        Items::List(items) => (list(items, (in_words, &words), (in_variables, &variables))?, "$(Item)"),
+    };
+    let whole = |name: &str| table.names.iter().any(|n| n == name);
+    define("executable", &fill(&command.executable, item));
+    if whole(WORDS) {
+        define("arguments", &format!("$({WORDS})"));
+    } else if !command.arguments.is_empty() {
+        define("arguments", &words(item));
+    }
+    if whole(VARIABLES) {
+        define("environment", &format!("$({VARIABLES})"));
+    } else if !command.environment.is_empty() {
+        define("environment", &variables(item));
+    }
+    if let Some(directory) = &command.directory {
+        define("initialdir", &fill(directory, item));
+    }
+    for (name, value) in [("output", &command.output), ("error", &command.error)] {
+        if let Some(value) = value {
+            define(name, &value.replace("{}", item));
+        }
+    }
+    for (name, value) in &command.keywords {
+        define(name, &value.replace("{}", item));
+    }
+    from_set(&set, &table, context, files)
+}
+
+/// Columns for items that cannot be put between other words as they are: all words, all variables.
+const WORDS: &str = "updraft.words";
+const VARIABLES: &str = "updraft.variables";
+
+type Whole<'a> = (bool, &'a dyn Fn(&str) -> String);
+
+fn list(items: &[String], words: Whole<'_>, variables: Whole<'_>) -> Result<Table, Diagnostics> {
+    if items.iter().any(|i| i.contains('\0')) {
+        return Err(Diagnostic::error("an item cannot contain a NUL character").into());
+    }
+    let plain = Traits::of(&items.iter().collect()).plain;
+    let mut names = vec!["item".to_owned()];
+    let mut columns: Vec<Column> = vec![items.iter().map(|i| literal(i)).collect()];
+    for (name, (wanted, fill)) in [(WORDS, words), (VARIABLES, variables)] {
+        if wanted && !plain {
+            names.push(name.to_owned());
+            columns.push(items.iter().map(|i| fill(&literal(i))).collect());
+        }
+    }
+    Ok(queue::table(names, columns, 1).map_err(Diagnostic::error)?)
+}
+
+/// The template of a set of keywords over a table.
+pub(crate) fn from_set(
+    set: &MacroSet,
+    table: &Table,
+    context: &Context,
+    files: &dyn Files,
+) -> Result<JobTemplate, Diagnostics> {
+    let procs = table.procs();
+    if procs == 0 || procs > u64::from(model::limits::PROCS_PER_CLUSTER) {
+        let most = model::limits::PROCS_PER_CLUSTER;
+        return Err(Diagnostic::error(format!("{procs} jobs cannot be queued; 1 to {most} can")).into());
+    }
+    let used = RefCell::new(HashSet::new());
+    let draws = Cell::new(context.seed);
+    let job = Job { set, context, files, submit_file: "", used: &used, draws: &draws };
+    job.template(table, &build::groups(set)).map_err(Diagnostics)
+}
+
+/// Words of a command line are literal: a dollar in them is a dollar.
+fn literal(word: &str) -> String {
+    word.replace('$', "$(DOLLAR)")
+}
+
+fn fill(word: &str, item: &str) -> String {
+    literal(word).replace("{}", item)
+}
+
+/// The new form as it stands in a submit file.
+fn quoted(raw: &str) -> String {
+    format!("\"{}\"", raw.replace('"', "\"\""))
+}

@@ -1,0 +1,29 @@
+//! Submit descriptions to job templates.
+//!
+//! Three ways to say the same thing, one result: the submit language of HTCondor ([`parse()`]), a native form in TOML
+//! ([`mod@toml`]) and plain words on a command line ([`command()`]). A cluster whose jobs differ only by macros stays one
+//! [`JobTemplate`] with a table of differences. Nothing here does IO: files, directories, commands and the environment
+//! come through [`Files`], the time and the user through [`Context`].
+
+pub mod args;
+pub mod env;
+pub mod glob;
+
+mod build;
+mod command;
+mod dry_run;
+mod expr;
+mod files;
+mod live;
+mod merge;
+mod parse;
+mod queue;
+mod table;
+mod units;
+
+pub use command::{Command, Items, command};
+pub use config::{Diagnostic, Diagnostics, Source};
+pub use dry_run::{Ad, dry_run};
+pub use files::{Context, Entry, Files};
+pub use model::JobTemplate;
+pub use parse::{Submission, parse};
