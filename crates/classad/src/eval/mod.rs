@@ -2,6 +2,7 @@
 //! evaluation; operators are in [`ops`], built-in functions in `crate::func`.
 
 pub(crate) mod context;
+mod flatten;
 pub(crate) mod ops;
 mod scope;
 

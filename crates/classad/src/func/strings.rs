@@ -22,7 +22,7 @@ pub(super) fn strcat(cx: &mut Cx<'_, '_>) -> Eval {
 
 pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
     if cx.count() == 0 {
-        return Ok(Value::Error);
+        return cx.string(Vec::new());
     }
     let first = cx.arg(0)?;
     let (separator, items) = match (first, cx.count()) {
@@ -30,6 +30,7 @@ pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
         (first, count) => {
             let separator = match to_text(&first) {
                 Ok(text) => text,
+                Err(Value::Undefined) => Vec::new(),
                 Err(value) => return Ok(value),
             };
             if count == 1 {
@@ -114,8 +115,8 @@ pub(super) fn compare(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     if cx.count() != 2 {
         return Ok(Value::Error);
     }
+    // The first argument without text decides, whatever the second is.
     let (a, b) = match (to_text(&cx.arg(0)?), to_text(&cx.arg(1)?)) {
-        (Err(Value::Error), _) | (_, Err(Value::Error)) => return Ok(Value::Error),
         (Err(value), _) | (_, Err(value)) => return Ok(value),
         (Ok(a), Ok(b)) => (a, b),
     };
