@@ -21,6 +21,7 @@
 //! ```
 
 mod ad;
+pub mod diagnose;
 mod error;
 mod eval;
 mod expr;

@@ -310,7 +310,11 @@ impl<'a> State<'a> {
                 Some(name) => {
                     let frame = self.frame_of_value(ad)?;
                     let found = self.own(frame, &Name::new(name));
-                    self.eval_found(found)?
+                    // A subscript never yields an ad: recorded behaviour, use a selection for that.
+                    match self.eval_found(found)? {
+                        Value::Ad(_) => Value::Undefined,
+                        value => value,
+                    }
                 }
                 None => Value::Undefined,
             },

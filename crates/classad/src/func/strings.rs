@@ -25,6 +25,8 @@ pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
         return cx.string(Vec::new());
     }
     let first = cx.arg(0)?;
+    // Undefined items vanish, but nothing except undefined is undefined; the separator counts.
+    let mut any_undefined = first.is_undefined();
     let (separator, items) = match (first, cx.count()) {
         (Value::List(list), 1) => (Vec::new(), cx.items(&list)?),
         (first, count) => {
@@ -48,22 +50,22 @@ pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
         }
     };
     let mut out = Vec::new();
-    let mut defined = items.is_empty();
+    let mut any_defined = false;
     for item in &items {
         match to_text(item) {
             Ok(text) => {
-                defined = true;
+                any_defined = true;
                 cx.state.charge(text.len() + separator.len())?;
                 if !out.is_empty() {
                     out.extend_from_slice(&separator);
                 }
                 out.extend_from_slice(&text);
             }
-            Err(Value::Undefined) => {}
+            Err(Value::Undefined) => any_undefined = true,
             Err(value) => return Ok(value),
         }
     }
-    if defined { cx.string(out) } else { Ok(Value::Undefined) }
+    if any_undefined && !any_defined { Ok(Value::Undefined) } else { cx.string(out) }
 }
 
 pub(super) fn change_case(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
