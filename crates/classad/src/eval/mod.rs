@@ -2,6 +2,7 @@
 //! evaluation; operators are in [`ops`], built-in functions in `crate::func`.
 
 pub(crate) mod context;
+mod flatten;
 pub(crate) mod ops;
 mod scope;
 
@@ -313,7 +314,11 @@ impl<'a> State<'a> {
                 Some(name) => {
                     let frame = self.frame_of_value(ad)?;
                     let found = self.own(frame, &Name::new(name));
-                    self.eval_found(found)?
+                    // A subscript never yields an ad: recorded behaviour, use a selection for that.
+                    match self.eval_found(found)? {
+                        Value::Ad(_) => Value::Undefined,
+                        value => value,
+                    }
                 }
                 None => Value::Undefined,
             },

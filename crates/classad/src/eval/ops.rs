@@ -123,6 +123,15 @@ fn number(value: &Value) -> Option<Number> {
     }
 }
 
+/// Two numbers in the type they are compared in: bools become ints, ints become reals next to a real.
+pub(crate) fn promote(a: Value, b: Value) -> (Value, Value) {
+    match (number(&a), number(&b)) {
+        (Some(Number::Int(a)), Some(Number::Int(b))) => (Value::Int(a), Value::Int(b)),
+        (Some(a), Some(b)) => (Value::Real(a.real()), Value::Real(b.real())),
+        _ => (a, b),
+    }
+}
+
 pub(crate) fn arithmetic(op: BinOp, a: &Value, b: &Value) -> Value {
     match (number(a), number(b)) {
         (Some(Number::Int(a)), Some(Number::Int(b))) => int_arithmetic(op, a, b),

@@ -29,7 +29,6 @@ pub(super) fn abs_time(cx: &mut Cx<'_, '_>) -> Eval {
     let offset = if count == 2 { Some(cx.arg(1)?) } else { None };
     let offset = match offset {
         None => None,
-        Some(Value::Undefined) => return Ok(Value::Undefined),
         Some(given) => match plain_seconds(&given) {
             Some(secs) => Some(secs as i32),
             None => return Ok(Value::Error),

@@ -1,0 +1,3 @@
+//! The sub-commands, one file each.
+
+pub(crate) mod classad;
