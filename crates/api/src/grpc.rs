@@ -82,7 +82,8 @@ where
     <T::ResponseBody as tonic::codegen::Body>::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     U: Stream<Item = ToManager> + Send + 'static,
 {
-    let mut grpc = tonic::client::Grpc::new(service).max_decoding_message_size(model::limits::MESSAGE_BYTES);
+    let origin = http::Uri::from_static("https://manager.updraft.invalid");
+    let mut grpc = tonic::client::Grpc::with_origin(service, origin).max_decoding_message_size(model::limits::MESSAGE_BYTES);
     grpc.ready().await.map_err(|e| Status::unavailable(e.into().to_string()))?;
     let codec = ProstCodec::<ToManager, ToAgent>::default();
     let path = PathAndQuery::from_static(PATH);

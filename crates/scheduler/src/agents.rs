@@ -306,12 +306,11 @@ impl Core {
         let mut clusters = BTreeSet::new();
         for job in jobs {
             let Some(live) = self.live_of(id, *job) else { continue };
-            match live.stop.clone() {
-                Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
-                None => {
-                    back.push(job.job);
-                    clusters.insert(job.job.cluster);
-                }
+            if let Some(stop) = live.stop.clone() {
+                self.after_stop(now, id, &[job.job], &stop, out);
+            } else {
+                back.push(job.job);
+                clusters.insert(job.job.cluster);
             }
         }
         self.requeue(now, id, &back, "given back before it started", 0, out);
