@@ -101,7 +101,7 @@ pub(crate) fn fill(block: &str, args: &[&str]) -> String {
             let body = &text[start + open.len()..];
             let Some(end) = crate::expand::closing(body) else { break };
             let inside = value.unwrap_or(&body[..end]).to_owned();
-            text.replace_range(start..start + open.len() + end + 1, &inside);
+            text.replace_range(start..=start + open.len() + end, &inside);
         }
     }
     text

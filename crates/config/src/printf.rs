@@ -100,12 +100,11 @@ pub(crate) fn integer(format: &str, value: i64) -> Result<String, String> {
     let mut s = spec(format)?;
     let magnitude = value.unsigned_abs();
     let (negative, digits) = match s.kind {
-        'd' | 'i' => (value < 0, magnitude.to_string()),
+        'd' | 'i' | 's' => (value < 0, magnitude.to_string()),
         'u' => (false, (value as u64).to_string()),
         'x' => (false, format!("{}{value:x}", if s.alternate { "0x" } else { "" })),
         'X' => (false, format!("{}{value:X}", if s.alternate { "0X" } else { "" })),
         'o' => (false, format!("{value:o}")),
-        's' => (value < 0, magnitude.to_string()),
         _ => return real(format, value as f64),
     };
     let short = s.precision.unwrap_or(0).saturating_sub(digits.len());
@@ -157,9 +156,9 @@ fn exponent(value: f64, precision: usize, letter: char) -> String {
 fn general(value: f64, precision: usize, letter: char) -> String {
     let scientific = exponent(value, precision - 1, letter);
     let power: i32 = scientific.split_once(letter).and_then(|(_, p)| p.parse().ok()).unwrap_or(0);
-    let trim = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
+    let trim = |text: &str| {
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text };
+        text.to_owned()
     };
     if power < -4 || power >= precision as i32 {
         let (mantissa, rest) = scientific.split_once(letter).unwrap_or((&scientific, "+00"));

@@ -414,8 +414,8 @@ impl<'h> Reader<'h> {
         let offset = text.len() - text[colon + 1..].trim_start().len();
         let place = || logical.span.place(offset, target.len());
         let mut target = self.expand(target, &logical.span.skip(offset))?;
-        if let Some(stripped) = target.trim_end().strip_suffix('|') {
-            target = stripped.trim_end().to_owned();
+        if let Some(length) = target.trim_end().strip_suffix('|').map(|s| s.trim_end().len()) {
+            target.truncate(length);
             command = true;
         }
         if target.is_empty() {

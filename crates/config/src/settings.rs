@@ -95,7 +95,7 @@ impl<'h> Loader<'h> {
             read_file(&mut reader, path, true);
         }
         self.local_directories(&mut reader);
-        self.local_files(&mut reader);
+        Self::local_files(&mut reader);
         self.environment(&mut reader);
         for source in &self.overrides {
             reader.read(source, &mut NoHook);
@@ -141,7 +141,7 @@ impl<'h> Loader<'h> {
         }
     }
 
-    fn local_files(&self, reader: &mut Reader<'h>) {
+    fn local_files(reader: &mut Reader<'h>) {
         let required = expand::expand(reader, "$(REQUIRE_LOCAL_CONFIG_FILE)")
             .ok()
             .and_then(|text| scalar::evaluate(&text).ok()?.as_bool())

@@ -20,7 +20,7 @@ pub fn dry_run(template: &JobTemplate, cluster: u32) -> impl Iterator<Item = Ad>
     (0..template.procs).map(move |proc| {
         let mut attributes: Vec<(String, String)> =
             template.attributes(cluster, proc).map(|(name, text)| (name.to_owned(), text)).collect();
-        attributes.sort_by(|a, b| a.0.to_ascii_lowercase().cmp(&b.0.to_ascii_lowercase()));
+        attributes.sort_by_key(|(name, _)| name.to_ascii_lowercase());
         Ad { cluster, proc, attributes }
     })
 }

@@ -8,6 +8,7 @@
 pub mod args;
 pub mod env;
 pub mod glob;
+pub mod toml;
 
 mod build;
 mod command;

@@ -206,8 +206,7 @@ fn count(reader: &Reader<'_>, text: &str, logical: &Logical, offset: usize) -> R
         _ => None,
     });
     let Some(number) = value else {
-        let near =
-            config::names::suggest(trimmed.split_whitespace().last().unwrap_or(""), ["matching", "from"]);
+        let near = trimmed.split_whitespace().find_map(|w| config::names::suggest(w, ["matching", "from"]));
         let finding = Diagnostic::error(format!("{trimmed:?} is not a number of jobs")).at(place());
         let hint = near.map_or_else(
             || "write queue, queue N, or queue N VAR in|from|matching ITEMS".to_owned(),
@@ -443,7 +442,7 @@ fn descend(
             _ => match (entry.is_directory, want) {
                 (true, Want::Directories | Want::Any) => hits.push(format!("{prefix}{}/", entry.name)),
                 (false, Want::Files | Want::Any) if rest.is_none() => {
-                    hits.push(format!("{prefix}{}", entry.name))
+                    hits.push(format!("{prefix}{}", entry.name));
                 }
                 _ => {}
             },

@@ -25,14 +25,17 @@ pub(crate) struct Job<'a> {
     pub(crate) draws: &'a Cell<u64>,
 }
 
+/// Attributes as columns of complete values, each value cut at the cluster id.
+type Cut = Vec<(String, Vec<Column>)>;
+
 /// The attributes of one group.
 enum Built {
     /// Texts with stand-ins, good for all jobs.
     Symbolic(Out),
     /// For each attribute the cut texts, one column per cut, one entry per row.
-    PerRow(Vec<(String, Vec<Column>)>),
+    PerRow(Cut),
     /// As before, one entry per job.
-    PerJob(Vec<(String, Vec<Column>)>),
+    PerJob(Cut),
 }
 
 impl Job<'_> {
@@ -121,8 +124,8 @@ impl Job<'_> {
         cluster: Option<u32>,
         stride: u32,
         within_row: &Cell<bool>,
-    ) -> Result<Option<Vec<(String, Vec<Column>)>>, Diagnostic> {
-        let mut gathered: Vec<(String, Vec<Column>)> = Vec::new();
+    ) -> Result<Option<Cut>, Diagnostic> {
+        let mut gathered = Cut::new();
         let procs = table.procs() as u32;
         let mut done = 0usize;
         let mut job = 0;
@@ -155,9 +158,11 @@ fn in_job(diagnostic: Diagnostic, table: &Table, job: u32) -> Diagnostic {
         .zip(&table.columns)
         .map(|(name, column)| format!("{name} = {:?}", model::text::one_line(column.get(row as usize), 60)))
         .collect();
-    let what = match items.is_empty() {
-        true => format!("in job {}", table.first + job),
-        false => format!("in job {} with {}", table.first + job, items.join(", ")),
+    let number = table.first + job;
+    let what = if items.is_empty() {
+        format!("in job {number}")
+    } else {
+        format!("in job {number} with {}", items.join(", "))
     };
     match &diagnostic.hint {
         Some(hint) => {
@@ -169,19 +174,14 @@ fn in_job(diagnostic: Diagnostic, table: &Table, job: u32) -> Diagnostic {
 }
 
 /// Adds the attributes of one job to the columns; an attribute that only some jobs have is undefined in the others.
-fn add_row(gathered: &mut Vec<(String, Vec<Column>)>, out: Out, done: usize) -> Result<(), String> {
+fn add_row(gathered: &mut Cut, out: Out, done: usize) -> Result<(), String> {
     for (name, text) in out.0 {
-        let at = match gathered.iter().position(|(n, _)| n.eq_ignore_ascii_case(&name)) {
-            Some(at) => at,
-            None => {
-                let mut column = Column::default();
-                for _ in 0..done {
-                    column.push("undefined");
-                }
-                gathered.push((name, vec![column]));
-                gathered.len() - 1
-            }
-        };
+        let known = gathered.iter().position(|(n, _)| n.eq_ignore_ascii_case(&name));
+        let at = known.unwrap_or(gathered.len());
+        if known.is_none() {
+            let column = std::iter::repeat_n("undefined", done).collect();
+            gathered.push((name, vec![column]));
+        }
         let (name, columns) = &mut gathered[at];
         if columns[0].len() > done {
             continue;

@@ -22,7 +22,7 @@ pub(crate) fn size(text: &str, unit: u64) -> Option<u64> {
     };
     if let Ok(whole) = number.parse::<u64>() {
         let bytes = u128::from(whole) * u128::from(scale);
-        return u64::try_from(bytes.div_ceil(u128::from(unit))).ok().filter(|n| *n <= i64::MAX as u64);
+        return u64::try_from(bytes.div_ceil(u128::from(unit))).ok().filter(|n| i64::try_from(*n).is_ok());
     }
     let value: f64 = number.parse().ok()?;
     let units = (value * scale as f64 / unit as f64).ceil();

@@ -48,7 +48,10 @@ pub(crate) fn groups(set: &MacroSet) -> Vec<Group<'_>> {
     let mut add = |name: &str, build: fn(&Scope<'_>, &mut Out) -> Read<()>| {
         groups.push(Group { name: name.to_owned(), build: Box::new(build) });
     };
-    add("job", constants);
+    add("job", |s, o| {
+        constants(s, o);
+        Ok(())
+    });
     add("universe", program::universe);
     add("initialdir", program::directory);
     add("executable", program::executable);
@@ -123,7 +126,7 @@ fn own(scope: &Scope<'_>, out: &mut Out, name: &str, attribute: &str) -> Read<()
 }
 
 /// What every job has.
-fn constants(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
+fn constants(scope: &Scope<'_>, out: &mut Out) {
     let c = scope.context;
     out.put("ClusterId", CLUSTER);
     out.put("ProcId", PROC);
@@ -162,5 +165,4 @@ fn constants(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         out.put(name, "0.0");
     }
     out.put("ExitBySignal", "false");
-    Ok(())
 }

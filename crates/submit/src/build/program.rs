@@ -55,7 +55,7 @@ pub(crate) fn universe_of(scope: &Scope<'_>) -> Read<(Universe, Option<&'static 
                 .map_or_else(|| format!("use one of {}", known.join(", ")), |n| format!("did you mean {n}?"));
             return Err(match scope.wrong(&["universe"], &format!("cannot be {word:?}")) {
                 Stop::Wrong(diagnostic) => diagnostic.hint(hint).into(),
-                other => other,
+                stop @ Stop::NotYet => stop,
             });
         }
     })

@@ -56,11 +56,10 @@ pub(crate) fn requirements(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     }
     if !universe.is_beside_queue() {
         clauses.extend(match should(scope)? {
-            Should::No if of_machine("FileSystemDomain") => None,
+            Should::No | Should::IfNeeded if of_machine("FileSystemDomain") => None,
             Should::No => Some("(TARGET.FileSystemDomain == MY.FileSystemDomain)".to_owned()),
             Should::Yes if of_machine("HasFileTransfer") => None,
             Should::Yes => Some("(TARGET.HasFileTransfer)".to_owned()),
-            Should::IfNeeded if of_machine("FileSystemDomain") => None,
             Should::IfNeeded => Some(
                 "((TARGET.FileSystemDomain == MY.FileSystemDomain) || (TARGET.HasFileTransfer))".to_owned(),
             ),

@@ -1,5 +1,7 @@
 //! Large clusters stay small, and what cannot be a pattern becomes a column.
 
+use std::fmt::Write as _;
+
 use super::world::{World, context};
 use submit::{Command, Items, JobTemplate};
 
@@ -40,7 +42,7 @@ fn a_million_items_are_one_column() {
         "executable = /bin/sleep\narguments = $(x) $(y)\noutput = $(x).out\nqueue x, y from (\n",
     );
     for i in 0..1_000_000 {
-        text.push_str(&format!("item{i}, some words {i}\n"));
+        writeln!(text, "item{i}, some words {i}").unwrap();
     }
     text.push_str(")\n");
     let t = one(&text);

@@ -1,0 +1,179 @@
+//! What people are told when something is wrong, and keywords beyond the recorded vectors.
+
+use super::world::{World, context};
+
+fn refused(text: &str) -> String {
+    match submit::parse(text, "job.sub", &context(), &World::recorded()) {
+        Ok(_) => panic!("accepted: {text}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+fn accepted(text: &str) -> (submit::JobTemplate, Vec<String>) {
+    let mut s = submit::parse(text, "job.sub", &context(), &World::recorded())
+        .unwrap_or_else(|e| panic!("{text}\n{e}"));
+    (s.templates.remove(0), s.warnings.iter().map(ToString::to_string).collect())
+}
+
+fn attribute(lines: &str, name: &str) -> String {
+    let (t, _) = accepted(&format!("executable = /bin/sleep\n{lines}\nqueue\n"));
+    t.attribute(100, 0, name).unwrap_or_else(|| "absent".into())
+}
+
+#[test]
+fn errors_point_at_the_character() {
+    let message = refused("executable = /bin/sleep\n\nrequirements = Memory > \\\n  && Disk\nqueue\n");
+    assert!(message.starts_with("job.sub:4:3: error: requirements: this is not an expression"), "{message}");
+    assert!(message.contains(" 4 |   && Disk\n   |   ^"), "{message}");
+    let message = refused("executable = /bin/sleep\narguments = \"a 'b\"\nqueue\n");
+    assert!(
+        message.starts_with("job.sub:2:16: error: arguments: this single quote is never closed"),
+        "{message}"
+    );
+    for (line, part) in [
+        ("priority = high", "must be a whole number"),
+        ("hold = perhaps", "must be true or false"),
+        ("universe = vanila", "did you mean vanilla?"),
+        ("universe = standard", "no longer exists"),
+        ("initialdir = /no/such", "does not exist"),
+        ("+Foo = (1", "not an expression"),
+        ("request_cpus = lots of", "not an expression"),
+        ("request_memory = 5 parsecs", "not an expression"),
+        ("request_memory = 5B", "not an expression"),
+        ("environment = \"A=1 B='x\"", "never closed"),
+        ("environment = A", "is not NAME=value"),
+        ("kill_sig = SIGNOPE", "is not a signal"),
+        ("when_to_transfer_output = later", "ON_EXIT"),
+        ("a = $(b)\nb = $(a)\narguments = $(a)", "circular definition: a -> b -> a"),
+        ("this is not a command", "this is not a statement"),
+        ("include : no_such.inc", "cannot include no_such.inc"),
+        ("universe = parallel", "machine_count"),
+        ("universe = docker", "docker_image"),
+        ("transfer_output_remaps = a=b", "double quotes"),
+        ("+Bad.Name = 1", "not the name of an attribute"),
+    ] {
+        let message = refused(&format!("executable = /bin/sleep\n{line}\nqueue\n"));
+        assert!(message.contains(part), "{line}: {message}");
+    }
+    assert!(refused("executable = nope\nqueue\n").contains("cannot be read"));
+    assert!(refused("executable = nope\nbogus line\nuniverse = x\nqueue\n").matches("error:").count() >= 3);
+}
+
+#[test]
+fn queue_statements_are_checked() {
+    for (queue, part) in [
+        ("queue -3", "cannot be queued"),
+        ("queue 0", "submits no job"),
+        ("queue 99999999999", "cannot be queued"),
+        ("queue x frmo list.txt", "did you mean from?"),
+        ("queue x from nope.txt", "cannot read items from nope.txt"),
+        ("queue x matching *.nope", "nothing matches"),
+        ("queue x in (a b", "never ends"),
+        ("queue x in ()", "no items"),
+        ("queue x,x from list.txt", "named twice"),
+        ("queue in [a:b] (x)", "not a slice"),
+        ("queue 10000000 x in (a b)", "more than"),
+    ] {
+        let message = refused(&format!("executable = /bin/sleep\n{queue}\n"));
+        assert!(message.contains(part) && message.contains("job.sub:2:"), "{queue}: {message}");
+    }
+}
+
+#[test]
+fn queue_forms_count_right() {
+    for (queue, procs) in [
+        ("queue", 1),
+        ("Queue 2*3", 6),
+        ("queue (2+1)*2", 6),
+        ("queue $(n)", 4),
+        ("queue n", 4),
+        ("queue 2 in (a,b c)", 6),
+        ("queue $(n) x from list.txt", 12),
+        ("queue x from [-2:] list.txt", 2),
+        ("queue x from print 1;2;3 |", 3),
+        ("queue f matching files *", 6),
+        ("queue f matching *", 8),
+        ("queue f matching d* *.dat, a.dat", 4),
+        ("queue f matching (*.dat c*)", 3),
+        ("queue in (\n# no\na\n\nb # c\n)", 4),
+        ("queue x,y from (\n# no\na b\n\nc d\n)", 2),
+        ("", 1),
+    ] {
+        let (t, _) = accepted(&format!(
+            "executable = /bin/sleep\nn = 4\narguments = $(x) $(y) $(f) $(Item)\n{queue}\n"
+        ));
+        assert_eq!(t.procs, procs, "{queue}");
+        t.check().unwrap();
+    }
+}
+
+#[test]
+fn unused_and_misspelt_lines_warn() {
+    let (_, warnings) = accepted(
+        "executable = /bin/sleep\nreqest_memory = 5\nfoo = bar\nx = 1\narguments = $(x)\nqueue frm in (a b)\n",
+    );
+    let all = warnings.join("\n");
+    assert_eq!(warnings.len(), 3, "{all}");
+    assert!(all.contains("job.sub:2:17: warning: nothing uses reqest_memory"), "{all}");
+    assert!(all.contains("did you mean request_memory?") && all.contains("nothing uses foo"), "{all}");
+    assert!(all.contains("queue variable frm"), "{all}");
+    let (_, warnings) = accepted("executable = /bin/sleep\nif true\nqueue\n");
+    assert!(warnings[0].contains("no endif"), "{warnings:?}");
+    let (_, warnings) = accepted("executable = /bin/sleep\n");
+    assert!(warnings[0].contains("no queue statement"), "{warnings:?}");
+}
+
+#[test]
+fn further_keywords() {
+    assert_eq!(attribute("kill_sig = 10", "KillSig"), "\"SIGUSR1\"");
+    assert_eq!(attribute("kill_sig = usr2", "KillSig"), "\"SIGUSR2\"");
+    assert_eq!(attribute("request_memory = 1025K", "RequestMemory"), "2");
+    assert_eq!(attribute("request_disk = 1.5K", "RequestDisk"), "2");
+    assert_eq!(attribute("success_exit_code = 3", "JobMaxRetries"), "2");
+    assert_eq!(
+        attribute("max_retries = 1\nretry_until = 4", "OnExitRemove"),
+        "NumJobCompletions > JobMaxRetries || ExitCode is 0 || ExitCode is 4"
+    );
+    assert_eq!(
+        attribute("max_retries = 1\non_exit_remove = a ? b : c", "OnExitRemove"),
+        "NumJobCompletions > JobMaxRetries || ExitCode is 0 || (a ? b : c)"
+    );
+    assert_eq!(attribute("accounting_group = g", "AccountingGroup"), "\"g.alice\"");
+    assert_eq!(attribute("batch_name = \"a b\"", "JobBatchName"), "\"a b\"");
+    assert_eq!(
+        attribute("description = $(SUBMIT_FILE) $(Year)-$(Month)-$(Day)", "JobDescription"),
+        "\"job.sub 2026-01-01\""
+    );
+    assert_eq!(attribute("+Path = \"C:\\new\"", "Path"), "\"C:\\\\new\"");
+    assert_eq!(attribute("+JobPrio = 9", "JobPrio"), "9");
+    assert_eq!(
+        attribute("machine_count = 3\nuniverse = parallel\narguments = $(Node)", "Args"),
+        "\"#pArAlLeLnOdE#\""
+    );
+    assert_eq!(attribute("output = /dev/null", "TransferOut"), "false");
+    assert_eq!(attribute("log = d1/x.log\ninitialdir = d1", "UserLog"), "\"/SUBMIT_DIR/d1/d1/x.log\"");
+    let requirements = attribute(
+        "requirements = TARGET.OpSysAndVer == \"x\" && RequestMemory > 3 && MY.Arch == 1",
+        "Requirements",
+    );
+    assert!(
+        !requirements.contains("TARGET.OpSys ==") && !requirements.contains("TARGET.Memory"),
+        "{requirements}"
+    );
+    assert!(requirements.contains("TARGET.Arch =="), "{requirements}");
+    let gpus = attribute("request_gpus = 2", "Requirements");
+    assert!(gpus.contains("(TARGET.GPUs >= RequestGPUs)"), "{gpus}");
+    let mut world = World::recorded();
+    for (name, value) in [("LANG", "C"), ("LANGUAGE", "x"), ("HOME", "/h o")] {
+        world.env.insert(name.into(), value.into());
+    }
+    for (getenv, expected) in [
+        ("true", "\"A=1 HOME=/h' 'o LANG=C LANGUAGE=x\""),
+        ("LANG*, !LANGUAGE", "\"A=1 LANG=C\""),
+        ("false", "\"A=1\""),
+    ] {
+        let text = format!("executable = /bin/sleep\ngetenv = {getenv}\nenvironment = A=1\nqueue\n");
+        let s = submit::parse(&text, "x", &context(), &world).unwrap();
+        assert_eq!(s.templates[0].shared("Environment"), Some(expected));
+    }
+}
