@@ -80,7 +80,8 @@ impl Claims {
         let dir = self.dir(record.claim);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         let temp = dir.join("claim.new");
-        let mut file = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
+        let mut file =
+            fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
         file.write_all(&record.encode_to_vec())?;
         fs::rename(&temp, dir.join(RECORD))
     }
@@ -95,7 +96,8 @@ impl Claims {
         let Ok(entries) = fs::read_dir(self.root.join("claims")) else { return Vec::new() };
         let mut records = Vec::new();
         for entry in entries.flatten() {
-            let record = fs::read(entry.path().join(RECORD)).ok().and_then(|b| Record::decode(b.as_slice()).ok());
+            let record =
+                fs::read(entry.path().join(RECORD)).ok().and_then(|b| Record::decode(b.as_slice()).ok());
             match record {
                 Some(record) if self.dir(record.claim) == entry.path() => records.push(record),
                 _ => drop(fs::remove_dir_all(entry.path())),

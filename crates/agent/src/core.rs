@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use api::agent::{
-    Assign, Attempt, CannotStart, Claim, Cluster, Down, Evicted, Exited, Happening, HeldClaim, Hello, Report, Returned,
-    Started, Up,
+    Assign, Attempt, CannotStart, Claim, Cluster, Down, Evicted, Exited, Happening, HeldClaim, Hello, Report,
+    Returned, Started, Up,
 };
 use model::event::Resources;
 use model::template::Attribute;
@@ -336,7 +336,9 @@ fn translate(claim: u64, report: wire::Report) -> Option<Report> {
             code: e.code,
             subcode: e.subcode,
         }),
-        What::Evicted(e) => Happening::Evicted(Evicted { job: attempt(e.id), reason: e.reason, code: e.code }),
+        What::Evicted(e) => {
+            Happening::Evicted(Evicted { job: attempt(e.id), reason: e.reason, code: e.code })
+        }
         What::Returned(e) => Happening::Returned(Returned { jobs: e.ids.into_iter().map(attempt).collect() }),
     };
     Some(Report { claim, seq: report.seq, happening: Some(happening) })

@@ -119,7 +119,8 @@ impl Prepared {
             return refuse(22, "jobs do not run as root in a shared pool");
         }
         if own != 0 {
-            let message = format!("this agent runs as {}, so it cannot run jobs of {owner}", user::name_of(own));
+            let message =
+                format!("this agent runs as {}, so it cannot run jobs of {owner}", user::name_of(own));
             return if account.uid == own { Ok(None) } else { refuse(22, message) };
         }
         let groups = account.groups.clone();
@@ -179,7 +180,8 @@ mod tests {
     use super::*;
 
     fn prepared(owner: &str, attributes: &[(&str, &str)]) -> Prepared {
-        let shared = attributes.iter().map(|(n, e)| Attribute { name: (*n).into(), expr: (*e).into() }).collect();
+        let shared =
+            attributes.iter().map(|(n, e)| Attribute { name: (*n).into(), expr: (*e).into() }).collect();
         Prepared::new(&Cluster {
             cluster: 1,
             owner: owner.into(),
@@ -195,7 +197,12 @@ mod tests {
     fn attributes_become_a_process() {
         let p = prepared(
             "root",
-            &[("Cmd", "\"run.sh\""), ("Iwd", "\"/data\""), ("Environment", "\"A='x y'\""), ("KillSig", "\"SIGUSR1\"")],
+            &[
+                ("Cmd", "\"run.sh\""),
+                ("Iwd", "\"/data\""),
+                ("Environment", "\"A='x y'\""),
+                ("KillSig", "\"SIGUSR1\""),
+            ],
         );
         let job = p.job(ID, &["\"one 'two three'\"".into()], "slot1_1", RunAs::Myself).unwrap();
         let argv: Vec<_> = job.argv.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();

@@ -85,8 +85,11 @@ impl Membership {
 /// Joins a pool: checks the manager's CA against the token, then buys a certificate with it.
 pub async fn join(state: &Path, machine: &str, token: &Token, address: &str) -> Result<Membership, Error> {
     let fail = |e: client::Error| Error::Join(e.to_string());
-    let endpoint =
-        Endpoint::Tls { address: address.to_owned(), ca_fingerprint: token.ca_fingerprint, credentials: None };
+    let endpoint = Endpoint::Tls {
+        address: address.to_owned(),
+        ca_fingerprint: token.ca_fingerprint,
+        credentials: None,
+    };
     let client = Client::connect(&endpoint, Some(token)).await.map_err(fail)?;
     let (key_pem, certificate_request) = ca::agent_request()?;
     let request = JoinRequest { machine: machine.to_owned(), certificate_request };
@@ -103,7 +106,10 @@ pub async fn join(state: &Path, machine: &str, token: &Token, address: &str) -> 
 }
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digits: Option<Vec<u8>> =
-        text.as_bytes().chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok()).collect();
+    let digits: Option<Vec<u8>> = text
+        .as_bytes()
+        .chunks(2)
+        .map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
+        .collect();
     digits?.try_into().ok()
 }

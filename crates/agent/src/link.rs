@@ -46,7 +46,8 @@ impl Connector for Remote {
             let opening = api::grpc::connect(service, UnboundedReceiverStream::new(from_us));
             // A manager that takes the connection and then says nothing must not hold us.
             let opened = tokio::time::timeout(Duration::from_secs(10), opening).await;
-            let mut stream = opened.map_err(|_| "no answer".to_owned())?.map_err(|s| s.message().to_owned())?;
+            let mut stream =
+                opened.map_err(|_| "no answer".to_owned())?.map_err(|s| s.message().to_owned())?;
             let (to_us, down) = mpsc::channel(1024);
             tokio::spawn(async move {
                 while let Ok(Some(message)) = stream.message().await {

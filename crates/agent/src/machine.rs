@@ -11,7 +11,8 @@ use crate::Options;
 /// The host's name.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')).collect();
+    let name: String =
+        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')).collect();
     if trust::ca::is_machine_name(&name) { name } else { "localhost".to_owned() }
 }
 
@@ -34,7 +35,9 @@ fn memory_mib() -> u64 {
 
 fn free_disk_kib(path: &std::path::Path) -> u64 {
     // df asks the same question; a wrong answer only means a job that finds no room.
-    let Ok(out) = std::process::Command::new("df").arg("-Pk").arg("--").arg(path).output() else { return 1 << 20 };
+    let Ok(out) = std::process::Command::new("df").arg("-Pk").arg("--").arg(path).output() else {
+        return 1 << 20;
+    };
     let text = String::from_utf8_lossy(&out.stdout);
     let cells = text.lines().nth(1).and_then(|line| line.split_ascii_whitespace().nth(3)?.parse().ok());
     cells.unwrap_or(1 << 20)
@@ -42,7 +45,9 @@ fn free_disk_kib(path: &std::path::Path) -> u64 {
 
 fn gpus() -> u32 {
     let Ok(entries) = fs::read_dir("/dev") else { return 0 };
-    let is_gpu = |name: &str| name.strip_prefix("nvidia").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let is_gpu = |name: &str| {
+        name.strip_prefix("nvidia").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
     entries.flatten().filter(|e| e.file_name().to_str().is_some_and(is_gpu)).count() as u32
 }
 

@@ -49,7 +49,13 @@ pub(crate) fn spawn(program: &Path, log_dir: &Path) -> std::io::Result<Spare> {
 }
 
 /// Gives a spare its claim and listens to it from then on.
-pub(crate) fn employ(spare: Spare, claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender<News>) -> Orders {
+pub(crate) fn employ(
+    spare: Spare,
+    claim: u64,
+    dir: PathBuf,
+    marker: String,
+    news: mpsc::Sender<News>,
+) -> Orders {
     let (orders, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         talk(claim, spare.stream, receiver, &news).await;
@@ -85,7 +91,12 @@ pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender
 }
 
 /// Passes words both ways until the starter is gone.
-async fn talk(claim: u64, stream: UnixStream, mut orders: mpsc::UnboundedReceiver<Order>, news: &mpsc::Sender<News>) {
+async fn talk(
+    claim: u64,
+    stream: UnixStream,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    news: &mpsc::Sender<News>,
+) {
     let (mut read, mut write) = stream.into_split();
     let writer = tokio::spawn(async move {
         let mut bytes = Vec::new();

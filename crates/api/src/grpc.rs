@@ -83,7 +83,8 @@ where
     U: Stream<Item = ToManager> + Send + 'static,
 {
     let origin = http::Uri::from_static("https://manager.updraft.invalid");
-    let mut grpc = tonic::client::Grpc::with_origin(service, origin).max_decoding_message_size(model::limits::MESSAGE_BYTES);
+    let mut grpc = tonic::client::Grpc::with_origin(service, origin)
+        .max_decoding_message_size(model::limits::MESSAGE_BYTES);
     grpc.ready().await.map_err(|e| Status::unavailable(e.into().to_string()))?;
     let codec = ProstCodec::<ToManager, ToAgent>::default();
     let path = PathAndQuery::from_static(PATH);

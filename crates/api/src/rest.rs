@@ -175,6 +175,8 @@ pub struct StatusReply {
     pub pool: String,
     /// Manager's version.
     pub version: String,
+    /// Position of the newest event.
+    pub position: u64,
     /// Why nothing new is accepted, when that is so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub degraded: Option<String>,

@@ -151,7 +151,9 @@ impl<'t> Reader<'t> {
             return Err(self.error("expected a tag"));
         }
         if trimmed.starts_with("<!--") {
-            let Some(end) = trimmed.find("-->") else { return Err(self.error("comment that is never closed")) };
+            let Some(end) = trimmed.find("-->") else {
+                return Err(self.error("comment that is never closed"));
+            };
             self.pos += end + 3;
             return Ok(Tag { name: "", kind: TagKind::Other, attributes: "" });
         }
@@ -296,7 +298,9 @@ impl<'t> Reader<'t> {
                 Expr::literal(value)
             }
             "at" => Expr::literal(time::parse_abs(trimmed.as_bytes()).ok_or_else(|| bad("time"))?),
-            "rt" => Expr::literal(Value::RelTime(time::parse_rel(trimmed.as_bytes()).ok_or_else(|| bad("time"))?)),
+            "rt" => {
+                Expr::literal(Value::RelTime(time::parse_rel(trimmed.as_bytes()).ok_or_else(|| bad("time"))?))
+            }
             _ => Expr::parse(&text).map_err(|e| bad(&format!("expression ({})", e.message())))?,
         })
     }

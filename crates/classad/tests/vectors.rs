@@ -27,8 +27,10 @@ fn check(file: &str, agrees: impl Fn(&Json) -> Result<(), String>) {
         .filter_map(|(at, row)| agrees(row).err().map(|why| format!("{file}:{}: {why}\n  {row}", at + 1)))
         .collect();
     println!("{file}: {} of {} rows agree", rows.len() - wrong.len(), rows.len());
-    let wrong: Vec<String> =
-        wrong.into_iter().filter(|w| !KNOWN.iter().any(|known| w.contains(&known.replace('"', "\\\"")))).collect();
+    let wrong: Vec<String> = wrong
+        .into_iter()
+        .filter(|w| !KNOWN.iter().any(|known| w.contains(&known.replace('"', "\\\""))))
+        .collect();
     assert!(wrong.is_empty(), "{} rows disagree:\n{}", wrong.len(), wrong.join("\n"));
 }
 

@@ -38,7 +38,8 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response<Incoming>, Error> {
-        let mut request = Request::builder().method(method).uri(format!("https://{}{path}", trust::ca::MANAGER_NAME));
+        let mut request =
+            Request::builder().method(method).uri(format!("https://{}{path}", trust::ca::MANAGER_NAME));
         if let Some(bearer) = &self.bearer {
             request = request.header(header::AUTHORIZATION, bearer);
         }
@@ -57,7 +58,12 @@ impl Client {
         Err(refusal(status, &body))
     }
 
-    async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<T, Error> {
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
         let bytes = match body {
             None => Bytes::new(),
             Some(body) => serde_json::to_vec(body).map_err(|e| Error::Nonsense(e.to_string()))?.into(),
@@ -73,7 +79,8 @@ impl Client {
     /// Submits a cluster. It is on the manager's disk when this returns.
     pub async fn submit(&self, template: &JobTemplate, idempotency_key: &str) -> Result<SubmitReply, Error> {
         let headers = [("content-type", "application/protobuf"), ("idempotency-key", idempotency_key)];
-        let response = self.send(Method::POST, "/v1/submit", &headers, template.encode_to_vec().into()).await?;
+        let response =
+            self.send(Method::POST, "/v1/submit", &headers, template.encode_to_vec().into()).await?;
         decode(response).await
     }
 
@@ -100,7 +107,12 @@ impl Client {
     }
 
     /// The event stream.
-    pub async fn events(&self, from: Option<u64>, cluster: Option<u32>, follow: bool) -> Result<Events, Error> {
+    pub async fn events(
+        &self,
+        from: Option<u64>,
+        cluster: Option<u32>,
+        follow: bool,
+    ) -> Result<Events, Error> {
         let from = from.map_or_else(String::new, |f| format!("&from={f}"));
         let cluster = cluster.map_or_else(String::new, |c| format!("&cluster={c}"));
         let path = format!("/v1/events?follow={follow}{from}{cluster}");

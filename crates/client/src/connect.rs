@@ -66,7 +66,9 @@ where
             }
         }
     };
-    tokio::time::timeout(PATIENCE, opening).await.unwrap_or_else(|_| Err(fail("no answer within 10 s".into())))
+    tokio::time::timeout(PATIENCE, opening)
+        .await
+        .unwrap_or_else(|_| Err(fail("no answer within 10 s".into())))
 }
 
 /// Connects through a descriptor of the directory: socket addresses hold 107 bytes only, paths may be longer.

@@ -22,7 +22,7 @@ pub(crate) struct Entry {
 /// Why a token is not accepted. All look alike to the one who shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this token is unknown, expired, revoked or used up; ask for a new one (updraft token create)")]
-pub struct Rejected;
+pub(crate) struct Rejected;
 
 #[derive(Clone, PartialEq, Message)]
 struct Saved {

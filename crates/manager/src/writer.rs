@@ -506,7 +506,7 @@ impl Writer {
             Input::Join { answer, .. } => drop(answer.send(Err(told()))),
             Input::Look(query) => query(&self.books.core),
             Input::OpenSession { machine, link, answer } => {
-                drop(answer.send(self.sessions.open(machine, link)));
+                let _ = answer.send(self.sessions.open(machine, link));
             }
             // Leases go on, so that running jobs do; reports will be repeated when we ask for them.
             Input::FromAgent(session, message) => match message.up {

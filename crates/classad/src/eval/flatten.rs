@@ -81,9 +81,13 @@ impl State<'_> {
             Node::Binary(op, a, b) => {
                 let (a, b) = (self.flat(a, cur, depth), self.flat(b, cur, depth));
                 match op {
-                    BinOp::Add | BinOp::Mul | BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor | BinOp::And | BinOp::Or => {
-                        combine(*op, a, b)
-                    }
+                    BinOp::Add
+                    | BinOp::Mul
+                    | BinOp::BitAnd
+                    | BinOp::BitOr
+                    | BinOp::BitXor
+                    | BinOp::And
+                    | BinOp::Or => combine(*op, a, b),
                     _ => match (a.closed(), b.closed()) {
                         (Flat::Value(a), Flat::Value(b)) => Flat::Value(ops::binary(*op, &a, &b)),
                         (a, b) => Flat::Tree(Expr::node(Node::Binary(*op, a.into_expr(), b.into_expr()))),
@@ -113,7 +117,8 @@ impl State<'_> {
                 }
             },
             Node::Subscript(base, index) => {
-                let (base, index) = (self.flat(base, cur, depth).into_expr(), self.flat(index, cur, depth).into_expr());
+                let (base, index) =
+                    (self.flat(base, cur, depth).into_expr(), self.flat(index, cur, depth).into_expr());
                 Flat::Tree(Expr::node(Node::Subscript(base, index)))
             }
             Node::List(items) => {
@@ -178,7 +183,11 @@ impl State<'_> {
                 Err(_) => Flat::Value(Value::Error),
             };
         }
-        Flat::Tree(Expr::node(Node::Call(Call { name: call.name.clone(), func: call.func, args: args.into() })))
+        Flat::Tree(Expr::node(Node::Call(Call {
+            name: call.name.clone(),
+            func: call.func,
+            args: args.into(),
+        })))
     }
 }
 
@@ -205,7 +214,9 @@ fn combine(op: BinOp, a: Flat, b: Flat) -> Flat {
     }
     match (a, b) {
         (Flat::Value(a), Flat::Value(b)) => Flat::Value(logic(op, &a, &b)),
-        (Flat::Value(value), Flat::Tree(tree)) | (Flat::Tree(tree), Flat::Value(value)) => Flat::Split(op, value, tree),
+        (Flat::Value(value), Flat::Tree(tree)) | (Flat::Tree(tree), Flat::Value(value)) => {
+            Flat::Split(op, value, tree)
+        }
         (Flat::Tree(a), Flat::Tree(b)) => Flat::Tree(join(a, b)),
         (Flat::Split(p, v, s), Flat::Split(q, w, t)) if p == op && q == op => {
             Flat::Split(op, logic(op, &v, &w), join(s, t))

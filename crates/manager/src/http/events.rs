@@ -46,11 +46,7 @@ pub(super) async fn stream(
     caller.may(Action::Look)?;
     let from = match query.from {
         Some(from) => from,
-        None => {
-            let dir = shared.journal_dir.clone();
-            let head = tokio::task::spawn_blocking(move || journal::Reader::open(&dir)?.head()).await;
-            head.ok().and_then(Result::ok).unwrap_or(0) + 1
-        }
+        None => head(&shared).await + 1,
     };
     let mut events = shared.handle.feed.subscribe(from, query.follow);
     let mut stopped = shared.stopped.clone();
@@ -82,6 +78,13 @@ pub(super) async fn stream(
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(ReceiverStream::new(body))))
+}
+
+/// Position of the newest event.
+pub(super) async fn head(shared: &Shared) -> u64 {
+    let dir = shared.journal_dir.clone();
+    let head = tokio::task::spawn_blocking(move || journal::Reader::open(&dir)?.head()).await;
+    head.ok().and_then(Result::ok).unwrap_or(0)
 }
 
 fn render(position: u64, mut event: Event) -> String {

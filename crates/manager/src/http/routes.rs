@@ -346,6 +346,7 @@ async fn status(
         machines: machines.collect(),
         pool: shared.authority.pool().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        position: events::head(&shared).await,
         degraded: shared.handle.degraded(),
     }))
 }
