@@ -22,6 +22,7 @@
 
 mod ad;
 pub mod diagnose;
+pub mod engine;
 mod error;
 mod eval;
 mod expr;

@@ -242,7 +242,9 @@ impl<'a> State<'a> {
             let found = self.lookup(name, frame)?;
             return self.eval_found(found);
         }
+        self.enter()?;
         let base = self.eval(base, cur)?;
+        self.leave();
         self.select(&base, name)
     }
 

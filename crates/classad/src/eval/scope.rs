@@ -84,6 +84,16 @@ impl<'a> Scope<'a> {
         Some(list.items.iter().map(|item| seal(state.eval(item, list.frame))).collect())
     }
 
+    /// The value, if it takes no more than the given steps; they are used up.
+    pub(crate) fn eval_within(&self, expr: &Expr, steps: &mut u64) -> Option<Value> {
+        let mut state = State::new(self.my, self.target, &self.ctx);
+        state.steps = *steps;
+        let start = state.start();
+        let value = state.eval(expr, start);
+        *steps = state.steps;
+        value.ok().map(|value| seal(Ok(value)))
+    }
+
     fn run(&self, body: impl FnOnce(&mut State<'_>) -> Eval) -> Value {
         seal(body(&mut State::new(self.my, self.target, &self.ctx)))
     }
