@@ -17,13 +17,14 @@ pub(super) const NO_CLASS: u32 = u32::MAX;
 pub(super) struct Column {
     pub(super) name: Name,
     codes: Vec<u32>,
+    /// The code of each class.
+    pub(super) class_codes: Vec<u32>,
     /// The expression behind code `n` is at `n - 1`.
     pub(super) dictionary: Vec<Expr>,
     code_of: HashMap<ExprKey, u32>,
 }
 
 pub(super) struct Class {
-    pub(super) codes: Box<[u32]>,
     /// The ad of its first member; in the columns all members are the same.
     pub(super) sample: ClassAd,
     pub(super) count: u32,
@@ -55,7 +56,13 @@ impl Columns {
             return at;
         }
         let mut column =
-            Column { name: name.clone(), codes: Vec::new(), dictionary: Vec::new(), code_of: HashMap::new() };
+            Column {
+                name: name.clone(),
+                codes: Vec::new(),
+                class_codes: Vec::new(),
+                dictionary: Vec::new(),
+                code_of: HashMap::new(),
+            };
         for (key, ad) in self.ads.iter().enumerate() {
             column.encode(key, ad.as_ref());
         }
@@ -100,6 +107,36 @@ impl Columns {
         Some(ad)
     }
 
+    /// Classes grouped by what they have in a column.
+    pub(super) fn by_code(&self, column: usize, classes: &[u32]) -> Vec<(u32, Vec<u32>)> {
+        let codes = &self.columns[column].class_codes;
+        let mut groups: Vec<(u32, Vec<u32>)> = Vec::new();
+        let mut at: HashMap<u32, usize> = HashMap::new();
+        for &class in classes {
+            let code = codes[class as usize];
+            // Pools have few policies: the last group is nearly always the right one.
+            if let Some((_, group)) = groups.last_mut().filter(|(last, _)| *last == code) {
+                group.push(class);
+                continue;
+            }
+            let next = groups.len();
+            match *at.entry(code).or_insert(next) {
+                known if known < next => {
+                    groups[known].1.push(class);
+                    // Keep the group in use last, where it is found first.
+                    let last = next - 1;
+                    if known != last {
+                        groups.swap(known, last);
+                        at.insert(groups[known].0, known);
+                        at.insert(code, last);
+                    }
+                }
+                _ => groups.push((code, vec![class])),
+            }
+        }
+        groups
+    }
+
     fn leave_class(&mut self, key: u32) {
         let class = std::mem::replace(&mut self.class_of_slot[key as usize], NO_CLASS);
         let Some(entry) = self.classes.get_mut(class as usize) else { return };
@@ -113,10 +150,13 @@ impl Columns {
             Some(&class) => class,
             None => {
                 let class = self.classes.len() as u32;
-                self.class_of.insert((opaque, codes.clone()), class);
+                for (column, code) in self.columns.iter_mut().zip(&codes) {
+                    column.class_codes.push(*code);
+                }
+                self.class_of.insert((opaque, codes), class);
                 // The ad is kept, not the key: its slot may move to another class tomorrow.
                 let sample = self.ads[key as usize].clone().unwrap_or_default();
-                self.classes.push(Class { codes, sample, count: 0, opaque });
+                self.classes.push(Class { sample, count: 0, opaque });
                 class
             }
         };
@@ -128,6 +168,9 @@ impl Columns {
         self.layout += 1;
         self.unsettled = false;
         self.classes.clear();
+        for column in &mut self.columns {
+            column.class_codes.clear();
+        }
         self.class_of.clear();
         self.class_of_slot.fill(NO_CLASS);
         for key in 0..self.ads.len() {

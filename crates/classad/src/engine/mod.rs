@@ -27,6 +27,7 @@
 
 mod columns;
 mod key;
+mod needs;
 mod plan;
 mod residual;
 mod set;
@@ -38,7 +39,8 @@ use crate::matching::{RANK, REQUIREMENTS, accepts_at};
 use crate::name::Name;
 use columns::{Columns, NO_CLASS};
 use key::ExprKey;
-use plan::{Analysis, Plan, Verdict};
+use needs::Analysis;
+use plan::{Court, Plan, Verdict};
 pub use residual::specialise;
 pub use set::SlotSet;
 use std::collections::{HashMap, HashSet};
@@ -394,20 +396,20 @@ impl Cluster {
             self.verdicts.resize(columns.classes.len(), Verdict::Unknown);
         }
         if self.verdicts[class] == Verdict::Unknown {
-            let known = &columns.classes[class];
-            self.verdicts[class] =
-                self.plan.judge(&known.codes, known.opaque, &self.job, &known.sample, ctx);
+            let court = Court { columns, job: &self.job, ctx };
+            self.plan.judge(vec![class as u32], &mut self.verdicts, court);
         }
         self.verdicts[class]
     }
 
     /// Computes both sets from scratch: first every class, then one look-up per slot.
     fn scan(&mut self, columns: &Columns, ctx: EvalContext<'_>) {
-        for (at, class) in columns.classes.iter().enumerate() {
-            if class.count > 0 {
-                self.class_verdict(at, columns, ctx);
-            }
-        }
+        self.verdicts.resize(columns.classes.len(), Verdict::Unknown);
+        let unknown = columns.classes.iter().zip(&self.verdicts).enumerate();
+        let unknown = unknown.filter(|(_, (class, verdict))| class.count > 0 && **verdict == Verdict::Unknown);
+        let unknown: Vec<u32> = unknown.map(|(at, _)| at as u32).collect();
+        let court = Court { columns, job: &self.job, ctx };
+        self.plan.judge(unknown, &mut self.verdicts, court);
         self.yes.clear();
         self.ask.clear();
         let any_ask = self.verdicts.contains(&Verdict::Ask);

@@ -1,214 +1,271 @@
 //! How one autocluster judges slots and is judged by them: both Requirements cut into clauses, each clause
-//! with the columns it depends on and its answers so far. A clause is evaluated by the tree walk once per
-//! distinct combination of values; whatever the analysis cannot see through is left to the tree walk per slot.
+//! with the columns it depends on and its answers so far. Attributes that are conditions themselves (START)
+//! are cut up too. A comparison of one attribute with a constant is answered from the column; any other
+//! clause by the tree walk, once per distinct combination of values; whatever the analysis cannot see through
+//! is left to the tree walk per slot.
 
 use super::columns::{ABSENT, Columns};
+use super::needs::{Analysis, MOST_EXPRESSIONS, Owner};
+use super::residual::specialise;
 use crate::ad::ClassAd;
 use crate::diagnose;
-use crate::eval::Scope;
+use crate::eval::{Scope, ops};
 use crate::eval::context::EvalContext;
-use crate::expr::{Call, Expr, Node};
+use crate::expr::{BinOp, Expr, Node};
 use crate::matching::{RANK, REQUIREMENTS};
 use crate::name::{Name, Special};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use crate::value::Value;
+use std::collections::HashMap;
 
-/// Pools write a handful of policies; one with more different expressions than this is not analysed.
-const MOST_EXPRESSIONS: usize = 2048;
+/// How deep conditions within conditions are cut up.
+const DEEPEST: usize = 4;
 
-/// Whose names an expression means when it says nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Owner {
-    Job,
-    Slot,
+/// What is needed to ask a question: the two sides and the world.
+#[derive(Clone, Copy)]
+pub(super) struct Court<'c> {
+    pub(super) columns: &'c Columns,
+    pub(super) job: &'c ClassAd,
+    pub(super) ctx: EvalContext<'c>,
 }
 
-impl Owner {
-    fn other(self) -> Owner {
+/// One side of a comparison.
+enum Operand {
+    Constant(Value),
+    /// A slot attribute that the job cannot hide or replace.
+    Slot(Name),
+}
+
+/// A question about one slot attribute that needs no evaluation.
+enum Simple {
+    /// Is the attribute true?
+    Truth,
+    /// How does it compare with a constant?
+    Compare { op: BinOp, constant: Value, constant_first: bool },
+}
+
+impl Simple {
+    fn holds(&self, value: &Value) -> bool {
         match self {
-            Owner::Job => Owner::Slot,
-            Owner::Slot => Owner::Job,
+            Simple::Truth => value.is_true(),
+            Simple::Compare { op, constant, constant_first: true } => ops::binary(*op, constant, value).is_true(),
+            Simple::Compare { op, constant, constant_first: false } => ops::binary(*op, value, constant).is_true(),
         }
     }
 }
 
-/// What an expression depends on.
-#[derive(Default)]
-pub(super) struct Needs {
-    /// Columns of slot attributes.
-    pub(super) columns: BTreeSet<usize>,
-    /// Attributes the job was asked for.
-    pub(super) job_names: HashSet<Name>,
-    /// Something the analysis cannot see through: whole ads, nested scopes, the clock.
-    pub(super) opaque: bool,
+enum Test {
+    /// By the code of one column, or none: 0 unknown, 1 no, 2 yes.
+    One { column: Option<usize>, simple: Option<Simple>, answers: Vec<u8> },
+    Many { columns: Vec<usize>, answers: HashMap<Box<[u32]>, bool> },
+    /// A slot attribute that is a condition of its own: what it says depends on its code.
+    Condition { column: usize, by_code: HashMap<u32, Conjunction> },
 }
 
-/// Collects what an expression depends on, following references through both ads.
-pub(super) struct Analysis<'e> {
-    columns: &'e mut Columns,
-    job: &'e ClassAd,
-    seen: HashSet<(Owner, Name)>,
-    pub(super) needs: Needs,
-}
-
-impl<'e> Analysis<'e> {
-    pub(super) fn new(columns: &'e mut Columns, job: &'e ClassAd) -> Analysis<'e> {
-        Analysis { columns, job, seen: HashSet::new(), needs: Needs::default() }
-    }
-
-    pub(super) fn expr(&mut self, expr: &Expr, owner: Owner) {
-        self.follow(vec![(expr.clone(), owner)]);
-    }
-
-    /// What a slot attribute depends on, whatever it is in each slot.
-    pub(super) fn slot_attribute(&mut self, name: &Name) {
-        self.start(name, Owner::Slot);
-    }
-
-    /// What a job attribute depends on.
-    pub(super) fn job_attribute(&mut self, name: &Name) {
-        self.start(name, Owner::Job);
-    }
-
-    fn start(&mut self, name: &Name, owner: Owner) {
-        let mut todo = Vec::new();
-        self.attribute(name, owner, &mut todo);
-        self.follow(todo);
-    }
-
-    fn follow(&mut self, mut todo: Vec<(Expr, Owner)>) {
-        while let Some((expr, owner)) = todo.pop() {
-            let Some(node) = expr.as_node() else { continue };
-            match node {
-                Node::RelLit(_) => {}
-                Node::Ref(name) if name.special() == Special::None => {
-                    self.mention(name, owner, &mut todo);
-                    // Only a side that lacks the name asks the other; slots differ, so for them both count.
-                    if owner == Owner::Slot || self.job.lookup(name).is_none() {
-                        self.mention(name, owner.other(), &mut todo);
-                    }
-                }
-                Node::Select(base, name) => match base.as_node() {
-                    Some(Node::Ref(side)) if name.special() == Special::None => match side.special() {
-                        Special::My => self.mention(name, owner, &mut todo),
-                        Special::Target | Special::Other => self.mention(name, owner.other(), &mut todo),
-                        _ => self.needs.opaque = true,
-                    },
-                    _ => self.needs.opaque = true,
-                },
-                Node::Ref(_) | Node::RootRef(_) | Node::Ad(_) => self.needs.opaque = true,
-                Node::Unary(_, a) | Node::Paren(a) => todo.push((a.clone(), owner)),
-                Node::Binary(_, a, b) | Node::Elvis(a, b) | Node::Subscript(a, b) => {
-                    todo.extend([(a.clone(), owner), (b.clone(), owner)]);
-                }
-                Node::Ternary(a, b, c) => {
-                    todo.extend([(a.clone(), owner), (b.clone(), owner), (c.clone(), owner)]);
-                }
-                Node::Call(Call { func, args, .. }) => {
-                    if func.is_some_and(|f| !f.is_pure()) {
-                        self.needs.opaque = true;
-                    }
-                    todo.extend(args.iter().map(|arg| (arg.clone(), owner)));
-                }
-                Node::List(items) => todo.extend(items.iter().map(|item| (item.clone(), owner))),
-            }
-        }
-    }
-
-    fn mention(&mut self, name: &Name, owner: Owner, todo: &mut Vec<(Expr, Owner)>) {
-        // A Requirements inside a Requirements is a circle, which clauses taken one by one would not notice.
-        if *name == *REQUIREMENTS {
-            self.needs.opaque = true;
-        }
-        self.attribute(name, owner, todo);
-    }
-
-    fn attribute(&mut self, name: &Name, owner: Owner, todo: &mut Vec<(Expr, Owner)>) {
-        if !self.seen.insert((owner, name.clone())) {
-            return;
-        }
-        match owner {
-            Owner::Job => {
-                self.needs.job_names.insert(name.clone());
-                todo.extend(self.job.lookup(name).map(|expr| (expr.clone(), Owner::Job)));
-            }
-            Owner::Slot => {
-                let column = self.columns.column(name);
-                self.needs.columns.insert(column);
-                let exprs = self.columns.columns[column].dictionary.iter().filter(|e| e.as_node().is_some());
-                let before = todo.len();
-                todo.extend(exprs.take(MOST_EXPRESSIONS).map(|e| (e.clone(), Owner::Slot)));
-                self.needs.opaque |= todo.len() - before == MOST_EXPRESSIONS;
-            }
-        }
-    }
-}
-
-/// The answers of a clause so far, by the codes of its columns.
-enum Memo {
-    /// 0 unknown, 1 no, 2 yes.
-    One(Vec<u8>),
-    Many(HashMap<Box<[u32]>, bool>),
-}
-
-pub(super) struct Clause {
+struct Clause {
     expr: Expr,
     owner: Owner,
-    columns: Vec<usize>,
-    memo: Memo,
+    test: Test,
 }
 
 impl Clause {
-    fn holds(&mut self, codes: &[u32], job: &ClassAd, slot: &ClassAd, ctx: EvalContext<'_>) -> bool {
-        let ask = |expr: &Expr| {
-            let (my, target) = if self.owner == Owner::Job { (job, slot) } else { (slot, job) };
-            Scope::of(my).target(target).context(ctx).eval(expr).is_true()
-        };
-        match &mut self.memo {
-            Memo::One(answers) => {
-                let code = self.columns.first().map_or(0, |&column| codes[column] as usize);
-                if code >= answers.len() {
-                    answers.resize(code + 1, 0);
+    /// The answer of the tree walk on the class's sample.
+    fn ask(expr: &Expr, owner: Owner, class: u32, court: Court<'_>) -> bool {
+        let slot = &court.columns.classes[class as usize].sample;
+        let (my, target) = if owner == Owner::Job { (court.job, slot) } else { (slot, court.job) };
+        Scope::of(my).target(target).context(court.ctx).is_true(expr)
+    }
+
+    /// Keeps the classes for which the clause holds; true if it cannot be sure about them.
+    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>) -> bool {
+        let (expr, owner) = (&self.expr, self.owner);
+        match &mut self.test {
+            Test::One { column: None, .. } => {
+                if classes.first().is_some_and(|&class| !Self::ask(expr, owner, class, court)) {
+                    classes.clear();
                 }
-                if answers[code] == 0 {
-                    answers[code] = 1 + u8::from(ask(&self.expr));
+                false
+            }
+            Test::One { column: Some(column), simple, answers } => {
+                let column = &court.columns.columns[*column];
+                answers.resize(column.dictionary.len() + 1, 0);
+                classes.retain(|&class| {
+                    let code = column.class_codes[class as usize] as usize;
+                    if answers[code] == 0 {
+                        let literal = match code.checked_sub(1) {
+                            None => Some(&Value::Undefined),
+                            Some(at) => column.dictionary[at].as_literal(),
+                        };
+                        let holds = match (&simple, literal) {
+                            (Some(simple), Some(value)) => simple.holds(value),
+                            _ => Self::ask(expr, owner, class, court),
+                        };
+                        answers[code] = 1 + u8::from(holds);
+                    }
+                    answers[code] == 2
+                });
+                false
+            }
+            Test::Many { columns, answers } => {
+                classes.retain(|&class| {
+                    let code = |&column: &usize| court.columns.columns[column].class_codes[class as usize];
+                    let key: Box<[u32]> = columns.iter().map(code).collect();
+                    *answers.entry(key).or_insert_with(|| Self::ask(expr, owner, class, court))
+                });
+                false
+            }
+            Test::Condition { column, by_code } => {
+                let mut unsure = false;
+                let mut kept = Vec::new();
+                for (code, mut group) in court.columns.by_code(*column, classes) {
+                    if let Some(conjunction) = by_code.get_mut(&code) {
+                        unsure |= conjunction.filter(&mut group, court);
+                        kept.append(&mut group);
+                    }
                 }
-                answers[code] == 2
+                *classes = kept;
+                unsure
             }
-            Memo::Many(answers) => {
-                let key: Box<[u32]> = self.columns.iter().map(|&column| codes[column]).collect();
-                *answers.entry(key).or_insert_with(|| ask(&self.expr))
-            }
+        }
+    }
+
+    /// Cheap questions that reject much come first.
+    fn cost(&self) -> usize {
+        match &self.test {
+            Test::One { column: None, .. } => 0,
+            Test::One { simple: Some(_), .. } => 1,
+            Test::One { .. } => 2,
+            Test::Condition { .. } => 3,
+            Test::Many { columns, .. } => 2 + columns.len(),
         }
     }
 }
 
-/// The clauses of one Requirements.
+/// The clauses of one condition.
 #[derive(Default)]
-pub(super) struct Conjunction {
+struct Conjunction {
     clauses: Vec<Clause>,
     /// Some clause needs the tree walk.
     unsure: bool,
 }
 
 impl Conjunction {
-    fn of(expr: &Expr, owner: Owner, columns: &mut Columns, job: &ClassAd) -> Conjunction {
+    fn of(expr: &Expr, owner: Owner, columns: &mut Columns, job: &ClassAd, path: &[(Owner, Name)]) -> Conjunction {
         let mut made = Conjunction::default();
         for expr in diagnose::clauses(expr) {
-            let mut analysis = Analysis::new(columns, job);
-            analysis.expr(&expr, owner);
-            let needs = analysis.needs;
-            if needs.opaque {
-                made.unsure = true;
-                continue;
+            match clause(expr, owner, columns, job, path) {
+                Some(clause) => made.clauses.push(clause),
+                None => made.unsure = true,
             }
-            let expr = if owner == Owner::Job { super::residual::specialise(&expr, job) } else { expr };
-            let columns: Vec<usize> = needs.columns.into_iter().collect();
-            let memo = if columns.len() <= 1 { Memo::One(Vec::new()) } else { Memo::Many(HashMap::new()) };
-            made.clauses.push(Clause { expr, owner, columns, memo });
         }
-        // What is decided by one column rejects most slots for the least work.
-        made.clauses.sort_by_key(|clause| clause.columns.len());
+        made.clauses.sort_by_key(Clause::cost);
         made
+    }
+
+    /// Keeps the classes for which every clause holds; true if only the ads can tell.
+    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>) -> bool {
+        let mut unsure = self.unsure;
+        for clause in &mut self.clauses {
+            if classes.is_empty() {
+                return false;
+            }
+            unsure |= clause.filter(classes, court);
+        }
+        unsure
+    }
+}
+
+/// One clause; None if it cannot be analysed.
+fn clause(
+    expr: Expr,
+    owner: Owner,
+    columns: &mut Columns,
+    job: &ClassAd,
+    path: &[(Owner, Name)],
+) -> Option<Clause> {
+    if let Some(Operand::Slot(name)) = operand(&expr, owner, job)
+        && path.len() < DEEPEST
+        && let Some(test) = condition(&name, columns, job, path)
+    {
+        return Some(Clause { expr, owner, test });
+    }
+    let mut analysis = Analysis::new(columns, job).within(path);
+    analysis.expr(&expr, owner);
+    let needs = analysis.needs;
+    if needs.opaque {
+        return None;
+    }
+    let simple = simple(&expr, owner, job);
+    let expr = if owner == Owner::Job { specialise(&expr, job) } else { expr };
+    let columns: Vec<usize> = needs.columns.into_iter().collect();
+    let test = match columns.as_slice() {
+        [] | [_] => Test::One { column: columns.first().copied(), simple, answers: Vec::new() },
+        _ => Test::Many { columns, answers: HashMap::new() },
+    };
+    Some(Clause { expr, owner, test })
+}
+
+/// A slot attribute as a condition of its own, if some slot has an expression there.
+fn condition(name: &Name, columns: &mut Columns, job: &ClassAd, path: &[(Owner, Name)]) -> Option<Test> {
+    let circle = *name == *REQUIREMENTS || path.iter().any(|(owner, n)| *owner == Owner::Slot && n == name);
+    let column = columns.column(name);
+    let exprs = &columns.columns[column].dictionary;
+    let plain = exprs.iter().all(|e| e.as_literal().is_some());
+    if circle || plain || exprs.len() > MOST_EXPRESSIONS {
+        return None;
+    }
+    let exprs = exprs.clone();
+    let mut inner: Vec<(Owner, Name)> = path.to_vec();
+    inner.push((Owner::Slot, name.clone()));
+    let mut by_code = HashMap::new();
+    for (at, expr) in exprs.iter().enumerate() {
+        by_code.insert(at as u32 + 1, Conjunction::of(expr, Owner::Slot, columns, job, &inner));
+    }
+    Some(Test::Condition { column, by_code })
+}
+
+fn simple(expr: &Expr, owner: Owner, job: &ClassAd) -> Option<Simple> {
+    if let Some(Operand::Slot(_)) = operand(expr, owner, job) {
+        return Some(Simple::Truth);
+    }
+    let Some(Node::Binary(op, a, b)) = expr.as_node() else { return None };
+    if matches!(op, BinOp::And | BinOp::Or) {
+        return None;
+    }
+    match (operand(a, owner, job)?, operand(b, owner, job)?) {
+        (Operand::Slot(_), Operand::Constant(constant)) => {
+            Some(Simple::Compare { op: *op, constant, constant_first: false })
+        }
+        (Operand::Constant(constant), Operand::Slot(_)) => {
+            Some(Simple::Compare { op: *op, constant, constant_first: true })
+        }
+        _ => None,
+    }
+}
+
+fn operand(expr: &Expr, owner: Owner, job: &ClassAd) -> Option<Operand> {
+    let of_job = |name: &Name| match job.lookup(name) {
+        Some(inner) => inner.as_literal().cloned().map(Operand::Constant),
+        None => Some(Operand::Constant(Value::Undefined)),
+    };
+    let Some(node) = expr.as_node() else { return expr.as_literal().cloned().map(Operand::Constant) };
+    match node {
+        Node::Paren(inner) => operand(inner, owner, job),
+        Node::Ref(name) if name.special() == Special::None => match (owner, job.lookup(name)) {
+            (Owner::Job, Some(_)) => of_job(name),
+            (_, None) => Some(Operand::Slot(name.clone())),
+            // The slot's own, if it has one; else the job's: not one thing.
+            (Owner::Slot, Some(_)) => None,
+        },
+        Node::Select(base, name) if name.special() == Special::None => {
+            let Some(Node::Ref(side)) = base.as_node() else { return None };
+            let side = match side.special() {
+                Special::My => owner,
+                Special::Target | Special::Other => owner.other(),
+                _ => return None,
+            };
+            if side == Owner::Job { of_job(name) } else { Some(Operand::Slot(name.clone())) }
+        }
+        _ => None,
     }
 }
 
@@ -237,7 +294,7 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn of(job: &ClassAd, columns: &mut Columns) -> Plan {
         let requirements = columns.column(&REQUIREMENTS);
-        let mine = job.lookup(&REQUIREMENTS).map(|expr| Conjunction::of(expr, Owner::Job, columns, job));
+        let mine = job.lookup(&REQUIREMENTS).map(|expr| Conjunction::of(expr, Owner::Job, columns, job, &[]));
         let rank_keyed = job.lookup(&RANK).is_none_or(|expr| {
             let mut analysis = Analysis::new(columns, job);
             analysis.expr(expr, Owner::Job);
@@ -247,33 +304,39 @@ impl Plan {
         let exprs: Vec<Expr> = columns.columns[requirements].dictionary.clone();
         let mut slots = HashMap::new();
         for (at, expr) in exprs.iter().take(MOST_EXPRESSIONS).enumerate() {
-            slots.insert(at as u32 + 1, Conjunction::of(expr, Owner::Slot, columns, job));
+            slots.insert(at as u32 + 1, Conjunction::of(expr, Owner::Slot, columns, job, &[]));
         }
         Plan { job: mine, slots, requirements, rank_keyed, opaque: job.has_specials() }
     }
 
-    pub(super) fn judge(
-        &mut self,
-        codes: &[u32],
-        opaque: bool,
-        job: &ClassAd,
-        slot: &ClassAd,
-        ctx: EvalContext<'_>,
-    ) -> Verdict {
-        let Some(mine) = &mut self.job else { return Verdict::No };
-        let code = codes[self.requirements];
-        if code == ABSENT {
-            return Verdict::No;
+    /// Judges classes, all at once: one clause after the other over those that are left.
+    pub(super) fn judge(&mut self, mut classes: Vec<u32>, verdicts: &mut [Verdict], court: Court<'_>) {
+        let mut set = |classes: &[u32], verdict: Verdict| {
+            for &class in classes {
+                verdicts[class as usize] = verdict;
+            }
+        };
+        set(&classes, Verdict::No);
+        let Some(mine) = &mut self.job else { return };
+        let requirements = &court.columns.columns[self.requirements];
+        classes.retain(|&class| requirements.class_codes[class as usize] != ABSENT);
+        if self.opaque {
+            return set(&classes, Verdict::Ask);
         }
-        if opaque || self.opaque {
-            return Verdict::Ask;
+        classes.retain(|&class| {
+            let opaque = court.columns.classes[class as usize].opaque;
+            if opaque {
+                set(&[class], Verdict::Ask);
+            }
+            !opaque
+        });
+        let unsure = mine.filter(&mut classes, court);
+        for (code, mut group) in court.columns.by_code(self.requirements, &classes) {
+            let unsure = match self.slots.get_mut(&code) {
+                Some(theirs) => theirs.filter(&mut group, court) || unsure,
+                None => true,
+            };
+            set(&group, if unsure { Verdict::Ask } else { Verdict::Yes });
         }
-        let Some(theirs) = self.slots.get_mut(&code) else { return Verdict::Ask };
-        let unsure = mine.unsure || theirs.unsure;
-        let mut clauses = mine.clauses.iter_mut().chain(&mut theirs.clauses);
-        if !clauses.all(|clause| clause.holds(codes, job, slot, ctx)) {
-            return Verdict::No;
-        }
-        if unsure { Verdict::Ask } else { Verdict::Yes }
     }
 }

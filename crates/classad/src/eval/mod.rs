@@ -3,6 +3,7 @@
 
 pub(crate) mod context;
 mod flatten;
+mod truth;
 pub(crate) mod ops;
 mod scope;
 
@@ -132,19 +133,9 @@ impl<'a> State<'a> {
                 self.leave();
                 Ok(ops::unary(*op, &value))
             }
-            Node::Binary(BinOp::And, a, b) => self.eval_logic(true, a, b, cur),
-            Node::Binary(BinOp::Or, a, b) => self.eval_logic(false, a, b, cur),
-            Node::Binary(op, a, b) => {
-                self.enter()?;
-                let a = self.eval(a, cur)?;
-                // A literal operand is compared in place.
-                let value = match &b.0 {
-                    Repr::Lit(b) => ops::binary(*op, &a, b),
-                    Repr::Node(b) => ops::binary(*op, &a, &self.eval_node(b, cur)?),
-                };
-                self.leave();
-                Ok(value)
-            }
+            Node::Binary(BinOp::And, a, b) => Ok(self.logic(true, a, b, cur)?.into()),
+            Node::Binary(BinOp::Or, a, b) => Ok(self.logic(false, a, b, cur)?.into()),
+            Node::Binary(op, a, b) => self.eval_binary(*op, a, b, cur),
             Node::Ternary(condition, yes, no) => {
                 self.enter()?;
                 let value = match self.eval(condition, cur)? {
@@ -190,26 +181,19 @@ impl<'a> State<'a> {
         }
     }
 
-    /// `&&` (`conjunction`) or `||`: the right side is looked at only where it can matter.
-    fn eval_logic(&mut self, conjunction: bool, a: &Expr, b: &Expr, cur: FrameId) -> Eval {
+    fn eval_binary(&mut self, op: BinOp, a: &Expr, b: &Expr, cur: FrameId) -> Eval {
         self.enter()?;
-        let a = self.eval(a, cur)?;
-        let value = match (&a, a.truth()) {
-            // The value that decides alone: false for `&&`, true for `||`.
-            (_, Some(a)) if a != conjunction => Value::Bool(a),
-            (_, Some(_)) => match self.eval(b, cur)? {
-                Value::Undefined => Value::Undefined,
-                b => b.truth().map_or(Value::Error, Value::Bool),
-            },
-            (Value::Undefined, None) => match self.eval(b, cur)? {
-                Value::Undefined => Value::Undefined,
-                b => match b.truth() {
-                    Some(b) if b != conjunction => Value::Bool(b),
-                    Some(_) => Value::Undefined,
-                    None => Value::Error,
-                },
-            },
-            _ => Value::Error,
+        // Operands that are plain values somewhere are used where they lie.
+        let value = match (self.peek(a, cur), self.peek(b, cur)) {
+            (Some(a), Some(b)) => ops::binary(op, a, b),
+            (Some(a), None) => ops::binary(op, a, &self.eval(b, cur)?),
+            (None, _) => {
+                let a = self.eval(a, cur)?;
+                match self.peek(b, cur) {
+                    Some(b) => ops::binary(op, &a, b),
+                    None => ops::binary(op, &a, &self.eval(b, cur)?),
+                }
+            }
         };
         self.leave();
         Ok(value)

@@ -1,6 +1,7 @@
 //! The way in: which ads an expression sees, and the world it is told about.
 
 use super::context::EvalContext;
+use super::truth::Truth;
 use super::{Eval, State};
 use crate::ad::ClassAd;
 use crate::expr::{Expr, Repr};
@@ -74,6 +75,21 @@ impl<'a> Scope<'a> {
             }),
             None => Value::Undefined,
         }
+    }
+
+    /// True if an attribute of `MY` is a condition that holds; quicker than looking at its value.
+    pub fn holds(&self, name: &Name) -> bool {
+        let Some(expr) = self.my.and_then(|my| my.lookup(name)) else { return false };
+        let mut state = State::new(self.my, self.target, &self.ctx);
+        let start = state.start();
+        state.condition(expr, start) == Ok(Truth::True)
+    }
+
+    /// True if an expression is a condition that holds.
+    pub fn is_true(&self, expr: &Expr) -> bool {
+        let mut state = State::new(self.my, self.target, &self.ctx);
+        let start = state.start();
+        state.truth(expr, start) == Ok(Truth::True)
     }
 
     /// The items of a list expression, each evaluated in its place; None if it is not a list.
