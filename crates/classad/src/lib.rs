@@ -36,6 +36,7 @@ mod number;
 mod parse;
 mod print;
 mod refs;
+mod share;
 mod text;
 mod time;
 mod value;

@@ -198,6 +198,7 @@ fn machine(n: u32, variety: Variety) -> ClassAd {
     for (name, text) in policy {
         ad.insert_text(name, text).expect("the policy parses");
     }
+    ad.compact();
     ad
 }
 

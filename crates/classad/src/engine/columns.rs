@@ -79,7 +79,8 @@ impl Columns {
         }
     }
 
-    pub(super) fn put(&mut self, key: u32, ad: ClassAd) {
+    pub(super) fn put(&mut self, key: u32, mut ad: ClassAd) {
+        ad.compact();
         let at = key as usize;
         if at >= self.ads.len() {
             self.ads.resize(at + 1, None);

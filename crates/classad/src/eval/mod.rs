@@ -38,7 +38,8 @@ pub(crate) struct State<'a> {
     target: Option<&'a ClassAd>,
     nested: Vec<(ClassAd, FrameId)>,
     root: FrameId,
-    /// Attribute expressions being evaluated, to notice circles: address and frame.
+    /// Attributes being evaluated, to notice circles: where the ad keeps them, and the frame. Not the node:
+    /// attributes with the same text share their nodes.
     active: Active,
     depth: u32,
     calls: u32,
@@ -51,7 +52,8 @@ pub(crate) struct State<'a> {
 enum Found<'a> {
     Nothing,
     Here(&'a Expr, FrameId),
-    Nested(Expr, FrameId),
+    /// From a nested ad, with the place where that keeps it.
+    Nested(Expr, usize, FrameId),
     Frame(FrameId),
     Now,
 }
@@ -315,18 +317,23 @@ impl<'a> State<'a> {
         match found {
             Found::Nothing => Ok(Value::Undefined),
             Found::Here(expr, frame) => self.eval_attribute(expr, frame),
-            Found::Nested(expr, frame) => self.eval_attribute(&expr, frame),
+            Found::Nested(expr, place, frame) => self.eval_attribute_at(&expr, place, frame),
             Found::Frame(frame) => Ok(self.frame_value(frame)),
             Found::Now => Ok(Value::Int(self.ctx.now)),
         }
     }
 
+    /// The value of an attribute's expression, which lies in its ad.
     fn eval_attribute(&mut self, expr: &Expr, frame: FrameId) -> Eval {
+        self.eval_attribute_at(expr, std::ptr::from_ref(expr) as usize, frame)
+    }
+
+    fn eval_attribute_at(&mut self, expr: &Expr, place: usize, frame: FrameId) -> Eval {
         self.enter()?;
         let value = match &expr.0 {
             Repr::Lit(value) => value.clone(),
             Repr::Node(node) => {
-                let key = (Arc::as_ptr(node) as usize, frame);
+                let key = (place, frame);
                 if self.active.contains(key) {
                     Value::Undefined
                 } else {
@@ -383,7 +390,9 @@ impl<'a> State<'a> {
             MATCH if name.special() == Special::Match => match_attribute(name),
             MATCH => Found::Nothing,
             FrameId(n) => match self.nested.get((n - NESTED) as usize) {
-                Some((ad, _)) => ad.lookup(name).map_or(Found::Nothing, |e| Found::Nested(e.clone(), frame)),
+                Some((ad, _)) => ad.lookup(name).map_or(Found::Nothing, |e| {
+                    Found::Nested(e.clone(), std::ptr::from_ref(e) as usize, frame)
+                }),
                 None => Found::Nothing,
             },
         }
@@ -452,7 +461,7 @@ impl<'a> State<'a> {
     pub(crate) fn attribute_expr(&mut self, name: &Name, cur: FrameId) -> Result<Option<Expr>, Failed> {
         Ok(match self.lookup(name, cur)? {
             Found::Here(expr, _) => Some(expr.clone()),
-            Found::Nested(expr, _) => Some(expr),
+            Found::Nested(expr, ..) => Some(expr),
             Found::Nothing | Found::Frame(_) | Found::Now => None,
         })
     }

@@ -141,8 +141,10 @@ impl<'a> State<'a> {
 
     /// The truth of an attribute's expression in the ad it was found in.
     pub(super) fn condition(&mut self, expr: &Expr, frame: FrameId) -> Result<Truth, Failed> {
-        let Repr::Node(node) = &expr.0 else { return self.truth(expr, frame) };
-        let key = (Arc::as_ptr(node) as usize, frame);
+        if matches!(expr.0, Repr::Lit(_)) {
+            return self.truth(expr, frame);
+        }
+        let key = (std::ptr::from_ref(expr) as usize, frame);
         self.enter()?;
         let truth = if self.active.contains(key) {
             Truth::Undefined
