@@ -151,7 +151,11 @@ impl Reader<'_> {
 
     fn deeper(&mut self) -> Result<(), ParseError> {
         self.depth += 1;
-        if self.depth > limits::DOCUMENT_DEPTH { Err(self.error("JSON is nested too deeply")) } else { Ok(()) }
+        if self.depth > limits::DOCUMENT_DEPTH {
+            Err(self.error("JSON is nested too deeply"))
+        } else {
+            Ok(())
+        }
     }
 
     fn object(&mut self) -> Result<ClassAd, ParseError> {
@@ -263,7 +267,9 @@ impl Reader<'_> {
         let mut out = String::new();
         loop {
             let rest = &self.text[self.pos..];
-            let Some(stop) = rest.find(['"', '\\']) else { return Err(self.error("string that is never closed")) };
+            let Some(stop) = rest.find(['"', '\\']) else {
+                return Err(self.error("string that is never closed"));
+            };
             out.push_str(&rest[..stop]);
             self.pos += stop + 1;
             if rest.as_bytes()[stop] == b'"' {
@@ -307,7 +313,8 @@ impl Reader<'_> {
     }
 
     fn hex4(&mut self) -> Result<u32, ParseError> {
-        let digits = self.text.get(self.pos..self.pos + 4).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()));
+        let digits =
+            self.text.get(self.pos..self.pos + 4).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()));
         let code = digits.and_then(|t| u32::from_str_radix(t, 16).ok());
         let Some(code) = code else { return Err(self.error("expected four hexadecimal digits")) };
         self.pos += 4;

@@ -7,6 +7,7 @@ use crate::expr::{Expr, Node, Repr};
 use crate::limits;
 use crate::time;
 use crate::value::Value;
+use std::fmt::Write as _;
 
 impl ClassAd {
     /// The ad as one `<c>` element.
@@ -44,16 +45,18 @@ fn escape(text: &str, out: &mut String) {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             // Line ends and tabs survive as references only.
-            '\n' | '\r' | '\t' => out.push_str(&format!("&#{};", c as u32)),
+            '\n' | '\r' | '\t' => {
+                let _ = write!(out, "&#{};", c as u32);
+            }
             c => out.push(c),
         }
     }
 }
 
 fn element(name: &str, text: &str, out: &mut String) {
-    out.push_str(&format!("<{name}>"));
+    let _ = write!(out, "<{name}>");
     escape(text, out);
-    out.push_str(&format!("</{name}>"));
+    let _ = write!(out, "</{name}>");
 }
 
 fn write_ad(ad: &ClassAd, out: &mut String) {
@@ -151,7 +154,9 @@ impl<'t> Reader<'t> {
             return Err(self.error("expected a tag"));
         }
         if trimmed.starts_with("<!--") {
-            let Some(end) = trimmed.find("-->") else { return Err(self.error("comment that is never closed")) };
+            let Some(end) = trimmed.find("-->") else {
+                return Err(self.error("comment that is never closed"));
+            };
             self.pos += end + 3;
             return Ok(Tag { name: "", kind: TagKind::Other, attributes: "" });
         }
@@ -296,7 +301,9 @@ impl<'t> Reader<'t> {
                 Expr::literal(value)
             }
             "at" => Expr::literal(time::parse_abs(trimmed.as_bytes()).ok_or_else(|| bad("time"))?),
-            "rt" => Expr::literal(Value::RelTime(time::parse_rel(trimmed.as_bytes()).ok_or_else(|| bad("time"))?)),
+            "rt" => {
+                Expr::literal(Value::RelTime(time::parse_rel(trimmed.as_bytes()).ok_or_else(|| bad("time"))?))
+            }
             _ => Expr::parse(&text).map_err(|e| bad(&format!("expression ({})", e.message())))?,
         })
     }

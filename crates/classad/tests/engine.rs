@@ -57,7 +57,9 @@ fn conjunction(clauses: &'static [&'static str]) -> impl Strategy<Value = String
 fn job() -> impl Strategy<Value = ClassAd> {
     let owner = prop::sample::select(&["\"alice\"", "\"bob\"", "\"Carol\"", "undefined", "7"][..]);
     let memory = prop::sample::select(&["64", "128", "1024", "TARGET.Memory / 2", "Base * 2", "\"x\""][..]);
-    let extra = prop::sample::select(&["", "Wants = true;", "Wants = TARGET.Load < 0.4;", "target = 5;", "Gpus = 1;"][..]);
+    let extra = prop::sample::select(
+        &["", "Wants = true;", "Wants = TARGET.Load < 0.4;", "target = 5;", "Gpus = 1;"][..],
+    );
     let rank = prop::sample::select(&["TARGET.Memory", "Load * 2", "TARGET.Nope", "time()", "\"x\""][..]);
     (conjunction(JOB_CLAUSES), owner, memory, extra, rank, -2..3_i32).prop_map(
         |(requirements, owner, memory, extra, rank, prio)| {
@@ -74,7 +76,15 @@ fn slot() -> impl Strategy<Value = ClassAd> {
     let arch = prop::sample::select(&["\"X86_64\"", "\"aarch64\"", "\"INTEL\"", "5"][..]);
     let start = prop::sample::select(STARTS);
     let extra = prop::sample::select(
-        &["", "HasDocker = true;", "GPUs = 2;", "my = 3;", "Nested = [x = 1];", "Users = \"alice bob\";", "Owner = 1;"][..],
+        &[
+            "",
+            "HasDocker = true;",
+            "GPUs = 2;",
+            "my = 3;",
+            "Nested = [x = 1];",
+            "Users = \"alice bob\";",
+            "Owner = 1;",
+        ][..],
     );
     (conjunction(SLOT_CLAUSES), arch, start, extra, 0..6_i64, 0..10_i32).prop_map(
         |(requirements, arch, start, extra, memory, load)| {

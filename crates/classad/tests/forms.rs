@@ -31,15 +31,18 @@ fn expression() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![literal(), name()];
     leaf.prop_recursive(5, 40, 4, |inner| {
         let operator = prop::sample::select(
-            &["+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "=?=", "is", "isnt", "&&", "||", "&", "|",
-              "^", "<<", ">>", ">>>"][..],
+            &[
+                "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "=?=", "is", "isnt", "&&", "||",
+                "&", "|", "^", "<<", ">>", ">>>",
+            ][..],
         );
         prop_oneof![
             (inner.clone(), operator, inner.clone()).prop_map(|(a, op, b)| format!("({a}) {op} ({b})")),
             (inner.clone(), inner.clone(), inner.clone()).prop_map(|(a, b, c)| format!("({a}) ? {b} : {c}")),
             (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("({a}) ?: ({b})")),
             (prop::sample::select(&["!", "~", "+", "-"][..]), name()).prop_map(|(op, a)| format!("{op}{a}")),
-            (name(), prop::collection::vec(inner.clone(), 0..3)).prop_map(|(f, args)| format!("{f}({})", args.join(", "))),
+            (name(), prop::collection::vec(inner.clone(), 0..3))
+                .prop_map(|(f, args)| format!("{f}({})", args.join(", "))),
             prop::collection::vec(inner.clone(), 0..3).prop_map(|items| format!("{{{}}}", items.join(", "))),
             (name(), inner.clone()).prop_map(|(n, e)| format!("[{n} = {e}]")),
             (inner.clone(), name()).prop_map(|(e, n)| format!("({e}).{n}")),

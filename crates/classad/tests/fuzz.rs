@@ -23,7 +23,8 @@ fn parse(text: &str) {
 
 /// Evaluation: never panics, and gives the same value twice.
 fn evaluate(text: &str) {
-    let my = ClassAd::parse_new("[a = 1; b = a + 1; l = {1, a, \"x\"}; n = [c = b]; s = \"foo,bar\"]").unwrap();
+    let my =
+        ClassAd::parse_new("[a = 1; b = a + 1; l = {1, a, \"x\"}; n = [c = b]; s = \"foo,bar\"]").unwrap();
     let target = ClassAd::parse_new("[Memory = 1024; Arch = \"X\"; a = TARGET.b; r = 1.5]").unwrap();
     if let Ok(expr) = Expr::parse(text) {
         let scope = Scope::of(&my).target(&target).now(1_000_000);
@@ -79,10 +80,60 @@ impl Random {
 }
 
 const TOKENS: &[&str] = &[
-    "(", ")", "[", "]", "{", "}", "\"", "'", "\\", "=", "==", "=?=", "?:", "?", ":", "&&", "||", "-", ".", "..", ";",
-    ",", "0", "1", "-9223372036854775808", "1e308", "undefined", "error", "TARGET.", "MY.", "parent", "absTime(\"",
-    "regexp(\"(a*)*\",", "eval(\"", "split(", "\n", "//", "/*", "é", "\u{0}", "join(", "member(", "{}", "[]", ">>>",
-    "substr(", "quantize(", "formatTime(", "<c>", "&#10;", "\\u0041", "\\/Expr(", "relTime(\"1+\")", "interval(",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\"",
+    "'",
+    "\\",
+    "=",
+    "==",
+    "=?=",
+    "?:",
+    "?",
+    ":",
+    "&&",
+    "||",
+    "-",
+    ".",
+    "..",
+    ";",
+    ",",
+    "0",
+    "1",
+    "-9223372036854775808",
+    "1e308",
+    "undefined",
+    "error",
+    "TARGET.",
+    "MY.",
+    "parent",
+    "absTime(\"",
+    "regexp(\"(a*)*\",",
+    "eval(\"",
+    "split(",
+    "\n",
+    "//",
+    "/*",
+    "é",
+    "\u{0}",
+    "join(",
+    "member(",
+    "{}",
+    "[]",
+    ">>>",
+    "substr(",
+    "quantize(",
+    "formatTime(",
+    "<c>",
+    "&#10;",
+    "\\u0041",
+    "\\/Expr(",
+    "relTime(\"1+\")",
+    "interval(",
 ];
 
 fn mutate(random: &mut Random, corpus: &[String]) -> String {
@@ -118,7 +169,8 @@ fn mutate(random: &mut Random, corpus: &[String]) -> String {
 
 fn corpus() -> Vec<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/classad");
-    let mut files: Vec<_> = std::fs::read_dir(dir).expect("corpus").map(|f| f.expect("corpus entry").path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(dir).expect("corpus").map(|f| f.expect("corpus entry").path()).collect();
     files.sort();
     let text = |path: &std::path::PathBuf| std::fs::read_to_string(path).expect("corpus file");
     files.iter().map(text).flat_map(|t| t.split("\n%%\n").map(str::to_owned).collect::<Vec<_>>()).collect()

@@ -27,8 +27,10 @@ fn check(file: &str, agrees: impl Fn(&Json) -> Result<(), String>) {
         .filter_map(|(at, row)| agrees(row).err().map(|why| format!("{file}:{}: {why}\n  {row}", at + 1)))
         .collect();
     println!("{file}: {} of {} rows agree", rows.len() - wrong.len(), rows.len());
-    let wrong: Vec<String> =
-        wrong.into_iter().filter(|w| !KNOWN.iter().any(|known| w.contains(&known.replace('"', "\\\"")))).collect();
+    let wrong: Vec<String> = wrong
+        .into_iter()
+        .filter(|w| !KNOWN.iter().any(|known| w.contains(&known.replace('"', "\\\""))))
+        .collect();
     assert!(wrong.is_empty(), "{} rows disagree:\n{}", wrong.len(), wrong.join("\n"));
 }
 
@@ -42,7 +44,8 @@ fn same(what: &str, got: &str, want: &Json) -> Result<(), String> {
 #[test]
 fn every_recorded_evaluation_gives_the_recorded_value() {
     check("eval.jsonl", |row| {
-        let ad = |key: &str| row[key].as_str().map(|t| ClassAd::parse_new(t).map_err(|e| e.render())).transpose();
+        let ad =
+            |key: &str| row[key].as_str().map(|t| ClassAd::parse_new(t).map_err(|e| e.render())).transpose();
         let (my, target) = (ad("my")?, ad("target")?);
         let expr = Expr::parse(text(row, "expr")).map_err(|e| e.render())?;
         let mut scope = my.as_ref().map_or_else(Scope::new, Scope::of);
@@ -112,7 +115,11 @@ fn every_recorded_text_is_printed_alike() {
                 same("old", &expr.to_old_string(), &row["old"])?;
                 let again = Expr::parse(&new).map(|e| e.to_string());
                 let stable = again.as_deref() == Ok(new.as_str());
-                if Some(stable) == row["stable"].as_bool() { Ok(()) } else { Err(format!("stable: {again:?}")) }
+                if Some(stable) == row["stable"].as_bool() {
+                    Ok(())
+                } else {
+                    Err(format!("stable: {again:?}"))
+                }
             }
             "ad" => {
                 let ad = ClassAd::parse_new(input).map_err(|e| e.render())?;

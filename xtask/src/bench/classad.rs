@@ -1,9 +1,10 @@
 //! How fast the ClassAd language is: parsing, evaluating, matching one by one, and the match engine.
 
 use classad::engine::Engine;
-use classad::{ClassAd, Scope, accepts, symmetric_match};
+use classad::{ClassAd, Name, Scope, accepts, symmetric_match};
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// What the official C++ library does on one core of the machine the vectors were recorded on.
@@ -12,7 +13,8 @@ const PEER_MATCHES_PER_SECOND: f64 = 137_000.0;
 /// Runs all measurements and returns a Markdown section.
 pub(crate) fn run(quick: bool) -> String {
     let budget = Duration::from_millis(if quick { 150 } else { 1500 });
-    let mut out = String::from("## ClassAds\n\n| what | figure |\n|---|---|\n");
+    let mut out =
+        String::from("## ClassAds\n\nProcessor time of one core.\n\n| what | figure |\n|---|---|\n");
     let machine_text = machine(1, Variety::Models).to_string();
     let job = job(1);
     let row = |out: &mut String, what: &str, figure: String| {
@@ -26,8 +28,9 @@ pub(crate) fn run(quick: bool) -> String {
     row(&mut out, "parse a machine ad", format!("{} us, {megabytes:.0} MB/s", micros(per)));
 
     let slot = ClassAd::parse_new(&machine_text).expect("a typical ad parses");
+    let requirements = Name::new("Requirements");
     let per = time(budget, || {
-        black_box(Scope::of(black_box(&job)).target(black_box(&slot)).attribute("Requirements"));
+        black_box(Scope::of(black_box(&job)).target(black_box(&slot)).holds(&requirements));
     });
     row(&mut out, "evaluate a job's Requirements", format!("{} ns", per.as_nanos()));
 
@@ -38,12 +41,14 @@ pub(crate) fn run(quick: bool) -> String {
     let times = one_by_one / PEER_MATCHES_PER_SECOND;
     row(
         &mut out,
-        "symmetric matches, one job against 10,000 machines one by one",
+        "symmetric matches, one job against 10,000 different machines one by one",
         format!("{:.2} M/s ({times:.1}x the C++ library's {PEER_MATCHES_PER_SECOND:.0}/s)", one_by_one / 1e6),
     );
 
     let (slots, clusters) = if quick { (10_000, 100) } else { (100_000, 1_000) };
-    for (variety, name) in [(Variety::Models, "machines of 500 models"), (Variety::Unique, "every slot different")] {
+    for (variety, name) in
+        [(Variety::Models, "machines of 500 models"), (Variety::Unique, "every slot different")]
+    {
         let found = through_engine(slots, clusters, variety);
         row(
             &mut out,
@@ -75,7 +80,22 @@ fn micros(per: Duration) -> String {
     format!("{:.1}", per.as_secs_f64() * 1e6)
 }
 
-/// Time per call: the best of three rounds, so that a busy machine does not count.
+/// Processor time this thread has used: on a machine shared with others the clock on the wall says nothing.
+fn processor_time() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = stat.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    nanos.map_or_else(|| START.elapsed(), Duration::from_nanos)
+}
+
+/// Runs the body once and returns the processor time it took.
+fn measure<T>(body: impl FnOnce() -> T) -> (T, Duration) {
+    let start = processor_time();
+    let value = body();
+    (value, processor_time().saturating_sub(start))
+}
+
+/// Processor time per call, the best of three rounds.
 fn time(budget: Duration, mut body: impl FnMut()) -> Duration {
     let start = Instant::now();
     let mut calls = 0_u32;
@@ -83,16 +103,8 @@ fn time(budget: Duration, mut body: impl FnMut()) -> Duration {
         body();
         calls += 1;
     }
-    (0..3)
-        .map(|_| {
-            let start = Instant::now();
-            for _ in 0..calls * 3 {
-                body();
-            }
-            start.elapsed() / (calls * 3)
-        })
-        .min()
-        .unwrap_or_default()
+    let round = |body: &mut dyn FnMut()| measure(|| (0..calls * 3).for_each(|_| body())).1 / (calls * 3);
+    (0..3).map(|_| round(&mut body)).min().unwrap_or_default()
 }
 
 fn one_by_one(job: &ClassAd, budget: Duration) -> f64 {
@@ -118,18 +130,19 @@ fn through_engine(slots: u32, clusters: u32, variety: Variety) -> EngineFigures 
     let ads: Vec<ClassAd> = (0..slots).map(|n| machine(n, variety)).collect();
     let jobs: Vec<ClassAd> = (0..clusters).map(job).collect();
     let mut engine = Engine::new();
-    let start = Instant::now();
-    for (key, ad) in ads.iter().enumerate() {
-        engine.put_slot(key as u32, ad.clone()).expect("keys are small");
-    }
-    // The first job decides which columns there are; that belongs to loading.
-    let first = engine.intern(&jobs[0]);
-    engine.viable(first);
-    let load = start.elapsed();
-    let start = Instant::now();
-    let ids: Vec<_> = jobs.iter().map(|job| engine.intern(job)).collect();
-    let matches = ids.iter().map(|id| engine.viable(*id).len()).sum();
-    let viable = start.elapsed();
+    let (first, load) = measure(|| {
+        for (key, ad) in ads.iter().enumerate() {
+            engine.put_slot(key as u32, ad.clone()).expect("keys are small");
+        }
+        // The first job decides which columns there are; that belongs to loading.
+        let first = engine.intern(&jobs[0]);
+        engine.viable(first);
+        first
+    });
+    let (matches, viable) = measure(|| {
+        let ids: Vec<_> = jobs.iter().map(|job| engine.intern(job)).collect();
+        ids.iter().map(|id| engine.viable(*id).len()).sum()
+    });
     let mut next = 0;
     let update = time(Duration::from_millis(100), || {
         next = (next + 7919) % slots;
@@ -158,20 +171,20 @@ fn machine(n: u32, variety: Variety) -> ClassAd {
         Variety::Models => (i64::from(model % 40) * 1_000_000, f64::from(model % 10) / 10.0),
         Variety::Unique => (i64::from(n) * 977 % 40_000_000, f64::from(n % 99_991) / 99_991.0),
     };
-    ad.set("Arch", if model % 10 == 0 { "aarch64" } else { "X86_64" });
-    ad.set("OpSys", if model % 17 == 0 { "WINDOWS" } else { "LINUX" });
+    ad.set("Arch", if model.is_multiple_of(10) { "aarch64" } else { "X86_64" });
+    ad.set("OpSys", if model.is_multiple_of(17) { "WINDOWS" } else { "LINUX" });
     ad.set("OpSysAndVer", "AlmaLinux9");
     ad.set("Memory", [2048_i64, 4096, 8192, 16384, 65536][model as usize % 5]);
     ad.set("Cpus", [1_i64, 2, 4, 8][model as usize % 4]);
     ad.set("Disk", disk);
     ad.set("LoadAvg", load);
-    ad.set("GPUs", i64::from(model % 25 == 0));
+    ad.set("GPUs", i64::from(model.is_multiple_of(25)));
     ad.set("KFlops", 1_000_000 + i64::from(model));
     ad.set("Mips", 20_000 + i64::from(model));
     ad.set("State", "Unclaimed");
     ad.set("Activity", "Idle");
     ad.set("HasFileTransfer", true);
-    ad.set("HasDocker", model % 3 == 0);
+    ad.set("HasDocker", model.is_multiple_of(3));
     ad.set("Machine", format!("node{}.pool.example.org", n / 8));
     ad.set("Name", format!("slot{}@node{}.pool.example.org", n % 8, n / 8));
     ad.set("SlotID", i64::from(n % 8));

@@ -34,6 +34,7 @@ pub(super) struct Class {
 
 #[derive(Default)]
 pub(super) struct Columns {
+    #[allow(clippy::struct_field_names)] // the columns of the columns are called nothing else
     pub(super) columns: Vec<Column>,
     column_of: HashMap<Name, usize>,
     pub(super) ads: Vec<Option<ClassAd>>,
@@ -55,14 +56,13 @@ impl Columns {
         if let Some(&at) = self.column_of.get(name) {
             return at;
         }
-        let mut column =
-            Column {
-                name: name.clone(),
-                codes: Vec::new(),
-                class_codes: Vec::new(),
-                dictionary: Vec::new(),
-                code_of: HashMap::new(),
-            };
+        let mut column = Column {
+            name: name.clone(),
+            codes: Vec::new(),
+            class_codes: Vec::new(),
+            dictionary: Vec::new(),
+            code_of: HashMap::new(),
+        };
         for (key, ad) in self.ads.iter().enumerate() {
             column.encode(key, ad.as_ref());
         }
@@ -147,19 +147,19 @@ impl Columns {
     fn join_class(&mut self, key: u32) {
         let codes: Box<[u32]> = self.columns.iter().map(|c| c.codes[key as usize]).collect();
         let opaque = self.ads[key as usize].as_ref().is_some_and(ClassAd::has_specials);
-        let class = match self.class_of.get(&(opaque, codes.clone())) {
-            Some(&class) => class,
-            None => {
-                let class = self.classes.len() as u32;
-                for (column, code) in self.columns.iter_mut().zip(&codes) {
-                    column.class_codes.push(*code);
-                }
-                self.class_of.insert((opaque, codes), class);
-                // The ad is kept, not the key: its slot may move to another class tomorrow.
-                let sample = self.ads[key as usize].clone().unwrap_or_default();
-                self.classes.push(Class { sample, count: 0, opaque });
-                class
+        let known = self.class_of.get(&(opaque, codes.clone())).copied();
+        let class = if let Some(class) = known {
+            class
+        } else {
+            let class = self.classes.len() as u32;
+            for (column, code) in self.columns.iter_mut().zip(&codes) {
+                column.class_codes.push(*code);
             }
+            self.class_of.insert((opaque, codes), class);
+            // The ad is kept, not the key: its slot may move to another class tomorrow.
+            let sample = self.ads[key as usize].clone().unwrap_or_default();
+            self.classes.push(Class { sample, count: 0, opaque });
+            class
         };
         self.classes[class as usize].count += 1;
         self.class_of_slot[key as usize] = class;

@@ -180,13 +180,10 @@ impl Engine {
         if let Some(&id) = self.by_key.get(&key) {
             return id;
         }
-        let id = match self.free.pop() {
-            Some(free) => free,
-            None => {
-                self.clusters.push(None);
-                AutoclusterId(self.clusters.len() as u32 - 1)
-            }
-        };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.clusters.push(None);
+            AutoclusterId(self.clusters.len() as u32 - 1)
+        });
         self.clusters[id.index()] = Some(Cluster {
             job: job.clone(),
             key: key.clone(),
@@ -406,7 +403,8 @@ impl Cluster {
     fn scan(&mut self, columns: &Columns, ctx: EvalContext<'_>) {
         self.verdicts.resize(columns.classes.len(), Verdict::Unknown);
         let unknown = columns.classes.iter().zip(&self.verdicts).enumerate();
-        let unknown = unknown.filter(|(_, (class, verdict))| class.count > 0 && **verdict == Verdict::Unknown);
+        let unknown =
+            unknown.filter(|(_, (class, verdict))| class.count > 0 && **verdict == Verdict::Unknown);
         let unknown: Vec<u32> = unknown.map(|(at, _)| at as u32).collect();
         let court = Court { columns, job: &self.job, ctx };
         self.plan.judge(unknown, &mut self.verdicts, court);

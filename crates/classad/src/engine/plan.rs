@@ -9,8 +9,8 @@ use super::needs::{Analysis, MOST_EXPRESSIONS, Owner};
 use super::residual::specialise;
 use crate::ad::ClassAd;
 use crate::diagnose;
-use crate::eval::{Scope, ops};
 use crate::eval::context::EvalContext;
+use crate::eval::{Scope, ops};
 use crate::expr::{BinOp, Expr, Node};
 use crate::matching::{RANK, REQUIREMENTS};
 use crate::name::{Name, Special};
@@ -47,18 +47,32 @@ impl Simple {
     fn holds(&self, value: &Value) -> bool {
         match self {
             Simple::Truth => value.is_true(),
-            Simple::Compare { op, constant, constant_first: true } => ops::binary(*op, constant, value).is_true(),
-            Simple::Compare { op, constant, constant_first: false } => ops::binary(*op, value, constant).is_true(),
+            Simple::Compare { op, constant, constant_first: true } => {
+                ops::binary(*op, constant, value).is_true()
+            }
+            Simple::Compare { op, constant, constant_first: false } => {
+                ops::binary(*op, value, constant).is_true()
+            }
         }
     }
 }
 
 enum Test {
     /// By the code of one column, or none: 0 unknown, 1 no, 2 yes.
-    One { column: Option<usize>, simple: Option<Simple>, answers: Vec<u8> },
-    Many { columns: Vec<usize>, answers: HashMap<Box<[u32]>, bool> },
+    One {
+        column: Option<usize>,
+        simple: Option<Simple>,
+        answers: Vec<u8>,
+    },
+    Many {
+        columns: Vec<usize>,
+        answers: HashMap<Box<[u32]>, bool>,
+    },
     /// A slot attribute that is a condition of its own: what it says depends on its code.
-    Condition { column: usize, by_code: HashMap<u32, Conjunction> },
+    Condition {
+        column: usize,
+        by_code: HashMap<u32, Conjunction>,
+    },
 }
 
 struct Clause {
@@ -149,7 +163,13 @@ struct Conjunction {
 }
 
 impl Conjunction {
-    fn of(expr: &Expr, owner: Owner, columns: &mut Columns, job: &ClassAd, path: &[(Owner, Name)]) -> Conjunction {
+    fn of(
+        expr: &Expr,
+        owner: Owner,
+        columns: &mut Columns,
+        job: &ClassAd,
+        path: &[(Owner, Name)],
+    ) -> Conjunction {
         let mut made = Conjunction::default();
         for expr in diagnose::clauses(expr) {
             match clause(expr, owner, columns, job, path) {

@@ -80,9 +80,13 @@ impl State<'_> {
             Node::Binary(op, a, b) => {
                 let (a, b) = (self.flat(a, cur, depth), self.flat(b, cur, depth));
                 match op {
-                    BinOp::Add | BinOp::Mul | BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor | BinOp::And | BinOp::Or => {
-                        combine(*op, a, b)
-                    }
+                    BinOp::Add
+                    | BinOp::Mul
+                    | BinOp::BitAnd
+                    | BinOp::BitOr
+                    | BinOp::BitXor
+                    | BinOp::And
+                    | BinOp::Or => combine(*op, a, b),
                     _ => match (a.closed(), b.closed()) {
                         (Flat::Value(a), Flat::Value(b)) => Flat::Value(ops::binary(*op, &a, &b)),
                         (a, b) => Flat::Tree(Expr::node(Node::Binary(*op, a.into_expr(), b.into_expr()))),
@@ -112,7 +116,8 @@ impl State<'_> {
                 }
             },
             Node::Subscript(base, index) => {
-                let (base, index) = (self.flat(base, cur, depth).into_expr(), self.flat(index, cur, depth).into_expr());
+                let (base, index) =
+                    (self.flat(base, cur, depth).into_expr(), self.flat(index, cur, depth).into_expr());
                 Flat::Tree(Expr::node(Node::Subscript(base, index)))
             }
             Node::List(items) => {
@@ -130,14 +135,17 @@ impl State<'_> {
             Some(Node::Ref(name)) => self.lookup(name, cur),
             Some(Node::RootRef(name)) => self.lookup(name, self.root),
             Some(Node::Select(base, name)) => match self.eval(base, cur) {
-                Ok(Value::Ad(ad)) => self.frame_of_value(&ad).and_then(|frame| self.lookup(name, frame)),
-                _ => Ok(Found::Nothing),
+                Ok(Value::Ad(ad)) => match self.frame_of_value(&ad) {
+                    Ok(frame) => self.lookup(name, frame),
+                    Err(_) => Found::Nothing,
+                },
+                _ => Found::Nothing,
             },
-            _ => Ok(Found::Nothing),
+            _ => Found::Nothing,
         };
         let (inner, place, frame) = match found {
-            Ok(Found::Here(expr, frame)) => (expr.clone(), std::ptr::from_ref(expr) as usize, frame),
-            Ok(Found::Nested(expr, place, frame)) => (expr, place, frame),
+            Found::Here(expr, frame) => (expr.clone(), std::ptr::from_ref(expr) as usize, frame),
+            Found::Nested(expr, place, frame) => (expr, place, frame),
             _ => return Flat::Tree(expr.clone()),
         };
         if let Repr::Lit(value) = &inner.0 {
@@ -177,7 +185,11 @@ impl State<'_> {
                 Err(_) => Flat::Value(Value::Error),
             };
         }
-        Flat::Tree(Expr::node(Node::Call(Call { name: call.name.clone(), func: call.func, args: args.into() })))
+        Flat::Tree(Expr::node(Node::Call(Call {
+            name: call.name.clone(),
+            func: call.func,
+            args: args.into(),
+        })))
     }
 }
 
@@ -204,7 +216,9 @@ fn combine(op: BinOp, a: Flat, b: Flat) -> Flat {
     }
     match (a, b) {
         (Flat::Value(a), Flat::Value(b)) => Flat::Value(logic(op, &a, &b)),
-        (Flat::Value(value), Flat::Tree(tree)) | (Flat::Tree(tree), Flat::Value(value)) => Flat::Split(op, value, tree),
+        (Flat::Value(value), Flat::Tree(tree)) | (Flat::Tree(tree), Flat::Value(value)) => {
+            Flat::Split(op, value, tree)
+        }
         (Flat::Tree(a), Flat::Tree(b)) => Flat::Tree(join(a, b)),
         (Flat::Split(p, v, s), Flat::Split(q, w, t)) if p == op && q == op => {
             Flat::Split(op, logic(op, &v, &w), join(s, t))

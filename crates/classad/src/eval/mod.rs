@@ -3,9 +3,9 @@
 
 pub(crate) mod context;
 mod flatten;
-mod truth;
 pub(crate) mod ops;
 mod scope;
+mod truth;
 
 use crate::ad::ClassAd;
 use crate::expr::{BinOp, Expr, Node, Repr};
@@ -59,7 +59,11 @@ enum Found<'a> {
 }
 
 impl<'a> State<'a> {
-    pub(crate) fn new(my: Option<&'a ClassAd>, target: Option<&'a ClassAd>, ctx: &'a EvalContext<'a>) -> State<'a> {
+    pub(crate) fn new(
+        my: Option<&'a ClassAd>,
+        target: Option<&'a ClassAd>,
+        ctx: &'a EvalContext<'a>,
+    ) -> State<'a> {
         let root = match (my, target) {
             (Some(_), Some(_)) => MATCH,
             (Some(_), None) => MY,
@@ -202,12 +206,12 @@ impl<'a> State<'a> {
     }
 
     fn eval_name(&mut self, name: &Name, cur: FrameId) -> Eval {
-        let mut found = self.lookup(name, cur)?;
+        let mut found = self.lookup(name, cur);
         if matches!(found, Found::Nothing) && self.target.is_some() {
             // Only the sides of a match fall back to each other; ads nested in them do not.
             found = match cur {
-                MY => self.lookup(name, TARGET)?,
-                TARGET => self.lookup(name, MY)?,
+                MY => self.lookup(name, TARGET),
+                TARGET => self.lookup(name, MY),
                 _ => Found::Nothing,
             };
         }
@@ -219,13 +223,13 @@ impl<'a> State<'a> {
         if self.root == FrameId::NONE {
             return Err(Failed);
         }
-        let found = self.lookup(name, self.root)?;
+        let found = self.lookup(name, self.root);
         self.eval_found(found)
     }
 
     fn eval_select(&mut self, base: &Expr, name: &Name, cur: FrameId) -> Eval {
         if let Some(frame) = self.side(base, cur) {
-            let found = self.lookup(name, frame)?;
+            let found = self.lookup(name, frame);
             return self.eval_found(found);
         }
         self.enter()?;
@@ -260,7 +264,7 @@ impl<'a> State<'a> {
             Value::Undefined => Ok(Value::Undefined),
             Value::Ad(ad) => {
                 let frame = self.frame_of_value(ad)?;
-                let found = self.lookup(name, frame)?;
+                let found = self.lookup(name, frame);
                 self.eval_found(found)
             }
             Value::List(list) => {
@@ -350,24 +354,24 @@ impl<'a> State<'a> {
 
     /// Looks for a name from an ad outward.
     #[inline]
-    fn lookup(&mut self, name: &Name, start: FrameId) -> Result<Found<'a>, Failed> {
+    fn lookup(&self, name: &Name, start: FrameId) -> Found<'a> {
         let mut frame = start;
         while frame != FrameId::NONE {
             match self.own(frame, name) {
                 Found::Nothing => {}
-                found => return Ok(found),
+                found => return found,
             }
             let outer = self.parent(frame);
             match name.special() {
                 Special::None | Special::Target | Special::Other | Special::Ad | Special::Match => {}
-                Special::My | Special::Own => return Ok(Found::Frame(frame)),
-                Special::Root => return Ok(Found::frame(self.root)),
-                Special::Parent => return Ok(Found::frame(outer)),
-                Special::CurrentTime => return Ok(Found::Now),
+                Special::My | Special::Own => return Found::Frame(frame),
+                Special::Root => return Found::frame(self.root),
+                Special::Parent => return Found::frame(outer),
+                Special::CurrentTime => return Found::Now,
             }
             frame = outer;
         }
-        Ok(Found::Nothing)
+        Found::Nothing
     }
 
     /// The attribute of that name in one frame, not looking outward.
@@ -458,12 +462,12 @@ impl<'a> State<'a> {
     }
 
     /// The expression an attribute of the frame has, for functions that work on text.
-    pub(crate) fn attribute_expr(&mut self, name: &Name, cur: FrameId) -> Result<Option<Expr>, Failed> {
-        Ok(match self.lookup(name, cur)? {
+    pub(crate) fn attribute_expr(&self, name: &Name, cur: FrameId) -> Option<Expr> {
+        match self.lookup(name, cur) {
             Found::Here(expr, _) => Some(expr.clone()),
             Found::Nested(expr, ..) => Some(expr),
             Found::Nothing | Found::Frame(_) | Found::Now => None,
-        })
+        }
     }
 
     /// The ad a frame belongs to.
@@ -483,10 +487,9 @@ impl Found<'_> {
 
 /// The attributes the wrapper around a match adds.
 static MATCH_AD: LazyLock<ClassAd> = LazyLock::new(|| {
-    let side = |side: &str, name: &str| {
-        Expr::node(Node::Select(Expr::attribute(side), Name::new(name)))
-    };
-    let both = Expr::node(Node::Binary(BinOp::And, side("RIGHT", "requirements"), side("LEFT", "requirements")));
+    let side = |side: &str, name: &str| Expr::node(Node::Select(Expr::attribute(side), Name::new(name)));
+    let both =
+        Expr::node(Node::Binary(BinOp::And, side("RIGHT", "requirements"), side("LEFT", "requirements")));
     [
         ("symmetricMatch", both),
         ("leftMatchesRight", side("RIGHT", "requirements")),

@@ -73,6 +73,14 @@ impl<'a> State<'a> {
                 };
                 own.lookup(name).or_else(|| if self.target.is_some() { other?.lookup(name) } else { None })
             }
+            // Nesting is bounded by the parser.
+            Node::Paren(inner) => return self.peek(inner, cur),
+            Node::Elvis(value, other) => {
+                return match self.peek(value, cur)? {
+                    Value::Undefined => self.peek(other, cur),
+                    value => Some(value),
+                };
+            }
             _ => return None,
         };
         match found {
@@ -112,7 +120,7 @@ impl<'a> State<'a> {
                 self.spend(1)?;
                 Ok((&self.eval_binary(*op, a, b, cur)?).into())
             }
-            Node::Ref(_) | Node::Select(..) => {
+            Node::Ref(_) | Node::Select(..) | Node::Elvis(..) => {
                 self.spend(1)?;
                 if let Some(value) = self.peek(expr, cur) {
                     return Ok(value.into());
@@ -126,9 +134,9 @@ impl<'a> State<'a> {
     /// The truth of an attribute that is itself a condition, such as START.
     fn attribute_truth(&mut self, expr: &Expr, node: &Arc<Node>, cur: FrameId) -> Result<Truth, Failed> {
         let found = match &**node {
-            Node::Ref(name) if name.special() == Special::None => self.lookup(name, cur)?,
+            Node::Ref(name) if name.special() == Special::None => self.lookup(name, cur),
             Node::Select(base, name) => match self.side(base, cur) {
-                Some(frame) => self.lookup(name, frame)?,
+                Some(frame) => self.lookup(name, frame),
                 None => Found::Nothing,
             },
             _ => Found::Nothing,
@@ -159,7 +167,13 @@ impl<'a> State<'a> {
     }
 
     /// `&&` (`conjunction`) or `||`: the right side is looked at only where it can matter.
-    pub(super) fn logic(&mut self, conjunction: bool, a: &Expr, b: &Expr, cur: FrameId) -> Result<Truth, Failed> {
+    pub(super) fn logic(
+        &mut self,
+        conjunction: bool,
+        a: &Expr,
+        b: &Expr,
+        cur: FrameId,
+    ) -> Result<Truth, Failed> {
         self.enter()?;
         self.spend(1)?;
         // The value that decides alone: false for `&&`, true for `||`.

@@ -5,8 +5,8 @@
 mod batch;
 mod report;
 
-use classad::{ClassAd, EvalContext, Expr, ParseError, Scope};
 use clap::{Subcommand, ValueEnum};
+use classad::{ClassAd, EvalContext, Expr, ParseError, Scope};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -96,7 +96,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
         Command::Match { jsonl: true, .. } => batch::run(batch::match_),
         Command::Parse { .. } => batch::run(batch::parse),
         Command::Print { .. } => batch::run(batch::print),
-        Command::Eval { expr, my, target, .. } => eval(&expr.unwrap_or_default(), my.as_deref(), target.as_deref()),
+        Command::Eval { expr, my, target, .. } => {
+            eval(&expr.unwrap_or_default(), my.as_deref(), target.as_deref())
+        }
         Command::Match { a, b, .. } => match_files(&a.unwrap_or_default(), &b.unwrap_or_default()),
         Command::Fmt { file, to } => fmt(file.as_deref(), to),
         Command::Check { file } => check(&file),

@@ -83,7 +83,9 @@ pub(super) fn parse(row: &Json) -> Result<Json, String> {
     };
     Ok(match result {
         None => json!({ "ok": true }),
-        Some(e) => json!({ "ok": false, "message": e.message(), "start": e.span().start, "end": e.span().end }),
+        Some(e) => {
+            json!({ "ok": false, "message": e.message(), "start": e.span().start, "end": e.span().end })
+        }
     })
 }
 

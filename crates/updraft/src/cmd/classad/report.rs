@@ -16,7 +16,9 @@ pub(super) fn missing_names(expr: &Expr, my: Option<&ClassAd>, target: Option<&C
 pub(super) fn explain(left: &ClassAd, right: &ClassAd, left_name: &str, right_name: &str) -> (String, bool) {
     let mut out = String::new();
     let mut matched = true;
-    for (my, target, name, other) in [(left, right, left_name, right_name), (right, left, right_name, left_name)] {
+    for (my, target, name, other) in
+        [(left, right, left_name, right_name), (right, left, right_name, left_name)]
+    {
         let refused = diagnose::refused_clauses(my, target);
         if refused.is_empty() {
             let _ = writeln!(out, "{name} accepts {other} (rank {})", rank(my, target));
