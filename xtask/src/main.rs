@@ -1,5 +1,19 @@
-//! `cargo xtask`: the project's own commands.
+//! The project's own commands.
 
-fn main() {
-    println!("usage: cargo xtask test|bench|doc|deny");
+mod bench;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["bench", "classad"] => print!("{}", bench::classad::run(false)),
+        ["bench", "classad", "--quick"] => print!("{}", bench::classad::run(true)),
+        _ => {
+            eprintln!("usage: cargo xtask bench classad [--quick]");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
 }
