@@ -38,7 +38,8 @@ impl ParseError {
         let line_start = bytes[..start].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         let line_end = bytes[start..].iter().position(|&b| b == b'\n').map_or(bytes.len(), |at| start + at);
         let line = bytes[..line_start].iter().filter(|&&b| b == b'\n').count() + 1;
-        let mut from = if start - line_start > EXCERPT_BYTES / 2 { start - EXCERPT_BYTES / 2 } else { line_start };
+        let mut from =
+            if start - line_start > EXCERPT_BYTES / 2 { start - EXCERPT_BYTES / 2 } else { line_start };
         let mut to = line_end.min(from + EXCERPT_BYTES);
         while !source.is_char_boundary(from) {
             from -= 1;

@@ -214,7 +214,6 @@ impl<'a> Lexer<'a> {
                 Err(why) => Tok::Bad(why),
             },
             b'\'' => match self.quoted(b'\'') {
-                Ok(bytes) if bytes.is_empty() => Tok::Bad("empty attribute name"),
                 Ok(bytes) => Tok::Quoted(String::from_utf8_lossy(&bytes).into_owned()),
                 Err(why) => Tok::Bad(why),
             },

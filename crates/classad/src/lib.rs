@@ -21,10 +21,12 @@
 //! ```
 
 mod ad;
+pub mod diagnose;
 mod error;
 mod eval;
 mod expr;
 mod func;
+mod json;
 mod lex;
 pub mod limits;
 mod matching;
@@ -36,6 +38,7 @@ mod refs;
 mod text;
 mod time;
 mod value;
+mod xml;
 
 pub use ad::ClassAd;
 pub use error::ParseError;

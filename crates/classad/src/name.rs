@@ -55,8 +55,8 @@ impl Special {
             "root" | "toplevel" => Special::Root,
             "currenttime" => Special::CurrentTime,
             "ad" => Special::Ad,
-            "left" | "right" | "lctx" | "rctx" | "symmetricmatch" | "leftmatchesright" | "rightmatchesleft"
-            | "leftrankvalue" | "rightrankvalue" => Special::Match,
+            "left" | "right" | "lctx" | "rctx" | "symmetricmatch" | "leftmatchesright"
+            | "rightmatchesleft" | "leftrankvalue" | "rightrankvalue" => Special::Match,
             _ => Special::None,
         }
     }

@@ -125,7 +125,9 @@ pub(crate) fn parse_rel(text: &[u8]) -> Option<f64> {
         if number.is_empty() { Some(0.0) } else { number.parse::<f64>().ok() }
     };
     let mut total = take(&mut rest, true)?;
-    for (marks, unit) in [([b'm', b'M', b':'], 60.0), ([b'h', b'H', b':'], 3600.0), ([b'd', b'D', b'+'], 86400.0)] {
+    for (marks, unit) in
+        [([b'm', b'M', b':'], 60.0), ([b'h', b'H', b':'], 3600.0), ([b'd', b'D', b'+'], 86400.0)]
+    {
         if let [head @ .., mark] = rest
             && marks.contains(mark)
         {

@@ -1,9 +1,24 @@
 //! The words that every room shares: ids, states, the event vocabulary, job templates and limits.
 //!
-//! Nothing here does IO, reads a clock or decides anything beyond which transitions are legal.
+//! Nothing here does IO, reads a clock or decides anything.
 
+pub mod event;
+pub mod id;
 pub mod limits;
+pub mod procs;
 pub mod template;
 pub mod text;
 
+pub use event::Event;
+pub use id::{ClaimId, ClaimKey, JobId, JobName};
+pub use procs::{ProcSet, Span};
 pub use template::JobTemplate;
+
+/// What time it is, as the shells tell the cores: two clocks for two purposes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// Monotonic milliseconds; leases and timers use only this.
+    pub mono_ms: u64,
+    /// Unix milliseconds; for people and calendars.
+    pub wall_ms: u64,
+}

@@ -11,7 +11,7 @@ pub const PIECES_PER_ATTRIBUTE: usize = 1_000;
 /// Bytes of a name (attribute, user, machine, slot).
 pub const NAME_BYTES: usize = 256;
 /// Bytes of one REST request body; a million-row table fits.
-pub const REQUEST_BYTES: usize = 256 << 20;
+pub const REQUEST_BYTES: usize = 64 << 20;
 /// Bytes of one message between manager and agent.
 pub const MESSAGE_BYTES: usize = 16 << 20;
 /// Bytes of one message between agent and starter.

@@ -1,5 +1,109 @@
 //! The one binary: arguments in, text out, no logic.
 
-fn main() {
-    println!("updraft {}", env!("CARGO_PKG_VERSION"));
+mod cmd;
+mod embed;
+mod files;
+mod place;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::cmd::Failure;
+
+/// A pool scheduler: batch jobs on whatever machines are idle
+///
+/// `updraft run` runs a whole sweep on this machine without any set-up. `updraft up` starts a pool, `updraft agent` adds
+/// a machine to it, `updraft submit` gives it work.
+#[derive(Parser)]
+#[command(name = "updraft", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    place: place::Place,
+    #[command(flatten)]
+    log: cmd::log::Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run many jobs and wait for them, on a private pool if none is running
+    Run(cmd::run::Args),
+    /// Start a pool on this machine: manager and agent, in the foreground
+    Up(cmd::up::Args),
+    /// Lend this machine to a pool
+    Agent(cmd::agent::Args),
+    /// Give jobs to a running pool
+    Submit(cmd::submit::Args),
+    /// Show what is in the queue
+    Queue(cmd::queue::Args),
+    /// Show the machines
+    Status(cmd::status::Args),
+    /// Wait until jobs are over
+    Wait(cmd::wait::Args),
+    /// Remove jobs
+    Rm(cmd::act::Args),
+    /// Put jobs on hold
+    Hold(cmd::act::Args),
+    /// Release held jobs
+    Release(cmd::act::Args),
+    /// Stop running jobs and put them back into the queue
+    Vacate(cmd::act::Args),
+    /// Show what happened, and what happens
+    Events(cmd::events::Args),
+    /// Issue, list and revoke tokens
+    Token(cmd::token::Args),
+    /// Evaluate, match, print and check ClassAds
+    Classad(cmd::classad::Args),
+    /// Print a completion script for a shell
+    Completions(cmd::docs::Completions),
+    /// Write man pages into a directory
+    Man(cmd::docs::Man),
+    /// Run the jobs of one claim (agents start this)
+    #[command(hide = true)]
+    Starter,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        // A starter must stay small and single-threaded: nothing else is set up for it.
+        Command::Starter => cmd::starter::run(),
+        Command::Classad(args) => return cmd::classad::run(args),
+        Command::Completions(args) => cmd::docs::completions(&args),
+        Command::Man(args) => cmd::docs::man(&args),
+        command => cli.log.init().and_then(|()| dispatch(command, &cli.place)),
+    };
+    match result {
+        Ok(code) => code,
+        Err(Failure { message, code }) => {
+            if !message.is_empty() {
+                eprintln!("updraft: {message}");
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Run(args) => cmd::run::run(args, place),
+        Command::Up(args) => cmd::up::run(args, place),
+        Command::Agent(args) => cmd::agent::run(args, place),
+        Command::Submit(args) => cmd::submit::run(args, place),
+        Command::Queue(args) => cmd::queue::run(&args, place),
+        Command::Status(args) => cmd::status::run(&args, place),
+        Command::Wait(args) => cmd::wait::run(&args, place),
+        Command::Rm(args) => cmd::act::run(args, api::rest::Act::Remove, place),
+        Command::Hold(args) => cmd::act::run(args, api::rest::Act::Hold, place),
+        Command::Release(args) => cmd::act::run(args, api::rest::Act::Release, place),
+        Command::Vacate(args) => cmd::act::run(args, api::rest::Act::Vacate, place),
+        Command::Events(args) => cmd::events::run(&args, place),
+        Command::Token(args) => cmd::token::run(args, place),
+        Command::Classad(_) | Command::Completions(_) | Command::Man(_) | Command::Starter => {
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }

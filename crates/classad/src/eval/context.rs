@@ -58,6 +58,9 @@ impl EvalContext<'_> {
 
 impl std::fmt::Debug for EvalContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EvalContext").field("now", &self.now).field("seed", &self.seed).finish_non_exhaustive()
+        f.debug_struct("EvalContext")
+            .field("now", &self.now)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
     }
 }

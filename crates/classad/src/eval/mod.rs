@@ -2,6 +2,7 @@
 //! evaluation; operators are in [`ops`], built-in functions in `crate::func`.
 
 pub(crate) mod context;
+mod flatten;
 pub(crate) mod ops;
 mod scope;
 
@@ -55,7 +56,11 @@ enum Found<'a> {
 }
 
 impl<'a> State<'a> {
-    pub(crate) fn new(my: Option<&'a ClassAd>, target: Option<&'a ClassAd>, ctx: &'a EvalContext<'a>) -> State<'a> {
+    pub(crate) fn new(
+        my: Option<&'a ClassAd>,
+        target: Option<&'a ClassAd>,
+        ctx: &'a EvalContext<'a>,
+    ) -> State<'a> {
         let root = match (my, target) {
             (Some(_), Some(_)) => MATCH,
             (Some(_), None) => MY,
@@ -309,7 +314,11 @@ impl<'a> State<'a> {
                 Some(name) => {
                     let frame = self.frame_of_value(ad)?;
                     let found = self.own(frame, &Name::new(name));
-                    self.eval_found(found)?
+                    // A subscript never yields an ad: recorded behaviour, use a selection for that.
+                    match self.eval_found(found)? {
+                        Value::Ad(_) => Value::Undefined,
+                        value => value,
+                    }
                 }
                 None => Value::Undefined,
             },
@@ -483,10 +492,9 @@ impl Found<'_> {
 
 /// The attributes the wrapper around a match adds.
 static MATCH_AD: LazyLock<ClassAd> = LazyLock::new(|| {
-    let side = |side: &str, name: &str| {
-        Expr::node(Node::Select(Expr::attribute(side), Name::new(name)))
-    };
-    let both = Expr::node(Node::Binary(BinOp::And, side("RIGHT", "requirements"), side("LEFT", "requirements")));
+    let side = |side: &str, name: &str| Expr::node(Node::Select(Expr::attribute(side), Name::new(name)));
+    let both =
+        Expr::node(Node::Binary(BinOp::And, side("RIGHT", "requirements"), side("LEFT", "requirements")));
     [
         ("symmetricMatch", both),
         ("leftMatchesRight", side("RIGHT", "requirements")),

@@ -38,10 +38,12 @@ fn strict(op: BinOp, a: &Value, b: &Value) -> Value {
     match op {
         BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge => compare(op, a, b),
         BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Mod => arithmetic(op, a, b),
-        BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor | BinOp::Shl | BinOp::Shr | BinOp::Ushr => match (a, b) {
-            (Value::Int(a), Value::Int(b)) => Value::Int(bits(op, *a, *b)),
-            _ => Value::Error,
-        },
+        BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor | BinOp::Shl | BinOp::Shr | BinOp::Ushr => {
+            match (a, b) {
+                (Value::Int(a), Value::Int(b)) => Value::Int(bits(op, *a, *b)),
+                _ => Value::Error,
+            }
+        }
         BinOp::And => a.truth().zip(b.truth()).map_or(Value::Error, |(a, b)| Value::Bool(a && b)),
         BinOp::Or => a.truth().zip(b.truth()).map_or(Value::Error, |(a, b)| Value::Bool(a || b)),
         BinOp::Is | BinOp::Isnt => Value::Error,
@@ -121,6 +123,15 @@ fn number(value: &Value) -> Option<Number> {
     }
 }
 
+/// Two numbers in the type they are compared in: bools become ints, ints become reals next to a real.
+pub(crate) fn promote(a: Value, b: Value) -> (Value, Value) {
+    match (number(&a), number(&b)) {
+        (Some(Number::Int(a)), Some(Number::Int(b))) => (Value::Int(a), Value::Int(b)),
+        (Some(a), Some(b)) => (Value::Real(a.real()), Value::Real(b.real())),
+        _ => (a, b),
+    }
+}
+
 pub(crate) fn arithmetic(op: BinOp, a: &Value, b: &Value) -> Value {
     match (number(a), number(b)) {
         (Some(Number::Int(a)), Some(Number::Int(b))) => int_arithmetic(op, a, b),
@@ -159,13 +170,15 @@ fn time_arithmetic(op: BinOp, a: &Value, b: &Value) -> Value {
         Value::Real(r) => Some(*r),
         _ => None,
     };
-    let moved = |t: &AbsTime, by: i64| Value::AbsTime(AbsTime { secs: t.secs.wrapping_add(by), offset: t.offset });
+    let moved =
+        |t: &AbsTime, by: i64| Value::AbsTime(AbsTime { secs: t.secs.wrapping_add(by), offset: t.offset });
     match (op, a, b) {
-        (BinOp::Add, Value::AbsTime(t), Value::RelTime(r)) | (BinOp::Add, Value::RelTime(r), Value::AbsTime(t)) => {
-            moved(t, *r as i64)
-        }
+        (BinOp::Add, Value::AbsTime(t), Value::RelTime(r))
+        | (BinOp::Add, Value::RelTime(r), Value::AbsTime(t)) => moved(t, *r as i64),
         (BinOp::Sub, Value::AbsTime(t), Value::RelTime(r)) => moved(t, (*r as i64).wrapping_neg()),
-        (BinOp::Sub, Value::AbsTime(a), Value::AbsTime(b)) => Value::RelTime(a.secs.wrapping_sub(b.secs) as f64),
+        (BinOp::Sub, Value::AbsTime(a), Value::AbsTime(b)) => {
+            Value::RelTime(a.secs.wrapping_sub(b.secs) as f64)
+        }
         (BinOp::Add, Value::RelTime(a), Value::RelTime(b)) => Value::RelTime(a + b),
         (BinOp::Sub, Value::RelTime(a), Value::RelTime(b)) => Value::RelTime(a - b),
         (BinOp::Mul, Value::RelTime(r), n) | (BinOp::Mul, n, Value::RelTime(r)) => {

@@ -24,7 +24,7 @@ pub(super) fn member(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     let op = if identical { BinOp::Is } else { BinOp::Eq };
     cx.state.spend(list.items.len())?;
     for item in list.items.iter() {
-        let item = cx.state.eval(item, list.frame)?;
+        let item = cx.state.eval(item, cx.cur)?;
         if matches!(ops::binary(op, &item, &x), Value::Bool(true)) {
             return Ok(Value::Bool(true));
         }
@@ -68,6 +68,8 @@ pub(super) fn fold(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
             (Some(sum), Func::Sum | Func::Avg) => ops::arithmetic(BinOp::Add, &sum, &item),
             (Some(kept), _) => {
                 let op = if func == Func::Min { BinOp::Lt } else { BinOp::Gt };
+                // Comparing leaves both numbers in their common type.
+                let (item, kept) = ops::promote(item, kept);
                 if ops::binary(op, &item, &kept).is_true() { item } else { kept }
             }
         });
@@ -143,7 +145,7 @@ pub(super) fn in_each_context(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     let mut results = Vec::new();
     for item in list.items.iter() {
         cx.state.spend(1)?;
-        let value = match cx.state.eval(item, list.frame)? {
+        let value = match cx.state.eval(item, cx.cur)? {
             Value::Ad(ad) => {
                 let frame = cx.state.frame_of_value(&ad)?;
                 cx.state.eval(&expr, frame)?

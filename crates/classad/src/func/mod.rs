@@ -5,8 +5,8 @@ mod lists;
 mod math;
 mod meta;
 mod regexes;
-mod strings;
 mod stringlists;
+mod strings;
 mod times;
 mod types;
 mod versions;
@@ -187,11 +187,12 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// The items of a list, each evaluated in its place.
+    /// The items of a list. Functions evaluate them where the call stands, not where the list does; only
+    /// subscripts respect the place of the list.
     fn items(&mut self, list: &List) -> Result<Vec<Value>, crate::eval::Failed> {
         self.state.charge(list.items.len() * size_of::<Value>())?;
         self.state.spend(list.items.len())?;
-        list.items.iter().map(|item| self.state.eval(item, list.frame)).collect()
+        list.items.iter().map(|item| self.state.eval(item, self.cur)).collect()
     }
 
     /// A string result, accounted for.

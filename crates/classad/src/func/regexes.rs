@@ -70,10 +70,13 @@ fn translate(pattern: &str, flags: Flags) -> Option<String> {
             ('\\', _) => match chars.next()?.1 {
                 'Z' if class_start.is_none() => out.push_str(BEFORE_LAST_NEWLINE),
                 'h' => out.push_str(if class_start.is_some() { r"\t\x20" } else { r"[\t\x20]" }),
-                e @ ('e' | 'R' | 'K' | 'G' | 'Q' | 'X' | 'C' | 'N' | 'H' | 'V' | 'g' | 'k') if e != 'e' => return None,
+                e @ ('e' | 'R' | 'K' | 'G' | 'Q' | 'X' | 'C' | 'N' | 'H' | 'V' | 'g' | 'k') if e != 'e' => {
+                    return None;
+                }
                 'e' => out.push_str(r"\x1b"),
                 // PCRE takes an escaped character that means nothing for itself.
-                e @ ('<' | '>' | '_' | '"' | '\'' | '`' | ' ' | '!' | '@' | '%' | ',' | ';' | ':' | '=' | '/') => {
+                e @ ('<' | '>' | '_' | '"' | '\'' | '`' | ' ' | '!' | '@' | '%' | ',' | ';' | ':' | '='
+                | '/') => {
                     if e == ' ' {
                         out.push_str(r"\x20");
                     } else {
@@ -221,11 +224,10 @@ pub(super) fn substitute(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
         4 => cx.arg(3)?,
         _ => return Ok(Value::Error),
     };
-    let [pattern, text, replacement, options] =
-        match strings([cx.arg(0)?, cx.arg(1)?, cx.arg(2)?, options]) {
-            Ok(strings) => strings,
-            Err(value) => return Ok(value),
-        };
+    let [pattern, text, replacement, options] = match strings([cx.arg(0)?, cx.arg(1)?, cx.arg(2)?, options]) {
+        Ok(strings) => strings,
+        Err(value) => return Ok(value),
+    };
     let letters = options.as_bytes();
     let Some(regex) = compile(pattern.as_bytes(), Flags::of(letters)) else { return Ok(Value::Error) };
     let whole = func != Func::Regexps || letters.contains(&b'f');

@@ -22,14 +22,17 @@ pub(super) fn strcat(cx: &mut Cx<'_, '_>) -> Eval {
 
 pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
     if cx.count() == 0 {
-        return Ok(Value::Error);
+        return cx.string(Vec::new());
     }
     let first = cx.arg(0)?;
+    // Undefined items vanish, but nothing except undefined is undefined; the separator counts.
+    let mut any_undefined = first.is_undefined();
     let (separator, items) = match (first, cx.count()) {
         (Value::List(list), 1) => (Vec::new(), cx.items(&list)?),
         (first, count) => {
             let separator = match to_text(&first) {
                 Ok(text) => text,
+                Err(Value::Undefined) => Vec::new(),
                 Err(value) => return Ok(value),
             };
             if count == 1 {
@@ -47,22 +50,22 @@ pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
         }
     };
     let mut out = Vec::new();
-    let mut defined = items.is_empty();
+    let mut any_defined = false;
     for item in &items {
         match to_text(item) {
             Ok(text) => {
-                defined = true;
+                any_defined = true;
                 cx.state.charge(text.len() + separator.len())?;
                 if !out.is_empty() {
                     out.extend_from_slice(&separator);
                 }
                 out.extend_from_slice(&text);
             }
-            Err(Value::Undefined) => {}
+            Err(Value::Undefined) => any_undefined = true,
             Err(value) => return Ok(value),
         }
     }
-    if defined { cx.string(out) } else { Ok(Value::Undefined) }
+    if any_undefined && !any_defined { Ok(Value::Undefined) } else { cx.string(out) }
 }
 
 pub(super) fn change_case(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
@@ -114,8 +117,8 @@ pub(super) fn compare(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     if cx.count() != 2 {
         return Ok(Value::Error);
     }
+    // The first argument without text decides, whatever the second is.
     let (a, b) = match (to_text(&cx.arg(0)?), to_text(&cx.arg(1)?)) {
-        (Err(Value::Error), _) | (_, Err(Value::Error)) => return Ok(Value::Error),
         (Err(value), _) | (_, Err(value)) => return Ok(value),
         (Ok(a), Ok(b)) => (a, b),
     };

@@ -29,7 +29,6 @@ pub(super) fn abs_time(cx: &mut Cx<'_, '_>) -> Eval {
     let offset = if count == 2 { Some(cx.arg(1)?) } else { None };
     let offset = match offset {
         None => None,
-        Some(Value::Undefined) => return Ok(Value::Undefined),
         Some(given) => match plain_seconds(&given) {
             Some(secs) => Some(secs as i32),
             None => return Ok(Value::Error),
@@ -220,8 +219,18 @@ pub(super) fn format_time(cx: &mut Cx<'_, '_>) -> Eval {
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-    "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 
 /// ISO 8601 week and the year it belongs to.

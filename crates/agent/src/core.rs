@@ -1,0 +1,345 @@
+//! What to do about each word from manager or starter. No IO, no clock.
+//!
+//! Every report that a starter numbers is kept here until the manager acknowledges it, and repeated at each new
+//! session. What the manager is told in `Hello` is exactly what this core holds, so that any message lost on the way
+//! shows as a difference.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use api::agent::{
+    Assign, Attempt, CannotStart, Claim, Cluster, Down, Evicted, Exited, Happening, HeldClaim, Hello, Report,
+    Returned, Started, Up,
+};
+use model::event::Resources;
+use model::template::Attribute;
+use starter::wire::{self, AttemptId, Order, What, Word};
+
+use crate::claims::Record;
+use crate::job::{Prepared, Refused};
+
+/// Something to do.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Tell the manager (nobody, when there is no session).
+    Say(Up),
+    /// Begin a claim: write its record, take a starter, tell it.
+    Begin { record: Record, lease_ms: u64 },
+    /// Tell a claim's starter.
+    Order(u64, Order),
+    /// A claim is over and acknowledged: remove its files.
+    Forget(u64),
+}
+
+#[derive(Debug)]
+struct Held {
+    record: Record,
+    /// False once its starter is gone.
+    alive: bool,
+    /// Attempts whose end the manager has not acknowledged.
+    jobs: Vec<AttemptId>,
+    unacknowledged: VecDeque<Report>,
+    last_seq: u64,
+}
+
+/// The core.
+#[derive(Debug)]
+pub(crate) struct Core {
+    hello: Hello,
+    claims: BTreeMap<u64, Held>,
+    clusters: HashMap<u32, Arc<Prepared>>,
+    run_as: crate::RunAs,
+    /// Beats under way and when they were sent; beat 0 is the hello.
+    beats: VecDeque<(u64, u64)>,
+    next_beat: u64,
+    /// When the newest answered beat was sent: leases count from there.
+    heard_ms: u64,
+}
+
+impl Core {
+    pub(crate) fn new(version: &str, total: Resources, ad: Vec<Attribute>, run_as: crate::RunAs) -> Self {
+        Self {
+            hello: Hello { version: version.to_owned(), total, ad, claims: Vec::new() },
+            claims: BTreeMap::new(),
+            clusters: HashMap::new(),
+            run_as,
+            beats: VecDeque::new(),
+            next_beat: 1,
+            heard_ms: 0,
+        }
+    }
+
+    /// A claim found on disk at start, with what its starter left if it is dead.
+    pub(crate) fn adopt(&mut self, record: Record) {
+        let claim = record.claim;
+        let held =
+            Held { record, alive: true, jobs: Vec::new(), unacknowledged: VecDeque::new(), last_seq: 0 };
+        self.claims.insert(claim, held);
+    }
+
+    /// A session is open: say who we are, then repeat everything that was not acknowledged.
+    pub(crate) fn session_opened(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        self.clusters.clear();
+        self.beats.clear();
+        self.beats.push_back((0, now_ms));
+        let claims = self.claims.values().map(|held| HeldClaim {
+            claim: held.record.claim,
+            key: held.record.key.clone(),
+            jobs: held.jobs.iter().map(|id| attempt(*id)).collect(),
+        });
+        let hello = Hello { claims: claims.collect(), ..self.hello.clone() };
+        actions.push(Action::Say(Up::Hello(hello)));
+        for held in self.claims.values() {
+            actions.extend(held.unacknowledged.iter().cloned().map(|r| Action::Say(Up::Report(r))));
+        }
+    }
+
+    /// Time for a beat.
+    pub(crate) fn beat(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let n = self.next_beat;
+        self.next_beat += 1;
+        self.beats.push_back((n, now_ms));
+        // Unanswered ones are of no more use once newer ones are.
+        while self.beats.len() > 64 {
+            self.beats.pop_front();
+        }
+        actions.push(Action::Say(Up::Beat(n)));
+    }
+
+    /// A word from the manager.
+    pub(crate) fn from_manager(&mut self, now_ms: u64, down: Down, actions: &mut Vec<Action>) {
+        match down {
+            Down::Welcome(_) => self.answered(now_ms, 0, actions),
+            Down::Beat(n) => self.answered(now_ms, n, actions),
+            Down::Claim(claim) => self.begin(now_ms, claim, actions),
+            Down::Cluster(cluster) => self.learn(&cluster),
+            Down::Assign(assign) => self.assign(assign, actions),
+            Down::Stop(stop) => {
+                let order = Order::Stop(wire::Stop { id: attempt_id(stop.job), hard: false });
+                self.order(stop.claim, order, actions);
+            }
+            Down::Recall(recall) => self.order(recall.claim, Order::Recall(recall.count), actions),
+            Down::Drop(claim) => self.drop_claim(claim, actions),
+            Down::Ack(ack) => self.acknowledge(ack.claim, ack.seq, actions),
+            Down::Again(_) => self.session_opened(now_ms, actions),
+        }
+    }
+
+    /// A beat was answered: every lease counts from when it was sent.
+    fn answered(&mut self, now_ms: u64, n: u64, actions: &mut Vec<Action>) {
+        let Some(&(_, sent_ms)) = self.beats.iter().find(|(m, _)| *m == n) else { return };
+        self.beats.retain(|(m, _)| *m > n);
+        self.heard_ms = self.heard_ms.max(sent_ms);
+        let claims: Vec<u64> = self.claims.keys().copied().collect();
+        for claim in claims {
+            let lease = self.lease_left(now_ms, self.claims[&claim].record.lease_ms);
+            self.order(claim, Order::Renew(lease), actions);
+        }
+    }
+
+    fn lease_left(&self, now_ms: u64, lease_ms: u64) -> u64 {
+        lease_ms.saturating_sub(now_ms.saturating_sub(self.heard_ms))
+    }
+
+    fn order(&self, claim: u64, order: Order, actions: &mut Vec<Action>) {
+        if self.claims.get(&claim).is_some_and(|held| held.alive) {
+            actions.push(Action::Order(claim, order));
+        }
+    }
+
+    fn begin(&mut self, now_ms: u64, claim: Claim, actions: &mut Vec<Action>) {
+        if self.claims.contains_key(&claim.claim) {
+            return;
+        }
+        let lease_ms = self.lease_left(now_ms, claim.lease_ms);
+        let record = Record {
+            claim: claim.claim,
+            key: claim.key,
+            slot: claim.slot,
+            owner: claim.owner,
+            lease_ms: claim.lease_ms,
+            marker: String::new(),
+        };
+        self.adopt(record.clone());
+        actions.push(Action::Begin { record, lease_ms });
+    }
+
+    fn learn(&mut self, cluster: &Cluster) {
+        if cluster.forget_others {
+            self.clusters.clear();
+        }
+        self.clusters.insert(cluster.cluster, Arc::new(Prepared::new(cluster)));
+    }
+
+    fn assign(&mut self, assign: Assign, actions: &mut Vec<Action>) {
+        let Some(held) = self.claims.get_mut(&assign.claim).filter(|held| held.alive) else { return };
+        let Some(prepared) = self.clusters.get(&assign.cluster).cloned() else { return };
+        let mut jobs = Vec::with_capacity(assign.jobs.len());
+        for job in &assign.jobs {
+            let id = AttemptId { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
+            if held.jobs.contains(&id) {
+                continue;
+            }
+            match prepared.job(id, &job.values, &held.record.slot, self.run_as) {
+                Ok(ready) => {
+                    held.jobs.push(id);
+                    jobs.push(ready);
+                }
+                Err(Refused { reason, code }) => {
+                    // Not numbered: if it gets lost, the next hello does not list the job, and it is given again.
+                    let happening =
+                        Happening::CannotStart(CannotStart { job: attempt(id), reason, code, subcode: 0 });
+                    let report = Report { claim: assign.claim, seq: 0, happening: Some(happening) };
+                    actions.push(Action::Say(Up::Report(report)));
+                }
+            }
+        }
+        if !jobs.is_empty() {
+            actions.push(Action::Order(assign.claim, Order::Run(wire::Run { jobs })));
+        }
+    }
+
+    fn drop_claim(&mut self, claim: u64, actions: &mut Vec<Action>) {
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        held.jobs.clear();
+        held.unacknowledged.clear();
+        if held.alive {
+            actions.push(Action::Order(claim, Order::Quit(true)));
+        } else {
+            self.claims.remove(&claim);
+            actions.push(Action::Forget(claim));
+        }
+    }
+
+    fn acknowledge(&mut self, claim: u64, seq: u64, actions: &mut Vec<Action>) {
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        while let Some(report) = held.unacknowledged.pop_front_if(|r| r.seq <= seq) {
+            for id in ended(&report) {
+                held.jobs.retain(|j| *j != id);
+            }
+        }
+        if held.alive {
+            actions.push(Action::Order(claim, Order::Ack(seq)));
+        } else if held.unacknowledged.is_empty() {
+            self.claims.remove(&claim);
+            actions.push(Action::Forget(claim));
+        }
+    }
+
+    /// A word from a starter.
+    pub(crate) fn from_starter(&mut self, claim: u64, word: Word, actions: &mut Vec<Action>) {
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        match word {
+            Word::Report(report) => {
+                if let Some(report) = translate(claim, report) {
+                    held.keep(&report);
+                    actions.push(Action::Say(Up::Report(report)));
+                }
+            }
+            // Only an adopted starter has anything to say here that we do not know.
+            Word::Standing(standing) => {
+                for id in standing.jobs {
+                    if !held.jobs.contains(&id) {
+                        held.jobs.push(id);
+                    }
+                }
+                for report in standing.unacknowledged {
+                    held.restore(translate(claim, report), actions);
+                }
+            }
+        }
+    }
+
+    /// A starter is gone and nothing of its claim is alive; this is what it left.
+    pub(crate) fn starter_gone(
+        &mut self,
+        claim: u64,
+        left: Vec<wire::Report>,
+        why: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        held.alive = false;
+        for report in left {
+            held.restore(translate(claim, report), actions);
+        }
+        held.last_seq += 1;
+        let happening = Some(Happening::Gone(why.to_owned()));
+        let gone = Report { claim, seq: held.last_seq, happening };
+        held.keep(&gone);
+        actions.push(Action::Say(Up::Report(gone)));
+    }
+
+    /// A starter ended as it was told to.
+    pub(crate) fn starter_quit(&mut self, claim: u64, actions: &mut Vec<Action>) {
+        if self.claims.remove(&claim).is_some() {
+            actions.push(Action::Forget(claim));
+        }
+    }
+
+    /// Everything we hold, for a clean end.
+    pub(crate) fn live_claims(&self) -> Vec<u64> {
+        self.claims.iter().filter(|(_, held)| held.alive).map(|(id, _)| *id).collect()
+    }
+}
+
+impl Held {
+    fn keep(&mut self, report: &Report) {
+        if report.seq > 0 {
+            self.last_seq = self.last_seq.max(report.seq);
+            self.unacknowledged.push_back(report.clone());
+        }
+    }
+
+    /// A report that may be known already.
+    fn restore(&mut self, report: Option<Report>, actions: &mut Vec<Action>) {
+        let Some(report) = report.filter(|r| r.seq > self.last_seq) else { return };
+        for id in ended(&report) {
+            if !self.jobs.contains(&id) {
+                self.jobs.push(id);
+            }
+        }
+        self.keep(&report);
+        actions.push(Action::Say(Up::Report(report)));
+    }
+}
+
+fn attempt(id: AttemptId) -> Attempt {
+    Attempt { cluster: id.cluster, proc: id.proc, attempt: id.attempt }
+}
+
+fn attempt_id(a: Attempt) -> AttemptId {
+    AttemptId { cluster: a.cluster, proc: a.proc, attempt: a.attempt }
+}
+
+/// The attempts that a report ends.
+fn ended(report: &Report) -> Vec<AttemptId> {
+    match &report.happening {
+        Some(Happening::Exited(e)) => vec![attempt_id(e.job)],
+        Some(Happening::CannotStart(e)) => vec![attempt_id(e.job)],
+        Some(Happening::Evicted(e)) => vec![attempt_id(e.job)],
+        Some(Happening::Returned(e)) => e.jobs.iter().map(|j| attempt_id(*j)).collect(),
+        Some(Happening::Started(_) | Happening::Gone(_)) | None => Vec::new(),
+    }
+}
+
+/// A starter's report in the words for the manager.
+fn translate(claim: u64, report: wire::Report) -> Option<Report> {
+    let happening = match report.what? {
+        What::Started(e) => Happening::Started(Started { job: attempt(e.id), started_ms: e.started_ms }),
+        What::Exited(e) => {
+            Happening::Exited(Exited { job: attempt(e.id), exit: e.exit, started_ms: e.started_ms })
+        }
+        What::CannotStart(e) => Happening::CannotStart(CannotStart {
+            job: attempt(e.id),
+            reason: e.reason,
+            code: e.code,
+            subcode: e.subcode,
+        }),
+        What::Evicted(e) => {
+            Happening::Evicted(Evicted { job: attempt(e.id), reason: e.reason, code: e.code })
+        }
+        What::Returned(e) => Happening::Returned(Returned { jobs: e.ids.into_iter().map(attempt).collect() }),
+    };
+    Some(Report { claim, seq: report.seq, happening: Some(happening) })
+}

@@ -1,0 +1,229 @@
+//! From a job's attributes to something a starter can run.
+
+use api::agent::Cluster;
+use classad::{ClassAd, Value};
+use starter::user::{self, Account};
+use starter::wire::{AttemptId, Identity, Job};
+use submit::args::{self, Form};
+use submit::env;
+
+use crate::RunAs;
+
+/// Seconds between the soft stop of a job and its kill, unless the job says otherwise.
+const GRACE_SECONDS: i64 = 30;
+
+/// What the jobs of a cluster share, read once.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    owner: String,
+    ad: ClassAd,
+    varying: Vec<String>,
+    account: Option<Account>,
+}
+
+/// Why a job cannot run here, nor anywhere else without help.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) reason: String,
+    pub(crate) code: u32,
+}
+
+fn refuse<T>(code: u32, reason: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused { reason: model::text::one_line(&reason.into(), model::limits::REASON_BYTES), code })
+}
+
+impl Prepared {
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        let mut ad = ClassAd::new();
+        for attribute in &cluster.shared {
+            // The manager checked them; one that does not parse is as good as absent.
+            let _ = ad.insert_text(attribute.name.as_str(), &attribute.expr);
+        }
+        let account = user::by_name(&cluster.owner);
+        Self { owner: cluster.owner.clone(), ad, varying: cluster.varying.clone(), account }
+    }
+
+    /// One job, ready to be started.
+    pub(crate) fn job(
+        &self,
+        id: AttemptId,
+        values: &[String],
+        slot: &str,
+        run_as: RunAs,
+    ) -> Result<Job, Refused> {
+        let mut ad = self.ad.clone();
+        for (name, text) in self.varying.iter().zip(values) {
+            if let Err(error) = ad.insert_text(name.as_str(), text) {
+                return refuse(13, format!("attribute {name} is not an expression: {error}"));
+            }
+        }
+        let text = |name: &str| match ad.eval(name) {
+            Value::Str(text) => text.to_string(),
+            _ => String::new(),
+        };
+        let number = |name: &str| match ad.eval(name) {
+            Value::Int(n) => Some(n),
+            _ => None,
+        };
+        let identity = self.identity(run_as)?;
+        let cwd = text("Iwd");
+        let command = text("Cmd");
+        if command.is_empty() {
+            return refuse(6, "the job names no program (Cmd)");
+        }
+        let program = if command.starts_with('/') { command } else { format!("{cwd}/{command}") };
+        let new_form = text("Arguments");
+        let words = if new_form.is_empty() {
+            args::split(Form::Old, &text("Args"))
+        } else {
+            args::split(Form::New, &new_form)
+        };
+        let words = match words {
+            Ok(words) => words,
+            Err(error) => return refuse(6, format!("the arguments cannot be read: {error}")),
+        };
+        let argv = [program].into_iter().chain(words).map(String::into_bytes).collect();
+        let file = |name: &str| match text(name) {
+            path if path == "/dev/null" => Vec::new(),
+            path => path.into_bytes(),
+        };
+        Ok(Job {
+            id,
+            argv,
+            env: self.environment(&text("Environment"), &text("Env"), id, slot)?,
+            cwd: cwd.into_bytes(),
+            stdin: file("In"),
+            stdout: file("Out"),
+            stderr: file("Err"),
+            identity,
+            stop_signal: signal_number(&text("KillSig")),
+            grace_ms: number("JobMaxVacateTime")
+                .or_else(|| number("KillSigTimeout"))
+                .unwrap_or(GRACE_SECONDS)
+                .clamp(0, 86_400) as u64
+                * 1000,
+        })
+    }
+
+    /// Whom the job becomes.
+    fn identity(&self, run_as: RunAs) -> Result<Option<Identity>, Refused> {
+        if run_as == RunAs::Myself {
+            return Ok(None);
+        }
+        let owner = &self.owner;
+        let Some(account) = &self.account else {
+            return refuse(22, format!("user {owner} has no account on this machine"));
+        };
+        let own = user::own_uid();
+        if account.uid == 0 {
+            return refuse(22, "jobs do not run as root in a shared pool");
+        }
+        if own != 0 {
+            let message =
+                format!("this agent runs as {}, so it cannot run jobs of {owner}", user::name_of(own));
+            return if account.uid == own { Ok(None) } else { refuse(22, message) };
+        }
+        let groups = account.groups.clone();
+        Ok(Some(Identity { uid: account.uid, gid: account.gid, groups }))
+    }
+
+    fn environment(&self, new: &str, old: &str, id: AttemptId, slot: &str) -> Result<Vec<Vec<u8>>, Refused> {
+        let parsed = if new.is_empty() { env::parse_old(old) } else { env::parse(new) };
+        let mut variables = match parsed {
+            Ok(variables) => variables,
+            Err(error) => return refuse(6, format!("the environment cannot be read: {error}")),
+        };
+        let mut default = |name: &str, value: &str| {
+            if !variables.contains_key(name) {
+                variables.insert(name.to_owned(), value.to_owned());
+            }
+        };
+        default("PATH", "/usr/local/bin:/usr/bin:/bin");
+        if let Some(account) = &self.account {
+            default("HOME", &account.home);
+            default("USER", &account.name);
+            default("LOGNAME", &account.name);
+            default("SHELL", &account.shell);
+        }
+        // Ours, whatever the job says: programs may rely on them.
+        variables.insert("UPDRAFT_CLUSTER".into(), id.cluster.to_string());
+        variables.insert("UPDRAFT_PROC".into(), id.proc.to_string());
+        variables.insert("UPDRAFT_ATTEMPT".into(), id.attempt.to_string());
+        variables.insert("UPDRAFT_SLOT".into(), slot.to_owned());
+        variables.remove(starter::CLAIM_VARIABLE);
+        Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
+    }
+}
+
+/// A signal by name (`SIGTERM`, `term`) or number; SIGTERM for what is none.
+fn signal_number(name: &str) -> u32 {
+    let upper = name.trim().to_ascii_uppercase();
+    let number = match upper.strip_prefix("SIG").unwrap_or(&upper) {
+        "HUP" => libc::SIGHUP,
+        "INT" => libc::SIGINT,
+        "QUIT" => libc::SIGQUIT,
+        "KILL" => libc::SIGKILL,
+        "USR1" => libc::SIGUSR1,
+        "USR2" => libc::SIGUSR2,
+        "ALRM" => libc::SIGALRM,
+        "CONT" => libc::SIGCONT,
+        "TSTP" => libc::SIGTSTP,
+        other => other.parse().ok().filter(|n| (1..=64).contains(n)).unwrap_or(libc::SIGTERM),
+    };
+    number as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use model::template::Attribute;
+
+    use super::*;
+
+    fn prepared(owner: &str, attributes: &[(&str, &str)]) -> Prepared {
+        let shared =
+            attributes.iter().map(|(n, e)| Attribute { name: (*n).into(), expr: (*e).into() }).collect();
+        Prepared::new(&Cluster {
+            cluster: 1,
+            owner: owner.into(),
+            shared,
+            varying: vec!["Arguments".into()],
+            forget_others: false,
+        })
+    }
+
+    const ID: AttemptId = AttemptId { cluster: 1, proc: 2, attempt: 3 };
+
+    #[test]
+    fn attributes_become_a_process() {
+        let p = prepared(
+            "root",
+            &[
+                ("Cmd", "\"run.sh\""),
+                ("Iwd", "\"/data\""),
+                ("Environment", "\"A='x y'\""),
+                ("KillSig", "\"SIGUSR1\""),
+            ],
+        );
+        let job = p.job(ID, &["\"one 'two three'\"".into()], "slot1_1", RunAs::Myself).unwrap();
+        let argv: Vec<_> = job.argv.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
+        assert_eq!(argv, ["/data/run.sh", "one", "two three"]);
+        assert!(job.env.contains(&b"A=x y".to_vec()) && job.env.contains(&b"UPDRAFT_PROC=2".to_vec()));
+        assert_eq!((job.stop_signal, job.grace_ms), (libc::SIGUSR1 as u32, 30_000));
+        assert_eq!(job.identity, None);
+    }
+
+    #[test]
+    fn nobody_runs_as_root_in_a_shared_pool_and_strangers_not_at_all() {
+        let cmd = [("Cmd", "\"/bin/true\"")];
+        let of = |owner: &str| prepared(owner, &cmd).job(ID, &["\"\"".into()], "s", RunAs::Owner);
+        assert!(of("root").unwrap_err().reason.contains("root"));
+        assert!(of("nobody-of-that-name").unwrap_err().reason.contains("no account"));
+    }
+
+    #[test]
+    fn a_job_cannot_choose_its_claim_marker() {
+        let p = prepared("root", &[("Cmd", "\"/bin/true\""), ("Environment", "\"UPDRAFT_CLAIM=forged\"")]);
+        let job = p.job(ID, &[], "s", RunAs::Myself).unwrap();
+        assert!(!job.env.iter().any(|e| e.starts_with(b"UPDRAFT_CLAIM=")));
+    }
+}

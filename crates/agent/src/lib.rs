@@ -1,0 +1,83 @@
+//! The agent: one per machine. It tells the manager what the machine is, starts a starter for every claim, passes
+//! orders down and reports up, and keeps leases.
+//!
+//! - `core`: what to do about each word from manager or starter, without IO
+//! - `job`: from a job's attributes to something a starter can run
+//! - `machine`: what this machine is
+//! - `starters`: starter processes: spawning, adopting, reading what dead ones left
+//! - `claims`: the files of claims
+//! - `link`: the connection to the manager, over the network or within the process
+//! - `run`: the loop that wires these together
+//! - `join`: from a join token to a certificate
+
+mod claims;
+mod core;
+mod job;
+mod join;
+mod link;
+mod machine;
+mod run;
+mod starters;
+
+use std::path::PathBuf;
+
+pub use join::{Membership, join};
+pub use link::{Connector, Link, Remote};
+pub use machine::{host_name, resources};
+pub use run::{OnStop, run};
+
+/// Whose jobs this agent runs, and as whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunAs {
+    /// Everything as the agent's own user: a private pool, whose only user that is.
+    Myself,
+    /// Each job as its owner, never as root. Needs a root agent; otherwise only jobs of the agent's own user run.
+    Owner,
+}
+
+/// How to run an agent.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where its files are.
+    pub state: PathBuf,
+    /// Machine name.
+    pub machine: String,
+    /// What the pool may use.
+    pub total: model::event::Resources,
+    /// Whose jobs, as whom.
+    pub run_as: RunAs,
+    /// The program whose `starter` command is a starter: this one.
+    pub program: PathBuf,
+    /// Machines with the same domain see the same files.
+    pub filesystem_domain: String,
+}
+
+/// Why an agent cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory.
+    #[error("{doing} {path}: {source}")]
+    File {
+        /// What was attempted.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another agent runs here.
+    #[error("another agent (pid {pid}) already runs on {dir}; stop it or choose another --state-dir")]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Its process.
+        pid: String,
+    },
+    /// Joining failed.
+    #[error("cannot join the pool: {0}")]
+    Join(String),
+    /// Keys and certificates.
+    #[error(transparent)]
+    Trust(#[from] trust::Error),
+}

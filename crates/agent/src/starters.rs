@@ -1,0 +1,157 @@
+//! Starter processes: spawning, adopting, reading what dead ones left.
+
+use std::fs::OpenOptions;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use starter::frame::{self, Buffer};
+use starter::wire::{FromStarter, Order, Report, ToStarter, Word};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+/// What happens to a starter, for the loop.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// It said something.
+    Said(u64, Word),
+    /// It is gone, nothing of its claim is alive, and this is what it left.
+    Gone { claim: u64, left: Vec<Report>, orderly: bool },
+}
+
+/// The way to a starter.
+pub(crate) type Orders = mpsc::UnboundedSender<Order>;
+
+/// A starter that waits for a claim.
+pub(crate) struct Spare {
+    child: Child,
+    stream: UnixStream,
+}
+
+/// Starts a starter; it waits, ready, on its end of a socket pair.
+pub(crate) fn spawn(program: &Path, log_dir: &Path) -> std::io::Result<Spare> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log_dir.join("starter.log"))?;
+    let child = Command::new(program)
+        .arg("starter")
+        .current_dir("/")
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()?;
+    Ok(Spare { child, stream: UnixStream::from_std(ours)? })
+}
+
+/// Gives a spare its claim and listens to it from then on.
+pub(crate) fn employ(
+    spare: Spare,
+    claim: u64,
+    dir: PathBuf,
+    marker: String,
+    news: mpsc::Sender<News>,
+) -> Orders {
+    let (orders, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        talk(claim, spare.stream, receiver, &news).await;
+        let mut child = spare.child;
+        let orderly = child.wait().await.is_ok_and(|status| status.success());
+        bury(claim, dir, marker, orderly, &news).await;
+    });
+    orders
+}
+
+/// Takes over a starter that outlived its agent, or reads what it left.
+pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender<News>) -> Orders {
+    let (orders, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let connected = starter::connect(&dir).and_then(|stream| {
+            stream.set_nonblocking(true)?;
+            UnixStream::from_std(stream)
+        });
+        if let Ok(stream) = connected {
+            tracing::info!(claim, "adopting a starter");
+            talk(claim, stream, receiver, &news).await;
+        }
+        // It may be on its way out; a living one without a socket to it would be a fault of ours.
+        for _ in 0..500 {
+            if !starter::is_alive(&dir) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bury(claim, dir, marker, false, &news).await;
+    });
+    orders
+}
+
+/// Passes words both ways until the starter is gone.
+async fn talk(
+    claim: u64,
+    stream: UnixStream,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    news: &mpsc::Sender<News>,
+) {
+    let (mut read, mut write) = stream.into_split();
+    let writer = tokio::spawn(async move {
+        let mut bytes = Vec::new();
+        while let Some(order) = orders.recv().await {
+            frame::put(&ToStarter { order: Some(order) }, &mut bytes);
+            while let Ok(order) = orders.try_recv() {
+                frame::put(&ToStarter { order: Some(order) }, &mut bytes);
+            }
+            if write.write_all(&bytes).await.is_err() {
+                return;
+            }
+            bytes.clear();
+        }
+        // Nobody will give orders any more, but the starter may still have something to say.
+        std::future::pending::<()>().await;
+    });
+    let mut buffer = Buffer::default();
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        match read.read(&mut chunk).await {
+            Ok(0) | Err(_) => break,
+            Ok(n) => buffer.extend(&chunk[..n]),
+        }
+        loop {
+            match frame::take::<FromStarter>(&mut buffer) {
+                Ok(Some(FromStarter { word: Some(word) })) => {
+                    if news.send(News::Said(claim, word)).await.is_err() {
+                        break;
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(claim, %error, "a starter talks nonsense");
+                    break;
+                }
+            }
+        }
+    }
+    writer.abort();
+}
+
+/// Makes sure that nothing of a claim is alive, and reads its outcomes.
+async fn bury(claim: u64, dir: PathBuf, marker: String, orderly: bool, news: &mpsc::Sender<News>) {
+    let left = tokio::task::spawn_blocking(move || {
+        if !orderly {
+            let killed = starter::leftovers::kill_marked(&marker);
+            if killed > 0 {
+                tracing::warn!(claim, killed, "killed what a dead starter's job left behind");
+            }
+        }
+        starter::spool::read(&dir.join(starter::OUTCOMES)).unwrap_or_default()
+    });
+    let left = left.await.unwrap_or_default();
+    let bytes: usize = left.iter().map(prost::Message::encoded_len).sum();
+    tracing::debug!(claim, reports = left.len(), bytes, orderly, "starter gone");
+    let _ = news.send(News::Gone { claim, left, orderly }).await;
+}

@@ -1,0 +1,11 @@
+//! What goes over the wire.
+//!
+//! - `agent`: messages between manager and agents (protobuf), the same whether they cross a network or a channel
+//! - `grpc`: those messages as one bidirectional gRPC stream
+//! - `rest`: what people and tools exchange with a manager (JSON)
+//!
+//! Types and their framing only: who may say what is decided in `trust`, what it means in `manager` and `agent`.
+
+pub mod agent;
+pub mod grpc;
+pub mod rest;

@@ -1,0 +1,311 @@
+//! What people and tools exchange with a manager: JSON over HTTP, described in docs/api.md.
+
+use model::JobTemplate;
+use serde::{Deserialize, Serialize};
+
+/// `POST /v1/submit`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitRequest {
+    /// What to run.
+    pub template: JobTemplate,
+    /// A retry with the same key gives the same cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub idempotency_key: String,
+}
+
+/// Answer to a submit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SubmitReply {
+    /// The new cluster.
+    pub cluster: u32,
+    /// How many procs it has.
+    pub procs: u32,
+}
+
+/// What to do with jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Act {
+    /// Stop and hold.
+    Hold,
+    /// Let held ones go.
+    Release,
+    /// Stop and take out of the queue.
+    Remove,
+    /// Stop and put back into the queue.
+    Vacate,
+}
+
+/// `POST /v1/act`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActRequest {
+    /// What to do.
+    pub act: Act,
+    /// `17`, `17.3`, `all`, or `user:NAME`.
+    pub jobs: Vec<String>,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// Answer: one entry per name asked about.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ActReply {
+    /// In the order of the request.
+    pub results: Vec<ActResult>,
+}
+
+/// What happened to one name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ActResult {
+    /// The name as given.
+    pub jobs: String,
+    /// How many jobs changed, or will once they have stopped.
+    pub changed: u64,
+    /// How many were in a state the action does not apply to.
+    pub unsuitable: u64,
+    /// Why nothing was done.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+/// `GET /v1/queue`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QueueReply {
+    /// Clusters, oldest first.
+    pub clusters: Vec<Cluster>,
+    /// How many there are in all, when the list was cut.
+    pub total_clusters: u64,
+}
+
+/// One cluster.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Id.
+    pub cluster: u32,
+    /// Whose.
+    pub owner: String,
+    /// What it runs, for people.
+    pub command: String,
+    /// Batch name, if given.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub batch_name: String,
+    /// Unix milliseconds.
+    pub submitted_ms: u64,
+    /// JobPrio.
+    pub priority: i32,
+    /// All procs.
+    pub total: u64,
+    /// Waiting.
+    pub idle: u64,
+    /// Running.
+    pub running: u64,
+    /// On hold.
+    pub held: u64,
+    /// Exited with 0.
+    pub succeeded: u64,
+    /// Exited otherwise.
+    pub failed: u64,
+    /// Removed.
+    pub removed: u64,
+}
+
+/// `GET /v1/clusters/ID`: a cluster in the queue, or what became of one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClusterReply {
+    /// False when it has left the queue.
+    pub active: bool,
+    /// Numbers; for a finished cluster only the last three are known.
+    pub counts: Counts,
+    /// Its unfinished jobs, running ones first, as many as asked for.
+    pub jobs: Vec<Job>,
+}
+
+/// How many jobs are in which state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Waiting.
+    pub idle: u64,
+    /// Running.
+    pub running: u64,
+    /// On hold.
+    pub held: u64,
+    /// Exited with 0.
+    pub succeeded: u64,
+    /// Exited otherwise.
+    pub failed: u64,
+    /// Removed.
+    pub removed: u64,
+}
+
+/// One unfinished job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// `cluster.proc`
+    pub job: String,
+    /// idle, running, held.
+    pub state: String,
+    /// When its process was started.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub started_ms: Option<u64>,
+    /// Where.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub machine: Option<String>,
+    /// In which slot.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub slot: Option<String>,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Why it is held.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hold_reason: Option<String>,
+    /// HoldReasonCode.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hold_code: Option<u32>,
+}
+
+/// `GET /v1/status`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StatusReply {
+    /// Machines.
+    pub machines: Vec<Machine>,
+    /// The pool's name.
+    pub pool: String,
+    /// Manager's version.
+    pub version: String,
+    /// Position of the newest event.
+    pub position: u64,
+    /// Why nothing new is accepted, when that is so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub degraded: Option<String>,
+}
+
+/// One machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Machine {
+    /// Name.
+    pub name: String,
+    /// False while out of contact.
+    pub connected: bool,
+    /// Cores in all.
+    pub cpus: u32,
+    /// Cores free.
+    pub cpus_free: u32,
+    /// MiB in all.
+    pub memory_mib: u64,
+    /// MiB free.
+    pub memory_mib_free: u64,
+    /// What runs there.
+    pub claims: Vec<Claim>,
+    /// The machine ad, attribute to expression text.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub ad: Vec<(String, String)>,
+}
+
+/// A claim on a machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Claim {
+    /// Slot.
+    pub slot: String,
+    /// For whom.
+    pub owner: String,
+    /// Its current job.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub job: Option<String>,
+    /// Jobs behind it.
+    pub waiting: usize,
+    /// Unix milliseconds.
+    pub since_ms: u64,
+    /// Cores.
+    pub cpus: u32,
+}
+
+/// One event of `GET /v1/events`, as an SSE message whose id is the position.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventLine {
+    /// Position in the journal; resume with `?from=` one more.
+    pub position: u64,
+    /// The event.
+    #[serde(flatten)]
+    pub event: model::Event,
+}
+
+/// `POST /v1/tokens`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// READ, WRITE, ADMIN or AGENT.
+    pub role: String,
+    /// For whom (not for AGENT); the one who asks when empty.
+    #[serde(default)]
+    pub user: String,
+    /// Seconds.
+    pub ttl_seconds: u64,
+    /// How many machines may join with it (AGENT).
+    #[serde(default)]
+    pub uses: u32,
+}
+
+/// Answer: the only time the token is shown.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenReply {
+    /// Id, for revoking.
+    pub id: String,
+    /// The token.
+    pub token: String,
+    /// Unix milliseconds.
+    pub expires_ms: u64,
+}
+
+/// One token of `GET /v1/tokens`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TokenLine {
+    /// Id.
+    pub id: String,
+    /// Role.
+    pub role: String,
+    /// For whom.
+    pub user: String,
+    /// Unix milliseconds.
+    pub expires_ms: u64,
+    /// Uses left (AGENT).
+    pub uses_left: u32,
+}
+
+/// `POST /v1/join`: buys a certificate with a join token (in the Authorization header).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinRequest {
+    /// The machine's name.
+    pub machine: String,
+    /// PEM.
+    pub certificate_request: String,
+}
+
+/// `POST /v1/renew`: a new certificate over an agent's own connection.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RenewRequest {
+    /// PEM.
+    pub certificate_request: String,
+}
+
+/// Answer to both.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CertificateReply {
+    /// PEM: the certificate, then the CA's.
+    pub chain: String,
+    /// The machine's name in it.
+    pub machine: String,
+}
+
+/// Every error's body.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ErrorReply {
+    /// Stable word for programs.
+    pub code: String,
+    /// Sentence for people.
+    pub message: String,
+}

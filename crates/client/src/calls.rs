@@ -1,0 +1,188 @@
+//! The REST calls.
+
+use api::rest::{
+    ActReply, ActRequest, CertificateReply, ClusterReply, ErrorReply, JoinRequest, QueueReply, RenewRequest,
+    StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest,
+};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use model::JobTemplate;
+use prost::Message as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trust::token::Token;
+
+use crate::{Endpoint, Error, Events, http2};
+
+/// A connection to a manager. Clones share it; requests run side by side.
+#[derive(Debug, Clone)]
+pub struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    bearer: Option<String>,
+}
+
+impl Client {
+    /// Connects.
+    pub async fn connect(endpoint: &Endpoint, token: Option<&Token>) -> Result<Self, Error> {
+        let bearer = token.map(|t| format!("Bearer {}", t.reveal()));
+        Ok(Self { sender: http2(endpoint).await?, bearer })
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Error> {
+        let mut request =
+            Request::builder().method(method).uri(format!("https://{}{path}", trust::ca::MANAGER_NAME));
+        if let Some(bearer) = &self.bearer {
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).map_err(|e| Error::Nonsense(e.to_string()))?;
+        let mut sender = self.sender.clone();
+        sender.ready().await.map_err(broken)?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
+        Err(refusal(status, &body))
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        let bytes = match body {
+            None => Bytes::new(),
+            Some(body) => serde_json::to_vec(body).map_err(|e| Error::Nonsense(e.to_string()))?.into(),
+        };
+        let response = self.send(method, path, &[("content-type", "application/json")], bytes).await?;
+        decode(response).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.call(Method::GET, path, None::<&()>).await
+    }
+
+    /// Submits a cluster. It is on the manager's disk when this returns.
+    pub async fn submit(&self, template: &JobTemplate, idempotency_key: &str) -> Result<SubmitReply, Error> {
+        let headers = [("content-type", "application/protobuf"), ("idempotency-key", idempotency_key)];
+        let response =
+            self.send(Method::POST, "/v1/submit", &headers, template.encode_to_vec().into()).await?;
+        decode(response).await
+    }
+
+    /// Holds, releases, removes or vacates jobs.
+    pub async fn act(&self, request: &ActRequest) -> Result<ActReply, Error> {
+        self.call(Method::POST, "/v1/act", Some(request)).await
+    }
+
+    /// The queue.
+    pub async fn queue(&self, owner: Option<&str>) -> Result<QueueReply, Error> {
+        let query = owner.map_or_else(String::new, |o| format!("?owner={}", escape(o)));
+        self.get(&format!("/v1/queue{query}")).await
+    }
+
+    /// One cluster, with up to `jobs` of its unfinished jobs.
+    pub async fn cluster(&self, id: u32, jobs: usize) -> Result<ClusterReply, Error> {
+        self.get(&format!("/v1/clusters/{id}?jobs={jobs}")).await
+    }
+
+    /// Machines.
+    pub async fn status(&self, machine: Option<&str>, ads: bool) -> Result<StatusReply, Error> {
+        let machine = machine.map_or_else(String::new, |m| format!("&machine={}", escape(m)));
+        self.get(&format!("/v1/status?ads={ads}{machine}")).await
+    }
+
+    /// The event stream.
+    pub async fn events(
+        &self,
+        from: Option<u64>,
+        cluster: Option<u32>,
+        follow: bool,
+    ) -> Result<Events, Error> {
+        let from = from.map_or_else(String::new, |f| format!("&from={f}"));
+        let cluster = cluster.map_or_else(String::new, |c| format!("&cluster={c}"));
+        let path = format!("/v1/events?follow={follow}{from}{cluster}");
+        let response = self.send(Method::GET, &path, &[], Bytes::new()).await?;
+        Ok(Events::new(response.into_body()))
+    }
+
+    /// Issues a token.
+    pub async fn issue_token(&self, request: &TokenRequest) -> Result<TokenReply, Error> {
+        self.call(Method::POST, "/v1/tokens", Some(request)).await
+    }
+
+    /// Lists tokens.
+    pub async fn tokens(&self) -> Result<Vec<TokenLine>, Error> {
+        self.get("/v1/tokens").await
+    }
+
+    /// Revokes a token.
+    pub async fn revoke_token(&self, id: &str) -> Result<(), Error> {
+        self.send(Method::DELETE, &format!("/v1/tokens/{}", escape(id)), &[], Bytes::new()).await.map(drop)
+    }
+
+    /// Buys a machine's certificate.
+    pub async fn join(&self, request: &JoinRequest) -> Result<CertificateReply, Error> {
+        self.call(Method::POST, "/v1/join", Some(request)).await
+    }
+
+    /// Renews a machine's certificate.
+    pub async fn renew(&self, request: &RenewRequest) -> Result<CertificateReply, Error> {
+        self.call(Method::POST, "/v1/renew", Some(request)).await
+    }
+
+    /// Any path that answers with text: `/healthz`, `/readyz`, `/metrics`.
+    pub async fn text(&self, path: &str) -> Result<String, Error> {
+        let response = self.send(Method::GET, path, &[], Bytes::new()).await?;
+        let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+}
+
+pub(crate) fn broken(error: hyper::Error) -> Error {
+    Error::Broken(error.to_string())
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> Error {
+    match serde_json::from_slice::<ErrorReply>(body) {
+        Ok(reply) => Error::Refused { status: status.as_u16(), code: reply.code, message: reply.message },
+        Err(_) => Error::Refused {
+            status: status.as_u16(),
+            code: "unknown".into(),
+            message: format!("{status}: {}", model::text::one_line(&String::from_utf8_lossy(body), 200)),
+        },
+    }
+}
+
+async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Error> {
+    let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
+    serde_json::from_slice(&body).map_err(|e| Error::Nonsense(e.to_string()))
+}
+
+/// Percent-encodes what may not stand in a path or query.
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(byte as char);
+        } else {
+            use std::fmt::Write as _;
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}

@@ -1,0 +1,102 @@
+//! `GET /v1/events`: the journal as server-sent events, from any position, to the end or for ever.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::rest::EventLine;
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::IntoResponse;
+use model::Event;
+use model::event::{Kind, cluster_of};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use trust::Action;
+
+use super::Shared;
+use super::who::{Caller, Problem};
+
+/// A comment so often keeps proxies and clients from giving up on a quiet stream.
+const QUIET: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EventsQuery {
+    /// First position; 1 is the beginning. The default is the present.
+    from: Option<u64>,
+    /// Only events about this cluster.
+    cluster: Option<u32>,
+    /// Go on after the present.
+    #[serde(default = "yes")]
+    follow: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+pub(super) async fn stream(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    Query(query): Query<EventsQuery>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.may(Action::Look)?;
+    let from = match query.from {
+        Some(from) => from,
+        None => head(&shared).await + 1,
+    };
+    let mut events = shared.handle.feed.subscribe(from, query.follow);
+    let mut stopped = shared.stopped.clone();
+    let (out, body) = mpsc::channel::<Result<Bytes, Infallible>>(64);
+    tokio::spawn(async move {
+        loop {
+            let next = tokio::select! {
+                next = tokio::time::timeout(QUIET, events.recv()) => next,
+                _ = stopped.wait_for(|stop| *stop) => return,
+            };
+            let text = match next {
+                Err(_) => ": quiet\n\n".to_owned(),
+                Ok(None) => return,
+                Ok(Some(Err(error))) => {
+                    format!("event: error\ndata: {}\n\n", model::text::one_line(&error.to_string(), 500))
+                }
+                Ok(Some(Ok((position, event)))) => {
+                    let about = event.kind.as_ref().and_then(cluster_of);
+                    if query.cluster.is_some() && about != query.cluster {
+                        continue;
+                    }
+                    render(position, event)
+                }
+            };
+            if out.send(Ok(Bytes::from(text))).await.is_err() {
+                return;
+            }
+        }
+    });
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, Body::from_stream(ReceiverStream::new(body))))
+}
+
+/// Position of the newest event.
+pub(super) async fn head(shared: &Shared) -> u64 {
+    let dir = shared.journal_dir.clone();
+    let head = tokio::task::spawn_blocking(move || journal::Reader::open(&dir)?.head()).await;
+    head.ok().and_then(Result::ok).unwrap_or(0)
+}
+
+fn render(position: u64, mut event: Event) -> String {
+    // The table of a large cluster is not news.
+    if let Some(Kind::ClusterSubmitted(submitted)) = &mut event.kind {
+        let rows: usize = submitted.template.columns.iter().map(model::template::Column::len).sum();
+        if rows > 1_000 {
+            submitted.template.columns.clear();
+            submitted.template.varying.clear();
+        }
+    }
+    let line = EventLine { position, event };
+    let json = serde_json::to_string(&line).unwrap_or_else(|_| "{}".into());
+    format!("id: {position}\ndata: {json}\n\n")
+}

@@ -1,0 +1,38 @@
+//! Sockets and requests: who is calling, may they, what do they want.
+//!
+//! - `serve`: the Unix socket, the TLS port, the plain health port; limits on connections
+//! - `routes`: the REST API; `events`: the event stream; `agents`: agent sessions over gRPC
+//! - `who`: from a connection and its headers to a principal
+//! - `gate`: limits on how much one caller may ask at a time
+
+mod agents;
+mod events;
+mod gate;
+mod routes;
+mod serve;
+mod who;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use gate::Gate;
+pub(crate) use serve::{serve_health, serve_tls, serve_unix};
+use tokio::sync::watch;
+use trust::ca::Authority;
+
+use crate::metrics::Metrics;
+use crate::{Handle, Sharing};
+
+/// What every request handler needs.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) handle: Handle,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) sharing: Sharing,
+    pub(crate) beat_ms: u64,
+    pub(crate) own_uid: u32,
+    pub(crate) journal_dir: PathBuf,
+    pub(crate) gate: Gate,
+    pub(crate) stopped: watch::Receiver<bool>,
+}

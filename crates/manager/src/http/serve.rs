@@ -1,0 +1,168 @@
+//! The sockets: Unix for people on this machine, TLS for agents and remote users, plain for health.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+use trust::Principal;
+
+use super::Shared;
+use super::routes::{health_router, router};
+use super::who::Connection;
+use crate::{Error, Sharing};
+
+const HANDSHAKE: Duration = Duration::from_secs(model::limits::HANDSHAKE_SECONDS);
+
+/// Serves people on this machine.
+pub(crate) fn serve_unix(
+    path: &Path,
+    sharing: Sharing,
+    shared: Arc<Shared>,
+    servers: &mut JoinSet<()>,
+) -> Result<(), Error> {
+    let fail = |source| Error::Listen { on: path.display().to_string(), source };
+    // We hold the directory's lock, so whatever socket is there belongs to nobody who lives.
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail(e)),
+        _ => {}
+    }
+    let listener = bind_unix(path).map_err(fail)?;
+    let mode = if sharing == Sharing::Shared { 0o666 } else { 0o600 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
+    let places = Arc::new(Semaphore::new(model::limits::CONNECTIONS));
+    let router = router(shared);
+    servers.spawn(async move {
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let Ok(credentials) = stream.peer_cred() else { continue };
+            let connection = Connection::Local { uid: credentials.uid() };
+            let router = router.clone();
+            tokio::spawn(async move {
+                serve(stream, connection, router).await;
+                drop(place);
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Binds through a descriptor of the directory: socket addresses hold 107 bytes only, paths may be longer.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    use std::os::fd::AsRawFd as _;
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let dir = std::fs::File::open(dir)?;
+    UnixListener::bind(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
+}
+
+/// Serves agents and remote users.
+pub(crate) async fn serve_tls(
+    address: SocketAddr,
+    tls: rustls::ServerConfig,
+    shared: Arc<Shared>,
+    servers: &mut JoinSet<()>,
+) -> Result<SocketAddr, Error> {
+    let fail = |source| Error::Listen { on: address.to_string(), source };
+    let listener = TcpListener::bind(address).await.map_err(fail)?;
+    let local = listener.local_addr().map_err(fail)?;
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let places = Arc::new(Semaphore::new(model::limits::CONNECTIONS));
+    let pool = shared.authority.pool().to_owned();
+    let router = router(shared);
+    servers.spawn(async move {
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let Ok((stream, peer)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let (acceptor, router, pool) = (acceptor.clone(), router.clone(), pool.clone());
+            tokio::spawn(async move {
+                let _ = stream.set_nodelay(true);
+                // Who does not get through the handshake in time is not worth a place.
+                let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
+                    return;
+                };
+                let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                let certificate =
+                    certificate.map_or(Principal::Anonymous, |cert| trust::tls::principal_of(cert, &pool));
+                let connection = Connection::Remote { address: peer.ip(), certificate };
+                serve(stream, connection, router).await;
+                drop(place);
+            });
+        }
+    });
+    Ok(local)
+}
+
+/// Serves health and metrics over plain HTTP.
+pub(crate) async fn serve_health(
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    servers: &mut JoinSet<()>,
+) -> Result<SocketAddr, Error> {
+    let fail = |source| Error::Listen { on: address.to_string(), source };
+    let listener = TcpListener::bind(address).await.map_err(fail)?;
+    let local = listener.local_addr().map_err(fail)?;
+    let places = Arc::new(Semaphore::new(64));
+    let router = health_router(shared);
+    servers.spawn(async move {
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let Ok((stream, peer)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let connection = Connection::Remote { address: peer.ip(), certificate: Principal::Anonymous };
+            let router = router.clone();
+            tokio::spawn(async move {
+                serve(stream, connection, router).await;
+                drop(place);
+            });
+        }
+    });
+    Ok(local)
+}
+
+/// One connection, HTTP/1.1 or HTTP/2.
+async fn serve<S>(stream: S, connection: Connection, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(connection.clone());
+        router.clone().oneshot(request)
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(1_024)
+        .max_header_list_size(16 << 10)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(20));
+    // A connection that ends badly is its peer's affair.
+    let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+}

@@ -1,0 +1,152 @@
+//! From a connection and its headers to a principal. Nothing a request says about itself counts, except a token.
+
+use std::net::IpAddr;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use trust::token::Token;
+use trust::{Action, Principal, Role};
+
+use super::Shared;
+use crate::Sharing;
+
+/// What is known of a connection.
+#[derive(Debug, Clone)]
+pub(crate) enum Connection {
+    /// A process on this machine.
+    Local {
+        /// From the kernel.
+        uid: u32,
+    },
+    /// Over TLS.
+    Remote {
+        /// Where from.
+        address: IpAddr,
+        /// Who showed a certificate of this pool.
+        certificate: Principal,
+    },
+}
+
+/// Who is calling, for handlers.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(pub(crate) Principal);
+
+/// An error answer.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into() }
+    }
+
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(api::rest::ErrorReply { code: self.code.into(), message: self.message }))
+            .into_response()
+    }
+}
+
+impl From<crate::Unavailable> for Problem {
+    fn from(why: crate::Unavailable) -> Self {
+        let code = match why {
+            crate::Unavailable::Degraded(_) => "degraded",
+            crate::Unavailable::Stopping => "stopping",
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, why.to_string())
+    }
+}
+
+impl From<trust::decide::Denied> for Problem {
+    fn from(denied: trust::decide::Denied) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", denied.to_string())
+    }
+}
+
+/// Establishes the caller of every request, and lets it in if there is room.
+pub(crate) async fn establish(
+    State(shared): State<std::sync::Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let connection = request.extensions().get::<Connection>().cloned();
+    let principal = match connection {
+        Some(Connection::Local { uid }) => local(&shared, uid)?,
+        Some(Connection::Remote { address, certificate }) => remote(&shared, address, certificate, &request)?,
+        None => Principal::Anonymous,
+    };
+    let Some(pass) = shared.gate.enter(principal.name()) else {
+        shared.metrics.refused.inc();
+        return Err(Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too_many_requests",
+            "too many of your requests are under way; wait for some to finish",
+        ));
+    };
+    request.extensions_mut().insert(Caller(principal));
+    let response = next.run(request).await;
+    drop(pass);
+    Ok(response)
+}
+
+fn local(shared: &Shared, uid: u32) -> Result<Principal, Problem> {
+    let name = starter::user::name_of(uid);
+    let role = if uid == 0 || uid == shared.own_uid { Role::Admin } else { Role::Write };
+    if shared.sharing == Sharing::Private && role != Role::Admin {
+        let owner = starter::user::name_of(shared.own_uid);
+        let message = format!("this is {owner}'s private pool; ask {owner} to start it with --shared");
+        return Err(Problem::new(StatusCode::FORBIDDEN, "private", message));
+    }
+    Ok(Principal::User { name, role })
+}
+
+fn remote(
+    shared: &Shared,
+    address: IpAddr,
+    certificate: Principal,
+    request: &Request,
+) -> Result<Principal, Problem> {
+    let Some(authorization) = request.headers().get(header::AUTHORIZATION) else { return Ok(certificate) };
+    if shared.gate.is_barred(address) {
+        shared.metrics.refused.inc();
+        let message = "too many wrong tokens from your address; wait a minute";
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message));
+    }
+    let token = authorization.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    let principal = token
+        .and_then(|text| text.parse::<Token>().ok())
+        .ok_or(crate::registry::Rejected)
+        .and_then(|token| shared.handle.principal(&token));
+    principal.map_err(|rejected| {
+        shared.gate.failed(address);
+        shared.metrics.refused.inc();
+        Problem::new(StatusCode::UNAUTHORIZED, "bad_token", rejected.to_string())
+    })
+}
+
+impl Caller {
+    /// Yes, or the answer that says no.
+    pub(crate) fn may(&self, action: Action) -> Result<(), Problem> {
+        trust::decide(&self.0, action).map_err(Problem::from)
+    }
+
+    /// The user's name and role; machines and strangers have none.
+    pub(crate) fn user(&self) -> Option<(&str, Role)> {
+        match &self.0 {
+            Principal::User { name, role } => Some((name, *role)),
+            Principal::Anonymous | Principal::Machine { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The manager: one thread owns the books and is the only writer; everything else talks to it by messages.
+//!
+//! - `writer`: the loop: inputs to decisions, decisions to the journal, and only then effects to the world
+//! - `books`: what the writer owns: the scheduler core and the register of tokens
+//! - `registry`: tokens
+//! - `sessions`: connected agents
+//! - `feed`: subscribers that replay the journal from any position and then follow it
+//! - `http`: the API for people, the port for agents
+//! - `metrics`: counters; `state`: the state directory and its lock
+
+mod books;
+mod feed;
+pub mod http;
+mod metrics;
+mod registry;
+mod sessions;
+mod state;
+mod writer;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use sessions::{AgentLink, Incoming};
+pub use state::StateDir;
+use tokio::sync::watch;
+pub use writer::{Handle, Unavailable};
+
+/// Who may use this pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Only the user who started it; jobs run as that user.
+    Private,
+    /// Everybody on this machine, and whoever has a token; nobody's jobs run as root.
+    Shared,
+}
+
+/// How to run a manager.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where its files are.
+    pub state: PathBuf,
+    /// Who may use it.
+    pub sharing: Sharing,
+    /// Port for agents and remote users (TLS).
+    pub listen: Option<SocketAddr>,
+    /// Plain HTTP for `/healthz`, `/readyz` and `/metrics` only.
+    pub health: Option<SocketAddr>,
+    /// Scheduler settings.
+    pub settings: scheduler::Settings,
+    /// How often agents send a beat.
+    pub beat_ms: u64,
+}
+
+/// Why a manager cannot start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// State directory.
+    #[error(transparent)]
+    State(#[from] state::Error),
+    /// Journal.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// Keys and certificates.
+    #[error(transparent)]
+    Trust(#[from] trust::Error),
+    /// A snapshot of another time.
+    #[error(transparent)]
+    Snapshot(#[from] scheduler::BadSnapshot),
+    /// A port or socket.
+    #[error("cannot listen on {on}: {source}")]
+    Listen {
+        /// Where.
+        on: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Anything else from the system.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was attempted.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// A running manager.
+#[derive(Debug)]
+pub struct Manager {
+    handle: Handle,
+    shared: Arc<http::Shared>,
+    writer: std::thread::JoinHandle<Result<(), Error>>,
+    stop: watch::Sender<bool>,
+    servers: tokio::task::JoinSet<()>,
+    listen: Option<SocketAddr>,
+    health: Option<SocketAddr>,
+    _state: StateDir,
+}
+
+impl Manager {
+    /// Opens the state, recovers the queue, and serves.
+    pub async fn start(options: Options) -> Result<Self, Error> {
+        let state = StateDir::open(&options.state, options.sharing)?;
+        let authority = Arc::new(trust::ca::Authority::open(&state.trust())?);
+        let metrics = Arc::new(metrics::Metrics::default());
+        let (handle, writer) = writer::start(&state, &options, metrics.clone())?;
+        let (stop, stopped) = watch::channel(false);
+        let shared = Arc::new(http::Shared {
+            handle: handle.clone(),
+            authority: authority.clone(),
+            metrics,
+            sharing: options.sharing,
+            beat_ms: options.beat_ms,
+            own_uid: starter::user::own_uid(),
+            journal_dir: state.manager(),
+            gate: http::Gate::default(),
+            stopped: stopped.clone(),
+        });
+        let mut servers = tokio::task::JoinSet::new();
+        http::serve_unix(&state.socket(), options.sharing, shared.clone(), &mut servers)?;
+        let mut listen = None;
+        if let Some(address) = options.listen {
+            let credentials = authority.manager_credentials()?;
+            let tls = trust::tls::server(&authority, &credentials)?;
+            listen = Some(http::serve_tls(address, tls, shared.clone(), &mut servers).await?);
+        }
+        let mut health = None;
+        if let Some(address) = options.health {
+            health = Some(http::serve_health(address, shared.clone(), &mut servers).await?);
+        }
+        Ok(Self { handle, shared, writer, stop, servers, listen, health, _state: state })
+    }
+
+    /// The way to talk to it from the same process.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Where agents and remote users connect, with the port that was really taken.
+    pub fn listen_address(&self) -> Option<SocketAddr> {
+        self.listen
+    }
+
+    /// Where health is served.
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.health
+    }
+
+    /// The pool's name.
+    pub fn pool(&self) -> &str {
+        self.shared.authority.pool()
+    }
+
+    /// True when the writer has stopped by itself: it cannot go on.
+    pub fn has_failed(&self) -> bool {
+        self.writer.is_finished()
+    }
+
+    /// Stops serving, writes a snapshot, and closes the journal.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        let _ = self.stop.send(true);
+        self.handle.stop().await;
+        self.servers.abort_all();
+        while self.servers.join_next().await.is_some() {}
+        let joined = tokio::task::spawn_blocking(move || self.writer.join()).await;
+        match joined {
+            Ok(Ok(result)) => result,
+            _ => Err(Error::System {
+                doing: "the writer stopped unexpectedly",
+                source: std::io::Error::other("it panicked; see the log"),
+            }),
+        }
+    }
+}

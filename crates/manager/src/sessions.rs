@@ -1,0 +1,182 @@
+//! Connected agents: what the core decided, put into messages.
+
+use std::collections::{HashMap, HashSet};
+
+use api::agent::{
+    Ack, Assign, AssignedJob, Attempt, Claim, Cluster, Down, Happening, Hello, Recall, Report, Stop, ToAgent,
+    ToManager, Up, Welcome,
+};
+use classad::ClassAd;
+use model::{ClaimId, ClaimKey, JobId};
+use scheduler::{AgentHello, Core, Effect, HeldClaim, HeldJob, ReportKind, Session};
+use tokio::sync::mpsc;
+
+/// Clusters that an agent is told about before it may forget the older ones.
+const KNOWN_CLUSTERS: usize = 1_024;
+
+/// The manager's end of an agent's connection.
+pub type AgentLink = mpsc::UnboundedSender<ToAgent>;
+/// What arrives from an agent.
+pub type Incoming = ToManager;
+
+#[derive(Debug)]
+struct Open {
+    machine: String,
+    link: AgentLink,
+    known: HashSet<u32>,
+}
+
+/// All open sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    open: HashMap<Session, Open>,
+    next: u64,
+}
+
+impl Sessions {
+    pub(crate) fn open(&mut self, machine: String, link: AgentLink) -> Session {
+        self.next += 1;
+        let session = Session(self.next);
+        self.open.insert(session, Open { machine, link, known: HashSet::new() });
+        session
+    }
+
+    pub(crate) fn close(&mut self, session: Session) {
+        self.open.remove(&session);
+    }
+
+    pub(crate) fn machine(&self, session: Session) -> Option<&str> {
+        self.open.get(&session).map(|o| o.machine.as_str())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn say(&self, session: Session, down: Down) {
+        if let Some(open) = self.open.get(&session) {
+            // An agent that is gone will be told when it is back.
+            let _ = open.link.send(ToAgent { down: Some(down) });
+        }
+    }
+
+    pub(crate) fn welcome(&self, session: Session, beat_ms: u64) {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        if let Some(machine) = self.machine(session).map(str::to_owned) {
+            self.say(session, Down::Welcome(Welcome { version, beat_ms, machine }));
+        }
+    }
+
+    /// After the manager had to go back to what is on disk.
+    pub(crate) fn ask_all_again(&mut self) {
+        for open in self.open.values_mut() {
+            open.known.clear();
+            let _ = open.link.send(ToAgent { down: Some(Down::Again(true)) });
+        }
+    }
+
+    /// Carries an effect out.
+    pub(crate) fn deliver(&mut self, effect: Effect, core: &Core) {
+        match effect {
+            Effect::Claim { session, claim, key, slot, owner, resources, lease_ms } => {
+                let key = key.0.to_vec();
+                self.say(
+                    session,
+                    Down::Claim(Claim { claim: claim.0, key, slot, owner, resources, lease_ms }),
+                );
+            }
+            Effect::Assign { session, claim, cluster, jobs } => {
+                self.assign(session, claim, cluster, &jobs, core)
+            }
+            Effect::Stop { session, claim, job, attempt } => {
+                let job = Attempt { cluster: job.cluster, proc: job.proc, attempt };
+                self.say(session, Down::Stop(Stop { claim: claim.0, job }));
+            }
+            Effect::Recall { session, claim, count } => {
+                self.say(session, Down::Recall(Recall { claim: claim.0, count }));
+            }
+            Effect::Drop { session, claim } => self.say(session, Down::Drop(claim.0)),
+            Effect::Ack { session, claim, seq } => self.say(session, Down::Ack(Ack { claim: claim.0, seq })),
+        }
+    }
+
+    fn assign(&mut self, session: Session, claim: ClaimId, cluster: u32, jobs: &[(u32, u32)], core: &Core) {
+        // Gone already: removed in the same batch. Then nothing of it may start.
+        let Some((template, owner)) = core.template(cluster) else { return };
+        let Some(open) = self.open.get_mut(&session) else { return };
+        if !open.known.contains(&cluster) {
+            let forget_others = open.known.len() >= KNOWN_CLUSTERS;
+            if forget_others {
+                open.known.clear();
+            }
+            open.known.insert(cluster);
+            let owner = owner.to_string();
+            let shared = template.shared.clone();
+            let varying = template.varying.iter().map(|v| v.name.clone()).collect();
+            let told = Cluster { cluster, owner, shared, varying, forget_others };
+            let _ = open.link.send(ToAgent { down: Some(Down::Cluster(told)) });
+        }
+        let jobs = jobs.iter().map(|&(proc, attempt)| {
+            let values = template.varying.iter().map(|v| template.expand(v, cluster, proc)).collect();
+            AssignedJob { proc, attempt, values }
+        });
+        let assign = Assign { claim: claim.0, cluster, jobs: jobs.collect() };
+        let _ = open.link.send(ToAgent { down: Some(Down::Assign(assign)) });
+    }
+}
+
+/// What an agent said, in the core's words. `None` for what makes no sense.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Hello(Box<AgentHello>),
+    Beat(u64),
+    Report(scheduler::Report),
+}
+
+pub(crate) fn understand(session: Session, machine: &str, message: ToManager) -> Option<Said> {
+    match message.up? {
+        Up::Hello(hello) => Some(Said::Hello(Box::new(hello_of(session, machine, hello)))),
+        Up::Beat(n) => Some(Said::Beat(n)),
+        Up::Report(report) => report_of(report).map(Said::Report),
+    }
+}
+
+fn held(attempt: Attempt) -> HeldJob {
+    HeldJob { job: JobId { cluster: attempt.cluster, proc: attempt.proc }, attempt: attempt.attempt }
+}
+
+fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
+    let mut ad = ClassAd::new();
+    for attribute in hello.ad.iter().take(model::limits::ATTRIBUTES_PER_AD) {
+        // A machine's mistake in one attribute must not hide the machine.
+        let _ = ad.insert_text(&attribute.name, &attribute.expr);
+    }
+    let claims = hello.claims.into_iter().filter_map(|claim| {
+        let key = ClaimKey(claim.key.try_into().ok()?);
+        let jobs = claim.jobs.into_iter().map(held).collect();
+        Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs })
+    });
+    AgentHello { machine: machine.to_owned(), session, total: hello.total, ad, claims: claims.collect() }
+}
+
+fn report_of(report: Report) -> Option<scheduler::Report> {
+    let reason = |text: String| model::text::one_line(&text, model::limits::REASON_BYTES);
+    let kind = match report.happening? {
+        Happening::Started(e) => ReportKind::Started { job: held(e.job), started_ms: e.started_ms },
+        Happening::Exited(e) => {
+            ReportKind::Exited { job: held(e.job), exit: e.exit, started_ms: e.started_ms }
+        }
+        Happening::CannotStart(e) => ReportKind::CannotStart {
+            job: held(e.job),
+            reason: reason(e.reason),
+            code: e.code,
+            subcode: e.subcode,
+        },
+        Happening::Evicted(e) => {
+            ReportKind::Evicted { job: held(e.job), reason: reason(e.reason), code: e.code }
+        }
+        Happening::Returned(e) => ReportKind::Returned { jobs: e.jobs.into_iter().map(held).collect() },
+        Happening::Gone(why) => ReportKind::Gone { reason: reason(why) },
+    };
+    Some(scheduler::Report { claim: ClaimId(report.claim), seq: report.seq, kind })
+}

@@ -1,0 +1,120 @@
+//! The state directory and its lock.
+//!
+//! ```text
+//! STATE/manager.sock        where people on this machine connect
+//! STATE/manager/            journal, CA, lock: for the manager alone
+//! STATE/agent/              claims and certificate of the agent on this machine
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::Sharing;
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody else has it.
+    #[error(
+        "another manager (pid {pid}) already runs on {dir}; use it, stop it, or choose another --state-dir"
+    )]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Its process.
+        pid: String,
+    },
+    /// It cannot be made, read or written.
+    #[error("{doing} {path}: {source}")]
+    System {
+        /// What was attempted.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A locked state directory.
+#[derive(Debug)]
+pub struct StateDir {
+    root: PathBuf,
+    _lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory if needed and locks it for one manager.
+    pub fn open(root: &Path, sharing: Sharing) -> Result<Self, Error> {
+        let root = std::path::absolute(root).map_err(fail("cannot use", root))?;
+        let mode = if sharing == Sharing::Shared { 0o755 } else { 0o700 };
+        make_dir(&root, mode)?;
+        let manager = root.join("manager");
+        make_dir(&manager, 0o700)?;
+        make_dir(&manager.join("trust"), 0o700)?;
+        let path = manager.join("lock");
+        let mut lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(fail("cannot open", &path))?;
+        if lock.try_lock().is_err() {
+            let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+            return Err(Error::InUse { dir: root, pid: if pid.is_empty() { "unknown".into() } else { pid } });
+        }
+        lock.set_len(0)
+            .and_then(|()| writeln!(lock, "{}", std::process::id()))
+            .map_err(fail("cannot write", &path))?;
+        Ok(Self { root, _lock: lock })
+    }
+
+    /// The manager's own directory.
+    pub fn manager(&self) -> PathBuf {
+        self.root.join("manager")
+    }
+
+    /// Keys and certificates.
+    pub fn trust(&self) -> PathBuf {
+        self.manager().join("trust")
+    }
+
+    /// Where people on this machine connect.
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("manager.sock")
+    }
+}
+
+fn fail(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::System { doing, path, source }
+}
+
+fn make_dir(path: &Path, mode: u32) -> Result<(), Error> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(fail("cannot make", path))?;
+    let current = fs::metadata(path).map_err(fail("cannot read", path))?.permissions().mode() & 0o777;
+    if current != mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .map_err(fail("cannot set the mode of", path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_manager_is_refused_with_the_pid_of_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateDir::open(dir.path(), Sharing::Private).unwrap();
+        let error = StateDir::open(dir.path(), Sharing::Private).unwrap_err().to_string();
+        assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
+        drop(first);
+        StateDir::open(dir.path(), Sharing::Private).unwrap();
+    }
+}

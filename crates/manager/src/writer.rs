@@ -1,0 +1,557 @@
+//! The loop: one thread owns the books. Inputs become decisions, decisions go to the journal, and only when they are on
+//! disk do their effects reach agents and their answers reach people. All that arrived while the disk was busy is
+//! decided together and costs one sync.
+//!
+//! When the journal cannot be written, the books go back to what is on disk, everybody who waits for an answer gets an
+//! error, agents keep their leases, and the writer tries until the disk takes writes again.
+
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use journal::SqliteJournal;
+use model::event::{Kind, MachineJoined, ManagerStarted, TokenIssued, TokenRevoked};
+use model::{ClaimKey, Event, Now};
+use scheduler::{Act, Actor, Core, Out, Outcome, Refusal, Session, Submission, Which};
+use tokio::sync::{mpsc, oneshot};
+use trust::token::Token;
+
+use crate::books::Books;
+use crate::feed::{Batch, Feed};
+use crate::metrics::Metrics;
+use crate::registry::{Registry, Rejected};
+use crate::sessions::{AgentLink, Incoming, Said, Sessions, understand};
+use crate::state::StateDir;
+use crate::{Error, Options};
+
+/// Inputs that wait for the writer before senders have to wait too.
+const QUEUE: usize = 16_384;
+/// Inputs decided together at most.
+const TOGETHER: usize = 8_192;
+/// Events after which a snapshot is worth its cost, whatever the size of the queue.
+const SNAPSHOT_EVENTS: u64 = 200_000;
+/// Events kept for those who replay, behind the snapshot.
+const KEPT_EVENTS: u64 = 20_000_000;
+const PROBE: Duration = Duration::from_millis(500);
+
+/// Why nothing can be recorded at the moment.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Unavailable {
+    /// The journal cannot be written.
+    #[error("nothing can be recorded at the moment: {0}")]
+    Degraded(String),
+    /// The manager is stopping.
+    #[error("the manager is stopping")]
+    Stopping,
+}
+
+type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
+type Query = Box<dyn FnOnce(&Core) + Send>;
+
+enum Input {
+    Submit(Submission, Answer<Result<u32, Refusal>>),
+    Act {
+        actor: Actor,
+        act: Act,
+        which: Vec<Which>,
+        reason: String,
+        answer: Answer<Vec<Result<Outcome, Refusal>>>,
+    },
+    IssueToken(TokenIssued, Answer<()>),
+    RevokeToken {
+        id: String,
+        by: String,
+        answer: Answer<bool>,
+    },
+    Join {
+        token: Token,
+        machine: String,
+        answer: Answer<Result<(), Rejected>>,
+    },
+    Look(Query),
+    OpenSession {
+        machine: String,
+        link: AgentLink,
+        answer: oneshot::Sender<Session>,
+    },
+    FromAgent(Session, Incoming),
+    CloseSession(Session),
+    Stop(oneshot::Sender<()>),
+}
+
+/// The way to the writer. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    inputs: mpsc::Sender<Input>,
+    pub(crate) feed: Feed,
+    registry: Arc<RwLock<Registry>>,
+    degraded: Arc<RwLock<Option<String>>>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+impl Handle {
+    async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Unavailable> {
+        let (answer, reply) = oneshot::channel();
+        self.inputs.send(input(answer)).await.map_err(|_| Unavailable::Stopping)?;
+        reply.await.map_err(|_| Unavailable::Stopping)
+    }
+
+    /// Submits; the answer comes when it is on disk.
+    pub async fn submit(&self, submission: Submission) -> Result<Result<u32, Refusal>, Unavailable> {
+        self.ask(|answer| Input::Submit(submission, answer)).await?
+    }
+
+    /// Acts on jobs; the answer comes when it is on disk.
+    pub async fn act(
+        &self,
+        actor: Actor,
+        act: Act,
+        which: Vec<Which>,
+        reason: String,
+    ) -> Result<Vec<Result<Outcome, Refusal>>, Unavailable> {
+        self.ask(|answer| Input::Act { actor, act, which, reason, answer }).await?
+    }
+
+    pub(crate) async fn issue_token(&self, issued: TokenIssued) -> Result<(), Unavailable> {
+        self.ask(|answer| Input::IssueToken(issued, answer)).await?
+    }
+
+    pub(crate) async fn revoke_token(&self, id: String, by: String) -> Result<bool, Unavailable> {
+        self.ask(|answer| Input::RevokeToken { id, by, answer }).await?
+    }
+
+    pub(crate) async fn join(
+        &self,
+        token: Token,
+        machine: String,
+    ) -> Result<Result<(), Rejected>, Unavailable> {
+        self.ask(|answer| Input::Join { token, machine, answer }).await?
+    }
+
+    /// Looks at the books as they are on disk.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Core) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        self.ask(|answer| {
+            Input::Look(Box::new(move |core| {
+                let _ = answer.send(question(core));
+            }))
+        })
+        .await
+    }
+
+    /// Opens an agent's session.
+    pub async fn open_session(&self, machine: String, link: AgentLink) -> Result<Session, Unavailable> {
+        self.ask(|answer| Input::OpenSession { machine, link, answer }).await
+    }
+
+    /// Passes on what an agent said.
+    pub async fn from_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
+        self.inputs.send(Input::FromAgent(session, message)).await.map_err(|_| Unavailable::Stopping)
+    }
+
+    /// Ends an agent's session.
+    pub async fn close_session(&self, session: Session) {
+        let _ = self.inputs.send(Input::CloseSession(session)).await;
+    }
+
+    pub(crate) fn registry(&self) -> Registry {
+        self.registry.read().map(|r| r.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn principal(&self, token: &Token) -> Result<trust::Principal, Rejected> {
+        self.registry.read().map_err(|_| Rejected)?.principal(token, wall_ms())
+    }
+
+    /// Why nothing can be recorded, when that is so.
+    pub fn degraded(&self) -> Option<String> {
+        self.degraded.read().ok().and_then(|d| d.clone())
+    }
+
+    pub(crate) async fn stop(&self) {
+        let _ = self.ask(Input::Stop).await;
+    }
+}
+
+/// Recovers the books and starts the thread.
+pub(crate) fn start(
+    state: &StateDir,
+    options: &Options,
+    metrics: Arc<Metrics>,
+) -> Result<(Handle, std::thread::JoinHandle<Result<(), Error>>), Error> {
+    let dir = state.manager();
+    let (journal, recovery) = SqliteJournal::open(&dir)?;
+    let reader = journal.reader()?;
+    let clock = Clock::start();
+    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot.as_ref(), &reader)?;
+    books.core.recovered(clock.now());
+    let snapshot_at = recovery.snapshot.as_ref().map_or(0, |(position, _)| *position);
+    tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
+    let (inputs, receiver) = mpsc::channel(QUEUE);
+    let handle = Handle {
+        inputs,
+        feed: Feed::new(dir),
+        registry: Arc::new(RwLock::new(books.registry.clone())),
+        degraded: Arc::new(RwLock::new(None)),
+    };
+    let mut writer = Writer {
+        books,
+        journal,
+        reader,
+        settings: options.settings.clone(),
+        beat_ms: options.beat_ms,
+        sessions: Sessions::default(),
+        pending: Pending::default(),
+        handle_registry: handle.registry.clone(),
+        handle_degraded: handle.degraded.clone(),
+        feed: handle.feed.clone(),
+        metrics,
+        clock,
+        snapshot_at,
+        last_tick_ms: 0,
+        registry_changed: false,
+    };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let started = ManagerStarted { version, epoch: recovery.epoch };
+    writer.record(Kind::ManagerStarted(started));
+    writer.commit()?;
+    let thread = std::thread::Builder::new()
+        .name("writer".into())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            let runtime =
+                runtime.map_err(|source| Error::System { doing: "cannot start the writer", source })?;
+            let result = runtime.block_on(writer.run(receiver));
+            if let Err(error) = &result {
+                tracing::error!(%error, "the writer cannot go on");
+            }
+            result
+        })
+        .map_err(|source| Error::System { doing: "cannot start the writer", source })?;
+    Ok((handle, thread))
+}
+
+/// Two clocks read together.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    fn now(&self) -> Now {
+        Now { mono_ms: self.start.elapsed().as_millis() as u64, wall_ms: wall_ms() }
+    }
+}
+
+pub(crate) fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+/// Told whether what it waited for is on disk.
+type After = Box<dyn FnOnce(Result<(), Unavailable>) + Send>;
+
+/// Decided, not yet on disk.
+#[derive(Default)]
+struct Pending {
+    out: Out,
+    after: Vec<After>,
+    queries: Vec<Query>,
+}
+
+struct Writer {
+    books: Books,
+    journal: SqliteJournal,
+    reader: journal::Reader,
+    settings: scheduler::Settings,
+    beat_ms: u64,
+    sessions: Sessions,
+    pending: Pending,
+    handle_registry: Arc<RwLock<Registry>>,
+    handle_degraded: Arc<RwLock<Option<String>>>,
+    feed: Feed,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    snapshot_at: u64,
+    last_tick_ms: u64,
+    registry_changed: bool,
+}
+
+fn digest(key: &ClaimKey) -> [u8; 32] {
+    trust::digest(&key.0)
+}
+
+impl Writer {
+    async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), Error> {
+        let mut arrived = Vec::new();
+        loop {
+            let degraded = self.degraded().is_some();
+            let patience =
+                if degraded { PROBE } else { Duration::from_millis(self.books.core.next_tick_ms()) };
+            let received = tokio::time::timeout(patience, inputs.recv_many(&mut arrived, TOGETHER)).await;
+            if received == Ok(0) {
+                return self.finish();
+            }
+            if degraded {
+                self.try_again();
+            }
+            let mut stop = None;
+            for input in arrived.drain(..) {
+                match input {
+                    Input::Stop(done) => stop = Some(done),
+                    input if self.degraded().is_some() => self.refuse(input),
+                    input => self.take(input),
+                }
+            }
+            if self.degraded().is_none() {
+                self.tick();
+                self.commit()?;
+                if self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS {
+                    self.snapshot();
+                }
+            }
+            if let Some(done) = stop {
+                let result = self.finish();
+                let _ = done.send(());
+                return result;
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.degraded().is_none() {
+            self.commit()?;
+            self.snapshot();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, input: Input) {
+        let now = self.clock.now();
+        while self.books.core.keys_left() < 64 {
+            self.books.core.give_keys((0..256).map(|_| ClaimKey(trust::random())));
+        }
+        let out = &mut self.pending.out;
+        match input {
+            Input::Submit(submission, answer) => {
+                let result = self.books.core.submit(now, submission, digest, out);
+                self.answer_after(answer, result);
+            }
+            Input::Act { actor, act, which, reason, answer } => {
+                let results = which
+                    .iter()
+                    .map(|w| self.books.core.act(now, &actor, act, w, &reason, digest, out))
+                    .collect();
+                self.answer_after(answer, results);
+            }
+            Input::IssueToken(issued, answer) => {
+                self.record(Kind::TokenIssued(issued));
+                self.answer_after(answer, ());
+            }
+            Input::RevokeToken { id, by, answer } => {
+                let known = self.books.registry.contains(&id);
+                if known {
+                    self.record(Kind::TokenRevoked(TokenRevoked { id, by }));
+                }
+                self.answer_after(answer, known);
+            }
+            Input::Join { token, machine, answer } => {
+                let result = self.books.registry.check(&token, now.wall_ms).map(|_| ());
+                if result.is_ok() {
+                    let token = token.id.to_string();
+                    self.record(Kind::MachineJoined(MachineJoined { token, machine }));
+                }
+                self.answer_after(answer, result);
+            }
+            Input::Look(query) => self.pending.queries.push(query),
+            Input::OpenSession { machine, link, answer } => {
+                let _ = answer.send(self.sessions.open(machine, link));
+            }
+            Input::FromAgent(session, message) => self.take_word(now, session, message),
+            Input::CloseSession(session) => self.close(session),
+            Input::Stop(_) => {}
+        }
+        while self.books.core.is_starved() {
+            self.books.core.give_keys((0..1024).map(|_| ClaimKey(trust::random())));
+            self.books.core.resume(now, digest, &mut self.pending.out);
+        }
+    }
+
+    fn take_word(&mut self, now: Now, session: Session, message: Incoming) {
+        let Some(machine) = self.sessions.machine(session).map(str::to_owned) else { return };
+        let out = &mut self.pending.out;
+        match understand(session, &machine, message) {
+            None => {}
+            Some(Said::Hello(hello)) => {
+                tracing::info!(
+                    machine,
+                    claims = hello.claims.len(),
+                    cpus = hello.total.cpus,
+                    "machine connected"
+                );
+                self.sessions.welcome(session, self.beat_ms);
+                self.books.core.agent_up(now, *hello, digest, out);
+            }
+            Some(Said::Beat(n)) => {
+                self.books.core.agent_heard(now, &machine, session);
+                self.sessions.say(session, api::agent::Down::Beat(n));
+            }
+            Some(Said::Report(report)) => {
+                self.books.core.agent_report(now, &machine, session, report, digest, out);
+            }
+        }
+    }
+
+    fn close(&mut self, session: Session) {
+        if let Some(machine) = self.sessions.machine(session) {
+            tracing::info!(machine, "machine disconnected");
+        }
+        self.sessions.close(session);
+        self.books.core.agent_down(session);
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms() {
+            self.last_tick_ms = now.mono_ms;
+            self.books.core.tick(now, digest, &mut self.pending.out);
+        }
+    }
+
+    /// Records a fact that is the manager's own.
+    fn record(&mut self, kind: Kind) {
+        self.books.registry.apply(&kind);
+        self.registry_changed = true;
+        self.pending.out.events.push(Event { time_ms: wall_ms(), kind: Some(kind) });
+    }
+
+    fn answer_after<T: Send + 'static>(&mut self, answer: Answer<T>, value: T) {
+        self.pending.after.push(Box::new(move |on_disk| {
+            let _ = answer.send(on_disk.map(|()| value));
+        }));
+    }
+
+    /// Writes what was decided; then, and only then, lets it take effect.
+    fn commit(&mut self) -> Result<(), Error> {
+        let Pending { out, after, queries } = std::mem::take(&mut self.pending);
+        if !out.events.is_empty() {
+            let started = Instant::now();
+            match self.journal.append(&out.events) {
+                Ok(first) => {
+                    self.metrics.committed(&out.events, started.elapsed().as_secs_f64());
+                    self.feed.publish(Batch { first, events: out.events });
+                }
+                Err(error) if error.may_pass() => {
+                    self.fall_back(&error)?;
+                    let told = Unavailable::Degraded(error.to_string());
+                    after.into_iter().for_each(|a| a(Err(told.clone())));
+                    queries.into_iter().for_each(|q| q(&self.books.core));
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if std::mem::take(&mut self.registry_changed)
+            && let Ok(mut shared) = self.handle_registry.write()
+        {
+            shared.clone_from(&self.books.registry);
+        }
+        for effect in out.effects {
+            self.sessions.deliver(effect, &self.books.core);
+        }
+        after.into_iter().for_each(|a| a(Ok(())));
+        queries.into_iter().for_each(|q| q(&self.books.core));
+        Ok(())
+    }
+
+    fn degraded(&self) -> Option<String> {
+        self.handle_degraded.read().ok().and_then(|d| d.clone())
+    }
+
+    fn set_degraded(&self, why: Option<String>) {
+        self.metrics.set_degraded(why.is_some());
+        if let Ok(mut degraded) = self.handle_degraded.write() {
+            *degraded = why;
+        }
+    }
+
+    /// The batch could not be written: what it decided never happened.
+    fn fall_back(&mut self, error: &journal::Error) -> Result<(), Error> {
+        tracing::error!(%error, "the journal cannot be written; nothing new is accepted until it can");
+        // The snapshot on disk may be old; reading it again is cheaper than keeping a second copy of the books.
+        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &self.reader)?;
+        self.books = books;
+        self.books.core.recovered(self.clock.now());
+        self.registry_changed = true;
+        self.set_degraded(Some(error.to_string()));
+        Ok(())
+    }
+
+    /// What still works while the journal cannot be written.
+    fn refuse(&mut self, input: Input) {
+        let told = || Unavailable::Degraded(self.degraded().unwrap_or_default());
+        match input {
+            Input::Submit(_, answer) => drop(answer.send(Err(told()))),
+            Input::Act { answer, .. } => drop(answer.send(Err(told()))),
+            Input::IssueToken(_, answer) => drop(answer.send(Err(told()))),
+            Input::RevokeToken { answer, .. } => drop(answer.send(Err(told()))),
+            Input::Join { answer, .. } => drop(answer.send(Err(told()))),
+            Input::Look(query) => query(&self.books.core),
+            Input::OpenSession { machine, link, answer } => {
+                let _ = answer.send(self.sessions.open(machine, link));
+            }
+            // Leases go on, so that running jobs do; reports will be repeated when we ask for them.
+            Input::FromAgent(session, message) => match message.up {
+                Some(api::agent::Up::Beat(n)) => self.sessions.say(session, api::agent::Down::Beat(n)),
+                Some(api::agent::Up::Hello(_)) => self.sessions.welcome(session, self.beat_ms),
+                _ => {}
+            },
+            Input::CloseSession(session) => self.sessions.close(session),
+            Input::Stop(_) => {}
+        }
+    }
+
+    /// Does the disk take writes again?
+    fn try_again(&mut self) {
+        match self.journal.probe() {
+            Ok(()) => {
+                tracing::info!(sessions = self.sessions.len(), "the journal can be written again");
+                self.set_degraded(None);
+                // Leases were kept up meanwhile without being noted.
+                self.books.core.recovered(self.clock.now());
+                self.sessions.ask_all_again();
+            }
+            Err(error) => self.set_degraded(Some(error.to_string())),
+        }
+    }
+
+    fn snapshot(&mut self) {
+        let head = self.journal.head();
+        if head == self.snapshot_at {
+            return;
+        }
+        let started = Instant::now();
+        let state = self.books.snapshot();
+        let saved = self
+            .journal
+            .save_snapshot(head, &state)
+            .and_then(|()| self.journal.forget_before(head.saturating_sub(KEPT_EVENTS)));
+        match saved {
+            Ok(()) => {
+                let ms = started.elapsed().as_millis() as u64;
+                tracing::info!(position = head, bytes = state.len(), ms, "snapshot saved");
+            }
+            // The journal has everything; only the next recovery takes longer.
+            Err(error) => tracing::warn!(%error, "no snapshot"),
+        }
+        self.snapshot_at = head;
+    }
+}

@@ -1,0 +1,463 @@
+//! The event vocabulary of the journal: facts in the past tense.
+//!
+//! Nothing happened unless an event here says so, and every reader (recovery, job logs, `updraft events`, projections)
+//! sees the same ones. They are protobuf records: fields are only ever added, never renumbered, so that old journals
+//! stay readable. Secrets never appear; a claim's key is recorded as its digest.
+
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+use crate::procs::Span;
+use crate::template::JobTemplate;
+
+/// One event, without its position (the journal knows that).
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct Event {
+    /// When the manager decided it, in Unix milliseconds.
+    #[prost(uint64, tag = "1")]
+    pub time_ms: u64,
+    /// What happened.
+    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[serde(flatten)]
+    pub kind: Option<Kind>,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, prost::Oneof, Serialize, Deserialize)]
+#[serde(tag = "event")]
+pub enum Kind {
+    /// A manager took the journal over.
+    #[prost(message, tag = "2")]
+    ManagerStarted(ManagerStarted),
+    /// A user submitted a cluster.
+    #[prost(message, tag = "3")]
+    ClusterSubmitted(ClusterSubmitted),
+    /// Jobs were put on hold.
+    #[prost(message, tag = "4")]
+    JobsHeld(JobsHeld),
+    /// Held jobs were released.
+    #[prost(message, tag = "5")]
+    JobsReleased(JobsReleased),
+    /// Jobs were removed; those that ran have ended.
+    #[prost(message, tag = "6")]
+    JobsRemoved(JobsRemoved),
+    /// A running job's removal or hold was asked for; it ends with `JobsRemoved`, `JobsHeld` or `JobExited`.
+    #[prost(message, tag = "7")]
+    StopRequested(StopRequested),
+    /// A claim on part of a machine was made.
+    #[prost(message, tag = "8")]
+    ClaimMade(ClaimMade),
+    /// Jobs were given to a claim; each begins a new attempt.
+    #[prost(message, tag = "9")]
+    JobsAssigned(JobsAssigned),
+    /// A job's process was started.
+    #[prost(message, tag = "10")]
+    JobStarted(JobStarted),
+    /// A job's process ended by itself or by a signal.
+    #[prost(message, tag = "11")]
+    JobExited(JobExited),
+    /// An attempt ended without the job having finished; the job is idle again (or held, removed by a later event).
+    #[prost(message, tag = "12")]
+    JobsRequeued(JobsRequeued),
+    /// A claim ended; none of its attempts is alive.
+    #[prost(message, tag = "13")]
+    ClaimEnded(ClaimEnded),
+    /// A join or user token was issued.
+    #[prost(message, tag = "14")]
+    TokenIssued(TokenIssued),
+    /// A join token bought a certificate.
+    #[prost(message, tag = "15")]
+    MachineJoined(MachineJoined),
+    /// A token was revoked.
+    #[prost(message, tag = "16")]
+    TokenRevoked(TokenRevoked),
+}
+
+/// A manager took the journal over.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct ManagerStarted {
+    /// Software version.
+    #[prost(string, tag = "1")]
+    pub version: String,
+    /// Leadership epoch; writes of an older one are refused.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+}
+
+/// A user submitted a cluster.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct ClusterSubmitted {
+    /// The new cluster's id.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Who submitted, stamped by the manager from the connection's identity.
+    #[prost(string, tag = "2")]
+    pub owner: String,
+    /// What to run.
+    #[prost(message, required, tag = "3")]
+    pub template: JobTemplate,
+    /// A retried submit with the same key makes no second cluster; empty for none.
+    #[prost(string, tag = "4")]
+    pub idempotency_key: String,
+}
+
+/// Jobs were put on hold.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsHeld {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "2")]
+    pub procs: Vec<Span>,
+    /// Why, in words.
+    #[prost(string, tag = "3")]
+    pub reason: String,
+    /// HoldReasonCode.
+    #[prost(uint32, tag = "4")]
+    pub code: u32,
+    /// HoldReasonSubCode.
+    #[prost(uint32, tag = "5")]
+    pub subcode: u32,
+}
+
+/// Held jobs were released.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsReleased {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "2")]
+    pub procs: Vec<Span>,
+    /// Why, in words.
+    #[prost(string, tag = "3")]
+    pub reason: String,
+}
+
+/// Jobs were removed.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsRemoved {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "2")]
+    pub procs: Vec<Span>,
+    /// Why, in words.
+    #[prost(string, tag = "3")]
+    pub reason: String,
+}
+
+/// A running job was asked to stop.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct StopRequested {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "2")]
+    pub proc: u32,
+    /// The attempt that is to stop.
+    #[prost(uint32, tag = "3")]
+    pub attempt: u32,
+    /// What becomes of the job afterwards.
+    #[prost(enumeration = "Afterwards", tag = "4")]
+    #[serde(with = "afterwards_name")]
+    pub afterwards: i32,
+    /// Why, in words.
+    #[prost(string, tag = "5")]
+    pub reason: String,
+    /// HoldReasonCode, when it is to be held.
+    #[prost(uint32, tag = "6")]
+    pub code: u32,
+}
+
+/// What becomes of a job that was asked to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Afterwards {
+    /// It leaves the queue.
+    Removed = 0,
+    /// It stays, held.
+    Held = 1,
+    /// It goes back to the queue.
+    Idle = 2,
+}
+
+/// JSON shows the name of an [`Afterwards`], not its number.
+mod afterwards_name {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    use super::Afterwards;
+
+    pub(super) fn serialize<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match Afterwards::try_from(*value) {
+            Ok(Afterwards::Removed) => "removed",
+            Ok(Afterwards::Held) => "held",
+            Ok(Afterwards::Idle) => "idle",
+            Err(_) => "unknown",
+        })
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+        match String::deserialize(from)?.as_str() {
+            "removed" => Ok(Afterwards::Removed as i32),
+            "held" => Ok(Afterwards::Held as i32),
+            "idle" => Ok(Afterwards::Idle as i32),
+            other => Err(D::Error::custom(format!("unknown: {other}"))),
+        }
+    }
+}
+
+/// What a claim holds of a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct Resources {
+    /// Cores.
+    #[prost(uint32, tag = "1")]
+    pub cpus: u32,
+    /// Memory in MiB.
+    #[prost(uint64, tag = "2")]
+    pub memory_mib: u64,
+    /// Disk in KiB.
+    #[prost(uint64, tag = "3")]
+    pub disk_kib: u64,
+    /// GPUs.
+    #[prost(uint32, tag = "4")]
+    pub gpus: u32,
+}
+
+/// A claim was made.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct ClaimMade {
+    /// Public claim id.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// The machine.
+    #[prost(string, tag = "2")]
+    pub machine: String,
+    /// Slot name on that machine.
+    #[prost(string, tag = "3")]
+    pub slot: String,
+    /// For whom.
+    #[prost(string, tag = "4")]
+    pub owner: String,
+    /// What of the machine.
+    #[prost(message, required, tag = "5")]
+    pub resources: Resources,
+    /// SHA-256 of the claim's key.
+    #[prost(bytes = "vec", tag = "6")]
+    #[serde(skip)]
+    pub key_digest: Vec<u8>,
+    /// Without contact for so long, the agent kills what runs and the manager gives the jobs to others.
+    #[prost(uint64, tag = "7")]
+    pub lease_ms: u64,
+}
+
+/// Jobs were given to a claim.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsAssigned {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "3")]
+    pub procs: Vec<Span>,
+}
+
+/// A job's process was started.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobStarted {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Attempt, from 1.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// When, by the machine's wall clock.
+    #[prost(uint64, tag = "5")]
+    pub started_ms: u64,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code, when it ended by itself.
+    #[prost(uint32, optional, tag = "1")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u32>,
+    /// Signal, when it was killed.
+    #[prost(uint32, optional, tag = "2")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<u32>,
+    /// A core file was written.
+    #[prost(bool, tag = "3")]
+    pub core: bool,
+    /// User CPU time in microseconds.
+    #[prost(uint64, tag = "4")]
+    pub user_us: u64,
+    /// System CPU time in microseconds.
+    #[prost(uint64, tag = "5")]
+    pub sys_us: u64,
+    /// Largest resident set in KiB.
+    #[prost(uint64, tag = "6")]
+    pub max_rss_kib: u64,
+    /// From start to end in microseconds, by the machine's monotonic clock.
+    #[prost(uint64, tag = "7")]
+    pub wall_us: u64,
+}
+
+impl Exit {
+    /// True for exit code 0.
+    pub fn success(&self) -> bool {
+        self.code == Some(0) && self.signal.is_none()
+    }
+}
+
+/// A job's process ended.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobExited {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Attempt.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// How.
+    #[prost(message, required, tag = "5")]
+    pub exit: Exit,
+    /// When it was started, by the machine's wall clock.
+    #[prost(uint64, tag = "6")]
+    pub started_ms: u64,
+}
+
+/// Attempts ended and their jobs went back to the queue.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsRequeued {
+    /// Claim the attempts belonged to.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "3")]
+    pub procs: Vec<Span>,
+    /// Why, in words.
+    #[prost(string, tag = "4")]
+    pub reason: String,
+    /// Vacate code of the job event log (1000 and up), 0 for none.
+    #[prost(uint32, tag = "5")]
+    pub code: u32,
+}
+
+/// A claim ended.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct ClaimEnded {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Why, in words.
+    #[prost(string, tag = "2")]
+    pub reason: String,
+}
+
+/// A token was issued.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct TokenIssued {
+    /// Token id.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// Role it carries.
+    #[prost(string, tag = "2")]
+    pub role: String,
+    /// Whom it speaks for (user tokens).
+    #[prost(string, tag = "3")]
+    pub subject: String,
+    /// Unix milliseconds.
+    #[prost(uint64, tag = "4")]
+    pub expires_ms: u64,
+    /// How often a join token may be used; 0 for user tokens.
+    #[prost(uint32, tag = "5")]
+    pub uses: u32,
+    /// SHA-256 of a join token's secret; empty for user tokens, which are signed.
+    #[prost(bytes = "vec", tag = "6")]
+    #[serde(skip)]
+    pub secret_digest: Vec<u8>,
+    /// Who issued it.
+    #[prost(string, tag = "7")]
+    pub by: String,
+}
+
+/// A join token bought a certificate.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct MachineJoined {
+    /// Token id.
+    #[prost(string, tag = "1")]
+    pub token: String,
+    /// Machine name in the certificate.
+    #[prost(string, tag = "2")]
+    pub machine: String,
+}
+
+/// A token was revoked.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct TokenRevoked {
+    /// Token id.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// Who revoked it.
+    #[prost(string, tag = "2")]
+    pub by: String,
+}
+
+/// The cluster an event is about, when it is about one.
+pub fn cluster_of(kind: &Kind) -> Option<u32> {
+    match kind {
+        Kind::ClusterSubmitted(e) => Some(e.cluster),
+        Kind::JobsHeld(e) => Some(e.cluster),
+        Kind::JobsReleased(e) => Some(e.cluster),
+        Kind::JobsRemoved(e) => Some(e.cluster),
+        Kind::StopRequested(e) => Some(e.cluster),
+        Kind::JobsAssigned(e) => Some(e.cluster),
+        Kind::JobStarted(e) => Some(e.cluster),
+        Kind::JobExited(e) => Some(e.cluster),
+        Kind::JobsRequeued(e) => Some(e.cluster),
+        Kind::ManagerStarted(_)
+        | Kind::ClaimMade(_)
+        | Kind::ClaimEnded(_)
+        | Kind::TokenIssued(_)
+        | Kind::MachineJoined(_)
+        | Kind::TokenRevoked(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_stay_out_of_json() {
+        let made = ClaimMade { claim: 5, key_digest: vec![1; 32], ..ClaimMade::default() };
+        let event = Event { time_ms: 1, kind: Some(Kind::ClaimMade(made)) };
+        let json = serde_json::to_string(&event).unwrap();
+        assert!(json.contains("\"event\":\"ClaimMade\"") && !json.contains("digest"), "{json}");
+        let back = Event::decode(event.encode_to_vec().as_slice()).unwrap();
+        assert_eq!(back, event);
+    }
+}

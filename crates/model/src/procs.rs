@@ -1,0 +1,231 @@
+//! A set of proc numbers kept as intervals: a million neighbours cost as much as one.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+/// `count` procs from `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct Span {
+    /// First proc.
+    #[prost(uint32, tag = "1")]
+    pub first: u32,
+    /// How many, at least 1.
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+}
+
+impl Span {
+    /// The procs of this span.
+    pub fn procs(self) -> std::ops::Range<u32> {
+        self.first..self.first.saturating_add(self.count)
+    }
+}
+
+/// A set of proc numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcSet {
+    /// start -> end (exclusive); never touching, never empty.
+    spans: BTreeMap<u32, u32>,
+    len: u64,
+}
+
+impl ProcSet {
+    /// The set `0..procs`.
+    pub fn all(procs: u32) -> Self {
+        let mut set = Self::default();
+        set.insert_range(0, procs);
+        set
+    }
+
+    /// Number of procs in the set.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True when no proc is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The lowest proc.
+    pub fn first(&self) -> Option<u32> {
+        self.spans.keys().next().copied()
+    }
+
+    /// True when the proc is in the set.
+    pub fn contains(&self, proc: u32) -> bool {
+        self.spans.range(..=proc).next_back().is_some_and(|(_, &end)| proc < end)
+    }
+
+    /// Adds one proc; false when it was there.
+    pub fn insert(&mut self, proc: u32) -> bool {
+        let before = self.len;
+        self.insert_range(proc, proc.saturating_add(1));
+        self.len != before
+    }
+
+    /// Adds `start..end`.
+    pub fn insert_range(&mut self, mut start: u32, mut end: u32) {
+        if start >= end {
+            return;
+        }
+        // Swallow every span that overlaps or touches, then put the union in.
+        if let Some((&left, &left_end)) = self.spans.range(..=start).next_back() {
+            if left_end >= end {
+                return;
+            }
+            if left_end >= start {
+                start = left;
+            }
+        }
+        let swallowed: Vec<(u32, u32)> = self.spans.range(start..=end).map(|(&a, &b)| (a, b)).collect();
+        for (a, b) in swallowed {
+            self.spans.remove(&a);
+            self.len -= u64::from(b - a);
+            end = end.max(b);
+        }
+        self.spans.insert(start, end);
+        self.len += u64::from(end - start);
+    }
+
+    /// Takes one proc out; false when it was not there.
+    pub fn remove(&mut self, proc: u32) -> bool {
+        let Some((&start, &end)) = self.spans.range(..=proc).next_back() else { return false };
+        if proc >= end {
+            return false;
+        }
+        self.spans.remove(&start);
+        if start < proc {
+            self.spans.insert(start, proc);
+        }
+        if proc + 1 < end {
+            self.spans.insert(proc + 1, end);
+        }
+        self.len -= 1;
+        true
+    }
+
+    /// Takes `start..end` out.
+    pub fn remove_range(&mut self, start: u32, end: u32) {
+        if start >= end {
+            return;
+        }
+        let from = self.spans.range(..=start).next_back().map_or(start, |(&a, _)| a);
+        let touched: Vec<(u32, u32)> = self.spans.range(from..end).map(|(&a, &b)| (a, b)).collect();
+        for (a, b) in touched {
+            if b <= start {
+                continue;
+            }
+            self.spans.remove(&a);
+            self.len -= u64::from(b - a);
+            if a < start {
+                self.spans.insert(a, start);
+                self.len += u64::from(start - a);
+            }
+            if b > end {
+                self.spans.insert(end, b);
+                self.len += u64::from(b - end);
+            }
+        }
+    }
+
+    /// The lowest procs, at most `count`, as spans; the set is not changed.
+    pub fn peek(&self, count: u32) -> Vec<Span> {
+        let mut left = count;
+        let mut spans = Vec::new();
+        for (&start, &end) in &self.spans {
+            if left == 0 {
+                break;
+            }
+            let count = (end - start).min(left);
+            spans.push(Span { first: start, count });
+            left -= count;
+        }
+        spans
+    }
+
+    /// All procs in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.spans.iter().flat_map(|(&a, &b)| a..b)
+    }
+
+    /// All spans in order.
+    pub fn spans(&self) -> Vec<Span> {
+        self.spans.iter().map(|(&a, &b)| Span { first: a, count: b - a }).collect()
+    }
+}
+
+impl<'a> FromIterator<&'a Span> for ProcSet {
+    fn from_iter<I: IntoIterator<Item = &'a Span>>(spans: I) -> Self {
+        let mut set = Self::default();
+        for span in spans {
+            set.insert_range(span.first, span.first.saturating_add(span.count));
+        }
+        set
+    }
+}
+
+impl FromIterator<u32> for ProcSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(procs: I) -> Self {
+        let mut set = Self::default();
+        for proc in procs {
+            set.insert(proc);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(u32),
+        Remove(u32),
+        InsertRange(u32, u32),
+        RemoveRange(u32, u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..60u32).prop_map(Step::Insert),
+            (0..60u32).prop_map(Step::Remove),
+            (0..60u32, 0..60u32).prop_map(|(a, b)| Step::InsertRange(a, b)),
+            (0..60u32, 0..60u32).prop_map(|(a, b)| Step::RemoveRange(a, b)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_proc_set_is_a_set(steps in proptest::collection::vec(step(), 0..60), peek in 0..70u32) {
+            let mut set = ProcSet::default();
+            let mut truth = BTreeSet::new();
+            for step in steps {
+                match step {
+                    Step::Insert(p) => prop_assert_eq!(set.insert(p), truth.insert(p)),
+                    Step::Remove(p) => prop_assert_eq!(set.remove(p), truth.remove(&p)),
+                    Step::InsertRange(a, b) => { set.insert_range(a, b); truth.extend(a..b.max(a)); }
+                    Step::RemoveRange(a, b) => { set.remove_range(a, b); truth.retain(|p| !(a..b).contains(p)); }
+                }
+                prop_assert_eq!(set.len(), truth.len() as u64);
+                prop_assert!(set.iter().eq(truth.iter().copied()));
+                prop_assert_eq!(set.first(), truth.first().copied());
+            }
+            for p in 0..61 {
+                prop_assert_eq!(set.contains(p), truth.contains(&p));
+            }
+            let peeked: Vec<u32> = set.peek(peek).iter().flat_map(|s| s.procs()).collect();
+            prop_assert!(peeked.iter().copied().eq(truth.iter().copied().take(peek as usize)));
+            let spans = set.spans();
+            prop_assert!(spans.windows(2).all(|w| w[0].first + w[0].count < w[1].first), "spans touch");
+            prop_assert_eq!(spans.iter().collect::<ProcSet>(), set);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What people ask: submit, hold, release, remove.
+
+use model::event::{Afterwards, ClusterSubmitted, JobsHeld, JobsReleased, JobsRemoved, Kind, StopRequested};
+use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
+
+use crate::{Core, Digest, Effect, Out};
+
+/// Who asks, as the manager established it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// User name.
+    pub user: String,
+    /// May act on other people's jobs.
+    pub any_owner: bool,
+}
+
+/// A submit.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// Whose jobs these will be.
+    pub owner: String,
+    /// What to run.
+    pub template: JobTemplate,
+    /// A retry with the same key gives the same cluster; empty for none.
+    pub idempotency_key: String,
+}
+
+/// What to do with jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Stop them and keep them held.
+    Hold,
+    /// Let held ones go.
+    Release,
+    /// Stop them and take them out of the queue.
+    Remove,
+    /// Stop running ones and put them back into the queue.
+    Vacate,
+}
+
+/// Which jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// All jobs of the actor (of everybody, for an administrator who acts on any owner).
+    All,
+    /// These.
+    Named(JobName),
+    /// All jobs of one user.
+    User(String),
+}
+
+/// What an action did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Jobs it changed, or that will change once they have stopped.
+    pub changed: u64,
+    /// Jobs it found in a state that it does not apply to (release of a job that is not held).
+    pub unsuitable: u64,
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The template is malformed.
+    #[error("{0}")]
+    BadTemplate(#[from] model::template::Invalid),
+    /// Too many different requirements in one cluster.
+    #[error(
+        "the jobs of this cluster differ in more than {} ways that matter for matching; submit them as several clusters",
+        crate::shape::PARTS_PER_CLUSTER
+    )]
+    TooManyShapes,
+    /// Too many jobs of one user.
+    #[error("{user} has {queued} jobs in the queue; at most {limit} are allowed")]
+    Quota {
+        /// Whose.
+        user: String,
+        /// How many.
+        queued: u64,
+        /// Limit.
+        limit: u64,
+    },
+    /// No such job.
+    #[error("job {0} is not in the queue")]
+    NoSuchJob(JobName),
+    /// Somebody else's job.
+    #[error("job {job} belongs to {owner}")]
+    NotYours {
+        /// Which.
+        job: JobName,
+        /// Whose.
+        owner: String,
+    },
+}
+
+impl Core {
+    /// Checks and records a submit, and starts what can start. Returns the cluster's id.
+    pub fn submit(&mut self, now: Now, s: Submission, digest: Digest, out: &mut Out) -> Result<u32, Refusal> {
+        if !s.idempotency_key.is_empty()
+            && let Some(&cluster) = self.queue.keys.get(&(s.owner.clone(), s.idempotency_key.clone()))
+        {
+            return Ok(cluster);
+        }
+        s.template.check()?;
+        let queued = self.queue.jobs_of.get(&s.owner).copied().unwrap_or(0);
+        if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
+            return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
+        }
+        // Interning twice (here and in apply) is cheap next to a refused journal event.
+        let parts = self.shapes.parts(&s.owner, &s.template).ok_or(Refusal::TooManyShapes)?;
+        self.shapes.release(&parts);
+        let cluster = self.queue.next_cluster.max(1);
+        let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
+        let hold_reason = s.template.shared("HoldReason").map(|text| text.trim_matches('"').to_owned());
+        let procs = s.template.procs;
+        let submitted = ClusterSubmitted {
+            cluster,
+            owner: s.owner,
+            template: s.template,
+            idempotency_key: s.idempotency_key,
+        };
+        self.record(now, Kind::ClusterSubmitted(submitted), out);
+        if held {
+            let reason = hold_reason.unwrap_or_else(|| "submitted on hold at user's request".to_owned());
+            let procs = vec![Span { first: 0, count: procs }];
+            self.record(now, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: 15, subcode: 0 }), out);
+        } else {
+            self.offer_jobs(now, cluster, digest, out);
+        }
+        Ok(cluster)
+    }
+
+    /// Holds, releases, removes or vacates jobs.
+    #[allow(clippy::too_many_arguments)]
+    pub fn act(
+        &mut self,
+        now: Now,
+        actor: &Actor,
+        act: Act,
+        which: &Which,
+        reason: &str,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        for (cluster, procs) in self.select(actor, which)? {
+            match act {
+                Act::Hold => self.hold(now, cluster, procs.as_ref(), reason, &mut outcome, out),
+                Act::Release => self.release(now, cluster, procs.as_ref(), reason, &mut outcome, out),
+                Act::Remove => self.remove(now, cluster, procs.as_ref(), reason, &mut outcome, out),
+                Act::Vacate => {
+                    let stopped =
+                        self.stop_live(now, cluster, procs.as_ref(), Afterwards::Idle, reason, 1022, out);
+                    outcome.changed += stopped;
+                    let named = procs.as_ref().map_or(0, ProcSet::len);
+                    outcome.unsuitable += named.saturating_sub(stopped);
+                }
+            }
+            if act == Act::Release {
+                self.offer_jobs(now, cluster, digest, out);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Clusters and, where only some jobs are meant, their procs.
+    fn select(&self, actor: &Actor, which: &Which) -> Result<Vec<(u32, Option<ProcSet>)>, Refusal> {
+        let of_user = |user: &str| {
+            let clusters = self.queue.clusters.iter().filter(|(_, c)| &*c.owner == user);
+            clusters.map(|(&id, _)| (id, None)).collect::<Vec<_>>()
+        };
+        match which {
+            Which::All if actor.any_owner => Ok(self.queue.clusters.keys().map(|&id| (id, None)).collect()),
+            Which::All => Ok(of_user(&actor.user)),
+            Which::User(user) => {
+                let found = of_user(user);
+                match found.first() {
+                    Some((id, _)) if *user != actor.user && !actor.any_owner => {
+                        Err(Refusal::NotYours { job: JobName::Cluster(*id), owner: user.clone() })
+                    }
+                    _ => Ok(found),
+                }
+            }
+            Which::Named(name) => {
+                let id = match name {
+                    JobName::Cluster(id) => *id,
+                    JobName::Job(job) => job.cluster,
+                };
+                let cluster = self.queue.clusters.get(&id).ok_or(Refusal::NoSuchJob(*name))?;
+                if *cluster.owner != actor.user && !actor.any_owner {
+                    return Err(Refusal::NotYours { job: *name, owner: cluster.owner.to_string() });
+                }
+                match name {
+                    JobName::Cluster(_) => Ok(vec![(id, None)]),
+                    JobName::Job(job) => {
+                        let here = cluster.is_idle(job.proc)
+                            || cluster.held.contains(job.proc)
+                            || cluster.live.contains_key(&job.proc);
+                        if !here {
+                            return Err(Refusal::NoSuchJob(*name));
+                        }
+                        Ok(vec![(id, Some([job.proc].into_iter().collect()))])
+                    }
+                }
+            }
+        }
+    }
+
+    fn hold(
+        &mut self,
+        now: Now,
+        cluster: u32,
+        procs: Option<&ProcSet>,
+        reason: &str,
+        outcome: &mut Outcome,
+        out: &mut Out,
+    ) {
+        let idle = self.chosen(cluster, procs, Part::Idle);
+        let already = self.chosen(cluster, procs, Part::Held).len();
+        outcome.changed += idle.len() + already;
+        if !idle.is_empty() {
+            let reason = reason.to_owned();
+            let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0 };
+            self.record(now, Kind::JobsHeld(held), out);
+        }
+        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Held, reason, 1, out);
+    }
+
+    fn release(
+        &mut self,
+        now: Now,
+        cluster: u32,
+        procs: Option<&ProcSet>,
+        reason: &str,
+        outcome: &mut Outcome,
+        out: &mut Out,
+    ) {
+        let held = self.chosen(cluster, procs, Part::Held);
+        outcome.changed += held.len();
+        outcome.unsuitable += procs.map_or(0, |p| p.len() - held.len());
+        if !held.is_empty() {
+            let released = JobsReleased { cluster, procs: held.spans(), reason: reason.to_owned() };
+            self.record(now, Kind::JobsReleased(released), out);
+        }
+    }
+
+    fn remove(
+        &mut self,
+        now: Now,
+        cluster: u32,
+        procs: Option<&ProcSet>,
+        reason: &str,
+        outcome: &mut Outcome,
+        out: &mut Out,
+    ) {
+        // The live ones first: the cluster is gone once its last job is.
+        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Removed, reason, 0, out);
+        let mut gone = self.chosen(cluster, procs, Part::Idle);
+        for span in self.chosen(cluster, procs, Part::Held).spans() {
+            gone.insert_range(span.first, span.procs().end);
+        }
+        outcome.changed += gone.len();
+        if !gone.is_empty() {
+            let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
+            self.record(now, Kind::JobsRemoved(removed), out);
+        }
+    }
+
+    /// The chosen procs of a cluster that are idle, or held.
+    fn chosen(&self, cluster: u32, procs: Option<&ProcSet>, part: Part) -> ProcSet {
+        let Some(cluster) = self.queue.clusters.get(&cluster) else { return ProcSet::default() };
+        let all: ProcSet = match part {
+            Part::Held => cluster.held.clone(),
+            Part::Idle => {
+                cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect()
+            }
+        };
+        match procs {
+            None => all,
+            Some(procs) => procs.iter().filter(|p| all.contains(*p)).collect(),
+        }
+    }
+
+    /// Asks the machines to stop live jobs; returns how many.
+    #[allow(clippy::too_many_arguments)]
+    fn stop_live(
+        &mut self,
+        now: Now,
+        cluster_id: u32,
+        procs: Option<&ProcSet>,
+        afterwards: Afterwards,
+        reason: &str,
+        code: u32,
+        out: &mut Out,
+    ) -> u64 {
+        let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return 0 };
+        let live: Vec<(u32, u32, model::ClaimId)> = cluster
+            .live
+            .iter()
+            .filter(|(proc, _)| procs.is_none_or(|p| p.contains(**proc)))
+            // A removal is not undone by a later hold.
+            .filter(|(_, l)| l.stop.as_ref().is_none_or(|s| s.afterwards != Afterwards::Removed))
+            .map(|(proc, l)| (*proc, l.attempt, l.claim))
+            .collect();
+        let count = live.len() as u64;
+        for (proc, attempt, claim) in live {
+            let reason = reason.to_owned();
+            let afterwards = afterwards as i32;
+            let stop = StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code };
+            self.record(now, Kind::StopRequested(stop), out);
+            let session =
+                self.pool.claims.get(&claim).and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            if let Some(session) = session {
+                let job = JobId { cluster: cluster_id, proc };
+                out.effects.push(Effect::Stop { session, claim, job, attempt });
+            }
+        }
+        count
+    }
+}
+
+/// Which of a cluster's sets.
+#[derive(Clone, Copy)]
+enum Part {
+    Idle,
+    Held,
+}

@@ -1,0 +1,465 @@
+//! What machines say: that they are here, what became of jobs, that they are gone; and what silence means.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use classad::ClassAd;
+use model::event::{
+    Afterwards, Exit, JobExited, JobStarted, JobsHeld, JobsRemoved, JobsRequeued, Kind, Resources,
+};
+use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
+
+use crate::pool::{Machine, minus};
+use crate::queue::{Live, Stop};
+use crate::{Core, Digest, Effect, Out, Session};
+
+/// What an agent says of itself when it connects.
+#[derive(Debug, Clone)]
+pub struct AgentHello {
+    /// Machine name from its certificate.
+    pub machine: String,
+    /// Its new session.
+    pub session: Session,
+    /// What the pool may use of it.
+    pub total: Resources,
+    /// The machine ad.
+    pub ad: ClassAd,
+    /// Claims it still holds.
+    pub claims: Vec<HeldClaim>,
+}
+
+/// A claim that an agent still holds.
+#[derive(Debug, Clone)]
+pub struct HeldClaim {
+    /// Public id.
+    pub claim: ClaimId,
+    /// Proof.
+    pub key: ClaimKey,
+    /// Jobs it has: running, waiting, or ended with a report that was not acknowledged yet.
+    pub jobs: Vec<HeldJob>,
+}
+
+/// A job that an agent still has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HeldJob {
+    /// Job.
+    pub job: JobId,
+    /// Attempt.
+    pub attempt: u32,
+}
+
+/// A report about a claim. Reports are repeated until acknowledged, so each may arrive more than once.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Claim.
+    pub claim: ClaimId,
+    /// Number within the claim, from 1; 0 when no acknowledgement is wanted.
+    pub seq: u64,
+    /// What happened.
+    pub kind: ReportKind,
+}
+
+/// What happened on a machine.
+#[derive(Debug, Clone)]
+pub enum ReportKind {
+    /// A job's process was started.
+    Started {
+        /// Which.
+        job: HeldJob,
+        /// When, by the machine's wall clock.
+        started_ms: u64,
+    },
+    /// A job's process ended.
+    Exited {
+        /// Which.
+        job: HeldJob,
+        /// How.
+        exit: Exit,
+        /// When it was started.
+        started_ms: u64,
+    },
+    /// A job could not be started, and would not start elsewhere either without a person's help.
+    CannotStart {
+        /// Which.
+        job: HeldJob,
+        /// Why.
+        reason: String,
+        /// HoldReasonCode.
+        code: u32,
+        /// HoldReasonSubCode.
+        subcode: u32,
+    },
+    /// A job was killed by the machine's side (lease, owner, loss of its starter).
+    Evicted {
+        /// Which.
+        job: HeldJob,
+        /// Why.
+        reason: String,
+        /// Vacate code.
+        code: u32,
+    },
+    /// Jobs were given back before they started.
+    Returned {
+        /// Which.
+        jobs: Vec<HeldJob>,
+    },
+    /// The claim is no more; nothing of it is alive.
+    Gone {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Core {
+    /// After recovery: nobody is connected yet, but machines with claims may well be alive. From now on each has the
+    /// time of its lease to come back.
+    pub fn recovered(&mut self, now: Now) {
+        let mut machines: BTreeMap<Arc<str>, BTreeSet<ClaimId>> = BTreeMap::new();
+        for (id, claim) in &self.pool.claims {
+            machines.entry(claim.machine.clone()).or_default().insert(*id);
+        }
+        for (name, claims) in machines {
+            let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
+            let machine = Machine {
+                session: None,
+                ad: Arc::new(ClassAd::new()),
+                ad_version: 0,
+                total: Resources::default(),
+                free: Resources::default(),
+                claims,
+                slots,
+                heard_ms: now.mono_ms,
+                closed: false,
+            };
+            self.pool.machines.insert(name, machine);
+        }
+    }
+
+    /// An agent connected: its word about what it holds settles every difference.
+    pub fn agent_up(&mut self, now: Now, hello: AgentHello, digest: Digest, out: &mut Out) {
+        if self.shapes.note_machine(&hello.ad) {
+            self.reshape();
+        }
+        let name: Arc<str> = Arc::from(hello.machine.as_str());
+        let (ad_version, claims, slots) = match self.pool.machines.remove(&name) {
+            Some(old) => (old.ad_version + 1, old.claims, old.slots),
+            None => (1, BTreeSet::new(), BTreeSet::new()),
+        };
+        let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
+        let machine = Machine {
+            session: Some(hello.session),
+            ad: Arc::new(hello.ad),
+            ad_version,
+            total: hello.total,
+            free: used.fold(hello.total, minus),
+            claims: claims.clone(),
+            slots,
+            heard_ms: now.mono_ms,
+            closed: false,
+        };
+        self.pool.machines.insert(name.clone(), machine);
+        self.pool.note_room(&name);
+
+        let mut held: HashMap<ClaimId, &HeldClaim> = HashMap::new();
+        for claim in &hello.claims {
+            let ours = self.pool.claims.get(&claim.claim);
+            if ours.is_some_and(|c| c.machine == name && equal(&c.key_digest, &digest(&claim.key))) {
+                held.insert(claim.claim, claim);
+            } else {
+                out.effects.push(Effect::Drop { session: hello.session, claim: claim.claim });
+            }
+        }
+        for id in claims {
+            match held.get(&id) {
+                None => self.lose_claim(now, id, "the machine no longer has it", 1006, out),
+                Some(claim) => {
+                    // What it does not have, it never got: the message was lost on the way.
+                    let has: BTreeSet<JobId> = claim.jobs.iter().map(|j| j.job).collect();
+                    let lost: Vec<JobId> =
+                        self.pool.claims[&id].jobs.iter().filter(|j| !has.contains(j)).copied().collect();
+                    self.requeue(now, id, &lost, "the machine never got it", 0, out);
+                    self.repeat_stops(id, hello.session, out);
+                    if let Some(claim) = self.pool.claims.get_mut(&id) {
+                        claim.recalled = false;
+                    }
+                    self.feed(now, id, digest, out);
+                }
+            }
+        }
+        self.offer_machine(now, &name, digest, out);
+    }
+
+    /// Stops that were asked for while the machine was away, or whose message was lost.
+    fn repeat_stops(&self, id: ClaimId, session: Session, out: &mut Out) {
+        for job in &self.pool.claims[&id].jobs {
+            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+            if let Some(live) = live.filter(|l| l.stop.is_some()) {
+                out.effects.push(Effect::Stop { session, claim: id, job: *job, attempt: live.attempt });
+            }
+        }
+    }
+
+    /// An agent's connection ended. Its claims live on until their lease runs out.
+    pub fn agent_down(&mut self, session: Session) {
+        let Some((name, machine)) = self.pool.machines.iter_mut().find(|(_, m)| m.session == Some(session))
+        else {
+            return;
+        };
+        let name = name.clone();
+        machine.session = None;
+        if machine.claims.is_empty() {
+            self.pool.machines.remove(&name);
+        }
+        self.pool.note_room(&name);
+    }
+
+    /// Word from an agent: its leases begin anew. False when the session is not the machine's current one.
+    pub fn agent_heard(&mut self, now: Now, machine: &str, session: Session) -> bool {
+        match self.pool.machines.get_mut(machine) {
+            Some(m) if m.session == Some(session) => {
+                m.heard_ms = now.mono_ms;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A report from a machine's current session.
+    pub fn agent_report(
+        &mut self,
+        now: Now,
+        machine: &str,
+        session: Session,
+        report: Report,
+        digest: Digest,
+        out: &mut Out,
+    ) {
+        if !self.agent_heard(now, machine, session) {
+            return;
+        }
+        let id = report.claim;
+        if self.pool.claims.get(&id).is_some_and(|c| &*c.machine == machine) {
+            self.take_report(now, id, report.kind, digest, out);
+        } else {
+            // A late word about a claim that is over: nothing to learn, and it must not live on.
+            out.effects.push(Effect::Drop { session, claim: id });
+        }
+        if report.seq > 0 {
+            out.effects.push(Effect::Ack { session, claim: id, seq: report.seq });
+        }
+    }
+
+    fn take_report(&mut self, now: Now, id: ClaimId, kind: ReportKind, digest: Digest, out: &mut Out) {
+        match kind {
+            ReportKind::Started { job, started_ms } => self.note_start(now, id, job, started_ms, out),
+            ReportKind::Exited { job, exit, started_ms } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                let stop = live.stop.clone();
+                self.note_start(now, id, job, started_ms, out);
+                if let Some(stop) = stop {
+                    self.after_stop(now, id, &[job.job], &stop, out);
+                } else {
+                    let JobId { cluster, proc } = job.job;
+                    let attempt = job.attempt;
+                    let exited = JobExited { claim: id.0, cluster, proc, attempt, exit, started_ms };
+                    self.record(now, Kind::JobExited(exited), out);
+                }
+                self.feed(now, id, digest, out);
+            }
+            ReportKind::CannotStart { job, reason, code, subcode } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                let stop = live.stop.clone();
+                if let Some(stop) = stop {
+                    self.after_stop(now, id, &[job.job], &stop, out);
+                } else {
+                    let JobId { cluster, proc } = job.job;
+                    let procs = vec![Span { first: proc, count: 1 }];
+                    let held = JobsHeld { cluster, procs, reason, code, subcode };
+                    self.record(now, Kind::JobsHeld(held), out);
+                }
+                self.feed(now, id, digest, out);
+            }
+            ReportKind::Evicted { job, reason, code } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                let stop = live.stop.clone();
+                match stop {
+                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
+                    None => self.requeue(now, id, &[job.job], &reason, code, out),
+                }
+                self.feed(now, id, digest, out);
+                self.offer_jobs(now, job.job.cluster, digest, out);
+            }
+            ReportKind::Returned { jobs } => self.take_back(now, id, &jobs, digest, out),
+            ReportKind::Gone { reason } => {
+                let machine = self.pool.claims[&id].machine.clone();
+                self.lose_claim(now, id, &reason, 1006, out);
+                self.offer_machine(now, &machine, digest, out);
+            }
+        }
+    }
+
+    fn take_back(&mut self, now: Now, id: ClaimId, jobs: &[HeldJob], digest: Digest, out: &mut Out) {
+        if let Some(claim) = self.pool.claims.get_mut(&id) {
+            claim.recalled = false;
+        }
+        let mut back = Vec::new();
+        let mut clusters = BTreeSet::new();
+        for job in jobs {
+            let Some(live) = self.live_of(id, *job) else { continue };
+            if let Some(stop) = live.stop.clone() {
+                self.after_stop(now, id, &[job.job], &stop, out);
+            } else {
+                back.push(job.job);
+                clusters.insert(job.job.cluster);
+            }
+        }
+        self.requeue(now, id, &back, "given back before it started", 0, out);
+        for cluster in clusters {
+            self.offer_jobs(now, cluster, digest, out);
+        }
+        self.feed(now, id, digest, out);
+    }
+
+    fn note_start(&mut self, now: Now, id: ClaimId, held: HeldJob, started_ms: u64, out: &mut Out) {
+        let JobId { cluster, proc } = held.job;
+        let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&proc));
+        if live.is_some_and(|l| l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()) {
+            let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
+            self.record(now, Kind::JobStarted(started), out);
+        }
+    }
+
+    /// The record of an attempt, when it is the live one of this claim.
+    fn live_of(&self, id: ClaimId, held: HeldJob) -> Option<&Live> {
+        let live = self.queue.clusters.get(&held.job.cluster)?.live.get(&held.job.proc)?;
+        (live.claim == id && live.attempt == held.attempt).then_some(live)
+    }
+
+    /// The attempts of jobs that were asked to stop have ended.
+    fn after_stop(&mut self, now: Now, id: ClaimId, jobs: &[JobId], stop: &Stop, out: &mut Out) {
+        for (cluster, procs) in by_cluster(jobs) {
+            let reason = stop.reason.clone();
+            let kind = match stop.afterwards {
+                Afterwards::Removed => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
+                Afterwards::Held => {
+                    Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: stop.code, subcode: 0 })
+                }
+                Afterwards::Idle => {
+                    Kind::JobsRequeued(JobsRequeued { claim: id.0, cluster, procs, reason, code: stop.code })
+                }
+            };
+            self.record(now, kind, out);
+        }
+    }
+
+    /// Attempts ended without their jobs having finished.
+    fn requeue(&mut self, now: Now, id: ClaimId, jobs: &[JobId], reason: &str, code: u32, out: &mut Out) {
+        for (cluster, procs) in by_cluster(jobs) {
+            let reason = reason.to_owned();
+            self.record(
+                now,
+                Kind::JobsRequeued(JobsRequeued { claim: id.0, cluster, procs, reason, code }),
+                out,
+            );
+        }
+    }
+
+    /// A claim is known to be dead: its jobs go where they belong, and it is over.
+    fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
+        let Some(claim) = self.pool.claims.get(&id) else { return };
+        let mut plain = Vec::new();
+        for job in claim.jobs.clone() {
+            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+            match live.and_then(|l| l.stop.clone()) {
+                Some(stop) => self.after_stop(now, id, &[job], &stop, out),
+                None => plain.push(job),
+            }
+        }
+        self.requeue(now, id, &plain, reason, code, out);
+        self.end_claim(now, id, reason, out);
+    }
+
+    /// Time passed: leases that ran out, jobs that wait behind one that turned out long.
+    pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        let expired: Vec<ClaimId> = self
+            .pool
+            .claims
+            .iter()
+            .filter(|(_, claim)| {
+                self.pool.machines.get(&claim.machine).is_none_or(|m| {
+                    m.session.is_none() && now.mono_ms >= m.heard_ms.saturating_add(claim.patience_ms())
+                })
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        let mut clusters = BTreeSet::new();
+        for id in expired {
+            clusters.extend(self.pool.claims[&id].jobs.iter().map(|j| j.cluster));
+            let machine = self.pool.claims[&id].machine.clone();
+            self.lose_claim(now, id, "its machine was out of contact for longer than the lease", 1008, out);
+            if self.pool.machines.get(&machine).is_some_and(|m| m.session.is_none() && m.claims.is_empty()) {
+                self.pool.machines.remove(&machine);
+            }
+        }
+        for cluster in clusters {
+            self.offer_jobs(now, cluster, digest, out);
+        }
+        self.recall_stuck(now, out);
+    }
+
+    fn recall_stuck(&mut self, now: Now, out: &mut Out) {
+        let patience_ms = 3 * self.settings.ahead_us / 1000;
+        for (id, claim) in &mut self.pool.claims {
+            let [head, waiting @ ..] = claim.jobs.as_slice() else { continue };
+            let live = self.queue.clusters.get(&head.cluster).and_then(|c| c.live.get(&head.proc));
+            let long = live
+                .and_then(|l| l.started_ms)
+                .is_some_and(|at| at.saturating_add(patience_ms) < now.wall_ms);
+            let session = self.pool.machines.get(&claim.machine).and_then(|m| m.session);
+            if let (true, false, false, Some(session)) = (long, claim.recalled, waiting.is_empty(), session) {
+                claim.recalled = true;
+                out.effects.push(Effect::Recall { session, claim: *id, count: waiting.len() as u32 });
+            }
+        }
+    }
+
+    /// When [`Core::tick`] wants to be called next, in milliseconds from now at the latest.
+    pub fn next_tick_ms(&self) -> u64 {
+        if self.pool.claims.values().any(|c| c.jobs.len() > 1) { 100 } else { 1_000 }
+    }
+
+    /// Some machine looks at an attribute that was thought to be insignificant: sort all jobs anew.
+    fn reshape(&mut self) {
+        self.shapes.clear();
+        let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
+        for id in ids {
+            let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
+            let idle: ProcSet =
+                cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect();
+            let (owner, template) = (cluster.owner.clone(), cluster.template.clone());
+            let Some(mut parts) = self.shapes.parts(&owner, &template) else { continue };
+            for part in &mut parts {
+                part.idle = match &part.members {
+                    None => idle.clone(),
+                    Some(members) => members.iter().filter(|p| idle.contains(*p)).collect(),
+                };
+            }
+            cluster.parts = parts;
+            self.reindex(id);
+        }
+    }
+}
+
+/// Jobs grouped by cluster, procs as spans.
+pub(crate) fn by_cluster(jobs: &[JobId]) -> Vec<(u32, Vec<Span>)> {
+    let mut sets: BTreeMap<u32, ProcSet> = BTreeMap::new();
+    for job in jobs {
+        sets.entry(job.cluster).or_default().insert(job.proc);
+    }
+    sets.into_iter().map(|(cluster, set)| (cluster, set.spans())).collect()
+}
+
+/// Equal, in a time that does not depend on where they differ.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
+}

@@ -1,0 +1,273 @@
+//! The only place where durable state changes: one fact at a time, live and in recovery alike.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use model::event::{
+    Afterwards, ClaimEnded, ClaimMade, ClusterSubmitted, JobExited, JobStarted, JobsAssigned, JobsHeld,
+    JobsReleased, JobsRemoved, JobsRequeued, Kind, StopRequested,
+};
+use model::{ClaimId, JobId, ProcSet};
+
+use crate::Core;
+use crate::pool::{Claim, minus, plus};
+use crate::queue::{Cluster, Hold, Live, Stop};
+
+impl Core {
+    /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
+    /// about a cluster that was forgotten with a snapshot changes nothing.
+    pub fn apply(&mut self, kind: &Kind, time_ms: u64) {
+        match kind {
+            Kind::ClusterSubmitted(e) => self.apply_submitted(e, time_ms),
+            Kind::JobsHeld(e) => self.apply_held(e, time_ms),
+            Kind::JobsReleased(e) => self.apply_released(e),
+            Kind::JobsRemoved(e) => self.apply_removed(e),
+            Kind::StopRequested(e) => self.apply_stop(e),
+            Kind::ClaimMade(e) => self.apply_claim_made(e, time_ms),
+            Kind::JobsAssigned(e) => self.apply_assigned(e),
+            Kind::JobStarted(e) => self.apply_started(e),
+            Kind::JobExited(e) => self.apply_exited(e),
+            Kind::JobsRequeued(e) => self.apply_requeued(e),
+            Kind::ClaimEnded(e) => self.apply_claim_ended(e),
+            // These concern the manager's own books, not the queue.
+            Kind::ManagerStarted(_)
+            | Kind::TokenIssued(_)
+            | Kind::MachineJoined(_)
+            | Kind::TokenRevoked(_) => {}
+        }
+    }
+
+    fn apply_submitted(&mut self, e: &ClusterSubmitted, time_ms: u64) {
+        let parts = self.shapes.parts(&e.owner, &e.template).unwrap_or_default();
+        let priority = e.template.shared("JobPrio").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let cluster = Cluster {
+            owner: Arc::from(e.owner.as_str()),
+            key: e.idempotency_key.clone(),
+            template: Arc::new(e.template.clone()),
+            submitted_ms: time_ms,
+            priority,
+            parts,
+            held: ProcSet::default(),
+            holds: Vec::new(),
+            live: std::collections::BTreeMap::new(),
+            attempts: std::collections::HashMap::new(),
+            summary: crate::queue::Summary::default(),
+            requeues: 0,
+        };
+        *self.queue.jobs_of.entry(e.owner.clone()).or_default() += u64::from(e.template.procs);
+        self.queue.next_cluster = self.queue.next_cluster.max(e.cluster + 1);
+        if !e.idempotency_key.is_empty() {
+            self.queue.keys.insert((e.owner.clone(), e.idempotency_key.clone()), e.cluster);
+        }
+        self.queue.clusters.insert(e.cluster, cluster);
+        self.reindex(e.cluster);
+    }
+
+    fn apply_held(&mut self, e: &JobsHeld, time_ms: u64) {
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        for span in &e.procs {
+            for part in &mut cluster.parts {
+                part.idle.remove_range(span.first, span.procs().end);
+            }
+            cluster.held.insert_range(span.first, span.procs().end);
+        }
+        let procs: ProcSet = e.procs.iter().collect();
+        let (reason, code, subcode) = (e.reason.clone(), e.code, e.subcode);
+        cluster.holds.push(Hold { procs, reason, code, subcode, since_ms: time_ms });
+        self.end_attempts(e.cluster, &e.procs);
+        self.reindex(e.cluster);
+    }
+
+    fn apply_released(&mut self, e: &JobsReleased) {
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        for span in &e.procs {
+            cluster.unhold(span.first, span.procs().end);
+        }
+        self.make_idle(e.cluster, &e.procs);
+    }
+
+    fn apply_removed(&mut self, e: &JobsRemoved) {
+        self.end_attempts(e.cluster, &e.procs);
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let mut count = 0;
+        for span in &e.procs {
+            for part in &mut cluster.parts {
+                part.idle.remove_range(span.first, span.procs().end);
+            }
+            cluster.unhold(span.first, span.procs().end);
+            count += u64::from(span.count);
+            for proc in span.procs() {
+                cluster.attempts.remove(&proc);
+            }
+        }
+        cluster.summary.removed += count;
+        self.finish(e.cluster, count);
+    }
+
+    fn apply_stop(&mut self, e: &StopRequested) {
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(live) = cluster.live.get_mut(&e.proc) else { return };
+        let afterwards = Afterwards::try_from(e.afterwards).unwrap_or(Afterwards::Idle);
+        live.stop = Some(Stop { afterwards, reason: e.reason.clone(), code: e.code });
+    }
+
+    fn apply_claim_made(&mut self, e: &ClaimMade, time_ms: u64) {
+        let slot_number = e.slot.rsplit('_').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        let machine: Arc<str> = Arc::from(e.machine.as_str());
+        let claim = Claim {
+            machine: machine.clone(),
+            slot: e.slot.clone(),
+            slot_number,
+            owner: Arc::from(e.owner.as_str()),
+            resources: e.resources,
+            key_digest: e.key_digest.clone(),
+            lease_ms: e.lease_ms,
+            jobs: Vec::new(),
+            made_ms: time_ms,
+            recalled: false,
+        };
+        self.pool.next_claim = self.pool.next_claim.max(e.claim + 1);
+        self.pool.claims.insert(ClaimId(e.claim), claim);
+        if let Some(machine) = self.pool.machines.get_mut(&machine) {
+            machine.free = minus(machine.free, e.resources);
+            machine.claims.insert(ClaimId(e.claim));
+            machine.slots.insert(slot_number);
+        }
+        self.pool.note_room(&machine);
+    }
+
+    fn apply_assigned(&mut self, e: &JobsAssigned) {
+        let claim_id = ClaimId(e.claim);
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        for span in &e.procs {
+            for part in &mut cluster.parts {
+                part.idle.remove_range(span.first, span.procs().end);
+            }
+            for proc in span.procs() {
+                let attempt = cluster.attempts.entry(proc).or_default();
+                *attempt += 1;
+                let live = Live { claim: claim_id, attempt: *attempt, started_ms: None, stop: None };
+                cluster.live.insert(proc, live);
+            }
+        }
+        if let Some(claim) = self.pool.claims.get_mut(&claim_id) {
+            let jobs = e.procs.iter().flat_map(|s| s.procs()).map(|proc| JobId { cluster: e.cluster, proc });
+            claim.jobs.extend(jobs);
+        }
+        self.reindex(e.cluster);
+    }
+
+    fn apply_started(&mut self, e: &JobStarted) {
+        if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
+            live.started_ms = Some(e.started_ms);
+        }
+    }
+
+    fn apply_exited(&mut self, e: &JobExited) {
+        let span = model::Span { first: e.proc, count: 1 };
+        self.end_attempts(e.cluster, &[span]);
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        cluster.attempts.remove(&e.proc);
+        if e.exit.success() {
+            cluster.summary.succeeded += 1;
+        } else {
+            cluster.summary.failed += 1;
+        }
+        let shape = cluster.parts.get(cluster.part_of(e.proc)).map(|p| p.shape);
+        if let Some(shape) = shape.and_then(|s| self.shapes.all.get_mut(&s)) {
+            let sample = e.exit.wall_us as f64;
+            shape.mean_us = Some(shape.mean_us.map_or(sample, |mean| mean + (sample - mean) * 0.1));
+        }
+        self.finish(e.cluster, 1);
+    }
+
+    fn apply_requeued(&mut self, e: &JobsRequeued) {
+        self.end_attempts(e.cluster, &e.procs);
+        if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
+            cluster.requeues += e.procs.iter().map(|s| u64::from(s.count)).sum::<u64>();
+        }
+        self.make_idle(e.cluster, &e.procs);
+    }
+
+    fn apply_claim_ended(&mut self, e: &ClaimEnded) {
+        let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
+        if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
+            machine.free = plus(machine.free, claim.resources);
+            machine.claims.remove(&ClaimId(e.claim));
+            machine.slots.remove(&claim.slot_number);
+        }
+        self.pool.note_room(&claim.machine);
+    }
+
+    fn live_mut(&mut self, cluster: u32, proc: u32, attempt: u32) -> Option<&mut Live> {
+        let live = self.queue.clusters.get_mut(&cluster)?.live.get_mut(&proc)?;
+        (live.attempt == attempt).then_some(live)
+    }
+
+    /// Takes jobs out of the hands of their claims.
+    fn end_attempts(&mut self, cluster_id: u32, spans: &[model::Span]) {
+        let Some(cluster) = self.queue.clusters.get_mut(&cluster_id) else { return };
+        for span in spans {
+            for proc in span.procs() {
+                let Some(live) = cluster.live.remove(&proc) else { continue };
+                if let Some(claim) = self.pool.claims.get_mut(&live.claim) {
+                    let job = JobId { cluster: cluster_id, proc };
+                    // Jobs mostly end in the order in which they were given.
+                    if let Some(at) = claim.jobs.iter().position(|j| *j == job) {
+                        claim.jobs.remove(at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn make_idle(&mut self, cluster_id: u32, spans: &[model::Span]) {
+        let Some(cluster) = self.queue.clusters.get_mut(&cluster_id) else { return };
+        for span in spans {
+            if let [only] = cluster.parts.as_mut_slice() {
+                only.idle.insert_range(span.first, span.procs().end);
+            } else {
+                for proc in span.procs() {
+                    let part = cluster.part_of(proc);
+                    if let Some(part) = cluster.parts.get_mut(part) {
+                        part.idle.insert(proc);
+                    }
+                }
+            }
+        }
+        self.reindex(cluster_id);
+    }
+
+    /// Puts each part of a cluster into its shape's waiting list, or takes it out, according to its idle procs.
+    pub(crate) fn reindex(&mut self, cluster_id: u32) {
+        let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
+        for (index, part) in cluster.parts.iter().enumerate() {
+            let Some(shape) = self.shapes.all.get_mut(&part.shape) else { continue };
+            let entry = (Reverse(cluster.priority), cluster_id, index as u32);
+            if part.idle.is_empty() {
+                shape.ready.remove(&entry);
+            } else {
+                shape.ready.insert(entry);
+            }
+        }
+    }
+
+    /// Some jobs of a cluster are over; when all are, the cluster leaves the queue.
+    fn finish(&mut self, cluster_id: u32, count: u64) {
+        self.reindex(cluster_id);
+        let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
+        if let Some(jobs) = self.queue.jobs_of.get_mut(&*cluster.owner) {
+            *jobs = jobs.saturating_sub(count);
+            if *jobs == 0 {
+                self.queue.jobs_of.remove(&*cluster.owner);
+            }
+        }
+        if cluster.is_finished() {
+            let summary = cluster.summary;
+            if let Some(cluster) = self.queue.clusters.remove(&cluster_id) {
+                self.shapes.release(&cluster.parts);
+            }
+            self.queue.remember(cluster_id, summary);
+        }
+    }
+}

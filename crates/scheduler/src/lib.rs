@@ -1,0 +1,176 @@
+//! The pool brain: what arrives goes in, journal events and effects come out.
+//!
+//! [`Core`] is a plain struct. It is told the time, given fresh claim keys, and never does IO. Durable state changes
+//! only in [`Core::apply`], which recovery also uses, so that replaying the journal gives the same queue. What an
+//! input makes it decide is collected in an [`Out`]: the driver writes the events to the journal first and releases
+//! the effects only when they are on disk.
+//!
+//! - `queue`: clusters and the state of their jobs (durable)
+//! - `pool`: machines and claims (claims are durable, machines soft)
+//! - `shape`: which jobs are alike for matching, and which machines can run them
+//! - `pass`: who gets what: the scheduling decisions
+//! - `agents`: what machines report, leases, reconciliation
+//! - `actions`: submit, hold, release, remove
+//! - `snapshot`: durable state as bytes; `view`: read-only answers for people
+
+mod actions;
+mod agents;
+mod apply;
+mod pass;
+mod pool;
+mod queue;
+mod shape;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use model::event::{Kind, Resources};
+use model::{ClaimId, ClaimKey, Event, JobId, Now};
+
+pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
+pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
+pub use pool::Session;
+pub use queue::Summary;
+pub use snapshot::BadSnapshot;
+pub use view::{ClusterView, JobState, JobView, MachineView, PoolView, RunningView};
+
+/// What the pool's owner may set.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A job whose machine is out of contact for so long is killed there and run elsewhere. A job may ask for less or
+    /// more with JobLeaseDuration.
+    pub lease_ms: u64,
+    /// Work that a claim may hold ahead of the running job, so that its starter never waits for the disk.
+    pub ahead_us: u64,
+    /// Most jobs that a claim may hold ahead.
+    pub ahead_jobs: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { lease_ms: 300_000, ahead_us: 100_000, ahead_jobs: 256 }
+    }
+}
+
+/// What a decision leads to.
+#[derive(Debug, Default)]
+pub struct Out {
+    /// Facts for the journal.
+    pub events: Vec<Event>,
+    /// To be carried out when the facts are on disk.
+    pub effects: Vec<Effect>,
+}
+
+/// Something to do, once the events that justify it are durable. Repeating one is harmless.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Tell an agent about a claim.
+    Claim {
+        /// To whom.
+        session: Session,
+        /// Public id.
+        claim: ClaimId,
+        /// The capability.
+        key: ClaimKey,
+        /// Slot name.
+        slot: String,
+        /// Whose jobs it will run.
+        owner: String,
+        /// What it holds.
+        resources: Resources,
+        /// Lease.
+        lease_ms: u64,
+    },
+    /// Give jobs to a claim, in this order.
+    Assign {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
+        /// Cluster.
+        cluster: u32,
+        /// Procs with their attempt numbers.
+        jobs: Vec<(u32, u32)>,
+    },
+    /// Stop one job of a claim.
+    Stop {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
+        /// Job.
+        job: JobId,
+        /// Attempt.
+        attempt: u32,
+    },
+    /// Ask for jobs back that were not started yet.
+    Recall {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
+        /// How many at most.
+        count: u32,
+    },
+    /// A claim is over: nothing of it may live on.
+    Drop {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
+    },
+    /// A report is on disk and may be forgotten by its sender.
+    Ack {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
+        /// Sequence number of the report.
+        seq: u64,
+    },
+}
+
+/// The core.
+#[derive(Debug, Default)]
+pub struct Core {
+    pub(crate) settings: Settings,
+    pub(crate) queue: queue::Queue,
+    pub(crate) pool: pool::Pool,
+    pub(crate) shapes: shape::Shapes,
+    /// Randomness the driver gave; the core draws none of its own.
+    pub(crate) keys: Vec<ClaimKey>,
+    pub(crate) starved: bool,
+}
+
+/// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs
+/// no cryptography of its own.
+pub type Digest = fn(&ClaimKey) -> [u8; 32];
+
+impl Core {
+    /// An empty pool.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Fresh claim keys from the driver's random source; the core makes no claim without one.
+    pub fn give_keys(&mut self, keys: impl IntoIterator<Item = ClaimKey>) {
+        self.keys.extend(keys);
+    }
+
+    /// How many keys are left.
+    pub fn keys_left(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// True when a decision had to be left undone for want of a key: give more, then call [`Core::resume`].
+    pub fn is_starved(&self) -> bool {
+        self.starved
+    }
+
+    /// Records a fact: applies it and hands it to the journal.
+    pub(crate) fn record(&mut self, now: Now, kind: Kind, out: &mut Out) {
+        self.apply(&kind, now.wall_ms);
+        out.events.push(Event { time_ms: now.wall_ms, kind: Some(kind) });
+    }
+}

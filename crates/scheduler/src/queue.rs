@@ -1,0 +1,142 @@
+//! Clusters and the state of their jobs.
+//!
+//! A proc is in exactly one of: idle, held, live (given to a claim), finished. The first, second and last are interval
+//! sets, so a million like-minded procs cost as much as one; only live procs have a record each.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use model::event::Afterwards;
+use model::{ClaimId, JobTemplate, ProcSet};
+
+use crate::shape::ShapeId;
+
+/// Finished clusters whose outcome is still known without reading history.
+const REMEMBERED: usize = 100_000;
+
+/// All clusters.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) clusters: BTreeMap<u32, Cluster>,
+    pub(crate) next_cluster: u32,
+    /// Outcomes of clusters that left the queue, oldest first.
+    pub(crate) finished: VecDeque<(u32, Summary)>,
+    pub(crate) finished_index: HashMap<u32, Summary>,
+    /// (owner, idempotency key) -> cluster.
+    pub(crate) keys: HashMap<(String, String), u32>,
+    /// Unfinished jobs per owner, for the quota.
+    pub(crate) jobs_of: HashMap<String, u64>,
+}
+
+/// How a cluster ended (or stands).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Procs that exited with code 0.
+    pub succeeded: u64,
+    /// Procs that exited otherwise.
+    pub failed: u64,
+    /// Procs that were removed.
+    pub removed: u64,
+}
+
+/// One cluster.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) owner: Arc<str>,
+    pub(crate) key: String,
+    pub(crate) template: Arc<JobTemplate>,
+    pub(crate) submitted_ms: u64,
+    pub(crate) priority: i32,
+    /// Usually one; several when procs differ in what matters for matching.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) held: ProcSet,
+    /// Why jobs are held; as many entries as distinct reasons, not as jobs.
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) live: BTreeMap<u32, Live>,
+    /// Attempts begun so far, for procs that have begun any and are not finished.
+    pub(crate) attempts: HashMap<u32, u32>,
+    pub(crate) summary: Summary,
+    /// Jobs whose attempt ended abnormally, for the people who look: how often.
+    pub(crate) requeues: u64,
+}
+
+/// Procs of a cluster that are alike for matching.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) shape: ShapeId,
+    /// All procs of this part; `None` when it is the only one.
+    pub(crate) members: Option<ProcSet>,
+    /// Those that wait for a machine.
+    pub(crate) idle: ProcSet,
+}
+
+/// Jobs held for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) procs: ProcSet,
+    pub(crate) reason: String,
+    pub(crate) code: u32,
+    pub(crate) subcode: u32,
+    pub(crate) since_ms: u64,
+}
+
+/// A job that a claim has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) claim: ClaimId,
+    pub(crate) attempt: u32,
+    /// When its process was started; `None` while it waits in its starter.
+    pub(crate) started_ms: Option<u64>,
+    pub(crate) stop: Option<Stop>,
+}
+
+/// A stop that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) afterwards: Afterwards,
+    pub(crate) reason: String,
+    pub(crate) code: u32,
+}
+
+impl Cluster {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.held.is_empty() && self.live.is_empty() && self.parts.iter().all(|p| p.idle.is_empty())
+    }
+
+    /// The part a proc belongs to.
+    pub(crate) fn part_of(&self, proc: u32) -> usize {
+        let holds = |p: &Part| p.members.as_ref().is_none_or(|m| m.contains(proc));
+        self.parts.iter().position(holds).unwrap_or(0)
+    }
+
+    pub(crate) fn idle_count(&self) -> u64 {
+        self.parts.iter().map(|p| p.idle.len()).sum()
+    }
+
+    pub(crate) fn is_idle(&self, proc: u32) -> bool {
+        self.parts.iter().any(|p| p.idle.contains(proc))
+    }
+
+    /// Takes procs out of `held` and out of their reasons.
+    pub(crate) fn unhold(&mut self, first: u32, end: u32) {
+        self.held.remove_range(first, end);
+        for hold in &mut self.holds {
+            hold.procs.remove_range(first, end);
+        }
+        self.holds.retain(|h| !h.procs.is_empty());
+    }
+}
+
+impl Queue {
+    /// Remembers how a cluster ended and forgets the oldest beyond the limit.
+    pub(crate) fn remember(&mut self, cluster: u32, summary: Summary) {
+        self.finished.push_back((cluster, summary));
+        self.finished_index.insert(cluster, summary);
+        while self.finished.len() > REMEMBERED {
+            if let Some((old, _)) = self.finished.pop_front() {
+                self.finished_index.remove(&old);
+                self.keys.retain(|_, c| *c != old);
+            }
+        }
+    }
+}

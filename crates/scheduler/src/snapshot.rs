@@ -1,0 +1,280 @@
+//! Durable state as bytes, so that recovery need not replay for ever.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use model::event::{Afterwards, ClaimMade, Kind};
+use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
+use prost::Message;
+
+use crate::queue::{Cluster, Hold, Live, Stop, Summary};
+use crate::{Core, Settings};
+
+/// A snapshot that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the snapshot cannot be read: {0}")]
+pub struct BadSnapshot(#[from] prost::DecodeError);
+
+#[derive(Clone, PartialEq, Message)]
+struct Saved {
+    #[prost(uint32, tag = "1")]
+    next_cluster: u32,
+    #[prost(uint64, tag = "2")]
+    next_claim: u64,
+    #[prost(message, repeated, tag = "3")]
+    clusters: Vec<SavedCluster>,
+    #[prost(message, repeated, tag = "4")]
+    claims: Vec<SavedClaim>,
+    #[prost(message, repeated, tag = "5")]
+    finished: Vec<SavedSummary>,
+    #[prost(message, repeated, tag = "6")]
+    keys: Vec<SavedKey>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedCluster {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    owner: String,
+    #[prost(string, tag = "3")]
+    key: String,
+    #[prost(message, required, tag = "4")]
+    template: JobTemplate,
+    #[prost(uint64, tag = "5")]
+    submitted_ms: u64,
+    #[prost(message, repeated, tag = "7")]
+    idle: Vec<Span>,
+    #[prost(message, repeated, tag = "8")]
+    holds: Vec<SavedHold>,
+    #[prost(message, repeated, tag = "9")]
+    live: Vec<SavedLive>,
+    /// Flattened pairs (proc, attempts).
+    #[prost(uint32, repeated, tag = "10")]
+    attempts: Vec<u32>,
+    #[prost(message, required, tag = "11")]
+    summary: SavedSummary,
+    #[prost(uint64, tag = "12")]
+    requeues: u64,
+    #[prost(sint32, tag = "13")]
+    priority: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedHold {
+    #[prost(message, repeated, tag = "1")]
+    procs: Vec<Span>,
+    #[prost(string, tag = "2")]
+    reason: String,
+    #[prost(uint32, tag = "3")]
+    code: u32,
+    #[prost(uint32, tag = "4")]
+    subcode: u32,
+    #[prost(uint64, tag = "5")]
+    since_ms: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedLive {
+    #[prost(uint32, tag = "1")]
+    proc: u32,
+    #[prost(uint64, tag = "2")]
+    claim: u64,
+    #[prost(uint32, tag = "3")]
+    attempt: u32,
+    #[prost(uint64, optional, tag = "4")]
+    started_ms: Option<u64>,
+    #[prost(int32, optional, tag = "6")]
+    stop: Option<i32>,
+    #[prost(string, tag = "7")]
+    stop_reason: String,
+    #[prost(uint32, tag = "8")]
+    stop_code: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedClaim {
+    #[prost(message, required, tag = "1")]
+    made: ClaimMade,
+    #[prost(uint64, tag = "2")]
+    made_ms: u64,
+    /// Flattened pairs (cluster, proc) in order.
+    #[prost(uint32, repeated, tag = "3")]
+    jobs: Vec<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct SavedSummary {
+    #[prost(uint32, tag = "1")]
+    cluster: u32,
+    #[prost(uint64, tag = "2")]
+    succeeded: u64,
+    #[prost(uint64, tag = "3")]
+    failed: u64,
+    #[prost(uint64, tag = "4")]
+    removed: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedKey {
+    #[prost(string, tag = "1")]
+    owner: String,
+    #[prost(string, tag = "2")]
+    key: String,
+    #[prost(uint32, tag = "3")]
+    cluster: u32,
+}
+
+fn save_summary(cluster: u32, s: Summary) -> SavedSummary {
+    SavedSummary { cluster, succeeded: s.succeeded, failed: s.failed, removed: s.removed }
+}
+
+fn load_summary(s: SavedSummary) -> Summary {
+    Summary { succeeded: s.succeeded, failed: s.failed, removed: s.removed }
+}
+
+impl Core {
+    /// The durable state as bytes.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let claims = self.pool.claims.iter().map(|(id, c)| SavedClaim {
+            made: ClaimMade {
+                claim: id.0,
+                machine: c.machine.to_string(),
+                slot: c.slot.clone(),
+                owner: c.owner.to_string(),
+                resources: c.resources,
+                key_digest: c.key_digest.clone(),
+                lease_ms: c.lease_ms,
+            },
+            made_ms: c.made_ms,
+            jobs: c.jobs.iter().flat_map(|j| [j.cluster, j.proc]).collect(),
+        });
+        let keys = self.queue.keys.iter().map(|((owner, key), &cluster)| SavedKey {
+            owner: owner.clone(),
+            key: key.clone(),
+            cluster,
+        });
+        Saved {
+            next_cluster: self.queue.next_cluster,
+            next_claim: self.pool.next_claim,
+            clusters: self.queue.clusters.iter().map(|(&id, c)| save_cluster(id, c)).collect(),
+            claims: claims.collect(),
+            finished: self.queue.finished.iter().map(|&(id, s)| save_summary(id, s)).collect(),
+            keys: keys.collect(),
+        }
+        .encode_to_vec()
+    }
+
+    /// A core as it was when the snapshot was taken.
+    pub fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
+        let saved = Saved::decode(bytes)?;
+        let mut core = Self::new(settings);
+        for claim in saved.claims {
+            let id = ClaimId(claim.made.claim);
+            core.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
+            if let Some(made) = core.pool.claims.get_mut(&id) {
+                made.jobs =
+                    claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc }).collect();
+            }
+        }
+        for saved in saved.clusters {
+            core.load_cluster(saved);
+        }
+        core.queue.next_cluster = saved.next_cluster;
+        core.pool.next_claim = saved.next_claim;
+        for summary in saved.finished {
+            core.queue.remember(summary.cluster, load_summary(summary));
+        }
+        for key in saved.keys {
+            core.queue.keys.insert((key.owner, key.key), key.cluster);
+        }
+        Ok(core)
+    }
+
+    fn load_cluster(&mut self, saved: SavedCluster) {
+        let mut parts = self.shapes.parts(&saved.owner, &saved.template).unwrap_or_default();
+        let idle: ProcSet = saved.idle.iter().collect();
+        for part in &mut parts {
+            part.idle = match &part.members {
+                None => idle.clone(),
+                Some(members) => members.iter().filter(|p| idle.contains(*p)).collect(),
+            };
+        }
+        let holds: Vec<Hold> = saved
+            .holds
+            .into_iter()
+            .map(|h| Hold {
+                procs: h.procs.iter().collect(),
+                reason: h.reason,
+                code: h.code,
+                subcode: h.subcode,
+                since_ms: h.since_ms,
+            })
+            .collect();
+        let live: BTreeMap<u32, Live> = saved.live.into_iter().map(load_live).collect();
+        let attempts: HashMap<u32, u32> = saved.attempts.as_chunks().0.iter().map(|&[p, n]| (p, n)).collect();
+        let held: ProcSet = holds.iter().flat_map(|h| h.procs.spans()).collect::<Vec<_>>().iter().collect();
+        let unfinished = idle.len() + held.len() + live.len() as u64;
+        *self.queue.jobs_of.entry(saved.owner.clone()).or_default() += unfinished;
+        let cluster = Cluster {
+            owner: Arc::from(saved.owner.as_str()),
+            key: saved.key,
+            template: Arc::new(saved.template),
+            submitted_ms: saved.submitted_ms,
+            priority: saved.priority,
+            parts,
+            held,
+            holds,
+            live,
+            attempts,
+            summary: load_summary(saved.summary),
+            requeues: saved.requeues,
+        };
+        self.queue.clusters.insert(saved.id, cluster);
+        self.reindex(saved.id);
+    }
+}
+
+fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
+    let hold = |h: &Hold| SavedHold {
+        procs: h.procs.spans(),
+        reason: h.reason.clone(),
+        code: h.code,
+        subcode: h.subcode,
+        since_ms: h.since_ms,
+    };
+    SavedCluster {
+        id,
+        owner: c.owner.to_string(),
+        key: c.key.clone(),
+        template: (*c.template).clone(),
+        submitted_ms: c.submitted_ms,
+        idle: c.parts.iter().flat_map(|p| p.idle.spans()).collect(),
+        holds: c.holds.iter().map(hold).collect(),
+        live: c.live.iter().map(|(&proc, l)| save_live(proc, l)).collect(),
+        attempts: c.attempts.iter().flat_map(|(&p, &n)| [p, n]).collect(),
+        summary: save_summary(id, c.summary),
+        requeues: c.requeues,
+        priority: c.priority,
+    }
+}
+
+fn save_live(proc: u32, l: &Live) -> SavedLive {
+    let stop = l.stop.as_ref();
+    SavedLive {
+        proc,
+        claim: l.claim.0,
+        attempt: l.attempt,
+        started_ms: l.started_ms,
+        stop: stop.map(|s| s.afterwards as i32),
+        stop_reason: stop.map_or_else(String::new, |s| s.reason.clone()),
+        stop_code: stop.map_or(0, |s| s.code),
+    }
+}
+
+fn load_live(l: SavedLive) -> (u32, Live) {
+    let stop = l.stop.and_then(|s| Afterwards::try_from(s).ok());
+    let stop = stop.map(|afterwards| Stop { afterwards, reason: l.stop_reason, code: l.stop_code });
+    let claim = ClaimId(l.claim);
+    (l.proc, Live { claim, attempt: l.attempt, started_ms: l.started_ms, stop })
+}

@@ -1,0 +1,240 @@
+//! Read-only answers for people.
+
+use std::sync::Arc;
+
+use model::event::Resources;
+use model::{JobId, JobTemplate};
+
+use crate::Core;
+use crate::queue::Summary;
+
+/// A cluster in the queue.
+#[derive(Debug, Clone)]
+pub struct ClusterView {
+    /// Id.
+    pub cluster: u32,
+    /// Whose.
+    pub owner: Arc<str>,
+    /// What it runs.
+    pub template: Arc<JobTemplate>,
+    /// Unix milliseconds.
+    pub submitted_ms: u64,
+    /// JobPrio.
+    pub priority: i32,
+    /// All its procs.
+    pub total: u64,
+    /// Waiting for a machine, or for their turn in a claim.
+    pub idle: u64,
+    /// With a process.
+    pub running: u64,
+    /// On hold.
+    pub held: u64,
+    /// How the finished ones ended.
+    pub done: Summary,
+    /// Attempts that ended without their job having finished.
+    pub requeues: u64,
+}
+
+/// What one job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobState {
+    /// Waits.
+    Idle,
+    /// Has a process.
+    Running,
+    /// On hold.
+    Held,
+}
+
+/// One unfinished job.
+#[derive(Debug, Clone)]
+pub struct JobView {
+    /// Which.
+    pub job: JobId,
+    /// State.
+    pub state: JobState,
+    /// When its process was started.
+    pub started_ms: Option<u64>,
+    /// Where it is.
+    pub machine: Option<Arc<str>>,
+    /// In which slot.
+    pub slot: Option<String>,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Why it is held.
+    pub hold_reason: Option<(String, u32)>,
+}
+
+/// A machine.
+#[derive(Debug, Clone)]
+pub struct MachineView {
+    /// Name.
+    pub name: Arc<str>,
+    /// False while it is out of contact.
+    pub connected: bool,
+    /// What the pool may use.
+    pub total: Resources,
+    /// What is free.
+    pub free: Resources,
+    /// Its ad, one attribute a line.
+    pub ad: Arc<classad::ClassAd>,
+    /// Claims on it.
+    pub claims: Vec<RunningView>,
+}
+
+/// A claim on a machine.
+#[derive(Debug, Clone)]
+pub struct RunningView {
+    /// Slot.
+    pub slot: String,
+    /// For whom.
+    pub owner: Arc<str>,
+    /// Its current job.
+    pub job: Option<JobId>,
+    /// Jobs behind it.
+    pub waiting: usize,
+    /// Since when the claim exists.
+    pub since_ms: u64,
+    /// What it holds.
+    pub resources: Resources,
+}
+
+/// Totals.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PoolView {
+    /// Clusters in the queue.
+    pub clusters: u64,
+    /// Idle jobs.
+    pub idle: u64,
+    /// Jobs in the hands of claims.
+    pub live: u64,
+    /// Held jobs.
+    pub held: u64,
+    /// Machines known.
+    pub machines: u64,
+    /// Machines connected.
+    pub connected: u64,
+    /// Claims.
+    pub claims: u64,
+    /// Cores in all.
+    pub cpus: u64,
+    /// Cores free.
+    pub cpus_free: u64,
+}
+
+impl Core {
+    /// The clusters in the queue, oldest first.
+    pub fn clusters(&self) -> impl Iterator<Item = ClusterView> + '_ {
+        self.queue.clusters.keys().filter_map(|&id| self.cluster(id))
+    }
+
+    /// One cluster in the queue.
+    pub fn cluster(&self, id: u32) -> Option<ClusterView> {
+        let c = self.queue.clusters.get(&id)?;
+        let started = c.live.values().filter(|l| l.started_ms.is_some()).count() as u64;
+        Some(ClusterView {
+            cluster: id,
+            owner: c.owner.clone(),
+            template: c.template.clone(),
+            submitted_ms: c.submitted_ms,
+            priority: c.priority,
+            total: u64::from(c.template.procs),
+            idle: c.idle_count() + c.live.len() as u64 - started,
+            running: started,
+            held: c.held.len(),
+            done: c.summary,
+            requeues: c.requeues,
+        })
+    }
+
+    /// How a cluster ended, when it has left the queue not too long ago.
+    pub fn finished(&self, id: u32) -> Option<Summary> {
+        self.queue.finished_index.get(&id).copied()
+    }
+
+    /// The id that the next cluster will have: every lower one existed.
+    pub fn next_cluster(&self) -> u32 {
+        self.queue.next_cluster.max(1)
+    }
+
+    /// The unfinished jobs of a cluster: running ones first, at most `limit`.
+    pub fn jobs(&self, id: u32, limit: usize) -> Vec<JobView> {
+        let Some(c) = self.queue.clusters.get(&id) else { return Vec::new() };
+        let plain = |proc: u32, state: JobState| JobView {
+            job: JobId { cluster: id, proc },
+            state,
+            started_ms: None,
+            machine: None,
+            slot: None,
+            attempts: c.attempts.get(&proc).copied().unwrap_or(0),
+            hold_reason: None,
+        };
+        let live = c.live.iter().map(|(&proc, l)| {
+            let claim = self.pool.claims.get(&l.claim);
+            let state = if l.started_ms.is_some() { JobState::Running } else { JobState::Idle };
+            JobView {
+                started_ms: l.started_ms,
+                machine: claim.map(|k| k.machine.clone()),
+                slot: claim.map(|k| k.slot.clone()),
+                ..plain(proc, state)
+            }
+        });
+        let held = c.holds.iter().flat_map(|h| {
+            h.procs.iter().map(move |proc| JobView {
+                hold_reason: Some((h.reason.clone(), h.code)),
+                ..plain(proc, JobState::Held)
+            })
+        });
+        let idle = c.parts.iter().flat_map(|p| p.idle.iter()).map(|proc| plain(proc, JobState::Idle));
+        live.chain(held).chain(idle).take(limit).collect()
+    }
+
+    /// The machines.
+    pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
+        self.pool.machines.iter().map(|(name, m)| MachineView {
+            name: name.clone(),
+            connected: m.session.is_some(),
+            total: m.total,
+            free: m.free,
+            ad: m.ad.clone(),
+            claims: m
+                .claims
+                .iter()
+                .filter_map(|id| self.pool.claims.get(id))
+                .map(|c| RunningView {
+                    slot: c.slot.clone(),
+                    owner: c.owner.clone(),
+                    job: c.jobs.first().copied(),
+                    waiting: c.jobs.len().saturating_sub(1),
+                    since_ms: c.made_ms,
+                    resources: c.resources,
+                })
+                .collect(),
+        })
+    }
+
+    /// Totals for metrics.
+    pub fn totals(&self) -> PoolView {
+        let mut view = PoolView { clusters: self.queue.clusters.len() as u64, ..PoolView::default() };
+        for c in self.queue.clusters.values() {
+            view.idle += c.idle_count();
+            view.live += c.live.len() as u64;
+            view.held += c.held.len();
+        }
+        for m in self.pool.machines.values() {
+            view.machines += 1;
+            if m.session.is_some() {
+                view.connected += 1;
+                view.cpus += u64::from(m.total.cpus);
+                view.cpus_free += u64::from(m.free.cpus);
+            }
+        }
+        view.claims = self.pool.claims.len() as u64;
+        view
+    }
+
+    /// The template and owner of a cluster, for whoever must tell a machine what to run.
+    pub fn template(&self, cluster: u32) -> Option<(Arc<JobTemplate>, Arc<str>)> {
+        self.queue.clusters.get(&cluster).map(|c| (c.template.clone(), c.owner.clone()))
+    }
+}

@@ -1,0 +1,33 @@
+//! The starter: a small process that runs the jobs of one claim, one after another, and outlives its agent.
+//!
+//! It has one thread and no runtime, so that forking from it is cheap and its behaviour easy to follow. It keeps what
+//! became of each job in a spool file until the agent says that the manager has it on disk; a starter killed with -9
+//! loses only the job that ran. It never talks to the network and never decides which job to run.
+//!
+//! - `wire`: messages between agent and starter; `frame`: how they stand in a byte stream
+//! - `spawn`: one new process with the job's identity, files and session
+//! - `spool`: outcomes that were not acknowledged yet
+//! - `leftovers`: finding and killing what a job left behind
+//! - `run`: the loop
+//!
+//! Unsafe code is confined to `sys` and `spawn`.
+
+pub mod frame;
+pub mod leftovers;
+mod run;
+mod spawn;
+pub mod spool;
+mod sys;
+pub mod user;
+pub mod wire;
+
+pub use run::{Fatal, connect, is_alive, run};
+
+/// The environment variable that every process of a claim inherits; leftovers are found by it.
+pub const CLAIM_VARIABLE: &str = "UPDRAFT_CLAIM";
+/// The starter's socket in its claim directory.
+pub const SOCKET: &str = "sock";
+/// The file whose lock a living starter holds.
+pub const LOCK: &str = "lock";
+/// The spool of outcomes.
+pub const OUTCOMES: &str = "outcomes";

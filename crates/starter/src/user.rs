@@ -1,0 +1,55 @@
+//! Accounts of this machine.
+
+use crate::sys::{self, AccountKey};
+
+/// An account with all its groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Login name.
+    pub name: String,
+    /// User id.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// All groups, the primary one among them.
+    pub groups: Vec<u32>,
+    /// Home directory.
+    pub home: String,
+    /// Login shell.
+    pub shell: String,
+}
+
+/// The account with this name.
+pub fn by_name(name: &str) -> Option<Account> {
+    sys::account(AccountKey::Name(name))
+}
+
+/// The account with this user id.
+pub fn by_uid(uid: u32) -> Option<Account> {
+    sys::account(AccountKey::Uid(uid))
+}
+
+/// The user that this process runs as.
+pub fn own_uid() -> u32 {
+    sys::own_uid()
+}
+
+/// The name of a user, or the number where the machine has no name for it.
+pub fn name_of(uid: u32) -> String {
+    by_uid(uid).map_or_else(|| uid.to_string(), |account| account.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_known_by_name_and_number() {
+        let root = by_name("root").unwrap();
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert!(root.groups.contains(&0));
+        assert_eq!(by_uid(0).unwrap().name, "root");
+        assert!(by_name("no such user").is_none() && by_name("a\0b").is_none());
+        assert_eq!(name_of(4_294_967_000), "4294967000");
+    }
+}

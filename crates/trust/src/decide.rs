@@ -1,0 +1,192 @@
+//! The one function that says yes or no.
+//!
+//! Default deny. Names and roles come from the connection (peer credentials, certificate, token), never from what a
+//! request says about itself. Whether a job belongs to the one who asks is decided where jobs are known; this function
+//! says whether that question may be asked at all, and whether its answer may be overridden.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What somebody may do, weakest first. Each role may do what the weaker ones may, except `Agent`, which is apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Look.
+    Read,
+    /// Look, submit, and act on one's own jobs.
+    Write,
+    /// Everything.
+    Admin,
+    /// Be a machine of the pool, and nothing else.
+    Agent,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "READ",
+            Self::Write => "WRITE",
+            Self::Admin => "ADMIN",
+            Self::Agent => "AGENT",
+        })
+    }
+}
+
+/// Not a role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a role: READ, WRITE, ADMIN or AGENT")]
+pub struct NotARole(String);
+
+impl FromStr for Role {
+    type Err = NotARole;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.to_ascii_uppercase().as_str() {
+            "READ" => Ok(Self::Read),
+            "WRITE" => Ok(Self::Write),
+            "ADMIN" => Ok(Self::Admin),
+            "AGENT" => Ok(Self::Agent),
+            _ => Err(NotARole(model::text::shorten(text, 40))),
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Principal {
+    /// Nobody we know.
+    Anonymous,
+    /// A user.
+    User {
+        /// Name.
+        name: String,
+        /// Role.
+        role: Role,
+    },
+    /// A machine, by its certificate.
+    Machine {
+        /// Name.
+        name: String,
+    },
+}
+
+impl Principal {
+    /// A name for logs.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::User { name, .. } | Self::Machine { name } => name,
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Is the manager alive?
+    Health,
+    /// Counters.
+    Metrics,
+    /// Queue, machines, events.
+    Look,
+    /// Submit jobs as oneself.
+    Submit,
+    /// Hold, release, remove one's own jobs.
+    ActOnOwn,
+    /// The same with anybody's.
+    ActOnAny,
+    /// Issue and revoke tokens.
+    ManageTokens,
+    /// Buy a certificate with a join token, which is checked separately.
+    Join,
+    /// Open an agent session, renew one's certificate.
+    ServeAsMachine,
+}
+
+impl Action {
+    /// All of them, for tests and documents.
+    pub const ALL: [Self; 9] = [
+        Self::Health,
+        Self::Metrics,
+        Self::Look,
+        Self::Submit,
+        Self::ActOnOwn,
+        Self::ActOnAny,
+        Self::ManageTokens,
+        Self::Join,
+        Self::ServeAsMachine,
+    ];
+}
+
+/// Why not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{who} may not {what}: {why}")]
+pub struct Denied {
+    /// Who asked.
+    pub who: String,
+    /// For what.
+    pub what: &'static str,
+    /// Why not.
+    pub why: &'static str,
+}
+
+/// Yes or no.
+pub fn decide(principal: &Principal, action: Action) -> Result<(), Denied> {
+    let (what, least) = match action {
+        // Nothing secret, and needed by those who watch over the service or are not members yet.
+        Action::Health | Action::Join => return Ok(()),
+        Action::Metrics => ("read metrics", Role::Read),
+        Action::Look => ("look at the pool", Role::Read),
+        Action::Submit => ("submit", Role::Write),
+        Action::ActOnOwn => ("act on jobs", Role::Write),
+        Action::ActOnAny => ("act on other people's jobs", Role::Admin),
+        Action::ManageTokens => ("manage tokens", Role::Admin),
+        Action::ServeAsMachine => ("serve as a machine", Role::Agent),
+    };
+    let deny = |why| Err(Denied { who: principal.name().to_owned(), what, why });
+    match principal {
+        Principal::Anonymous => deny("log in first: a token, or the Unix socket on the manager's machine"),
+        Principal::Machine { .. } if least == Role::Agent => Ok(()),
+        Principal::Machine { .. } => deny("a machine's certificate is good for agent sessions only"),
+        Principal::User { role: Role::Agent, .. } => deny("a join token only buys a machine's certificate"),
+        Principal::User { role, .. } if least != Role::Agent && *role >= least => Ok(()),
+        Principal::User { .. } if least == Role::Agent => {
+            deny("only a machine with a certificate of this pool may")
+        }
+        Principal::User { .. } => deny("the role is too weak; ask an administrator for a stronger token"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole table, written down: rows are actions in the order of `Action::ALL`, columns are principals.
+    #[test]
+    fn the_table_of_rights() {
+        let user = |role| Principal::User { name: "u".into(), role };
+        let principals = [
+            Principal::Anonymous,
+            user(Role::Read),
+            user(Role::Write),
+            user(Role::Admin),
+            user(Role::Agent),
+            Principal::Machine { name: "m".into() },
+        ];
+        let table = [
+            "yyyyyy", // Health
+            ".yyy..", // Metrics
+            ".yyy..", // Look
+            "..yy..", // Submit
+            "..yy..", // ActOnOwn
+            "...y..", // ActOnAny
+            "...y..", // ManageTokens
+            "yyyyyy", // Join
+            ".....y", // ServeAsMachine
+        ];
+        for (action, row) in Action::ALL.iter().zip(table) {
+            let got: String =
+                principals.iter().map(|p| if decide(p, *action).is_ok() { 'y' } else { '.' }).collect();
+            assert_eq!(got, row, "{action:?}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Who may do what: the pool's own certificate authority, tokens, TLS settings, and one pure authorisation function.
+//!
+//! No sockets here: this crate makes keys, certificates and configurations; whoever listens or connects uses them.
+//!
+//! - `ca`: the pool's CA and the certificates it signs
+//! - `token`: bearer tokens for joining machines and remote users
+//! - `tls`: rustls settings for both ends, and who the peer is
+//! - `decide`: the one function that says yes or no
+
+pub mod ca;
+pub mod decide;
+pub mod tls;
+pub mod token;
+
+pub use decide::{Action, Principal, Role, decide};
+
+/// What can go wrong with keys and certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{doing} {path}: {source}")]
+    File {
+        /// What was attempted.
+        doing: &'static str,
+        /// Which file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A certificate or key could not be made or read.
+    #[error("{doing}: {reason}")]
+    Certificate {
+        /// What was attempted.
+        doing: &'static str,
+        /// Why not.
+        reason: String,
+    },
+}
+
+pub(crate) fn certificate_error(doing: &'static str) -> impl Fn(String) -> Error {
+    move |reason| Error::Certificate { doing, reason }
+}
+
+/// SHA-256.
+pub fn digest(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref());
+    out
+}
+
+/// Random bytes from the system.
+pub fn random<const N: usize>() -> [u8; N] {
+    use ring::rand::SecureRandom as _;
+    let mut bytes = [0; N];
+    // Without randomness there is no security to offer: better no process than a guessable one.
+    assert!(ring::rand::SystemRandom::new().fill(&mut bytes).is_ok(), "the system has no randomness to give");
+    bytes
+}
+
+/// Equal, in a time that does not depend on where they differ.
+pub fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
+}

@@ -1,0 +1,75 @@
+//! `updraft rm`, `hold`, `release`, `vacate`.
+
+use std::process::ExitCode;
+
+use api::rest::{Act, ActRequest};
+
+use crate::cmd::{Failure, print, print_json, small_runtime, usage};
+use crate::place::Place;
+
+/// Which jobs, and why
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Jobs: CLUSTER (17) or CLUSTER.PROC (17.3)
+    #[arg(value_name = "JOB")]
+    jobs: Vec<String>,
+    /// All your jobs (everybody's, for an administrator)
+    #[arg(long, conflicts_with = "jobs")]
+    all: bool,
+    /// All jobs of a user
+    #[arg(long, conflicts_with_all = ["jobs", "all"], value_name = "USER")]
+    user: Option<String>,
+    /// Why; shown to whoever looks at the job
+    #[arg(long, default_value = "")]
+    reason: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failure> {
+    let jobs = match (args.all, args.user) {
+        (true, _) => vec!["all".to_owned()],
+        (false, Some(user)) => vec![format!("user:{user}")],
+        (false, None) if args.jobs.is_empty() => return Err(usage("which jobs? Name some, or say --all")),
+        (false, None) => args.jobs,
+    };
+    for job in &jobs {
+        if job != "all" && !job.starts_with("user:") {
+            job.parse::<model::JobName>().map_err(|e| usage(e.to_string()))?;
+        }
+    }
+    let request = ActRequest { act, jobs, reason: args.reason };
+    let reply = small_runtime()?
+        .block_on(async { place.connect().await?.act(&request).await.map_err(Failure::from) })?;
+    let (verb, unsuitable) = match act {
+        Act::Remove => ("removed", "cannot be removed"),
+        Act::Hold => ("held", "cannot be held"),
+        Act::Release => ("released", "not on hold"),
+        Act::Vacate => ("vacated", "not running"),
+    };
+    let mut failed = false;
+    let mut text = String::new();
+    for result in &reply.results {
+        let what = if result.jobs.contains('.') { "job" } else { "jobs of" };
+        match &result.error {
+            Some(error) => {
+                failed = true;
+                eprintln!("updraft: {error}");
+            }
+            None if result.changed == 0 => {
+                failed = true;
+                let why = if result.unsuitable > 0 { unsuitable } else { "there are none" };
+                eprintln!("updraft: {what} {}: {why}", result.jobs);
+            }
+            None if what == "job" => text.push_str(&format!("job {} {verb}\n", result.jobs)),
+            None => text.push_str(&format!("{} jobs of {} {verb}\n", result.changed, result.jobs)),
+        }
+    }
+    if args.json {
+        print_json(&reply)?;
+    } else {
+        print(&text)?;
+    }
+    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}

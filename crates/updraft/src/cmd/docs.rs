@@ -1,0 +1,34 @@
+//! Completions and man pages, made from the same description as `--help`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+
+use crate::Cli;
+use crate::cmd::Failure;
+
+/// `updraft completions`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Completions {
+    /// For which shell
+    shell: clap_complete::Shell,
+}
+
+/// `updraft man`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Man {
+    /// Where to write the pages
+    directory: PathBuf,
+}
+
+pub(crate) fn completions(args: &Completions) -> Result<ExitCode, Failure> {
+    clap_complete::generate(args.shell, &mut Cli::command(), "updraft", &mut std::io::stdout());
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn man(args: &Man) -> Result<ExitCode, Failure> {
+    std::fs::create_dir_all(&args.directory)?;
+    clap_mangen::generate_to(Cli::command(), &args.directory)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,66 @@
+//! `updraft events`: the journal, from any position.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::cmd::{Failure, small_runtime};
+use crate::place::Place;
+use crate::table;
+
+/// Show what happened, and what happens
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Start at this position; 1 is the beginning [default: 1, or the present with --follow]
+    #[arg(long, value_name = "POSITION")]
+    from: Option<u64>,
+    /// Only events about this cluster
+    #[arg(long, value_name = "CLUSTER")]
+    cluster: Option<u32>,
+    /// Go on as things happen
+    #[arg(short, long)]
+    follow: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
+    small_runtime()?.block_on(async {
+        let client = place.connect().await?;
+        let from = args.from.or(if args.follow { None } else { Some(1) });
+        let mut events = client.events(from, args.cluster, args.follow).await?;
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        while let Some(line) = events.next().await? {
+            let text = if args.json { serde_json::to_string(&line)? } else { describe(&line)? };
+            let written =
+                writeln!(out, "{text}").and_then(|()| if args.follow { out.flush() } else { Ok(()) });
+            match written {
+                Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+                other => other?,
+            }
+        }
+        match out.flush() {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    })
+}
+
+/// One line for people: position, time, name, and the rest as it is in JSON, templates left out.
+fn describe(line: &api::rest::EventLine) -> Result<String, Failure> {
+    let mut value = serde_json::to_value(line)?;
+    let mut rest = String::new();
+    let mut name = String::new();
+    if let Some(object) = value.as_object_mut() {
+        name = object.remove("event").and_then(|n| n.as_str().map(str::to_owned)).unwrap_or_default();
+        for (key, value) in object.iter().filter(|(k, _)| !matches!(k.as_str(), "position" | "time_ms")) {
+            let text = match (key.as_str(), value) {
+                ("template", value) => format!("{} procs", value["procs"]),
+                (_, serde_json::Value::String(text)) => text.clone(),
+                (_, value) => value.to_string(),
+            };
+            rest.push_str(&format!(" {key}={text}"));
+        }
+    }
+    Ok(format!("{:>8} {} {name}{rest}", line.position, table::time(line.event.time_ms)))
+}

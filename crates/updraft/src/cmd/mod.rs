@@ -1,0 +1,93 @@
+//! The sub-commands, one file each.
+
+pub(crate) mod act;
+pub(crate) mod agent;
+pub(crate) mod classad;
+pub(crate) mod docs;
+pub(crate) mod events;
+pub(crate) mod log;
+pub(crate) mod queue;
+pub(crate) mod run;
+pub(crate) mod starter;
+pub(crate) mod status;
+pub(crate) mod submit;
+pub(crate) mod token;
+pub(crate) mod up;
+pub(crate) mod wait;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+/// Why a command failed, and its exit code: 2 for usage, 1 for everything else.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 1 }
+    }
+
+    /// Everything was said already.
+    pub(crate) fn silent(code: u8) -> Self {
+        Self { message: String::new(), code }
+    }
+}
+
+/// A mistake in how the command was called.
+pub(crate) fn usage(message: impl Into<String>) -> Failure {
+    Failure { message: message.into(), code: 2 }
+}
+
+macro_rules! failure_from {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::new(error.to_string())
+            }
+        })*
+    };
+}
+failure_from!(client::Error, manager::Error, ::agent::Error, trust::Error, std::io::Error, serde_json::Error);
+
+/// A runtime for a command that only asks and prints.
+pub(crate) fn small_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// A runtime for a daemon.
+pub(crate) fn full_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+/// Prints to standard output; a reader that went away is no error.
+pub(crate) fn print(text: &str) -> Result<ExitCode, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Prints a value as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Failure> {
+    let value: Value = serde_json::to_value(value)?;
+    print(&format!("{}\n", serde_json::to_string_pretty(&value)?))
+}
+
+/// Resolves when the user or the system wants us to stop: the signal's name.
+pub(crate) async fn stop_signal() -> &'static str {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => "SIGTERM",
+        _ = int.recv() => "SIGINT",
+    }
+}

@@ -1,0 +1,168 @@
+//! What is kept of a run, so that it can be taken up: `runs/ID/`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use model::JobTemplate;
+use prost::Message as _;
+use serde_json::json;
+
+use crate::cmd::Failure;
+
+/// Finished runs with failures that are kept for a look.
+const KEPT: usize = 20;
+
+/// One run.
+#[derive(Debug)]
+pub(crate) struct Record {
+    dir: PathBuf,
+    id: String,
+}
+
+impl Record {
+    /// A new one.
+    pub(crate) fn create(runs: &Path) -> Result<Self, Failure> {
+        let fail = |e: io::Error| Failure::new(format!("cannot keep the run in {}: {e}", runs.display()));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(runs).map_err(fail)?;
+        forget_old(runs);
+        let stamp = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+        let id = format!("{stamp}-{}", std::process::id());
+        let dir = runs.join(&id);
+        fs::DirBuilder::new().mode(0o700).create(&dir).map_err(fail)?;
+        fs::create_dir(dir.join("out")).map_err(fail)?;
+        Ok(Self { dir, id })
+    }
+
+    /// The named one, or the newest that was interrupted: first among those of this directory.
+    pub(crate) fn find(runs: &Path, name: &str) -> Result<Self, Failure> {
+        if !name.is_empty() {
+            let dir = runs.join(name);
+            let known = !name.contains('/') && dir.join("templates").exists();
+            return if known {
+                Ok(Self { dir, id: name.to_owned() })
+            } else {
+                Err(Failure::new(format!("there is no run {name} in {}", runs.display())))
+            };
+        }
+        let here = std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut open: Vec<Self> = list(runs)
+            .into_iter()
+            .filter(|r| {
+                r.dir.join("templates").exists() && !r.dir.join("finished").exists() && !r.is_running()
+            })
+            .collect();
+        open.sort_by_key(|r| (r.field("cwd").as_str() == Some(&here), r.id.clone()));
+        open.pop().ok_or_else(|| Failure::new("there is no interrupted run to take up"))
+    }
+
+    /// True while a process has this run's pool.
+    fn is_running(&self) -> bool {
+        let lock = fs::OpenOptions::new().read(true).write(true).open(self.dir.join("pool/manager/lock"));
+        lock.is_ok_and(|lock| lock.try_lock().is_err())
+    }
+
+    /// Keeps what is to run. Whole or not at all.
+    pub(crate) fn save(&self, templates: &[JobTemplate], echo: bool) -> Result<(), Failure> {
+        let cwd = std::env::current_dir()?;
+        self.write_notes(&json!({"cwd": cwd.to_string_lossy(), "echo": echo}))?;
+        let mut bytes = Vec::new();
+        for template in templates {
+            template.encode_length_delimited(&mut bytes).map_err(|e| Failure::new(e.to_string()))?;
+        }
+        fs::write(self.dir.join("templates.new"), bytes)?;
+        fs::rename(self.dir.join("templates.new"), self.dir.join("templates"))?;
+        Ok(())
+    }
+
+    /// What is to run.
+    pub(crate) fn templates(&self) -> Result<Vec<JobTemplate>, Failure> {
+        let bytes = fs::read(self.dir.join("templates"))?;
+        let mut rest = bytes.as_slice();
+        let mut templates = Vec::new();
+        while !rest.is_empty() {
+            let template = JobTemplate::decode_length_delimited(&mut rest)
+                .map_err(|e| Failure::new(format!("{} is damaged: {e}", self.dir.display())))?;
+            templates.push(template);
+        }
+        Ok(templates)
+    }
+
+    fn write_notes(&self, notes: &serde_json::Value) -> Result<(), Failure> {
+        fs::write(self.dir.join("run.json.new"), notes.to_string())?;
+        fs::rename(self.dir.join("run.json.new"), self.dir.join("run.json"))?;
+        Ok(())
+    }
+
+    fn notes(&self) -> serde_json::Value {
+        let text = fs::read_to_string(self.dir.join("run.json")).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_else(|_| json!({}))
+    }
+
+    fn field(&self, name: &str) -> serde_json::Value {
+        self.notes().get(name).cloned().unwrap_or_default()
+    }
+
+    /// Notes where it runs: on its own pool, or on one that was there, from this position on.
+    pub(crate) fn note_pool(&self, position: Option<u64>) -> Result<(), Failure> {
+        let mut notes = self.notes();
+        notes["embedded"] = json!(position.is_none());
+        notes["position"] = json!(position);
+        self.write_notes(&notes)
+    }
+
+    /// Whether it has its own pool, once that is decided.
+    pub(crate) fn is_embedded(&self) -> Option<bool> {
+        self.field("embedded").as_bool()
+    }
+
+    /// Where its events begin on a pool that was there.
+    pub(crate) fn pool_position(&self) -> Option<u64> {
+        self.field("position").as_u64()
+    }
+
+    /// Whether to show what jobs print.
+    pub(crate) fn echo(&self) -> bool {
+        self.field("echo").as_bool() == Some(true)
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where the outputs of a command's jobs go.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.dir.join("out")
+    }
+
+    /// Over, with something worth looking at.
+    pub(crate) fn finish(self) {
+        let _ = fs::write(self.dir.join("finished"), "");
+        let _ = fs::remove_dir_all(self.dir.join("pool"));
+    }
+
+    /// Over, with nothing left to tell.
+    pub(crate) fn remove(self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn list(runs: &Path) -> Vec<Record> {
+    let Ok(entries) = fs::read_dir(runs) else { return Vec::new() };
+    let record = |e: fs::DirEntry| Some(Record { dir: e.path(), id: e.file_name().into_string().ok()? });
+    entries.flatten().filter_map(record).collect()
+}
+
+fn forget_old(runs: &Path) {
+    let mut finished: Vec<Record> =
+        list(runs).into_iter().filter(|r| r.dir.join("finished").exists()).collect();
+    finished.sort_by(|a, b| b.id.cmp(&a.id));
+    for old in finished.into_iter().skip(KEPT) {
+        old.remove();
+    }
+}

@@ -1,0 +1,77 @@
+//! `updraft status`: the machines.
+
+use std::process::ExitCode;
+
+use crate::cmd::{Failure, print, print_json, small_runtime};
+use crate::place::Place;
+use crate::table::{self, Table};
+
+/// Show the machines
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this machine
+    machine: Option<String>,
+    /// The whole machine ad
+    #[arg(short, long)]
+    long: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
+    let reply = small_runtime()?.block_on(async {
+        let client = place.connect().await?;
+        client.status(args.machine.as_deref(), args.long).await.map_err(Failure::from)
+    })?;
+    if let Some(name) = args.machine.as_ref().filter(|_| reply.machines.is_empty()) {
+        return Err(Failure::new(format!("the pool has no machine {name}")));
+    }
+    if args.json {
+        return print_json(&reply);
+    }
+    let mut text = String::new();
+    if args.long {
+        for machine in &reply.machines {
+            for (name, expr) in &machine.ad {
+                text.push_str(&format!("{name} = {expr}\n"));
+            }
+            text.push('\n');
+        }
+        return print(&text);
+    }
+    let now = jiff::Timestamp::now().as_millisecond() as u64;
+    let mut t = Table::new(&["SLOT", "STATE", "OWNER", "JOB", "FOR", "CPUS", "MEMORY"], &[4, 5, 6]);
+    for m in &reply.machines {
+        let state = if m.connected { "Unclaimed/Idle" } else { "out of contact" };
+        let (free, memory) = (m.cpus_free.to_string(), format!("{} MiB", m.memory_mib_free));
+        t.row(vec![
+            format!("slot1@{}", m.name),
+            state.into(),
+            String::new(),
+            String::new(),
+            String::new(),
+            free,
+            memory,
+        ]);
+        for c in &m.claims {
+            let state = if c.job.is_some() { "Claimed/Busy" } else { "Claimed/Idle" };
+            let since = table::duration(now.saturating_sub(c.since_ms) / 1000);
+            let job = c.job.clone().unwrap_or_default();
+            let slot = format!("{}@{}", c.slot, m.name);
+            t.row(vec![slot, state.into(), c.owner.clone(), job, since, c.cpus.to_string(), String::new()]);
+        }
+    }
+    text.push_str(&t.render());
+    let cpus: u32 = reply.machines.iter().map(|m| m.cpus).sum();
+    let free: u32 = reply.machines.iter().map(|m| m.cpus_free).sum();
+    text.push_str(&format!(
+        "Pool {}: {} machines, {cpus} cores, {free} free.\n",
+        reply.pool,
+        reply.machines.len()
+    ));
+    if let Some(why) = &reply.degraded {
+        text.push_str(&format!("Nothing new is accepted: {why}\n"));
+    }
+    print(&text)
+}

@@ -1,0 +1,235 @@
+//! `updraft submit`: jobs from a submit file, a TOML file, or a command.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ::submit::{Command, Items};
+use model::JobTemplate;
+
+use crate::cmd::{Failure, print, print_json, small_runtime, usage};
+use crate::files::{System, context};
+use crate::place::Place;
+
+/// What to run: shared by `submit` and `run`
+#[derive(Debug, clap::Args)]
+pub(crate) struct What {
+    /// A submit file (HTCondor's language), a .toml file (the native form), or - for standard input
+    #[arg(value_name = "SUBMITFILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Run the command so many times; the item {} is 0 to N-1
+    #[arg(long, value_name = "N", conflicts_with = "over")]
+    pub(crate) count: Option<u32>,
+    /// Run the command for every line of a file, or for every file that a pattern like '*.dat' matches
+    #[arg(long, value_name = "FILE|GLOB")]
+    pub(crate) over: Option<String>,
+    /// Put each job's output into this directory as N.out and N.err
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output_dir: Option<PathBuf>,
+    /// A further line of the submit language, for instance --set request_memory=2GB
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// The command; {} in its words is the item
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// Give jobs to a running pool
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    what: What,
+    /// Print the job ads and submit nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
+    let templates = templates(&args.what, None)?;
+    if args.dry_run {
+        return dry_run(&templates, args.json);
+    }
+    let key = trust::token::TokenId(trust::random()).to_string();
+    let replies = small_runtime()?.block_on(async {
+        let client = place.connect().await?;
+        let mut replies = Vec::new();
+        for (i, template) in templates.iter().enumerate() {
+            replies.push(client.submit(template, &format!("{key}.{i}")).await?);
+        }
+        Ok::<_, Failure>(replies)
+    })?;
+    if args.json {
+        return print_json(&replies);
+    }
+    let mut text = String::new();
+    for reply in &replies {
+        let jobs = if reply.procs == 1 { "1 job".to_owned() } else { format!("{} jobs", reply.procs) };
+        text.push_str(&format!("{jobs} submitted to cluster {}\n", reply.cluster));
+    }
+    print(&text)
+}
+
+fn dry_run(templates: &[JobTemplate], json: bool) -> Result<ExitCode, Failure> {
+    use std::io::Write as _;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for template in templates {
+        for ad in ::submit::dry_run(template, 1) {
+            let text = if json {
+                format!("{}\n", serde_json::to_string(&ad.to_json())?)
+            } else {
+                format!("{}\n", ad.to_lines())
+            };
+            match out.write_all(text.as_bytes()) {
+                Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+                other => other?,
+            }
+        }
+    }
+    match out.flush() {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The templates of what is to run; outputs of plain commands go to `capture` unless the user says where.
+pub(crate) fn templates(what: &What, capture: Option<&Path>) -> Result<Vec<JobTemplate>, Failure> {
+    let context = context()?;
+    match (&what.file, what.command.is_empty()) {
+        (Some(_), false) => Err(usage("either a submit file or a command after --, not both")),
+        (None, true) => Err(usage("what is to run? Name a submit file, or a command after --")),
+        (Some(file), true) => {
+            if what.count.is_some() || what.over.is_some() || what.output_dir.is_some() {
+                return Err(usage(
+                    "--count, --over and --output-dir go with a command; a submit file says these itself",
+                ));
+            }
+            let (name, mut text) = read(file)?;
+            let refuse = |diagnostics: ::submit::Diagnostics| {
+                Failure::new(format!("nothing was submitted\n{diagnostics}"))
+            };
+            if file.extension().is_some_and(|e| e == "toml") {
+                return Ok(vec![::submit::toml::parse(&text, &name, &context, &System).map_err(refuse)?]);
+            }
+            if !what.set.is_empty() {
+                text = format!("{}\n{text}", what.set.join("\n"));
+            }
+            let submission = ::submit::parse(&text, &name, &context, &System).map_err(refuse)?;
+            for warning in &submission.warnings {
+                eprintln!("{warning}");
+            }
+            Ok(submission.templates)
+        }
+        (None, false) => command(what, &context, capture).map(|t| vec![t]),
+    }
+}
+
+fn command(what: &What, context: &::submit::Context, capture: Option<&Path>) -> Result<JobTemplate, Failure> {
+    let (program, words) = what.command.split_first().ok_or_else(|| usage("the command is empty"))?;
+    let items = match (&what.over, what.count) {
+        (Some(over), _) => Items::List(items(over)?),
+        (None, Some(0)) => return Err(usage("--count 0 runs nothing")),
+        (None, count) => Items::Count(count.unwrap_or(1)),
+    };
+    let dir = match &what.output_dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir)
+                .map_err(|e| Failure::new(format!("--output-dir {}: {e}", dir.display())))?;
+            Some(std::path::absolute(dir)?)
+        }
+        None => capture.map(Path::to_path_buf),
+    };
+    let keyword = |line: &String| {
+        let (key, value) =
+            line.split_once('=').ok_or_else(|| usage(format!("--set {line}: KEY=VALUE is needed")))?;
+        Ok((key.trim().to_owned(), value.trim().to_owned()))
+    };
+    // The command runs as if it had been typed here: with this environment.
+    let mut keywords = vec![("getenv".to_owned(), "true".to_owned())];
+    keywords.extend(what.set.iter().map(keyword).collect::<Result<Vec<_>, Failure>>()?);
+    let file = |suffix: &str| dir.as_ref().map(|d| format!("{}/$(Process).{suffix}", d.display()));
+    let command = Command {
+        executable: find_program(program)?,
+        arguments: words.to_vec(),
+        items,
+        directory: None,
+        environment: Vec::new(),
+        output: file("out"),
+        error: file("err"),
+        keywords,
+    };
+    ::submit::command(&command, context, &System).map_err(|d| Failure::new(d.to_string()))
+}
+
+fn read(file: &Path) -> Result<(String, String), Failure> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().lock().take(1 << 30).read_to_string(&mut text)?;
+        return Ok(("standard input".to_owned(), text));
+    }
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| Failure::new(format!("cannot read {name}: {e}")))?;
+    Ok((name, text))
+}
+
+/// Lines of a file, or names that a pattern matches.
+fn items(over: &str) -> Result<Vec<String>, Failure> {
+    let is_pattern = over.contains(['*', '?', '[']) && !Path::new(over).exists();
+    if !is_pattern {
+        let text = std::fs::read_to_string(over).map_err(|e| Failure::new(format!("--over {over}: {e}")))?;
+        let items: Vec<String> = text.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned).collect();
+        return if items.is_empty() {
+            Err(Failure::new(format!("--over {over}: the file is empty")))
+        } else {
+            Ok(items)
+        };
+    }
+    let mut found = vec![String::new()];
+    for part in over.split('/') {
+        found = found.iter().flat_map(|base| step(base, part)).collect();
+    }
+    if found.is_empty() { Err(Failure::new(format!("--over {over}: no file matches"))) } else { Ok(found) }
+}
+
+/// One component of a pattern applied to what was found so far.
+fn step(base: &str, part: &str) -> Vec<String> {
+    let join = |name: &str| {
+        if base.is_empty() { name.to_owned() } else { format!("{}/{name}", base.trim_end_matches('/')) }
+    };
+    if part.is_empty() && base.is_empty() {
+        return vec!["/".to_owned()];
+    }
+    if !part.contains(['*', '?', '[']) {
+        let path = join(part);
+        return if Path::new(&path).exists() { vec![path] } else { Vec::new() };
+    }
+    let Ok(entries) = std::fs::read_dir(if base.is_empty() { "." } else { base }) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|e| e.file_name().into_string().ok())
+        .filter(|name| {
+            (part.starts_with('.') || !name.starts_with('.')) && ::submit::glob::matches(part, name)
+        })
+        .collect();
+    names.sort();
+    names.iter().map(|name| join(name)).collect()
+}
+
+/// The program's file, found as a shell would find it.
+fn find_program(program: &str) -> Result<String, Failure> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let runnable = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Ok(std::path::absolute(program)?.to_string_lossy().into_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|p| runnable(p));
+    match found {
+        Some(found) => Ok(std::path::absolute(found)?.to_string_lossy().into_owned()),
+        None => Err(Failure::new(format!("{program}: command not found"))),
+    }
+}

@@ -1,0 +1,84 @@
+//! `updraft up`: manager and agent in the foreground.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::agent::OnStop;
+use manager::Sharing;
+
+use crate::cmd::{Failure, full_runtime, stop_signal, usage};
+use crate::embed::{Options, Pool};
+use crate::place::Place;
+
+/// Start a pool on this machine: manager and agent, in the foreground
+///
+/// Without --shared the pool is private: only you can use it, and jobs run as you. With --shared (needs root to be of
+/// use) everybody on this machine can submit, jobs run as their owners, and nobody's jobs run as root.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Let everybody on this machine, and whoever has a token, use the pool
+    #[arg(long)]
+    shared: bool,
+    /// Also listen here (TLS) for agents and remote users, for instance 0.0.0.0:9618
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Serve /healthz, /readyz and /metrics here over plain HTTP, for instance 127.0.0.1:9619
+    #[arg(long, value_name = "ADDR:PORT")]
+    health: Option<SocketAddr>,
+    /// Cores of this machine that jobs may use; 0 for a manager without an agent [default: all]
+    #[arg(long, value_name = "N")]
+    cpus: Option<u32>,
+    /// A machine out of contact for so many seconds has its jobs run elsewhere
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    lease: u64,
+    /// Milliseconds between two signs of life of an agent
+    #[arg(long, value_name = "MS", default_value_t = 5000)]
+    beat: u64,
+}
+
+pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
+    if args.lease * 1000 < args.beat * 3 {
+        return Err(usage(
+            "--lease must be at least three times --beat, or one late sign of life costs jobs",
+        ));
+    }
+    let state = place.state()?;
+    let sharing = if args.shared { Sharing::Shared } else { Sharing::Private };
+    let options = Options {
+        manager: manager::Options {
+            state: state.clone(),
+            sharing,
+            listen: args.listen,
+            health: args.health,
+            settings: scheduler::Settings { lease_ms: args.lease * 1000, ..scheduler::Settings::default() },
+            beat_ms: args.beat,
+        },
+        cpus: args.cpus,
+    };
+    full_runtime()?.block_on(async {
+        let pool = Pool::start(options).await?;
+        let listen =
+            pool.manager.listen_address().map_or_else(String::new, |a| format!(", listening on {a}"));
+        let health = pool.manager.health_address().map_or_else(String::new, |a| format!(", health on {a}"));
+        println!("updraft: pool {} is up in {}{listen}{health}", pool.manager.pool(), state.display());
+        let why = tokio::select! {
+            signal = stop_signal() => signal,
+            () = failed(&pool) => "failure",
+        };
+        tracing::info!(why, "stopping");
+        // Running jobs stay: the next start takes them over.
+        pool.stop(OnStop::Leave).await?;
+        if why == "failure" {
+            Err(Failure::new("the pool had to stop; see the log"))
+        } else {
+            Ok(ExitCode::SUCCESS)
+        }
+    })
+}
+
+async fn failed(pool: &Pool) {
+    while !pool.has_failed() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

@@ -1,0 +1,120 @@
+//! Manager and agent in one process: `updraft up` and `updraft run`.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+
+use agent::{Connector, Link, OnStop, RunAs};
+use api::agent::{ToAgent, ToManager};
+use manager::{Handle, Manager, Sharing};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::cmd::Failure;
+
+/// What the two need to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) manager: manager::Options,
+    /// How many cores to use; all when `None`; no agent at all with 0.
+    pub(crate) cpus: Option<u32>,
+}
+
+/// A running pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) manager: Manager,
+    agent: Option<JoinHandle<Result<(), agent::Error>>>,
+    stop_agent: watch::Sender<Option<OnStop>>,
+}
+
+/// The manager next door.
+struct Local {
+    handle: Handle,
+    machine: String,
+}
+
+impl Connector for Local {
+    fn connect(&mut self) -> Pin<Box<dyn Future<Output = Result<Link, String>> + Send + '_>> {
+        Box::pin(async move {
+            let (to_agent, mut from_manager) = mpsc::unbounded_channel::<ToAgent>();
+            let (up, mut from_agent) = mpsc::unbounded_channel::<ToManager>();
+            let (forward, down) = mpsc::channel(1024);
+            let session = self.handle.open_session(self.machine.clone(), to_agent).await;
+            let session = session.map_err(|e| e.to_string())?;
+            tokio::spawn(async move {
+                while let Some(message) = from_manager.recv().await {
+                    if forward.send(message).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            let handle = self.handle.clone();
+            tokio::spawn(async move {
+                while let Some(message) = from_agent.recv().await {
+                    if handle.from_agent(session, message).await.is_err() {
+                        return;
+                    }
+                }
+                handle.close_session(session).await;
+            });
+            Ok(Link { up, down })
+        })
+    }
+}
+
+impl Pool {
+    pub(crate) async fn start(options: Options) -> Result<Self, Failure> {
+        let state = options.manager.state.clone();
+        let sharing = options.manager.sharing;
+        let manager = Manager::start(options.manager).await?;
+        let (stop_agent, stopped) = watch::channel(None);
+        let agent = if options.cpus == Some(0) {
+            None
+        } else {
+            let run_as = if sharing == Sharing::Private { RunAs::Myself } else { RunAs::Owner };
+            let options = agent_options(&state.join("agent"), options.cpus, None, run_as)?;
+            let connector = Box::new(Local { handle: manager.handle(), machine: options.machine.clone() });
+            Some(tokio::spawn(agent::run(options, connector, stopped)))
+        };
+        Ok(Self { manager, agent, stop_agent })
+    }
+
+    /// True when either half has stopped by itself.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.manager.has_failed() || self.agent.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Stops the agent, then the manager.
+    pub(crate) async fn stop(self, on_stop: OnStop) -> Result<(), Failure> {
+        let _ = self.stop_agent.send(Some(on_stop));
+        let agent = match self.agent {
+            Some(agent) => agent.await.map_err(|e| Failure::new(format!("the agent stopped badly: {e}")))?,
+            None => Ok(()),
+        };
+        self.manager.stop().await?;
+        agent?;
+        Ok(())
+    }
+}
+
+/// How the agent of this machine runs.
+pub(crate) fn agent_options(
+    state: &Path,
+    cpus: Option<u32>,
+    machine: Option<String>,
+    run_as: RunAs,
+) -> Result<agent::Options, Failure> {
+    Ok(agent::Options {
+        state: state.to_owned(),
+        machine: machine.unwrap_or_else(agent::host_name),
+        total: agent::resources(cpus, Path::new("/")),
+        run_as,
+        program: program()?,
+        filesystem_domain: agent::host_name(),
+    })
+}
+
+/// This program, also when its file was replaced meanwhile.
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::new(format!("cannot find this program's own file: {e}")))
+}

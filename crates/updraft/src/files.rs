@@ -1,0 +1,98 @@
+//! The file system, environment and clock, as submit descriptions see them.
+
+use std::fs;
+use std::io::{self, Read as _};
+
+use config::{Host, HostError};
+use submit::{Context, Entry, Files};
+
+/// Largest file that a submit description may name as a list of items.
+const FILE_BYTES: u64 = 1 << 30;
+
+/// The real thing.
+#[derive(Debug)]
+pub(crate) struct System;
+
+fn host_error(error: io::Error) -> HostError {
+    match error.kind() {
+        io::ErrorKind::NotFound => HostError::NotFound,
+        _ => HostError::Other(error.to_string()),
+    }
+}
+
+impl Host for System {
+    fn read(&self, path: &str) -> Result<String, HostError> {
+        let file = fs::File::open(path).map_err(host_error)?;
+        let mut text = String::new();
+        let read = file.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(host_error)?;
+        if read as u64 > FILE_BYTES {
+            return Err(HostError::Other(format!("it is larger than {} MiB", FILE_BYTES >> 20)));
+        }
+        Ok(text)
+    }
+
+    fn run(&self, command: &str) -> Result<String, HostError> {
+        let out =
+            std::process::Command::new("/bin/sh").arg("-c").arg(command).output().map_err(host_error)?;
+        if !out.status.success() {
+            return Err(HostError::Other(format!("it ended with {}", out.status)));
+        }
+        String::from_utf8(out.stdout).map_err(|_| HostError::Other("its output is not UTF-8".into()))
+    }
+
+    fn env(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn env_names(&self) -> Vec<String> {
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
+    }
+
+    fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
+        Ok(self.entries(directory)?.into_iter().map(|e| e.name).collect())
+    }
+}
+
+impl Files for System {
+    fn entries(&self, directory: &str) -> Result<Vec<Entry>, HostError> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(directory).map_err(host_error)? {
+            let entry = entry.map_err(host_error)?;
+            // A name that is not UTF-8 cannot be written in a submit description.
+            if let Ok(name) = entry.file_name().into_string() {
+                let is_directory = fs::metadata(entry.path()).is_ok_and(|m| m.is_dir());
+                entries.push(Entry { name, is_directory });
+            }
+        }
+        Ok(entries)
+    }
+
+    fn size(&self, path: &str) -> Result<u64, HostError> {
+        fs::metadata(path).map(|m| m.len()).map_err(host_error)
+    }
+
+    fn is_directory(&self, path: &str) -> bool {
+        fs::metadata(path).is_ok_and(|m| m.is_dir())
+    }
+}
+
+/// Who submits, from where, when.
+pub(crate) fn context() -> io::Result<Context> {
+    let now = jiff::Zoned::now();
+    let host = agent::host_name();
+    let directory = std::env::current_dir()?;
+    Ok(Context {
+        owner: starter::user::name_of(starter::user::own_uid()),
+        cluster: None,
+        arch: if cfg!(target_arch = "aarch64") { "AARCH64" } else { "X86_64" }.to_owned(),
+        opsys: "LINUX".to_owned(),
+        uid_domain: host.clone(),
+        filesystem_domain: host,
+        directory: directory.to_string_lossy().into_owned(),
+        now: now.timestamp().as_second(),
+        utc_offset: now.offset().seconds(),
+        version: format!("$UpdraftVersion: {} $", env!("CARGO_PKG_VERSION")),
+        platform: format!("$UpdraftPlatform: {}-Linux $", std::env::consts::ARCH),
+        seed: u64::from_le_bytes(trust::random()),
+    })
+}
