@@ -310,8 +310,17 @@ impl Config<'_> {
     pub fn expression(&self, name: &str) -> Result<Option<classad::Expr>, Diagnostic> {
         let Some(text) = self.filled(name)? else { return Ok(None) };
         classad::Expr::parse(&text).map(Some).map_err(|e| {
-            self.wrong(name, &format!("{name} is not an expression: {}", e.message()))
-                .hint(format!("after expansion it reads: {}", model::text::one_line(&text, 200)))
+            let message = format!("{name} is not an expression: {}", e.message());
+            match self.origin(name) {
+                // Without macros the culprit stands in the file as it stands in the expression.
+                Some(Origin::Definition(d)) if d.raw == text => {
+                    let span = e.span();
+                    Diagnostic::error(message).at(d.span.place(span.start, span.len().max(1)))
+                }
+                _ => self
+                    .wrong(name, &message)
+                    .hint(format!("after expansion it reads: {}", model::text::one_line(&text, 200))),
+            }
         })
     }
 

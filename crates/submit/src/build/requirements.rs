@@ -1,5 +1,7 @@
 //! The requirements: what the user wrote, and the clauses that every job needs.
 
+use std::fmt::Write as _;
+
 use crate::build::Out;
 use crate::build::lifecycle::is_deferred;
 use crate::build::program::{Universe, universe_of};
@@ -114,10 +116,12 @@ fn files(scope: &Scope<'_>, names_domain: bool, names_transfer: bool) -> Read<Op
     methods.sort_unstable();
     methods.dedup();
     for method in methods {
-        transfer.push_str(&format!(
+        // Writing to a String cannot fail.
+        let _ = write!(
+            transfer,
             " && stringListIMember({},TARGET.HasFileTransferPluginMethods)",
             expr::quote(&method)
-        ));
+        );
     }
     Ok(Some(if should == Should::IfNeeded && !names_domain {
         format!("({domain} || ({transfer}))")

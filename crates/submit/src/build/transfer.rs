@@ -1,8 +1,10 @@
 //! Files that come and go with a job: standard streams, log, sandbox.
 
+use model::template::Column;
+
 use crate::build::Out;
 use crate::build::program::{directory_of, path};
-use crate::live::{Read, Safe, Scope};
+use crate::live::{Read, Safe, Scope, Stop, mark_column};
 
 /// The names around one standard stream.
 pub(crate) struct Stream {
@@ -40,6 +42,11 @@ pub(crate) fn stream(scope: &Scope<'_>, out: &mut Out, names: &Stream) -> Read<(
         return Ok(());
     };
     scope.require(Safe::Quotable, &value)?;
+    if let Some(column) = only_column(scope, &value)
+        && (0..column.len()).any(|row| column.get(row) == "/dev/null")
+    {
+        return Err(Stop::NotYet);
+    }
     out.text(file, &value);
     let is_streamed = scope.boolean(&[names.streamed, streamed])?.unwrap_or(false);
     out.put(streamed, is_streamed.to_string());
@@ -47,6 +54,13 @@ pub(crate) fn stream(scope: &Scope<'_>, out: &mut Out, names: &Stream) -> Read<(
         out.put(moved, "false");
     }
     Ok(())
+}
+
+/// The column that a text consists of.
+fn only_column<'a>(scope: &Scope<'a>, text: &str) -> Option<&'a Column> {
+    let mut chars = text.chars();
+    let index = mark_column(chars.next()?)?;
+    chars.next().is_none().then(|| scope.table.columns.get(index))?
 }
 
 pub(crate) fn log(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
@@ -143,7 +157,7 @@ pub(crate) fn policy(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
 /// A list of files with the blanks around its commas removed.
 fn list(scope: &Scope<'_>, names: &[&str]) -> Read<Option<String>> {
     let Some(value) = scope.get(names)? else { return Ok(None) };
-    scope.require(Safe::Quotable, &value)?;
+    scope.require(Safe::Plain, &value)?;
     let bare = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(&value);
     let files: Vec<&str> = bare.split(',').map(str::trim).filter(|f| !f.is_empty()).collect();
     Ok(Some(files.join(",")))
