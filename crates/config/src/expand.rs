@@ -48,6 +48,10 @@ pub trait Names {
     fn directory(&self) -> &str;
     /// The next random number, for `$RANDOM_CHOICE` and `$RANDOM_INTEGER`; `None` when randomness would be wrong now.
     fn random(&self) -> Option<u64>;
+    /// What `time()` gives inside `$EVAL` and its like, in seconds since 1970.
+    fn now(&self) -> i64 {
+        0
+    }
 }
 
 /// Why a value cannot be expanded.

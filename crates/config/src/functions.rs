@@ -59,7 +59,7 @@ pub(crate) fn call(x: &mut Expander<'_>, function: &str, body: &str) -> Result<S
             if text.chars().any(is_mark) {
                 return Err(Problem::NotYet);
             }
-            convert(function, &text, args.get(1).map(String::as_str)).map_err(bad)
+            convert(function, &text, args.get(1).map(String::as_str), x.names.now()).map_err(bad)
         }
         "CHOICE" => {
             expect(2, usize::MAX)?;
@@ -127,16 +127,16 @@ fn eval(x: &mut Expander<'_>, body: &str) -> Result<String, Problem> {
     if text.chars().any(is_mark) {
         return Err(Problem::NotYet);
     }
-    let value =
-        scalar::evaluate(&text).map_err(|message| Problem::Function { function: "EVAL".into(), message })?;
+    let value = scalar::evaluate_at(&text, x.names.now())
+        .map_err(|message| Problem::Function { function: "EVAL".into(), message })?;
     Ok(match value {
         Scalar::Text(text) => text,
         other => other.to_string(),
     })
 }
 
-fn convert(function: &str, text: &str, format: Option<&str>) -> Result<String, String> {
-    let value = scalar::evaluate(text)?;
+fn convert(function: &str, text: &str, format: Option<&str>, now: i64) -> Result<String, String> {
+    let value = scalar::evaluate_at(text, now)?;
     match function {
         "INT" => {
             let number = value.as_integer().ok_or_else(|| format!("{text:?} is not a number"))?;
@@ -168,7 +168,7 @@ fn integer(x: &mut Expander<'_>, arg: &str) -> Result<Option<i64>, Problem> {
     if let Ok(number) = text.trim().parse() {
         return Ok(Some(number));
     }
-    Ok(scalar::evaluate(&text).ok().and_then(|v| v.as_integer()))
+    Ok(scalar::evaluate_at(&text, x.names.now()).ok().and_then(|v| v.as_integer()))
 }
 
 /// A list written out, or the name of a macro that holds one.

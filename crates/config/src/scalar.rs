@@ -67,10 +67,16 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// Evaluates an expression that refers to no ad. The error says why the text is not an expression.
+/// Evaluates an expression that refers to no ad and to no time.
 pub fn evaluate(text: &str) -> Result<Scalar, String> {
+    evaluate_at(text, 0)
+}
+
+/// Evaluates an expression that refers to no ad; `now` is what `time()` gives. The error says why the text is not an
+/// expression.
+pub fn evaluate_at(text: &str, now: i64) -> Result<Scalar, String> {
     let expr = classad::Expr::parse(text.trim()).map_err(|e| format!("{text:?}: {}", e.message()))?;
-    Ok(match classad::ClassAd::new().eval_expr(&expr) {
+    Ok(match classad::Scope::new().context(classad::EvalContext::at(now)).eval(&expr) {
         classad::Value::Undefined => Scalar::Undefined,
         classad::Value::Error => Scalar::Error,
         classad::Value::Bool(b) => Scalar::Bool(b),

@@ -26,6 +26,7 @@ pub struct Loader<'h> {
     texts: Vec<Source>,
     overrides: Vec<Source>,
     seed: u64,
+    now: i64,
 }
 
 impl<'h> Loader<'h> {
@@ -40,6 +41,7 @@ impl<'h> Loader<'h> {
             texts: Vec::new(),
             overrides: Vec::new(),
             seed: 0,
+            now: 0,
         }
     }
 
@@ -85,6 +87,13 @@ impl<'h> Loader<'h> {
         self
     }
 
+    /// What `time()` gives inside `$EVAL` and its like.
+    #[must_use]
+    pub fn now(mut self, now: i64) -> Self {
+        self.now = now;
+        self
+    }
+
     /// Reads everything. Any error refuses the whole configuration.
     pub fn load(self) -> Result<Config<'h>, Diagnostics> {
         let mut reader = Reader::new(self.host, Dialect::Config, defaults::value, &self.directory);
@@ -110,6 +119,7 @@ impl<'h> Loader<'h> {
             directory: self.directory,
             draws: Cell::new(self.seed),
             seed: self.seed,
+            now: self.now,
         };
         config.check()
     }
@@ -202,6 +212,7 @@ pub struct Config<'h> {
     directory: String,
     draws: Cell<u64>,
     seed: u64,
+    now: i64,
 }
 
 /// Where a value comes from.
@@ -265,9 +276,14 @@ impl Config<'_> {
         Ok(self.get(name)?.unwrap_or_default())
     }
 
+    /// A value that is not blank after expansion; `$(NOT_DEFINED)` counts as not defined.
+    fn filled(&self, name: &str) -> Result<Option<String>, Diagnostic> {
+        Ok(self.get(name)?.filter(|text| !text.trim().is_empty()))
+    }
+
     /// A value that must be a whole number (arithmetic is allowed).
     pub fn integer(&self, name: &str) -> Result<Option<i64>, Diagnostic> {
-        let Some(text) = self.get(name)? else { return Ok(None) };
+        let Some(text) = self.filled(name)? else { return Ok(None) };
         let number = scalar::evaluate(&text).ok().and_then(|v| match v {
             scalar::Scalar::Bool(_) => None,
             other => other.as_integer(),
@@ -279,7 +295,7 @@ impl Config<'_> {
 
     /// A value that must be true or false.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, Diagnostic> {
-        let Some(text) = self.get(name)? else { return Ok(None) };
+        let Some(text) = self.filled(name)? else { return Ok(None) };
         let plain = match text.to_ascii_lowercase().as_str() {
             "t" | "yes" => Some(true),
             "f" | "no" => Some(false),
@@ -292,10 +308,19 @@ impl Config<'_> {
 
     /// A value that must be a ClassAd expression.
     pub fn expression(&self, name: &str) -> Result<Option<classad::Expr>, Diagnostic> {
-        let Some(text) = self.get(name)? else { return Ok(None) };
+        let Some(text) = self.filled(name)? else { return Ok(None) };
         classad::Expr::parse(&text).map(Some).map_err(|e| {
-            self.wrong(name, &format!("{name} is not an expression: {}", e.message()))
-                .hint(format!("after expansion it reads: {}", model::text::one_line(&text, 200)))
+            let message = format!("{name} is not an expression: {}", e.message());
+            match self.origin(name) {
+                // Without macros the culprit stands in the file as it stands in the expression.
+                Some(Origin::Definition(d)) if d.raw == text => {
+                    let span = e.span();
+                    Diagnostic::error(message).at(d.span.place(span.start, span.len().max(1)))
+                }
+                _ => self
+                    .wrong(name, &message)
+                    .hint(format!("after expansion it reads: {}", model::text::one_line(&text, 200))),
+            }
         })
     }
 
@@ -393,6 +418,10 @@ impl Names for Config<'_> {
         let (next, drawn) = draw(self.draws.get());
         self.draws.set(next);
         Some(drawn)
+    }
+
+    fn now(&self) -> i64 {
+        self.now
     }
 }
 

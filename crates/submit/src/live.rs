@@ -192,7 +192,7 @@ impl Scope<'_> {
         let plain = match value.to_ascii_lowercase().as_str() {
             "yes" | "t" => Some(true),
             "no" | "f" => Some(false),
-            _ => config::scalar::evaluate(&value).ok().and_then(|v| v.as_bool()),
+            _ => config::scalar::evaluate_at(&value, self.context.now).ok().and_then(|v| v.as_bool()),
         };
         plain.map(Some).ok_or_else(|| self.wrong(names, &format!("must be true or false, not {value:?}")))
     }
@@ -202,7 +202,7 @@ impl Scope<'_> {
         let Some(value) = self.known(names)? else { return Ok(None) };
         let number = match value.parse::<i64>() {
             Ok(number) => Some(number),
-            Err(_) => config::scalar::evaluate(&value).ok().and_then(|v| match v {
+            Err(_) => config::scalar::evaluate_at(&value, self.context.now).ok().and_then(|v| match v {
                 config::scalar::Scalar::Int(n) => Some(n),
                 config::scalar::Scalar::Real(r) => Some(r as i64),
                 _ => None,
@@ -353,6 +353,10 @@ impl Names for Scope<'_> {
         let (next, drawn) = config::settings::draw(self.draws.get());
         self.draws.set(next);
         Some(drawn)
+    }
+
+    fn now(&self) -> i64 {
+        self.context.now
     }
 }
 

@@ -13,8 +13,8 @@ use crate::live::{Table, Traits};
 
 /// Most variables in one statement.
 const VARIABLES: usize = 100;
-/// Most bytes in one column; its offsets are 32 bits wide.
-const COLUMN_BYTES: usize = u32::MAX as usize - 1;
+/// Most bytes in one column.
+const COLUMN_BYTES: usize = model::limits::REQUEST_BYTES;
 
 /// Where items come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +135,7 @@ fn finish(names: Vec<String>, mut columns: Vec<Column>, per_row: u32) -> Result<
 /// A table from columns of equal length.
 pub(crate) fn table(names: Vec<String>, columns: Vec<Column>, per_row: u32) -> Result<Table, String> {
     if columns.iter().any(|c| c.text.len() > COLUMN_BYTES) {
-        return Err("the items are over 4 GiB".into());
+        return Err(format!("the items are over {} MiB", COLUMN_BYTES >> 20));
     }
     let traits: Vec<Traits> = columns.iter().map(Traits::of).collect();
     if traits.iter().any(|t| !t.unmarked) {

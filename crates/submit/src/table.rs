@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use config::expand::is_mark;
 use config::{Diagnostic, MacroSet};
+use model::limits;
 use model::template::{Attribute, Column, JobTemplate, Piece, PieceKind, Varying};
 
 use crate::build::{Group, Out};
@@ -195,8 +196,8 @@ fn add_row(gathered: &mut Cut, out: Out, done: usize) -> Result<(), String> {
                 "{name} holds the cluster id in some jobs only, which one cluster cannot express"
             ));
         }
-        if columns.iter().zip(&cuts).any(|(c, cut)| c.text.len() + cut.len() > u32::MAX as usize) {
-            return Err(format!("the values of {name} are over 4 GiB"));
+        if columns.iter().zip(&cuts).any(|(c, cut)| c.text.len() + cut.len() > limits::REQUEST_BYTES) {
+            return Err(format!("the values of {name} are over {} MiB", limits::REQUEST_BYTES >> 20));
         }
         for (column, cut) in columns.iter_mut().zip(cuts) {
             column.push(cut);

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::args;
 use crate::command::from_set;
-use crate::files::{Context, Files, Rooted};
+use crate::files::{Context, Files, Rooted, join};
 use crate::live::{Table, Traits};
 use crate::queue;
 
@@ -172,7 +172,7 @@ pub fn parse(
     let file: File = ::toml::from_str(text).map_err(|e| wrong_shape(&source, &e))?;
     let table = table(&file.queue, &source, context, files)?;
     let mut form = Form { set: MacroSet::default(), source: &source, table, section: "" };
-    form.job(&file.job)?;
+    form.job(&file.job, context, files)?;
     form.resources(&file.resources);
     form.placement(&file.placement);
     form.transfer(&file.files);
@@ -297,6 +297,16 @@ fn made(names: Vec<String>, columns: Vec<Column>, count: u32, source: &Source) -
     queue::table(names, columns, count).map_err(|message| at(message).into())
 }
 
+/// A program that is named without a directory is looked for here, then as a shell would.
+fn in_path(program: &str, context: &Context, files: &dyn Files) -> String {
+    if program.contains(['/', '{']) || files.size(&context.absolute(program)).is_ok() {
+        return program.to_owned();
+    }
+    let path = files.env("PATH").unwrap_or_default();
+    let mut places = path.split(':').filter(|d| d.starts_with('/')).map(|d| join(d, program));
+    places.find(|p| files.size(p).is_ok()).unwrap_or_else(|| program.to_owned())
+}
+
 /// A dollar in the native form is a dollar.
 fn literal(text: &str) -> String {
     text.replace('$', "$(DOLLAR)")
@@ -355,7 +365,7 @@ impl Form<'_> {
         out
     }
 
-    fn job(&mut self, job: &Job) -> Result<(), Diagnostics> {
+    fn job(&mut self, job: &Job, context: &Context, files: &dyn Files) -> Result<(), Diagnostics> {
         self.section = "job";
         let Some((executable, words)) = job.command.split_first() else {
             return Err(Diagnostic::error("command is empty")
@@ -363,7 +373,7 @@ impl Form<'_> {
                 .hint("write command = [\"/bin/sleep\", \"60\"]")
                 .into());
         };
-        self.text("executable", "command", Some(executable));
+        self.text("executable", "command", Some(&in_path(executable, context, files)));
         if !words.is_empty() {
             let words: Vec<String> = words.iter().map(|w| self.filled(w)).collect();
             self.words("arguments", "command", &words);

@@ -57,6 +57,10 @@ enum Command {
     Token(cmd::token::Args),
     /// Evaluate, match, print and check ClassAds
     Classad(cmd::classad::Args),
+    /// Check, show, expand and compare configurations
+    Config(cmd::config::Args),
+    /// Read, follow and check job event logs
+    Joblog(cmd::joblog::Args),
     /// Print a completion script for a shell
     Completions(cmd::docs::Completions),
     /// Write man pages into a directory
@@ -72,6 +76,8 @@ fn main() -> ExitCode {
         // A starter must stay small and single-threaded: nothing else is set up for it.
         Command::Starter => cmd::starter::run(),
         Command::Classad(args) => return cmd::classad::run(args),
+        Command::Config(args) => return cmd::config::run(args),
+        Command::Joblog(args) => return cmd::joblog::run(args),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),
         command => cli.log.init().and_then(|()| dispatch(command, &cli.place)),
@@ -102,8 +108,11 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Vacate(args) => cmd::act::run(args, api::rest::Act::Vacate, place),
         Command::Events(args) => cmd::events::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
-        Command::Classad(_) | Command::Completions(_) | Command::Man(_) | Command::Starter => {
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Classad(_)
+        | Command::Config(_)
+        | Command::Joblog(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Starter => Ok(ExitCode::SUCCESS),
     }
 }

@@ -81,7 +81,9 @@ fn includes_read_files_and_commands() {
 #[test]
 fn messages_point_and_suggest() {
     let message = refused("START = Memory >\n");
-    assert!(message.contains("main.conf:1:9: error: START is not an expression"), "{message}");
+    assert!(message.contains("main.conf:1:17: error: START is not an expression"), "{message}");
+    let message = refused("X = 1 +\nSTART = $(X)\n");
+    assert!(message.contains("main.conf:2:9") && message.contains("it reads: 1 +"), "{message}");
     assert!(refused("POLLING_INTERVAL = often\n").contains("must be a whole number"));
     assert!(refused("use POLICY : Dektop\n").contains("did you mean Desktop?"));
     assert!(refused("START UP = 1\n").contains("did you mean START_UP"));

@@ -120,9 +120,8 @@ pub(crate) fn deferral(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     }
     for (keyword, attribute) in CRON {
         let names = [keyword, attribute];
-        if let Some(value) = scope.get(&names)? {
-            scope.require(Safe::Quotable, &value)?;
-            let legal = |c: char| c.is_ascii_digit() || "*,-/ ".contains(c) || config::expand::is_mark(c);
+        if let Some(value) = scope.known(&names)? {
+            let legal = |c: char| c.is_ascii_digit() || "*,-/ ".contains(c);
             if !value.chars().all(legal) {
                 return Err(scope.wrong(&names, &format!("is not a list such as 0,30 or 9-17: {value:?}")));
             }

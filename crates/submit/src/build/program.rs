@@ -212,8 +212,16 @@ pub(crate) fn environment(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     }
     if let Some(value) = scope.get(&ENVIRONMENT)? {
         scope.require(Safe::Plain, &value)?;
+        // In the old form an item could bring a semicolon of its own.
+        if !value.starts_with('"') && value.chars().any(|c| mark_column(c).is_some()) {
+            return Err(Stop::NotYet);
+        }
         let given =
             env::from_submit(&value).map_err(|e| scope.wrong_at(&ENVIRONMENT, e.offset, &e.message))?;
+        if given.keys().any(|name| name.chars().any(config::expand::is_mark)) {
+            // Which variable it is decides about order and replacement.
+            return Err(Stop::NotYet);
+        }
         variables.extend(given);
     }
     out.text("Environment", &env::format(&variables));

@@ -9,8 +9,8 @@ use crate::live::{Read, Scope};
 use crate::units;
 
 pub(crate) const CPUS: [&str; 3] = ["request_cpus", "RequestCpus", "request_cpu"];
-const MEMORY: [&str; 2] = ["request_memory", "RequestMemory"];
-const DISK: [&str; 2] = ["request_disk", "RequestDisk"];
+pub(crate) const MEMORY: [&str; 2] = ["request_memory", "RequestMemory"];
+pub(crate) const DISK: [&str; 2] = ["request_disk", "RequestDisk"];
 pub(crate) const GPUS: [&str; 3] = ["request_gpus", "RequestGPUs", "request_gpu"];
 pub(crate) const REQUIRE_GPUS: [&str; 2] = ["require_gpus", "RequireGPUs"];
 

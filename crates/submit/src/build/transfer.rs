@@ -1,8 +1,10 @@
 //! Files that come and go with a job: standard streams, log, sandbox.
 
+use model::template::Column;
+
 use crate::build::Out;
 use crate::build::program::{directory_of, path};
-use crate::live::{Read, Safe, Scope};
+use crate::live::{Read, Safe, Scope, Stop, mark_column};
 
 /// The names around one standard stream.
 pub(crate) struct Stream {
@@ -40,6 +42,11 @@ pub(crate) fn stream(scope: &Scope<'_>, out: &mut Out, names: &Stream) -> Read<(
         return Ok(());
     };
     scope.require(Safe::Quotable, &value)?;
+    if let Some(column) = only_column(scope, &value)
+        && (0..column.len()).any(|row| column.get(row) == "/dev/null")
+    {
+        return Err(Stop::NotYet);
+    }
     out.text(file, &value);
     let is_streamed = scope.boolean(&[names.streamed, streamed])?.unwrap_or(false);
     out.put(streamed, is_streamed.to_string());
@@ -47,6 +54,13 @@ pub(crate) fn stream(scope: &Scope<'_>, out: &mut Out, names: &Stream) -> Read<(
         out.put(moved, "false");
     }
     Ok(())
+}
+
+/// The column that a text consists of.
+fn only_column<'a>(scope: &Scope<'a>, text: &str) -> Option<&'a Column> {
+    let mut chars = text.chars();
+    let index = mark_column(chars.next()?)?;
+    chars.next().is_none().then(|| scope.table.columns.get(index))?
 }
 
 pub(crate) fn log(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
@@ -67,38 +81,72 @@ pub(crate) enum Should {
     IfNeeded,
 }
 
+const SHOULD: [&str; 2] = ["should_transfer_files", "ShouldTransferFiles"];
+const WHEN: [&str; 2] = ["when_to_transfer_output", "WhenToTransferOutput"];
+pub(crate) const INPUT_FILES: [&str; 2] = ["transfer_input_files", "TransferInput"];
+const OUTPUT_FILES: [&str; 2] = ["transfer_output_files", "TransferOutput"];
+
+/// When output comes back; `None` for never.
+fn when(scope: &Scope<'_>) -> Read<Option<&'static str>> {
+    let Some(word) = scope.known(&WHEN)? else { return Ok(Some("ON_EXIT")) };
+    match word.to_ascii_uppercase().as_str() {
+        "ON_EXIT" => Ok(Some("ON_EXIT")),
+        "ON_EXIT_OR_EVICT" => Ok(Some("ON_EXIT_OR_EVICT")),
+        "ON_SUCCESS" => Ok(Some("ON_SUCCESS")),
+        "NEVER" => Ok(None),
+        _ => {
+            let message = format!("must be ON_EXIT, ON_EXIT_OR_EVICT or ON_SUCCESS, not {word:?}");
+            Err(scope.wrong(&WHEN, &message))
+        }
+    }
+}
+
 pub(crate) fn should(scope: &Scope<'_>) -> Read<Should> {
-    let names = ["should_transfer_files", "ShouldTransferFiles"];
-    let Some(word) = scope.known(&names)? else { return Ok(Should::IfNeeded) };
+    let Some(word) = scope.known(&SHOULD)? else {
+        // Files of an evicted job can only come back if they are moved at all.
+        return Ok(if when(scope)? == Some("ON_EXIT_OR_EVICT") { Should::Yes } else { Should::IfNeeded });
+    };
     Ok(match word.to_ascii_uppercase().as_str() {
         "YES" | "TRUE" | "ALWAYS" => Should::Yes,
         "NO" | "FALSE" | "NEVER" => Should::No,
         "IF_NEEDED" | "AUTO" => Should::IfNeeded,
-        _ => return Err(scope.wrong(&names, &format!("must be YES, NO or IF_NEEDED, not {word:?}"))),
+        _ => return Err(scope.wrong(&SHOULD, &format!("must be YES, NO or IF_NEEDED, not {word:?}"))),
     })
 }
 
 pub(crate) fn policy(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
-    let should = should(scope)?;
-    let names = ["when_to_transfer_output", "WhenToTransferOutput"];
-    let when = match scope.known(&names)? {
-        None => "ON_EXIT".to_owned(),
-        Some(word) => match word.to_ascii_uppercase() {
-            known if ["ON_EXIT", "ON_EXIT_OR_EVICT", "ON_SUCCESS"].contains(&known.as_str()) => known,
-            _ => {
-                let message = format!("must be ON_EXIT, ON_EXIT_OR_EVICT or ON_SUCCESS, not {word:?}");
-                return Err(scope.wrong(&names, &message));
+    let (should, when) = (should(scope)?, when(scope)?);
+    let says_when = scope.get(&WHEN)?.is_some();
+    match (should, when) {
+        (Should::No, Some(_)) if says_when => {
+            return Err(scope.wrong(&WHEN, "contradicts should_transfer_files = NO"));
+        }
+        (Should::Yes | Should::IfNeeded, None) => {
+            return Err(scope.wrong(&WHEN, "cannot be NEVER unless should_transfer_files is NO"));
+        }
+        (Should::IfNeeded, Some("ON_EXIT_OR_EVICT")) => {
+            return Err(scope.wrong(&WHEN, "cannot be ON_EXIT_OR_EVICT unless should_transfer_files is YES"));
+        }
+        _ => {}
+    }
+    if should == Should::No {
+        for names in [&INPUT_FILES, &OUTPUT_FILES] {
+            if scope.get(names)?.is_some_and(|files| files != "\"\"") {
+                return Err(scope.wrong(names, "contradicts should_transfer_files = NO"));
             }
-        },
-    };
+        }
+        if scope.boolean(&["transfer_executable", "TransferExecutable"])? == Some(true) {
+            return Err(scope.wrong(&["transfer_executable"], "contradicts should_transfer_files = NO"));
+        }
+    }
     let word = match should {
         Should::Yes => "YES",
         Should::No => "NO",
         Should::IfNeeded => "IF_NEEDED",
     };
     out.text("ShouldTransferFiles", word);
-    if should != Should::No {
-        out.text("WhenToTransferOutput", &when);
+    if let Some(when) = when.filter(|_| should != Should::No) {
+        out.text("WhenToTransferOutput", when);
     }
     if should != Should::Yes {
         out.text("FileSystemDomain", &scope.context.filesystem_domain);
@@ -109,21 +157,22 @@ pub(crate) fn policy(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
 /// A list of files with the blanks around its commas removed.
 fn list(scope: &Scope<'_>, names: &[&str]) -> Read<Option<String>> {
     let Some(value) = scope.get(names)? else { return Ok(None) };
-    scope.require(Safe::Quotable, &value)?;
+    scope.require(Safe::Plain, &value)?;
     let bare = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(&value);
     let files: Vec<&str> = bare.split(',').map(str::trim).filter(|f| !f.is_empty()).collect();
     Ok(Some(files.join(",")))
 }
 
 pub(crate) fn input(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
-    if let Some(files) = list(scope, &["transfer_input_files", "TransferInput"])? {
+    if let Some(files) = list(scope, &INPUT_FILES)?.filter(|f| !f.is_empty()) {
         out.text("TransferInput", &files);
     }
     Ok(())
 }
 
+/// An empty list in quotes means that nothing comes back.
 pub(crate) fn output(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
-    if let Some(files) = list(scope, &["transfer_output_files", "TransferOutput"])? {
+    if let Some(files) = list(scope, &OUTPUT_FILES)? {
         out.text("TransferOutput", &files);
     }
     Ok(())

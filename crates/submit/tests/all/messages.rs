@@ -50,6 +50,9 @@ fn errors_point_at_the_character() {
         ("universe = parallel", "machine_count"),
         ("universe = docker", "docker_image"),
         ("transfer_output_remaps = a=b", "double quotes"),
+        ("should_transfer_files = NO\nwhen_to_transfer_output = ON_EXIT", "contradicts"),
+        ("should_transfer_files = NO\ntransfer_input_files = a.dat", "contradicts"),
+        ("should_transfer_files = IF_NEEDED\nwhen_to_transfer_output = ON_EXIT_OR_EVICT", "unless"),
         ("+Bad.Name = 1", "not the name of an attribute"),
     ] {
         let message = refused(&format!("executable = /bin/sleep\n{line}\nqueue\n"));
@@ -146,21 +149,29 @@ fn further_keywords() {
     );
     assert_eq!(attribute("+Path = \"C:\\new\"", "Path"), "\"C:\\\\new\"");
     assert_eq!(attribute("+JobPrio = 9", "JobPrio"), "9");
+    assert_eq!(attribute("deferral_time = $EVAL(time() + 60)", "DeferralTime"), "1767225660");
     assert_eq!(
         attribute("machine_count = 3\nuniverse = parallel\narguments = $(Node)", "Args"),
         "\"#pArAlLeLnOdE#\""
     );
     assert_eq!(attribute("output = /dev/null", "TransferOut"), "false");
     assert_eq!(attribute("log = d1/x.log\ninitialdir = d1", "UserLog"), "\"/SUBMIT_DIR/d1/d1/x.log\"");
-    let requirements = attribute(
-        "requirements = TARGET.OpSysAndVer == \"x\" && RequestMemory > 3 && MY.Arch == 1",
-        "Requirements",
-    );
-    assert!(
-        !requirements.contains("TARGET.OpSys ==") && !requirements.contains("TARGET.Memory"),
-        "{requirements}"
-    );
-    assert!(requirements.contains("TARGET.Arch =="), "{requirements}");
+    let clause = |lines: &str| attribute(lines, "Requirements");
+    let named =
+        clause("requirements = TARGET.OpSysAndVer == \"x\" && MY.Arch == 1 && Cpus > 3\nrequest_cpus = 2");
+    assert!(!named.contains("TARGET.OpSys ==") && !named.contains("TARGET.Cpus"), "{named}");
+    assert!(named.contains("TARGET.Arch ==") && named.contains("TARGET.Memory"), "{named}");
+    assert!(!clause("request_memory = 1\nrequest_cpus = 0").contains("TARGET.Memory"));
+    assert!(clause("request_fpga = \"a.*\"").contains("regexp(Requestfpga,TARGET.fpga)"));
+    let url = clause("transfer_input_files = a.dat, https://x.test/y");
+    let wanted =
+        "(TARGET.HasFileTransfer && stringListIMember(\"https\",TARGET.HasFileTransferPluginMethods))";
+    assert!(url.contains(wanted), "{url}");
+    assert!(clause("requirements = FileSystemDomain == \"x\"").ends_with("&& (TARGET.HasFileTransfer)"));
+    assert!(clause("universe = docker\ndocker_image = x").starts_with("TARGET.HasDocker && (TARGET.Disk"));
+    assert_eq!(clause("universe = grid\ngrid_resource = batch slurm"), "true");
+    assert_eq!(attribute("when_to_transfer_output = ON_EXIT_OR_EVICT", "ShouldTransferFiles"), "\"YES\"");
+    assert_eq!(attribute("transfer_output_files = \"\"", "TransferOutput"), "\"\"");
     let gpus = attribute("request_gpus = 2", "Requirements");
     assert!(gpus.contains("(TARGET.GPUs >= RequestGPUs)"), "{gpus}");
     let mut world = World::recorded();

@@ -80,6 +80,22 @@ items = ["a", 7]
 }
 
 #[test]
+fn the_example_of_the_documentation_works() {
+    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/submit.md")).unwrap();
+    let example = docs.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let mut world = World::recorded();
+    world.env.insert("PATH".into(), "/usr/local/bin:/usr/bin".into());
+    world.files.insert("/usr/bin/python3".into(), "ELF".into());
+    let t = submit::toml::parse(example, "job.toml", &context(), &world).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(t.procs, 6);
+    assert_eq!(text(&t, 0, "Cmd"), "/usr/bin/python3");
+    assert_eq!(text(&t, 5, "Arguments"), "train.py --seed 3 --rate 0.001");
+    assert_eq!(text(&t, 5, "TransferInput"), "train.py,data/3.bin");
+    assert_eq!(text(&t, 5, "TransferOutputRemaps"), "model.bin=models/5.bin");
+    assert_eq!(text(&t, 5, "Out"), "out/100.5");
+}
+
+#[test]
 fn items_of_any_text_stay_one_word() {
     let t = native(
         "[job]\ncommand = [\"/bin/sleep\", \"x={v} {proc}\", \"{nope} $HOME\"]\n[queue.table]\nv = [\"it's\", \"a b\", \"\", \"$(X)\\\"\"]\n",

@@ -80,6 +80,19 @@ fn hostile_items_cannot_leave_their_string() {
 }
 
 #[test]
+fn items_with_separators_mean_what_they_say() {
+    let t = one(
+        "executable = /bin/sleep\nenvironment = A=$(x);B=2\noutput = $(y)\ntransfer_input_files = $(x)\n\
+         queue x, y from (\n1;C=3 /dev/null\nb,c out\n)\n",
+    );
+    let row = |p, name: &str| t.attribute(1, p, name).unwrap();
+    assert_eq!(row(0, "Environment"), "\"A=1 B=2 C=3\"");
+    assert_eq!(row(1, "TransferInput"), "\"b\"");
+    assert_eq!((row(0, "TransferOut"), row(1, "TransferOut")), ("false".into(), "undefined".into()));
+    assert_eq!(row(1, "Out"), "\"c out\"");
+}
+
+#[test]
 fn proc_numbers_run_on_over_several_statements() {
     let t = one(
         "executable = /bin/sleep\noutput = o.$(Process)\narguments = a $(Cluster)\nqueue 2\narguments = b $(Cluster)\n\

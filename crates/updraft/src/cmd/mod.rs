@@ -3,8 +3,10 @@
 pub(crate) mod act;
 pub(crate) mod agent;
 pub(crate) mod classad;
+pub(crate) mod config;
 pub(crate) mod docs;
 pub(crate) mod events;
+pub(crate) mod joblog;
 pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod run;

@@ -1,0 +1,22 @@
+//! The job event log: the text that HTCondor users' tools already read.
+//!
+//! Bytes in, events out ([`Reader`]); events in, text out ([`Writer`]); a log that grows, is truncated or rotated
+//! ([`Follower`]); and whether a sequence of events makes sense ([`sequence`]). Nothing here opens a file or reads a
+//! clock: bytes, file sizes, the time zone and the current year are given.
+
+pub mod event;
+pub mod fields;
+pub mod sequence;
+pub mod time;
+
+mod follow;
+mod parse;
+mod reader;
+mod write;
+mod xml;
+
+pub use event::{Body, Event};
+pub use follow::{Follower, Item, Stat, Step};
+pub use reader::{BadEvent, Reader};
+pub use time::Stamp;
+pub use write::{Dates, Writer};
