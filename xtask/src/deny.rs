@@ -10,8 +10,21 @@ use crate::{has, root, sh};
 
 /// Licences that may be linked into the product.
 const ALLOWED: &[&str] = &[
-    "MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Unlicense", "Zlib", "Unicode-3.0", "0BSD",
-    "CC0-1.0", "MIT-0", "BSL-1.0", "CDLA-Permissive-2.0", "Apache-2.0 WITH LLVM-exception", "blessing",
+    "MIT",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Unlicense",
+    "Zlib",
+    "Unicode-3.0",
+    "0BSD",
+    "CC0-1.0",
+    "MIT-0",
+    "BSL-1.0",
+    "CDLA-Permissive-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "blessing",
 ];
 
 /// Crates that stand in the tree in two versions, each for a reason that is not ours to mend.
@@ -19,7 +32,14 @@ const DOUBLED: &[&str] = &[];
 
 pub(crate) fn run() -> Result<(), String> {
     let out = Command::new("cargo")
-        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", "x86_64-unknown-linux-gnu"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--locked",
+            "--filter-platform",
+            "x86_64-unknown-linux-gnu",
+        ])
         .current_dir(root())
         .output()
         .map_err(|e| format!("cargo metadata: {e}"))?;

@@ -19,11 +19,13 @@ pub(crate) fn run() -> Result<(), String> {
 
 /// Installs missing packages when we may; tests that need one say so when it is not there.
 fn install() -> Result<(), String> {
-    let missing: Vec<&str> = PACKAGES.iter().filter(|(_, program)| !on_path(program)).map(|(p, _)| *p).collect();
+    let missing: Vec<&str> =
+        PACKAGES.iter().filter(|(_, program)| !on_path(program)).map(|(p, _)| *p).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let root_user = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    let root_user =
+        std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
     if !root_user || !has("apt-get", "--version") {
         println!("xtask: missing {}; some tests will say that they were skipped", missing.join(", "));
         return Ok(());
@@ -36,7 +38,9 @@ fn install() -> Result<(), String> {
 
 fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).chain([std::path::PathBuf::from("/usr/sbin")]).any(|dir| dir.join(program).exists())
+    std::env::split_paths(&path)
+        .chain([std::path::PathBuf::from("/usr/sbin")])
+        .any(|dir| dir.join(program).exists())
 }
 
 fn tests() -> Result<(), String> {

@@ -109,13 +109,18 @@ impl Prepared {
         let own = user::own_uid();
         // An account without a name is known by its number.
         if *owner == user::name_of(own) {
-            return if own != 0 || private { Ok(None) } else { refuse(22, "jobs do not run as root in a shared pool") };
+            return if own != 0 || private {
+                Ok(None)
+            } else {
+                refuse(22, "jobs do not run as root in a shared pool")
+            };
         }
         let Some(account) = &self.account else {
             return refuse(22, format!("user {owner} has no account on this machine"));
         };
         if own != 0 {
-            let message = format!("this agent runs as {}, so it cannot run jobs of {owner}", user::name_of(own));
+            let message =
+                format!("this agent runs as {}, so it cannot run jobs of {owner}", user::name_of(own));
             return refuse(22, message);
         }
         if account.uid == 0 {

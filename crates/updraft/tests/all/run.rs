@@ -13,7 +13,17 @@ fn outputs_come_in_order_and_failures_are_told() {
     assert_eq!(text(&out.stdout), expected);
     assert!(text(&out.stderr).contains("20 jobs: 20 succeeded"));
 
-    let out = sandbox.run(&["run", "--count", "4", "--output-dir", "res", "--", "sh", "-c", "echo out; echo bad {} >&2; exit $(( {} / 3 ))"]);
+    let out = sandbox.run(&[
+        "run",
+        "--count",
+        "4",
+        "--output-dir",
+        "res",
+        "--",
+        "sh",
+        "-c",
+        "echo out; echo bad {} >&2; exit $(( {} / 3 ))",
+    ]);
     assert_eq!(out.status.code(), Some(1));
     let told = text(&out.stderr);
     assert!(told.contains("job 1.3 failed: exit code 1") && told.contains("bad 3"), "{told}");
@@ -29,7 +39,20 @@ fn outputs_come_in_order_and_failures_are_told() {
 #[test]
 fn items_come_from_a_file_or_a_pattern_whatever_they_hold() {
     let sandbox = Sandbox::new();
-    let nasty = ["plain", "two words", "quo'te", "dou\"ble", "$(id)", "back\\slash", "semi;colon", "-dash", "ünï", "$HOME", "a  b", "#x"];
+    let nasty = [
+        "plain",
+        "two words",
+        "quo'te",
+        "dou\"ble",
+        "$(id)",
+        "back\\slash",
+        "semi;colon",
+        "-dash",
+        "ünï",
+        "$HOME",
+        "a  b",
+        "#x",
+    ];
     std::fs::write(sandbox.path().join("items"), nasty.join("\n")).unwrap();
     let out = sandbox.run(&["run", "--over", "items", "--", "printf", "<%s>\\n", "{}"]);
     assert!(out.status.success(), "{}", text(&out.stderr));

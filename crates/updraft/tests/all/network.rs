@@ -41,7 +41,10 @@ impl TwoHosts {
             let separate = || std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|ns| ns != own);
             sandbox.until("the namespace exists", Duration::from_secs(5), separate);
         }
-        must(in_namespace(a, &["ip", "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &b.to_string()]));
+        must(in_namespace(
+            a,
+            &["ip", "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &b.to_string()],
+        ));
         for (pid, address) in [(a, MANAGER), (b, AGENT)] {
             must(in_namespace(pid, &["ip", "addr", "add", &format!("{address}/24"), "dev", "cable"]));
             must(in_namespace(pid, &["ip", "link", "set", "cable", "up"]));
@@ -51,18 +54,23 @@ impl TwoHosts {
         let listen = format!("{MANAGER}:9618");
         let mut up = in_namespace(
             a,
-            &[&program, "up", "--shared", "--cpus", "0", "--listen", &listen, "--lease", lease, "--beat", "300"],
+            &[
+                &program, "up", "--shared", "--cpus", "0", "--listen", &listen, "--lease", lease, "--beat",
+                "300",
+            ],
         );
         up.env("UPDRAFT_STATE_DIR", sandbox.state());
         sandbox.spawn(up, "up.log");
         sandbox.wait_until_up();
         let token = sandbox.ok(&["token", "create", "--role", "agent"]);
         let join = format!("{}@{listen}", token.trim());
-        let mut agent = in_namespace(b, &[&program, "agent", "--name", "far", "--cpus", "1", "--join", &join]);
+        let mut agent =
+            in_namespace(b, &[&program, "agent", "--name", "far", "--cpus", "1", "--join", &join]);
         agent.env("UPDRAFT_STATE_DIR", sandbox.path().join("far"));
         sandbox.spawn(agent, "agent.log");
         let hosts = Self { sandbox, manager_ns: a };
-        let connected = || hosts.sandbox.json(&["status", "--json"])["machines"][0]["connected"].as_bool() == Some(true);
+        let connected =
+            || hosts.sandbox.json(&["status", "--json"])["machines"][0]["connected"].as_bool() == Some(true);
         hosts.sandbox.until("the machine joined", Duration::from_secs(20), connected);
         hosts
     }
@@ -76,7 +84,11 @@ impl TwoHosts {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]);
         command.arg(crate::harness::updraft()).args(words);
-        command.env("UPDRAFT_STATE_DIR", self.sandbox.state()).current_dir(self.sandbox.open_dir("work")).output().unwrap()
+        command
+            .env("UPDRAFT_STATE_DIR", self.sandbox.state())
+            .current_dir(self.sandbox.open_dir("work"))
+            .output()
+            .unwrap()
     }
 
     fn is_over(&self) -> bool {
@@ -91,7 +103,8 @@ fn a_cable_cut_for_less_than_the_lease_goes_unnoticed_by_the_job() {
     }
     let hosts = TwoHosts::new("30");
     let work = hosts.sandbox.open_dir("work");
-    let out = hosts.submit_as_nobody(&["submit", "--", "sh", "-c", "echo start >> log; sleep 3; echo end >> log"]);
+    let out =
+        hosts.submit_as_nobody(&["submit", "--", "sh", "-c", "echo start >> log; sleep 3; echo end >> log"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     let log = || std::fs::read_to_string(work.join("log")).unwrap_or_default();
     hosts.sandbox.until("the job runs", Duration::from_secs(10), || log().contains("start"));

@@ -53,7 +53,9 @@ fn mistakes_are_exit_code_2_and_say_what_to_do() {
 #[test]
 fn without_a_pool_commands_say_how_to_start_one() {
     let sandbox = Sandbox::new();
-    for arguments in [vec!["queue"], vec!["status"], vec!["rm", "1"], vec!["submit", "--", "true"], vec!["events"]] {
+    for arguments in
+        [vec!["queue"], vec!["status"], vec!["rm", "1"], vec!["submit", "--", "true"], vec!["events"]]
+    {
         let out = sandbox.run(&arguments);
         assert_eq!(out.status.code(), Some(1), "{arguments:?}");
         assert!(text(&out.stderr).contains("updraft up"), "{arguments:?}: {}", text(&out.stderr));
@@ -63,7 +65,11 @@ fn without_a_pool_commands_say_how_to_start_one() {
 #[test]
 fn a_bad_submit_file_is_refused_with_its_place() {
     let sandbox = Sandbox::new();
-    std::fs::write(sandbox.path().join("bad.sub"), "executable = /bin/true\nrequirements = (Memory >\nqueue\n").unwrap();
+    std::fs::write(
+        sandbox.path().join("bad.sub"),
+        "executable = /bin/true\nrequirements = (Memory >\nqueue\n",
+    )
+    .unwrap();
     let out = sandbox.run(&["submit", "bad.sub"]);
     assert_eq!(out.status.code(), Some(1));
     let error = text(&out.stderr);
@@ -125,7 +131,15 @@ fn the_life_of_a_queue() {
         .lines()
         .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["event"].as_str().unwrap().to_owned())
         .collect();
-    for kind in ["ManagerStarted", "ClusterSubmitted", "ClaimMade", "JobsAssigned", "JobStarted", "JobExited", "JobsHeld"] {
+    for kind in [
+        "ManagerStarted",
+        "ClusterSubmitted",
+        "ClaimMade",
+        "JobsAssigned",
+        "JobStarted",
+        "JobExited",
+        "JobsHeld",
+    ] {
         assert!(kinds.iter().any(|k| k == kind), "{kind} in {kinds:?}");
     }
     let positions: Vec<u64> = events
@@ -160,7 +174,10 @@ fn health_and_metrics_are_served() {
     assert!(get("/healthz").starts_with("HTTP/1.1 200"));
     assert!(get("/readyz").starts_with("HTTP/1.1 200"));
     let metrics = get("/metrics");
-    assert!(metrics.contains("updraft_machines_connected") && metrics.contains("updraft_build_info"), "{metrics}");
+    assert!(
+        metrics.contains("updraft_machines_connected") && metrics.contains("updraft_build_info"),
+        "{metrics}"
+    );
     // Nothing but health behind this port.
     assert!(get("/v1/queue").starts_with("HTTP/1.1 404"));
 }

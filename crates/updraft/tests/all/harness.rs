@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// The binary under test.
-pub fn updraft() -> PathBuf {
+pub(crate) fn updraft() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_updraft"))
 }
 
 /// The repository.
-pub fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid touches no memory.
     unsafe { libc::geteuid() == 0 }
 }
 
 /// Says that a test cannot run here, so that nobody takes it for passed.
-pub fn skip(why: &str) {
+pub(crate) fn skip(why: &str) {
     eprintln!("SKIPPED: {why}");
 }
 
 /// A temporary directory and everything that was started in it.
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     dir: Option<tempfile::TempDir>,
     children: Vec<Child>,
 }
 
 impl Sandbox {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("updraft-test-").tempdir().unwrap();
         // Jobs of other users must be able to enter.
         use std::os::unix::fs::PermissionsExt as _;
@@ -41,16 +41,16 @@ impl Sandbox {
         Self { dir: Some(dir), children: Vec::new() }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.as_ref().unwrap().path()
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.path().join("state")
     }
 
     /// A directory in which everybody may write.
-    pub fn open_dir(&self, name: &str) -> PathBuf {
+    pub(crate) fn open_dir(&self, name: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = self.path().join(name);
         std::fs::create_dir_all(&dir).unwrap();
@@ -59,30 +59,34 @@ impl Sandbox {
     }
 
     /// A command of the binary under test, on this sandbox's state.
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(updraft());
-        command.args(arguments).env("UPDRAFT_STATE_DIR", self.state()).current_dir(self.path()).stdin(Stdio::null());
+        command
+            .args(arguments)
+            .env("UPDRAFT_STATE_DIR", self.state())
+            .current_dir(self.path())
+            .stdin(Stdio::null());
         command.env_remove("UPDRAFT_POOL").env_remove("UPDRAFT_TOKEN").env_remove("UPDRAFT_LOG");
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
     /// Runs a command that must succeed, and returns what it printed.
-    pub fn ok(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let out = self.run(arguments);
         assert!(out.status.success(), "{arguments:?}: {}\n{}", out.status, text(&out.stderr));
         text(&out.stdout)
     }
 
-    pub fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.ok(arguments)).unwrap()
     }
 
     /// Starts something that stays; its output goes to a file of that name.
-    pub fn spawn(&mut self, mut command: Command, name: &str) -> u32 {
+    pub(crate) fn spawn(&mut self, mut command: Command, name: &str) -> u32 {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path().join(name)).unwrap();
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let pid = child.id();
@@ -91,7 +95,7 @@ impl Sandbox {
     }
 
     /// Starts `updraft up` with these arguments and waits until it answers.
-    pub fn up(&mut self, arguments: &[&str]) -> u32 {
+    pub(crate) fn up(&mut self, arguments: &[&str]) -> u32 {
         let mut all = vec!["up"];
         all.extend(arguments);
         let command = self.command(&all);
@@ -100,23 +104,23 @@ impl Sandbox {
         pid
     }
 
-    pub fn wait_until_up(&self) {
+    pub(crate) fn wait_until_up(&self) {
         self.until("the pool answers", Duration::from_secs(30), || self.run(&["status"]).status.success());
     }
 
     /// Waits for one of our children to end.
-    pub fn reap(&mut self, pid: u32) -> std::process::ExitStatus {
+    pub(crate) fn reap(&mut self, pid: u32) -> std::process::ExitStatus {
         let at = self.children.iter().position(|c| c.id() == pid).unwrap();
         self.children.remove(at).wait().unwrap()
     }
 
-    pub fn kill(&mut self, pid: u32) {
+    pub(crate) fn kill(&mut self, pid: u32) {
         signal(pid, libc::SIGKILL);
         self.reap(pid);
     }
 
     /// Waits for something to become true; a failure shows the logs.
-    pub fn until(&self, what: &str, patience: Duration, mut is_true: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, what: &str, patience: Duration, mut is_true: impl FnMut() -> bool) {
         let start = Instant::now();
         while !is_true() {
             assert!(start.elapsed() < patience, "not within {patience:?}: {what}\n{}", self.logs());
@@ -124,7 +128,7 @@ impl Sandbox {
         }
     }
 
-    pub fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         let mut out = String::new();
         for entry in std::fs::read_dir(self.path()).unwrap().flatten() {
             if entry.path().extension().is_some_and(|e| e == "log") {
@@ -137,21 +141,22 @@ impl Sandbox {
     }
 
     /// The port that `updraft up --listen 127.0.0.1:0` took.
-    pub fn listen_address(&self) -> String {
+    pub(crate) fn listen_address(&self) -> String {
         let log = std::fs::read_to_string(self.path().join("up.log")).unwrap();
         let line = log.lines().rev().find_map(|l| l.split("listening on ").nth(1)).expect("it listens");
         line.split([',', '\n']).next().unwrap().to_owned()
     }
 
     /// Processes that belong to this sandbox, by their environment or arguments.
-    pub fn processes(&self) -> Vec<u32> {
+    pub(crate) fn processes(&self) -> Vec<u32> {
         let needle = self.path().to_string_lossy().into_owned();
         let own = std::process::id();
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
             let has = |file: &str| {
-                std::fs::read(entry.path().join(file)).is_ok_and(|b| b.windows(needle.len()).any(|w| w == needle.as_bytes()))
+                std::fs::read(entry.path().join(file))
+                    .is_ok_and(|b| b.windows(needle.len()).any(|w| w == needle.as_bytes()))
             };
             if pid != own && (has("environ") || has("cmdline")) {
                 found.push(pid);
@@ -183,27 +188,27 @@ impl Drop for Sandbox {
     }
 }
 
-pub fn signal(pid: u32, signal: i32) {
+pub(crate) fn signal(pid: u32, signal: i32) {
     // SAFETY: kill touches no memory.
     unsafe { libc::kill(pid as i32, signal) };
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Small, seeded, good enough.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 }

@@ -27,7 +27,9 @@ impl SmallDisk {
         command.env("UPDRAFT_TEST_SANDBOX", sandbox.path());
         let pid = sandbox.spawn(command, "up.log");
         let disk = Self { sandbox, pid };
-        disk.sandbox.until("the pool answers", Duration::from_secs(30), || disk.updraft(&["status"]).status.success());
+        disk.sandbox.until("the pool answers", Duration::from_secs(30), || {
+            disk.updraft(&["status"]).status.success()
+        });
         disk
     }
 
@@ -100,29 +102,31 @@ fn a_full_disk_stops_intake_and_nothing_else() {
 }
 
 #[test]
-fn a_read_only_state_directory_stops_intake_and_nothing_else() {
+fn a_state_directory_that_becomes_read_only_stops_intake_and_nothing_else() {
     if !is_root() {
-        return skip("remounting needs root");
+        return skip("attaching strace needs root");
     }
+    // A file system that turns read-only under its writers (as ext4 does on errors) cannot be had at will, so every
+    // write of the manager's is made to fail the way it would, for as long as strace is attached.
     let disk = SmallDisk::new();
-    let mount = disk.sandbox.path().join("disk").to_string_lossy().into_owned();
-    // A writer holds the journal open, so a remount is refused; a read-only bind over it is what an administrator's
-    // mistake looks like. The journal's open descriptors still write there, so make the files immutable instead: the
-    // file system's own flag stops every writer.
-    let set = |read_only: bool| {
-        let size = if read_only { "remount,size=1k" } else { "remount,size=6m" };
-        disk.inside(&["mount", "-o", size, &mount]);
-        let flag = if read_only { "remount,ro" } else { "remount,rw" };
-        disk.inside(&["mount", "-o", flag, &mount]);
+    let pid = disk.pid.to_string();
+    let injector = std::cell::RefCell::new(None);
+    let fall_ill = || {
+        let child = Command::new("strace")
+            .args(["-f", "-q", "-o", "/dev/null", "-p", &pid])
+            .args(["-e", "trace=pwrite64", "-e", "inject=pwrite64:error=EROFS"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        *injector.borrow_mut() = Some(child.expect("strace is installed by cargo xtask test"));
     };
-    let out = disk.inside(&["mount", "-o", "remount,ro", &mount]);
-    if out.status.success() {
-        disk.inside(&["mount", "-o", "remount,rw", &mount]);
-        disk.check(&|| set(true), &|| set(false), "cannot be written");
-    } else {
-        // Busy: the kernel protects open files; then the same promise is checked with a disk that shrank to nothing.
-        disk.check(&|| set(true), &|| set(false), "full");
-    }
+    let recover = || {
+        if let Some(mut child) = injector.borrow_mut().take() {
+            crate::harness::signal(child.id(), libc::SIGTERM);
+            let _ = child.wait();
+        }
+    };
+    disk.check(&fall_ill, &recover, "cannot be written");
 }
 
 #[test]

@@ -14,7 +14,9 @@ fn tokens_open_exactly_the_doors_they_are_for() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0"]);
     let address = sandbox.listen_address();
-    let token = |role: &str| sandbox.ok(&["token", "create", "--role", role, "--user", "carol", "--ttl", "1h"]).trim().to_owned();
+    let token = |role: &str| {
+        sandbox.ok(&["token", "create", "--role", role, "--user", "carol", "--ttl", "1h"]).trim().to_owned()
+    };
     let (read, write, admin, agent) = (token("READ"), token("WRITE"), token("ADMIN"), token("AGENT"));
     let code = |token: &str, arguments: &[&str]| remote(&sandbox, &address, token, arguments).status.code();
 
@@ -37,12 +39,22 @@ fn tokens_open_exactly_the_doors_they_are_for() {
     // A user may not touch another user's jobs; an administrator may.
     sandbox.ok(&["submit", "--set", "hold=true", "--", "true"]);
     let own = remote(&sandbox, &address, &write, &["rm", "3"]);
-    assert!(own.status.code() == Some(1) && text(&own.stderr).contains("belongs to"), "{}", text(&own.stderr));
+    assert!(
+        own.status.code() == Some(1) && text(&own.stderr).contains("belongs to"),
+        "{}",
+        text(&own.stderr)
+    );
     assert_eq!(code(&write, &["rm", "1"]), Some(0));
     assert_eq!(code(&admin, &["rm", "3"]), Some(0));
 
     // Wrong, revoked, altered.
-    let id = sandbox.json(&["token", "list", "--json"]).as_array().unwrap().iter().find(|t| t["role"] == "READ").unwrap()["id"]
+    let id = sandbox
+        .json(&["token", "list", "--json"])
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|t| t["role"] == "READ")
+        .unwrap()["id"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -62,7 +74,7 @@ fn tokens_open_exactly_the_doors_they_are_for() {
     // Nothing secret is shown anywhere.
     let shown = sandbox.ok(&["events", "--json"]) + &sandbox.ok(&["token", "list"]) + &sandbox.logs();
     for secret in [&write, &admin, &agent] {
-        assert!(!shown.contains(&secret[20..]), "a token slipped out");
+        assert!(!shown.contains(&secret[20..]), "a token slipped out: {secret}\n{shown}");
     }
 }
 
@@ -110,15 +122,31 @@ fn jobs_run_as_their_owner_and_nobody_as_root() {
     let read = |name: &str| std::fs::read_to_string(work.join(name)).unwrap();
     let status = read("status");
     let field = |name: &str| {
-        status.lines().find(|l| l.starts_with(name)).unwrap().split_once(':').unwrap().1.split_whitespace().collect::<Vec<_>>().join(" ")
+        status
+            .lines()
+            .find(|l| l.starts_with(name))
+            .unwrap()
+            .split_once(':')
+            .unwrap()
+            .1
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     assert_eq!(field("Uid"), "65534 65534 65534 65534");
     assert_eq!(field("Gid"), "65534 65534 65534 65534");
     assert_eq!(field("Groups"), "65534", "no group of the agent's");
-    assert_eq!((field("NoNewPrivs"), field("CapEff"), field("CapPrm")), ("1".into(), "0000000000000000".into(), "0000000000000000".into()));
+    assert_eq!(
+        (field("NoNewPrivs"), field("CapEff"), field("CapPrm")),
+        ("1".into(), "0000000000000000".into(), "0000000000000000".into())
+    );
     assert_eq!(read("again").trim(), "no", "there is no way back to root");
     assert_eq!(read("umask").trim(), "0022");
-    assert!(read("fds").lines().filter(|l| l.contains("->")).count() <= 4, "open descriptors: {}", read("fds"));
+    assert!(
+        read("fds").lines().filter(|l| l.contains("->")).count() <= 4,
+        "open descriptors: {}",
+        read("fds")
+    );
 
     // A user of the machine sees the pool; somebody else's job is not his to touch.
     let mut command = Command::new("setpriv");
@@ -127,7 +155,9 @@ fn jobs_run_as_their_owner_and_nobody_as_root() {
     // The agent's and the manager's files are closed to them.
     for dir in ["manager", "agent"] {
         let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--", "ls"]).arg(sandbox.state().join(dir));
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--", "ls"])
+            .arg(sandbox.state().join(dir));
         assert!(!command.output().unwrap().status.success(), "{dir} can be listed");
     }
 }
@@ -140,7 +170,10 @@ fn a_private_pool_is_closed_to_others() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "1"]);
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(updraft()).args(["queue"]);
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
+        .arg(updraft())
+        .args(["queue"]);
     let out = command.env("UPDRAFT_STATE_DIR", sandbox.state()).output().unwrap();
     assert_eq!(out.status.code(), Some(1), "{}", text(&out.stdout));
 }

@@ -23,7 +23,8 @@ fn history(path: &Path) -> HashMap<u32, Vec<Execution>> {
     for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [what, job, attempt, time] = words.as_slice() else { panic!("torn line {line:?}") };
-        let execution = jobs.entry(job.parse().unwrap()).or_default().entry(attempt.parse().unwrap()).or_default();
+        let execution =
+            jobs.entry(job.parse().unwrap()).or_default().entry(attempt.parse().unwrap()).or_default();
         let time: f64 = time.parse().unwrap();
         match *what {
             "start" => execution.start = time,
@@ -36,7 +37,8 @@ fn history(path: &Path) -> HashMap<u32, Vec<Execution>> {
 
 fn starters(sandbox: &Sandbox) -> Vec<u32> {
     let is_starter = |pid: &u32| {
-        std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.split(|b| *b == 0).nth(1) == Some(b"starter"))
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|c| c.split(|b| *b == 0).nth(1) == Some(b"starter"))
     };
     sandbox.processes().into_iter().filter(is_starter).collect()
 }
