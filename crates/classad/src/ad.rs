@@ -4,6 +4,7 @@ use crate::error::ParseError;
 use crate::expr::{Expr, Node, Repr};
 use crate::limits;
 use crate::name::{Name, Special};
+use crate::share;
 use crate::value::Value;
 use std::collections::HashSet;
 use std::fmt;
@@ -106,7 +107,11 @@ impl ClassAd {
     /// itself shared is left alone: to change it would be to copy it.
     pub fn compact(&mut self) {
         let Some(inner) = Arc::get_mut(&mut self.0) else { return };
+        inner.gather();
         inner.values.shrink_to_fit();
+        for value in &mut inner.values {
+            share::pool(value);
+        }
         let key = SharedShape(inner.shape.clone());
         if let Some(known) = SHARED.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             inner.shape = known.0.clone();
@@ -238,6 +243,25 @@ impl ClassAd {
 
     fn find(&self, name: &Name) -> Option<usize> {
         self.0.shape.find(name)
+    }
+}
+
+impl Inner {
+    /// Moves the attributes that expressions mention to the front: a match then touches few cache lines.
+    fn gather(&mut self) {
+        if self.shape.names.is_sorted_by_key(|name| !name.is_mentioned()) {
+            return;
+        }
+        let values = std::mem::take(&mut self.values);
+        let mut pairs: Vec<(Name, Expr)> = self.shape.names.iter().cloned().zip(values).collect();
+        pairs.sort_by_key(|(name, _)| !name.is_mentioned());
+        let shape = Arc::make_mut(&mut self.shape);
+        shape.names.clear();
+        for (name, value) in pairs {
+            shape.names.push(name);
+            self.values.push(value);
+        }
+        shape.reindex();
     }
 }
 

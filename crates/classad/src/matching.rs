@@ -8,8 +8,14 @@ use crate::name::Name;
 use crate::value::Value;
 use std::sync::LazyLock;
 
-pub(crate) static REQUIREMENTS: LazyLock<Name> = LazyLock::new(|| Name::new("Requirements"));
-pub(crate) static RANK: LazyLock<Name> = LazyLock::new(|| Name::new("Rank"));
+pub(crate) static REQUIREMENTS: LazyLock<Name> = LazyLock::new(|| mentioned("Requirements"));
+pub(crate) static RANK: LazyLock<Name> = LazyLock::new(|| mentioned("Rank"));
+
+fn mentioned(name: &str) -> Name {
+    let name = Name::new(name);
+    name.mention();
+    name
+}
 
 /// The value of an expression with both sides in scope.
 ///

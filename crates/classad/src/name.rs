@@ -8,6 +8,7 @@ use crate::limits;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock};
 
 /// A name with its spelling; equality, order and hash ignore ASCII case.
@@ -26,6 +27,8 @@ struct Inner {
     /// Of the lower-case text, seeded per process so that nobody can aim collisions at an ad.
     hash: u32,
     special: Special,
+    /// Some expression mentions the name: ads keep such attributes close together.
+    mentioned: AtomicBool,
     text: Box<str>,
 }
 
@@ -106,6 +109,7 @@ impl Name {
             id,
             hash: (hash ^ (hash >> 32)) as u32,
             special: Special::of(&lower),
+            mentioned: AtomicBool::new(false),
             text: text.into(),
         }))
     }
@@ -117,6 +121,17 @@ impl Name {
 
     pub(crate) fn special(&self) -> Special {
         self.0.special
+    }
+
+    /// Notes that an expression mentions the name. Only a hint, so that no order between threads matters.
+    pub(crate) fn mention(&self) {
+        if !self.is_mentioned() {
+            self.0.mentioned.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_mentioned(&self) -> bool {
+        self.0.mentioned.load(Ordering::Relaxed)
     }
 
     pub(crate) fn hash32(&self) -> u32 {

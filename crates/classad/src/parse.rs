@@ -218,6 +218,7 @@ impl<'a> Parser<'a> {
         loop {
             if self.eat(Punct::Dot) {
                 let name = self.attribute_name()?;
+                name.mention();
                 expr = Expr::node(Node::Select(expr, name));
             } else if self.eat(Punct::OpenBracket) {
                 let index = self.expr()?;
@@ -274,6 +275,7 @@ impl<'a> Parser<'a> {
                 if self.eat(Punct::OpenParen) {
                     return self.call(name, start);
                 }
+                name.mention();
                 Ok(Expr::node(Node::Ref(name)))
             }
             Tok::Punct(Punct::Dot) => {

@@ -29,6 +29,7 @@ fn evaluate(text: &str) {
     if let Ok(expr) = Expr::parse(text) {
         let scope = Scope::of(&my).target(&target).now(1_000_000);
         assert_eq!(scope.eval(&expr).to_string(), scope.eval(&expr).to_string());
+        assert_eq!(scope.eval(&expr).is_true(), scope.is_true(&expr), "{expr}");
         let _ = my.flatten(&expr);
         let _ = classad::diagnose::missing_names(&expr, Some(&my), Some(&target));
         let short = classad::engine::specialise(&expr, &my);

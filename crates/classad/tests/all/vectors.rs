@@ -53,6 +53,9 @@ fn every_recorded_evaluation_gives_the_recorded_value() {
             scope = scope.target(target);
         }
         let value = scope.eval(&expr);
+        if scope.is_true(&expr) != value.is_true() {
+            return Err(format!("is_true: got {}", !value.is_true()));
+        }
         same("type", value.kind().name(), &row["type"])?;
         same("value", &value.to_string(), &row["value"])
     });
