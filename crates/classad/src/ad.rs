@@ -227,7 +227,7 @@ impl ClassAd {
             // A shape is divided among the ads that have it; the table that shares it counts too.
             + shape / Arc::strong_count(&inner.shape)
             + inner.values.capacity() * size_of::<Expr>()
-            + inner.values.iter().map(crate::refs::heap_bytes).sum::<usize>()
+            + inner.values.iter().map(crate::refs::share_of_bytes).sum::<usize>()
     }
 
     /// Two handles of one ad.
