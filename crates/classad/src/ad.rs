@@ -83,6 +83,16 @@ impl ClassAd {
         crate::parse::old_ad(text)
     }
 
+    /// Reads ads in the old line syntax with blank lines between them, strictly.
+    ///
+    /// ```
+    /// let ads = classad::ClassAd::parse_old_many("A = 1\n\nA = 2\nB = 3\n").unwrap();
+    /// assert_eq!(ads.len(), 2);
+    /// ```
+    pub fn parse_old_many(text: &str) -> Result<Vec<ClassAd>, ParseError> {
+        crate::parse::old_ads(text)
+    }
+
     /// Reads an ad in the old line syntax as HTCondor does: a line that does not parse ends the ad silently.
     pub fn parse_old_lenient(text: &str) -> ClassAd {
         crate::parse::old_ad_lenient(text)

@@ -185,3 +185,12 @@ fn attributes_that_change_all_the_time_do_not_fill_memory() {
     engine.put_slot(3, ClassAd::parse_new("[Requirements = true; Load = 0.1]").unwrap()).unwrap();
     assert_eq!(engine.viable(id).iter().collect::<Vec<_>>(), [3]);
 }
+
+#[test]
+fn ads_and_engines_can_go_to_another_thread() {
+    fn movable<T: Send + Sync>() {}
+    movable::<ClassAd>();
+    movable::<Expr>();
+    movable::<classad::Value>();
+    movable::<Engine>();
+}
