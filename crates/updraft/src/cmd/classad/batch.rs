@@ -146,13 +146,11 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Every recorded row but the known disagreement, through the function that answers it.
+    /// Every recorded row, through the function that answers it.
     fn agrees(file: &str, answer: fn(&Json) -> Result<Json, String>) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/classad").join(file);
         let text = std::fs::read_to_string(path).expect("vectors are in the repository");
-        for line in
-            text.lines().filter(|line| !line.contains("stringListISubsetMatch(\\\"A,b\\\",\\\"a,B,c\\\","))
-        {
+        for line in text.lines() {
             let row: Json = serde_json::from_str(line).expect("a vector is JSON");
             let got = answer(&row).unwrap_or_else(|why| panic!("{why}: {line}"));
             for (key, value) in got.as_object().expect("an answer is an object") {
