@@ -4,6 +4,7 @@ use crate::error::ParseError;
 use crate::expr::{Expr, Node, Repr};
 use crate::limits;
 use crate::name::{Name, Special};
+use crate::share;
 use crate::value::Value;
 use std::collections::HashSet;
 use std::fmt;
@@ -82,6 +83,16 @@ impl ClassAd {
         crate::parse::old_ad(text)
     }
 
+    /// Reads ads in the old line syntax with blank lines between them, strictly.
+    ///
+    /// ```
+    /// let ads = classad::ClassAd::parse_old_many("A = 1\n\nA = 2\nB = 3\n").unwrap();
+    /// assert_eq!(ads.len(), 2);
+    /// ```
+    pub fn parse_old_many(text: &str) -> Result<Vec<ClassAd>, ParseError> {
+        crate::parse::old_ads(text)
+    }
+
     /// Reads an ad in the old line syntax as HTCondor does: a line that does not parse ends the ad silently.
     pub fn parse_old_lenient(text: &str) -> ClassAd {
         crate::parse::old_ad_lenient(text)
@@ -106,7 +117,11 @@ impl ClassAd {
     /// itself shared is left alone: to change it would be to copy it.
     pub fn compact(&mut self) {
         let Some(inner) = Arc::get_mut(&mut self.0) else { return };
+        inner.gather();
         inner.values.shrink_to_fit();
+        for value in &mut inner.values {
+            share::pool(value);
+        }
         let key = SharedShape(inner.shape.clone());
         if let Some(known) = SHARED.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             inner.shape = known.0.clone();
@@ -222,7 +237,7 @@ impl ClassAd {
             // A shape is divided among the ads that have it; the table that shares it counts too.
             + shape / Arc::strong_count(&inner.shape)
             + inner.values.capacity() * size_of::<Expr>()
-            + inner.values.iter().map(crate::refs::heap_bytes).sum::<usize>()
+            + inner.values.iter().map(crate::refs::share_of_bytes).sum::<usize>()
     }
 
     /// Two handles of one ad.
@@ -238,6 +253,25 @@ impl ClassAd {
 
     fn find(&self, name: &Name) -> Option<usize> {
         self.0.shape.find(name)
+    }
+}
+
+impl Inner {
+    /// Moves the attributes that expressions mention to the front: a match then touches few cache lines.
+    fn gather(&mut self) {
+        if self.shape.names.is_sorted_by_key(|name| !name.is_mentioned()) {
+            return;
+        }
+        let values = std::mem::take(&mut self.values);
+        let mut pairs: Vec<(Name, Expr)> = self.shape.names.iter().cloned().zip(values).collect();
+        pairs.sort_by_key(|(name, _)| !name.is_mentioned());
+        let shape = Arc::make_mut(&mut self.shape);
+        shape.names.clear();
+        for (name, value) in pairs {
+            shape.names.push(name);
+            self.values.push(value);
+        }
+        shape.reindex();
     }
 }
 

@@ -47,7 +47,7 @@ pub use error::ParseError;
 pub use eval::Scope;
 pub use eval::context::{EvalContext, Host};
 pub use expr::Expr;
-pub use matching::{accepts, accepts_at, eval_match, rank, symmetric_match};
+pub use matching::{Matcher, accepts, accepts_at, eval_match, rank, symmetric_match};
 pub use name::Name;
 pub use text::Str;
 pub use value::{AbsTime, AdValue, Kind, List, Value};

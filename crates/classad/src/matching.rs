@@ -8,8 +8,14 @@ use crate::name::Name;
 use crate::value::Value;
 use std::sync::LazyLock;
 
-pub(crate) static REQUIREMENTS: LazyLock<Name> = LazyLock::new(|| Name::new("Requirements"));
-pub(crate) static RANK: LazyLock<Name> = LazyLock::new(|| Name::new("Rank"));
+pub(crate) static REQUIREMENTS: LazyLock<Name> = LazyLock::new(|| mentioned("Requirements"));
+pub(crate) static RANK: LazyLock<Name> = LazyLock::new(|| mentioned("Rank"));
+
+fn mentioned(name: &str) -> Name {
+    let name = Name::new(name);
+    name.mention();
+    name
+}
 
 /// The value of an expression with both sides in scope.
 ///
@@ -55,4 +61,39 @@ pub fn symmetric_match(a: &ClassAd, b: &ClassAd) -> bool {
 /// ```
 pub fn rank(my: &ClassAd, target: &ClassAd) -> f64 {
     Scope::of(my).target(target).named(&RANK).rank()
+}
+
+/// One ad prepared to be matched with many: what its Requirements owe to its own attributes is computed once.
+///
+/// ```
+/// use classad::{ClassAd, Matcher};
+/// let job = ClassAd::parse_new("[RequestMemory = 100; Requirements = TARGET.Memory > RequestMemory]").unwrap();
+/// let slot = ClassAd::parse_new("[Memory = 128; Requirements = true]").unwrap();
+/// assert!(Matcher::new(&job).matches(&slot));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    my: ClassAd,
+    /// None if the Requirements must be evaluated as the attribute they are.
+    residual: Option<Expr>,
+}
+
+impl Matcher {
+    /// Prepares an ad.
+    pub fn new(my: &ClassAd) -> Matcher {
+        // A Requirements that meets itself is a circle, and a circle is only noticed between attributes.
+        let circle = my.iter().any(|(_, expr)| expr.references().contains(&*REQUIREMENTS));
+        let residual = my.lookup(&REQUIREMENTS).filter(|_| !circle);
+        Matcher { my: my.clone(), residual: residual.map(|expr| crate::engine::specialise(expr, my)) }
+    }
+
+    /// True if both sides accept each other: [`symmetric_match`], only quicker.
+    pub fn matches(&self, target: &ClassAd) -> bool {
+        // Our own side first: it is the one that was made cheap.
+        let mine = match &self.residual {
+            Some(expr) => Scope::of(&self.my).target(target).is_true(expr),
+            None => accepts(&self.my, target),
+        };
+        mine && accepts(target, &self.my)
+    }
 }

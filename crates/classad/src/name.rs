@@ -8,6 +8,7 @@ use crate::limits;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock};
 
 /// A name with its spelling; equality, order and hash ignore ASCII case.
@@ -71,6 +72,9 @@ struct Table {
 }
 
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(RwLock::default);
+/// By the number of a name: some expression mentions it, so ads keep its attribute close to others like it.
+static MENTIONED: [AtomicU64; limits::INTERNED_NAMES / 64 + 1] =
+    [const { AtomicU64::new(0) }; limits::INTERNED_NAMES / 64 + 1];
 static SEED: OnceLock<RandomState> = OnceLock::new();
 
 impl Name {
@@ -117,6 +121,17 @@ impl Name {
 
     pub(crate) fn special(&self) -> Special {
         self.0.special
+    }
+
+    /// Notes that an expression mentions the name. Only a hint, so that no order between threads matters.
+    pub(crate) fn mention(&self) {
+        if !self.is_mentioned() && self.0.id != 0 {
+            MENTIONED[self.0.id as usize / 64].fetch_or(1 << (self.0.id % 64), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_mentioned(&self) -> bool {
+        MENTIONED[self.0.id as usize / 64].load(Ordering::Relaxed) >> (self.0.id % 64) & 1 == 1
     }
 
     pub(crate) fn hash32(&self) -> u32 {

@@ -40,25 +40,46 @@ pub(crate) fn ad(text: &str) -> Result<ClassAd, ParseError> {
 
 /// An ad in the line syntax; the first bad line is the error.
 pub(crate) fn old_ad(text: &str) -> Result<ClassAd, ParseError> {
-    let mut ad = ClassAd::new();
-    old_lines(text, &mut ad)?;
+    let mut ads = vec![ClassAd::new()];
+    old_lines(text, Blank::Skipped, &mut ads)?;
+    let mut ad = ads.swap_remove(0);
     ad.compact();
     Ok(ad)
 }
 
-pub(crate) fn old_ad_lenient(text: &str) -> ClassAd {
-    let mut ad = ClassAd::new();
-    // The reader of the original stops at the first bad line and keeps what it has.
-    let _ = old_lines(text, &mut ad);
-    ad
+/// Ads in the line syntax, with blank lines between them.
+pub(crate) fn old_ads(text: &str) -> Result<Vec<ClassAd>, ParseError> {
+    let mut ads = vec![ClassAd::new()];
+    old_lines(text, Blank::EndsAd, &mut ads)?;
+    ads.retain(|ad| !ad.is_empty());
+    ads.iter_mut().for_each(ClassAd::compact);
+    Ok(ads)
 }
 
-fn old_lines(text: &str, ad: &mut ClassAd) -> Result<(), ParseError> {
+pub(crate) fn old_ad_lenient(text: &str) -> ClassAd {
+    let mut ads = vec![ClassAd::new()];
+    // The reader of the original stops at the first bad line and keeps what it has.
+    let _ = old_lines(text, Blank::Skipped, &mut ads);
+    ads.swap_remove(0)
+}
+
+/// What a blank line means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blank {
+    Skipped,
+    EndsAd,
+}
+
+/// Adds lines to the last of the ads, or to new ones.
+fn old_lines(text: &str, blank: Blank, ads: &mut Vec<ClassAd>) -> Result<(), ParseError> {
     let mut offset = 0;
     for raw in text.split_inclusive('\n') {
         let start = offset;
         offset += raw.len();
         let line = raw.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
+        if line.is_empty() && blank == Blank::EndsAd && ads.last().is_some_and(|ad| !ad.is_empty()) {
+            ads.push(ClassAd::new());
+        }
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
@@ -81,7 +102,9 @@ fn old_lines(text: &str, ad: &mut ClassAd) -> Result<(), ParseError> {
                 e.hint().map(Into::into),
             )
         })?;
-        ad.insert(name, expr);
+        if let Some(ad) = ads.last_mut() {
+            ad.insert(name, expr);
+        }
     }
     Ok(())
 }
@@ -218,6 +241,7 @@ impl<'a> Parser<'a> {
         loop {
             if self.eat(Punct::Dot) {
                 let name = self.attribute_name()?;
+                name.mention();
                 expr = Expr::node(Node::Select(expr, name));
             } else if self.eat(Punct::OpenBracket) {
                 let index = self.expr()?;
@@ -274,6 +298,7 @@ impl<'a> Parser<'a> {
                 if self.eat(Punct::OpenParen) {
                     return self.call(name, start);
                 }
+                name.mention();
                 Ok(Expr::node(Node::Ref(name)))
             }
             Tok::Punct(Punct::Dot) => {

@@ -4,6 +4,7 @@ use crate::expr::{Call, Expr, Node, Repr};
 use crate::name::Name;
 use crate::value::Value;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Calls `visit` for every node, parents first, in a loop.
 pub(crate) fn walk<'a>(expr: &'a Expr, mut visit: impl FnMut(&'a Expr)) {
@@ -36,8 +37,18 @@ pub(crate) fn all_names(expr: &Expr) -> Vec<Name> {
     names
 }
 
+/// Heap bytes behind one expression handle, divided among the handles of the same tree or string.
+pub(crate) fn share_of_bytes(expr: &Expr) -> usize {
+    let handles = match &expr.0 {
+        Repr::Node(node) => Arc::strong_count(node),
+        Repr::Lit(Value::Str(s)) => s.handles(),
+        Repr::Lit(_) => 1,
+    };
+    heap_bytes(expr) / handles
+}
+
 /// Heap bytes behind one expression handle.
-pub(crate) fn heap_bytes(expr: &Expr) -> usize {
+fn heap_bytes(expr: &Expr) -> usize {
     let mut total = 0;
     walk(expr, |e| {
         total += match &e.0 {

@@ -21,6 +21,11 @@ impl Str {
         &self.0
     }
 
+    /// How many strings share these bytes.
+    pub(crate) fn handles(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// The text, if it is UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()

@@ -10,6 +10,7 @@ use super::residual::specialise;
 use crate::ad::ClassAd;
 use crate::diagnose;
 use crate::eval::context::EvalContext;
+use crate::eval::truth::Truth;
 use crate::eval::{Scope, ops};
 use crate::expr::{BinOp, Expr, Node};
 use crate::matching::{RANK, REQUIREMENTS};
@@ -45,14 +46,11 @@ enum Simple {
 
 impl Simple {
     fn holds(&self, value: &Value) -> bool {
-        match self {
-            Simple::Truth => value.is_true(),
-            Simple::Compare { op, constant, constant_first: true } => {
-                ops::binary(*op, constant, value).is_true()
-            }
-            Simple::Compare { op, constant, constant_first: false } => {
-                ops::binary(*op, value, constant).is_true()
-            }
+        let Simple::Compare { op, constant, constant_first } = self else { return value.is_true() };
+        let (a, b) = if *constant_first { (constant, value) } else { (value, constant) };
+        match ops::decide(*op, a, b) {
+            Some(truth) => truth == Truth::True,
+            None => ops::binary(*op, a, b).is_true(),
         }
     }
 }

@@ -5,7 +5,7 @@ pub(crate) mod context;
 mod flatten;
 pub(crate) mod ops;
 mod scope;
-mod truth;
+pub(crate) mod truth;
 
 use crate::ad::ClassAd;
 use crate::expr::{BinOp, Expr, Node, Repr};

@@ -1,5 +1,6 @@
 //! Operators on values: pure functions, no scope.
 
+use crate::eval::truth::Truth;
 use crate::expr::{BinOp, UnOp};
 use crate::value::{AbsTime, Value};
 use std::cmp::Ordering;
@@ -36,7 +37,9 @@ pub(crate) fn binary(op: BinOp, a: &Value, b: &Value) -> Value {
 
 fn strict(op: BinOp, a: &Value, b: &Value) -> Value {
     match op {
-        BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge => compare(op, a, b),
+        BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge => {
+            compare(op, a, b).map_or(Value::Error, Value::Bool)
+        }
         BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Mod => arithmetic(op, a, b),
         BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor | BinOp::Shl | BinOp::Shr | BinOp::Ushr => {
             match (a, b) {
@@ -77,14 +80,31 @@ pub(crate) fn holds(op: BinOp, order: Option<Ordering>) -> bool {
     }
 }
 
+/// A comparison operator, including `is` and `isnt`, on values that may be undefined or error. None if the
+/// operator is another one.
 #[inline]
-fn compare(op: BinOp, a: &Value, b: &Value) -> Value {
+pub(crate) fn decide(op: BinOp, a: &Value, b: &Value) -> Option<Truth> {
+    let decided = match op {
+        BinOp::Is | BinOp::Isnt => identical(a, b).map(|same| same == (op == BinOp::Is)),
+        BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge => match (a, b) {
+            (Value::Error, _) | (_, Value::Error) => None,
+            (Value::Undefined, _) | (_, Value::Undefined) => return Some(Truth::Undefined),
+            _ => compare(op, a, b),
+        },
+        _ => return None,
+    };
+    Some(decided.map_or(Truth::Error, Truth::from))
+}
+
+/// None for operands that do not compare.
+#[inline]
+fn compare(op: BinOp, a: &Value, b: &Value) -> Option<bool> {
     let order = match (a, b) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
         (Value::Str(a), Value::Str(b)) => {
             let (a, b) = (a.as_bytes(), b.as_bytes());
             if matches!(op, BinOp::Eq | BinOp::Ne) {
-                return Value::Bool(a.eq_ignore_ascii_case(b) == (op == BinOp::Eq));
+                return Some(a.eq_ignore_ascii_case(b) == (op == BinOp::Eq));
             }
             Some(string_order(a, b))
         }
@@ -93,10 +113,10 @@ fn compare(op: BinOp, a: &Value, b: &Value) -> Value {
         _ => match (number(a), number(b)) {
             (Some(Number::Int(a)), Some(Number::Int(b))) => Some(a.cmp(&b)),
             (Some(a), Some(b)) => a.real().partial_cmp(&b.real()),
-            _ => return Value::Error,
+            _ => return None,
         },
     };
-    Value::Bool(holds(op, order))
+    Some(holds(op, order))
 }
 
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 //! attributes, and all anyone wants of them is their truth. Values are looked at in place instead of being
 //! copied from node to node. The meaning is that of [`State::eval`]; whatever is not covered goes there.
 
-use super::{Failed, Found, MY, State, TARGET};
+use super::{Failed, Found, MY, State, TARGET, ops};
 use crate::expr::{BinOp, Expr, Node, Repr, UnOp};
 use crate::name::Special;
 use crate::value::{FrameId, Value};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What a value is as a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Truth {
+pub(crate) enum Truth {
     True,
     False,
     Undefined,
@@ -118,6 +118,11 @@ impl<'a> State<'a> {
             }
             Node::Binary(op, a, b) => {
                 self.spend(1)?;
+                if let (Some(a), Some(b)) = (self.peek(a, cur), self.peek(b, cur))
+                    && let Some(truth) = ops::decide(*op, a, b)
+                {
+                    return if self.depth == 0 { Err(Failed) } else { Ok(truth) };
+                }
                 Ok((&self.eval_binary(*op, a, b, cur)?).into())
             }
             Node::Ref(_) | Node::Select(..) | Node::Elvis(..) => {

@@ -99,6 +99,12 @@ pub(super) fn member(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     Ok(Value::Bool(found))
 }
 
+/// In subset tests, and only there, a text of nothing but delimiters is recorded as one empty item.
+fn subset_items<'t>(text: &'t [u8], delims: &[u8]) -> Vec<&'t [u8]> {
+    let items = tokens(text, delims);
+    if items.is_empty() && !text.is_empty() { vec![b""] } else { items }
+}
+
 pub(super) fn subset(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     let (part, whole, delims) = match member_args(cx)? {
         Ok(args) => args,
@@ -111,9 +117,9 @@ pub(super) fn subset(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     cx.state.charge(part.as_bytes().len() + whole.as_bytes().len())?;
     // Sets, not scans: both lists may be long.
     let whole: std::collections::HashSet<Vec<u8>> =
-        tokens(whole.as_bytes(), &delims).into_iter().map(fold).collect();
-    let all = tokens(part.as_bytes(), &delims).into_iter().all(|t| whole.contains(&fold(t)));
-    Ok(Value::Bool(all))
+        subset_items(whole.as_bytes(), &delims).into_iter().map(fold).collect();
+    let part = subset_items(part.as_bytes(), &delims);
+    Ok(Value::Bool(part.into_iter().all(|t| whole.contains(&fold(t)))))
 }
 
 pub(super) fn intersect(cx: &mut Cx<'_, '_>) -> Eval {

@@ -1,7 +1,7 @@
 //! The match engine gives the answers of the tree walk, whatever the ads and however they change.
 
 use classad::engine::{Engine, specialise};
-use classad::{ClassAd, Expr, Scope, rank, symmetric_match};
+use classad::{ClassAd, Expr, Matcher, Scope, rank, symmetric_match};
 use proptest::prelude::*;
 
 /// Policies people write, and some nobody should.
@@ -118,7 +118,7 @@ fn agrees(engine: &mut Engine, jobs: &[ClassAd], slots: &[Option<ClassAd>]) -> R
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(200))]
 
     #[test]
     fn engine_and_tree_walk_agree_while_slots_come_and_go(
@@ -141,6 +141,13 @@ proptest! {
             slots[key] = ad;
             agrees(&mut engine, &jobs, &slots)?;
         }
+    }
+
+    #[test]
+    fn a_prepared_ad_matches_alike(job in job(), slot in slot()) {
+        let want = symmetric_match(&job, &slot);
+        prop_assert_eq!(Matcher::new(&job).matches(&slot), want, "job {} slot {}", job, slot);
+        prop_assert_eq!(Matcher::new(&slot).matches(&job), want, "slot {} job {}", slot, job);
     }
 
     #[test]
@@ -184,4 +191,13 @@ fn attributes_that_change_all_the_time_do_not_fill_memory() {
     assert_eq!(engine.viable(id).len(), 0);
     engine.put_slot(3, ClassAd::parse_new("[Requirements = true; Load = 0.1]").unwrap()).unwrap();
     assert_eq!(engine.viable(id).iter().collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn ads_and_engines_can_go_to_another_thread() {
+    fn movable<T: Send + Sync>() {}
+    movable::<ClassAd>();
+    movable::<Expr>();
+    movable::<classad::Value>();
+    movable::<Engine>();
 }

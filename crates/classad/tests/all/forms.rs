@@ -52,7 +52,7 @@ fn expression() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(300))]
 
     #[test]
     fn a_printed_expression_reads_back_the_same(text in expression()) {

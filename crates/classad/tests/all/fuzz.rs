@@ -25,10 +25,17 @@ fn parse(text: &str) {
 fn evaluate(text: &str) {
     let my =
         ClassAd::parse_new("[a = 1; b = a + 1; l = {1, a, \"x\"}; n = [c = b]; s = \"foo,bar\"]").unwrap();
-    let target = ClassAd::parse_new("[Memory = 1024; Arch = \"X\"; a = TARGET.b; r = 1.5]").unwrap();
+    let target =
+        ClassAd::parse_new("[Memory = 1024; Arch = \"X\"; a = TARGET.b; r = 1.5; Requirements = true]")
+            .unwrap();
+    if let Ok(job) = ClassAd::parse_new(text) {
+        let matcher = classad::Matcher::new(&job);
+        assert_eq!(matcher.matches(&target), classad::symmetric_match(&job, &target));
+    }
     if let Ok(expr) = Expr::parse(text) {
         let scope = Scope::of(&my).target(&target).now(1_000_000);
         assert_eq!(scope.eval(&expr).to_string(), scope.eval(&expr).to_string());
+        assert_eq!(scope.eval(&expr).is_true(), scope.is_true(&expr), "{expr}");
         let _ = my.flatten(&expr);
         let _ = classad::diagnose::missing_names(&expr, Some(&my), Some(&target));
         let short = classad::engine::specialise(&expr, &my);

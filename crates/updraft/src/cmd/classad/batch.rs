@@ -140,3 +140,37 @@ fn recorded_rank(my: &ClassAd, target: &ClassAd) -> f64 {
         _ => rank(my, target),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Every recorded row, through the function that answers it.
+    fn agrees(file: &str, answer: fn(&Json) -> Result<Json, String>) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/classad").join(file);
+        let text = std::fs::read_to_string(path).expect("vectors are in the repository");
+        for line in text.lines() {
+            let row: Json = serde_json::from_str(line).expect("a vector is JSON");
+            let got = answer(&row).unwrap_or_else(|why| panic!("{why}: {line}"));
+            for (key, value) in got.as_object().expect("an answer is an object") {
+                assert_eq!(row.get(key), Some(value), "{key} of {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn batch_forms_answer_as_recorded() {
+        agrees("eval.jsonl", eval);
+        agrees("unparse.jsonl", print);
+        agrees("match.jsonl", match_);
+    }
+
+    #[test]
+    fn what_does_not_parse_is_located() {
+        let answer = parse(&json!({ "as": "expr", "input": "1 +" })).expect("an answer");
+        assert_eq!((&answer["ok"], &answer["start"]), (&json!(false), &json!(3)));
+        assert_eq!(parse(&json!({ "as": "ad", "input": "[a = 1]" })), Ok(json!({ "ok": true })));
+        assert!(parse(&json!({ "as": "poem", "input": "" })).is_err());
+    }
+}
