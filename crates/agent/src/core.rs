@@ -108,7 +108,7 @@ impl Core {
     }
 
     /// A word from the manager.
-    pub(crate) fn from_manager(&mut self, now_ms: u64, down: Down, actions: &mut Vec<Action>) {
+    pub(crate) fn hear_manager(&mut self, now_ms: u64, down: Down, actions: &mut Vec<Action>) {
         match down {
             Down::Welcome(welcome) => {
                 self.private = welcome.private;
@@ -231,7 +231,7 @@ impl Core {
     }
 
     /// A word from a starter.
-    pub(crate) fn from_starter(&mut self, claim: u64, word: Word, actions: &mut Vec<Action>) {
+    pub(crate) fn hear_starter(&mut self, claim: u64, word: Word, actions: &mut Vec<Action>) {
         let Some(held) = self.claims.get_mut(&claim) else { return };
         match word {
             Word::Report(report) => {

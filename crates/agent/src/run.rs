@@ -1,6 +1,6 @@
 //! The loop: one task owns the core; starters, the manager's link and the clock feed it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ pub async fn run(
         claims,
         options,
         orders: HashMap::new(),
-        quitting: HashMap::new(),
+        quitting: HashSet::new(),
         news: news_sender,
         spare: None,
         up: None,
@@ -87,7 +87,7 @@ struct Agent {
     options: Options,
     orders: HashMap<u64, Orders>,
     /// Claims that were told to quit.
-    quitting: HashMap<u64, ()>,
+    quitting: HashSet<u64>,
     news: mpsc::Sender<News>,
     spare: Option<Spare>,
     up: Option<mpsc::UnboundedSender<ToManager>>,
@@ -104,7 +104,7 @@ impl Agent {
     /// Finds the claims of an earlier agent: living starters are taken over, dead ones are buried.
     async fn adopt_all(&mut self, news: &mut mpsc::Receiver<News>) {
         let records = self.claims.load();
-        let mut unheard: std::collections::HashSet<u64> = records.iter().map(|r| r.claim).collect();
+        let mut unheard: HashSet<u64> = records.iter().map(|r| r.claim).collect();
         for record in records {
             let (claim, marker) = (record.claim, record.marker.clone());
             self.core.adopt(record);
@@ -186,7 +186,7 @@ impl Agent {
                             patience = every * 3 + Duration::from_secs(1);
                             tracing::info!(machine = welcome.machine, "connected to the manager");
                         }
-                        self.core.from_manager(self.now_ms(), down, &mut self.actions);
+                        self.core.hear_manager(self.now_ms(), down, &mut self.actions);
                     }
                 }
                 Some(item) = news.recv() => self.hear(item),
@@ -208,10 +208,10 @@ impl Agent {
 
     fn hear(&mut self, item: News) {
         match item {
-            News::Said(claim, word) => self.core.from_starter(claim, word, &mut self.actions),
+            News::Said(claim, word) => self.core.hear_starter(claim, word, &mut self.actions),
             News::Gone { claim, left, orderly } => {
                 self.orders.remove(&claim);
-                if self.quitting.remove(&claim).is_some() {
+                if self.quitting.remove(&claim) {
                     self.core.starter_quit(claim, &mut self.actions);
                 } else {
                     let why = if orderly { "its lease ran out" } else { "its starter died" };
@@ -229,7 +229,7 @@ impl Agent {
                 Action::Begin { record, lease_ms } => self.begin(record, lease_ms),
                 Action::Order(claim, order) => {
                     if matches!(order, Order::Quit(_)) {
-                        self.quitting.insert(claim, ());
+                        self.quitting.insert(claim);
                     }
                     if let Some(orders) = self.orders.get(&claim) {
                         let _ = orders.send(order);
@@ -281,7 +281,7 @@ impl Agent {
     async fn kill_all(&mut self, news: &mut mpsc::Receiver<News>) {
         let mut live = self.core.live_claims();
         for claim in &live {
-            self.quitting.insert(*claim, ());
+            self.quitting.insert(*claim);
             if let Some(orders) = self.orders.get(claim) {
                 let _ = orders.send(Order::Quit(true));
             }

@@ -454,8 +454,12 @@ impl Writer {
                 Err(error) if error.may_pass() => {
                     self.fall_back(&error)?;
                     let told = Unavailable::Degraded(error.to_string());
-                    after.into_iter().for_each(|a| a(Err(told.clone())));
-                    queries.into_iter().for_each(|q| q(&self.books.core));
+                    for answer in after {
+                        answer(Err(told.clone()));
+                    }
+                    for query in queries {
+                        query(&self.books.core);
+                    }
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
@@ -469,8 +473,12 @@ impl Writer {
         for effect in out.effects {
             self.sessions.deliver(effect, &self.books.core);
         }
-        after.into_iter().for_each(|a| a(Ok(())));
-        queries.into_iter().for_each(|q| q(&self.books.core));
+        for answer in after {
+            answer(Ok(()));
+        }
+        for query in queries {
+            query(&self.books.core);
+        }
         Ok(())
     }
 

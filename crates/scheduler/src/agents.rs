@@ -452,7 +452,7 @@ impl Core {
             let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
             let idle: ProcSet =
                 cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect();
-            let (owner, template) = (cluster.owner.clone(), cluster.template.clone());
+            let (owner, template) = (cluster.owner.clone(), cluster.template.get());
             let Some(mut parts) = self.shapes.parts(&owner, &template) else { continue };
             for part in &mut parts {
                 part.idle = match &part.members {

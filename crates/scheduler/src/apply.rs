@@ -43,7 +43,7 @@ impl Core {
         let cluster = Cluster {
             owner: Arc::from(e.owner.as_str()),
             key: e.idempotency_key.clone(),
-            template: Arc::new(e.template.clone()),
+            template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
             priority,
             parts,

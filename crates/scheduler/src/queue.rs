@@ -44,7 +44,7 @@ pub struct Summary {
 pub(crate) struct Cluster {
     pub(crate) owner: Arc<str>,
     pub(crate) key: String,
-    pub(crate) template: Arc<JobTemplate>,
+    pub(crate) template: Stored,
     pub(crate) submitted_ms: u64,
     pub(crate) priority: i32,
     /// Usually one; several when procs differ in what matters for matching.
@@ -58,6 +58,59 @@ pub(crate) struct Cluster {
     pub(crate) summary: Summary,
     /// Jobs whose attempt ended abnormally, for the people who look: how often.
     pub(crate) requeues: u64,
+}
+
+/// A template, kept small: jobs that are alike share all but a few attributes.
+#[derive(Debug, Clone)]
+pub(crate) enum Stored {
+    Whole(Arc<JobTemplate>),
+    /// `base` with some shared attributes replaced: (index, expression).
+    Like {
+        base: Arc<JobTemplate>,
+        own: Box<[(u16, Box<str>)]>,
+    },
+}
+
+impl Stored {
+    pub(crate) fn new(template: &JobTemplate, base: Option<&Arc<JobTemplate>>) -> Self {
+        let alike = |base: &&Arc<JobTemplate>| {
+            let names = |t: &JobTemplate| t.shared.len();
+            template.columns.is_empty()
+                && (template.procs, template.per_row) == (base.procs, base.per_row)
+                && template.varying == base.varying
+                && base.columns.is_empty()
+                && names(template) == names(base)
+                && template.shared.iter().zip(&base.shared).all(|(a, b)| a.name == b.name)
+        };
+        let Some(base) = base.filter(alike) else { return Self::Whole(Arc::new(template.clone())) };
+        let differs =
+            template.shared.iter().zip(&base.shared).enumerate().filter(|(_, (a, b))| a.expr != b.expr);
+        let own = differs.map(|(i, (a, _))| (i as u16, a.expr.as_str().into())).collect();
+        Self::Like { base: base.clone(), own }
+    }
+
+    pub(crate) fn get(&self) -> Arc<JobTemplate> {
+        match self {
+            Self::Whole(template) => template.clone(),
+            Self::Like { base, own } if own.is_empty() => base.clone(),
+            Self::Like { base, own } => {
+                let mut template = (**base).clone();
+                for (index, expr) in own {
+                    if let Some(attribute) = template.shared.get_mut(usize::from(*index)) {
+                        attribute.expr = expr.to_string();
+                    }
+                }
+                Arc::new(template)
+            }
+        }
+    }
+
+    /// How many procs there are, without putting the whole together.
+    pub(crate) fn procs(&self) -> u32 {
+        match self {
+            Self::Whole(template) | Self::Like { base: template, .. } => template.procs,
+        }
+    }
 }
 
 /// Procs of a cluster that are alike for matching.

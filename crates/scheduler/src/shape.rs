@@ -13,7 +13,7 @@ use model::event::Resources;
 use model::{JobTemplate, ProcSet};
 
 use crate::pool::Machine;
-use crate::queue::Part;
+use crate::queue::{Part, Stored};
 
 /// Most different shapes in one cluster; beyond that the submit is refused.
 pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
@@ -22,33 +22,65 @@ pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
 const INSIGNIFICANT: &[&str] = &[
     "args",
     "arguments",
-    "cmd",
     "clusterid",
+    "cmd",
+    "committedslottime",
+    "committedsuspensiontime",
+    "committedtime",
+    "condorplatform",
+    "condorversion",
+    "cumulativeremotesyscpu",
+    "cumulativeremoteusercpu",
+    "cumulativeslottime",
+    "cumulativesuspensiontime",
+    "currenthosts",
+    "enteredcurrentstatus",
     "env",
     "environment",
     "err",
+    "executablesize",
+    "exitbysignal",
+    "exitstatus",
+    "globaljobid",
     "in",
     "iwd",
     "jobbatchname",
     "jobdescription",
     "joblog",
+    "jobnotification",
     "jobprio",
-    "out",
-    "procid",
-    "qdate",
-    "userlog",
-    "transferinput",
-    "transferoutput",
-    "submiteventnotes",
-    "executablesize",
-    "onexitremove",
+    "killsig",
+    "lastsuspensiontime",
+    "maxjobretirementtime",
+    "notifyuser",
+    "numckpts",
+    "numjobcompletions",
+    "numjobstarts",
+    "numrestarts",
+    "numsystemholds",
     "onexithold",
+    "onexitremove",
+    "out",
     "periodichold",
     "periodicrelease",
     "periodicremove",
-    "maxjobretirementtime",
-    "killsig",
-    "globaljobid",
+    "procid",
+    "qdate",
+    "remotesyscpu",
+    "remoteusercpu",
+    "remotewallclocktime",
+    "streamerr",
+    "streamin",
+    "streamout",
+    "submiteventnotes",
+    "totalsuspensions",
+    "transfererr",
+    "transferin",
+    "transferinput",
+    "transferinputsizemb",
+    "transferout",
+    "transferoutput",
+    "userlog",
 ];
 
 /// A shape's number.
@@ -84,6 +116,8 @@ pub(crate) struct Shape {
     verdicts: HashMap<Arc<str>, (u64, bool)>,
     /// Clusters' parts that have this shape.
     users: usize,
+    /// The first template of this shape; others are kept as their differences from it.
+    pub(crate) base: Arc<JobTemplate>,
 }
 
 impl Shapes {
@@ -158,11 +192,21 @@ impl Shapes {
             mean_us: None,
             verdicts: HashMap::new(),
             users: 1,
+            base: Arc::new(template.clone()),
             text: text.clone(),
         };
         self.by_text.insert(text, id);
         self.all.insert(id, shape);
         id
+    }
+
+    /// A template in its small form.
+    pub(crate) fn store(&self, template: &JobTemplate, parts: &[Part]) -> Stored {
+        let base = match parts {
+            [only] => self.all.get(&only.shape).map(|shape| &shape.base),
+            _ => None,
+        };
+        Stored::new(template, base)
     }
 
     /// A cluster left the queue: drop shapes that nobody has any more.

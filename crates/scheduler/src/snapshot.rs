@@ -219,7 +219,7 @@ impl Core {
         let cluster = Cluster {
             owner: Arc::from(saved.owner.as_str()),
             key: saved.key,
-            template: Arc::new(saved.template),
+            template: self.shapes.store(&saved.template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
             parts,
@@ -247,7 +247,7 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
         id,
         owner: c.owner.to_string(),
         key: c.key.clone(),
-        template: (*c.template).clone(),
+        template: (*c.template.get()).clone(),
         submitted_ms: c.submitted_ms,
         idle: c.parts.iter().flat_map(|p| p.idle.spans()).collect(),
         holds: c.holds.iter().map(hold).collect(),

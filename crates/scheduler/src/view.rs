@@ -135,10 +135,10 @@ impl Core {
         Some(ClusterView {
             cluster: id,
             owner: c.owner.clone(),
-            template: c.template.clone(),
+            template: c.template.get(),
             submitted_ms: c.submitted_ms,
             priority: c.priority,
-            total: u64::from(c.template.procs),
+            total: u64::from(c.template.procs()),
             idle: c.idle_count() + c.live.len() as u64 - started,
             running: started,
             held: c.held.len(),
@@ -235,6 +235,6 @@ impl Core {
 
     /// The template and owner of a cluster, for whoever must tell a machine what to run.
     pub fn template(&self, cluster: u32) -> Option<(Arc<JobTemplate>, Arc<str>)> {
-        self.queue.clusters.get(&cluster).map(|c| (c.template.clone(), c.owner.clone()))
+        self.queue.clusters.get(&cluster).map(|c| (c.template.get(), c.owner.clone()))
     }
 }

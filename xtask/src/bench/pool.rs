@@ -124,7 +124,7 @@ async fn measure(quick: bool) -> Result<String> {
         let _ = writeln!(out, "| {what} | {figure} | {limit} | {share} |");
     };
 
-    let raw = raw_spawn_rate(cores, Duration::from_secs(2 * scale as u64));
+    let raw = raw_spawn_rate(cores, Duration::from_secs(2 * u64::from(scale)));
     row(
         "processes started and waited for, nothing else",
         format!("{raw:.0}/s"),

@@ -68,7 +68,7 @@ pub(super) async fn stream(
                     if query.cluster.is_some() && about != query.cluster {
                         continue;
                     }
-                    render(position, event)
+                    render(position, event, &caller)
                 }
             };
             if out.send(Ok(Bytes::from(text))).await.is_err() {
@@ -87,9 +87,17 @@ pub(super) async fn head(shared: &Shared) -> u64 {
     head.ok().and_then(Result::ok).unwrap_or(0)
 }
 
-fn render(position: u64, mut event: Event) -> String {
-    // The table of a large cluster is not news.
+fn render(position: u64, mut event: Event, caller: &Caller) -> String {
     if let Some(Kind::ClusterSubmitted(submitted)) = &mut event.kind {
+        // What people keep in their environment is for them and for administrators.
+        if caller.may(Action::ActOnAny).is_err() && caller.0.name() != submitted.owner {
+            let secret =
+                |name: &str| name.eq_ignore_ascii_case("Environment") || name.eq_ignore_ascii_case("Env");
+            submitted.template.shared.retain(|a| !secret(&a.name));
+            submitted.template.varying.retain(|v| !secret(&v.name));
+            submitted.template.columns.clear();
+        }
+        // The table of a large cluster is not news.
         let rows: usize = submitted.template.columns.iter().map(model::template::Column::len).sum();
         if rows > 1_000 {
             submitted.template.columns.clear();

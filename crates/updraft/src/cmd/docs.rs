@@ -23,8 +23,9 @@ pub(crate) struct Man {
 }
 
 pub(crate) fn completions(args: &Completions) -> Result<ExitCode, Failure> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "updraft", &mut std::io::stdout());
-    Ok(ExitCode::SUCCESS)
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "updraft", &mut script);
+    crate::cmd::print(&String::from_utf8_lossy(&script))
 }
 
 pub(crate) fn man(args: &Man) -> Result<ExitCode, Failure> {

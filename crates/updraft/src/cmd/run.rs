@@ -144,13 +144,12 @@ async fn failed(pool: &Pool) {
 
 /// On a pool that was there before us and stays.
 async fn on_pool(client: Client, record: Record, args: &Args) -> Result<ExitCode, Failure> {
-    let from = match record.pool_position() {
-        Some(position) => position,
-        None => {
-            let position = client.status(None, false).await?.position;
-            record.note_pool(Some(position))?;
-            position
-        }
+    let from = if let Some(position) = record.pool_position() {
+        position
+    } else {
+        let position = client.status(None, false).await?.position;
+        record.note_pool(Some(position))?;
+        position
     };
     let follower = Follower::start(&client, &record, from + 1, args.quiet, args.unordered).await?;
     let ending = tokio::select! {
