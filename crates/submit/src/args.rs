@@ -120,7 +120,8 @@ pub fn from_submit(value: &str) -> Result<(Form, String), Malformed> {
             c => out.push(c),
         }
     }
-    Ok((Form::Old, out))
+    let words: Vec<&str> = out.split_whitespace().collect();
+    Ok((Form::Old, words.join(" ")))
 }
 
 /// Removes the double quotes around a new-form value and the doubling inside.
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn submit_forms() {
-        assert_eq!(from_submit("a  \\\"b").unwrap(), (Form::Old, "a  \"b".into()));
+        assert_eq!(from_submit("a  \\\"b").unwrap(), (Form::Old, "a \"b".into()));
         assert_eq!(from_submit("\"a 'b c' \"\"d\"\"\"").unwrap(), (Form::New, "a b' 'c \"d\"".into()));
         assert_eq!(from_submit("a \"b").unwrap_err().offset, 2);
         assert_eq!(from_submit("\"a 'b\"").unwrap_err().offset, 3);
