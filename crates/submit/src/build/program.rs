@@ -55,7 +55,9 @@ pub(crate) fn image_of(scope: &Scope<'_>) -> Read<Option<Image>> {
     if let Some(image) = scope.known(&["container_image", "ContainerImage"])? {
         return Ok(Some(if image.starts_with("docker:") {
             Image::DockerUrl
-        } else if image.ends_with(".sif") || image.contains("://") {
+        } else if image.rsplit('.').next().is_some_and(|e| e.eq_ignore_ascii_case("sif"))
+            || image.contains("://")
+        {
             Image::File
         } else {
             Image::Directory
