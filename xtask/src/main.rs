@@ -1,5 +1,64 @@
 //! `cargo xtask`: the project's own commands.
+//!
+//! - `test`: installs what the tests need and runs everything: format, lints, tests, documentation, tidiness
+//! - `bench [--quick] [NAME ...]`: measures and writes docs/benchmarks.md
+//! - `doc`: the API documentation
+//! - `deny`: licences and doubled versions
 
-fn main() {
-    println!("usage: cargo xtask test|bench|doc|deny");
+mod bench;
+mod deny;
+mod test;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "usage: cargo xtask test | bench [--quick] [NAME ...] | doc | deny";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["test"] => test::run(),
+        ["bench", rest @ ..] => bench::run(rest),
+        ["doc"] => doc(),
+        ["deny"] => deny::run(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository.
+fn root() -> PathBuf {
+    let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().map_or(xtask.clone(), PathBuf::from)
+}
+
+/// Runs a command in the repository; its output is ours.
+fn sh(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    println!("$ {program} {}", arguments.join(" "));
+    let status = Command::new(program)
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .current_dir(root())
+        .status()
+        .map_err(|e| format!("cannot run {program}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{program} {}: {status}", arguments.join(" "))) }
+}
+
+/// True when a program is there.
+fn has(program: &str, argument: &str) -> bool {
+    Command::new(program).arg(argument).output().is_ok_and(|out| out.status.success())
+}
+
+fn doc() -> Result<(), String> {
+    sh("cargo", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])
 }

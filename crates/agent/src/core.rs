@@ -48,7 +48,8 @@ pub(crate) struct Core {
     hello: Hello,
     claims: BTreeMap<u64, Held>,
     clusters: HashMap<u32, Arc<Prepared>>,
-    run_as: crate::RunAs,
+    /// The pool is one user's own.
+    private: bool,
     /// Beats under way and when they were sent; beat 0 is the hello.
     beats: VecDeque<(u64, u64)>,
     next_beat: u64,
@@ -57,12 +58,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(version: &str, total: Resources, ad: Vec<Attribute>, run_as: crate::RunAs) -> Self {
+    pub(crate) fn new(version: &str, total: Resources, ad: Vec<Attribute>) -> Self {
         Self {
             hello: Hello { version: version.to_owned(), total, ad, claims: Vec::new() },
             claims: BTreeMap::new(),
             clusters: HashMap::new(),
-            run_as,
+            private: false,
             beats: VecDeque::new(),
             next_beat: 1,
             heard_ms: 0,
@@ -109,7 +110,10 @@ impl Core {
     /// A word from the manager.
     pub(crate) fn from_manager(&mut self, now_ms: u64, down: Down, actions: &mut Vec<Action>) {
         match down {
-            Down::Welcome(_) => self.answered(now_ms, 0, actions),
+            Down::Welcome(welcome) => {
+                self.private = welcome.private;
+                self.answered(now_ms, 0, actions);
+            }
             Down::Beat(n) => self.answered(now_ms, n, actions),
             Down::Claim(claim) => self.begin(now_ms, claim, actions),
             Down::Cluster(cluster) => self.learn(&cluster),
@@ -180,7 +184,7 @@ impl Core {
             if held.jobs.contains(&id) {
                 continue;
             }
-            match prepared.job(id, &job.values, &held.record.slot, self.run_as) {
+            match prepared.job(id, &job.values, &held.record.slot, self.private) {
                 Ok(ready) => {
                     held.jobs.push(id);
                     jobs.push(ready);

@@ -7,8 +7,6 @@ use starter::wire::{AttemptId, Identity, Job};
 use submit::args::{self, Form};
 use submit::env;
 
-use crate::RunAs;
-
 /// Seconds between the soft stop of a job and its kill, unless the job says otherwise.
 const GRACE_SECONDS: i64 = 30;
 
@@ -49,7 +47,7 @@ impl Prepared {
         id: AttemptId,
         values: &[String],
         slot: &str,
-        run_as: RunAs,
+        private: bool,
     ) -> Result<Job, Refused> {
         let mut ad = self.ad.clone();
         for (name, text) in self.varying.iter().zip(values) {
@@ -65,7 +63,7 @@ impl Prepared {
             Value::Int(n) => Some(n),
             _ => None,
         };
-        let identity = self.identity(run_as)?;
+        let identity = self.identity(private)?;
         let cwd = text("Iwd");
         let command = text("Cmd");
         if command.is_empty() {
@@ -105,23 +103,28 @@ impl Prepared {
         })
     }
 
-    /// Whom the job becomes.
-    fn identity(&self, run_as: RunAs) -> Result<Option<Identity>, Refused> {
-        if run_as == RunAs::Myself {
-            return Ok(None);
-        }
+    /// Whom the job becomes; `None` when that is who we are. Root's jobs run only in root's own, private pool.
+    fn identity(&self, private: bool) -> Result<Option<Identity>, Refused> {
         let owner = &self.owner;
+        let own = user::own_uid();
+        // An account without a name is known by its number.
+        if *owner == user::name_of(own) {
+            return if own != 0 || private {
+                Ok(None)
+            } else {
+                refuse(22, "jobs do not run as root in a shared pool")
+            };
+        }
         let Some(account) = &self.account else {
             return refuse(22, format!("user {owner} has no account on this machine"));
         };
-        let own = user::own_uid();
-        if account.uid == 0 {
-            return refuse(22, "jobs do not run as root in a shared pool");
-        }
         if own != 0 {
             let message =
                 format!("this agent runs as {}, so it cannot run jobs of {owner}", user::name_of(own));
-            return if account.uid == own { Ok(None) } else { refuse(22, message) };
+            return refuse(22, message);
+        }
+        if account.uid == 0 {
+            return refuse(22, "jobs do not run as root in a shared pool");
         }
         let groups = account.groups.clone();
         Ok(Some(Identity { uid: account.uid, gid: account.gid, groups }))
@@ -195,8 +198,9 @@ mod tests {
 
     #[test]
     fn attributes_become_a_process() {
+        let me = user::name_of(user::own_uid());
         let p = prepared(
-            "root",
+            &me,
             &[
                 ("Cmd", "\"run.sh\""),
                 ("Iwd", "\"/data\""),
@@ -204,7 +208,7 @@ mod tests {
                 ("KillSig", "\"SIGUSR1\""),
             ],
         );
-        let job = p.job(ID, &["\"one 'two three'\"".into()], "slot1_1", RunAs::Myself).unwrap();
+        let job = p.job(ID, &["\"one 'two three'\"".into()], "slot1_1", true).unwrap();
         let argv: Vec<_> = job.argv.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
         assert_eq!(argv, ["/data/run.sh", "one", "two three"]);
         assert!(job.env.contains(&b"A=x y".to_vec()) && job.env.contains(&b"UPDRAFT_PROC=2".to_vec()));
@@ -215,15 +219,16 @@ mod tests {
     #[test]
     fn nobody_runs_as_root_in_a_shared_pool_and_strangers_not_at_all() {
         let cmd = [("Cmd", "\"/bin/true\"")];
-        let of = |owner: &str| prepared(owner, &cmd).job(ID, &["\"\"".into()], "s", RunAs::Owner);
-        assert!(of("root").unwrap_err().reason.contains("root"));
-        assert!(of("nobody-of-that-name").unwrap_err().reason.contains("no account"));
+        let of = |owner: &str| prepared(owner, &cmd).job(ID, &["\"\"".into()], "s", false);
+        assert_eq!(of("root").unwrap_err().code, 22);
+        assert!(of("nobody-of-that-name").unwrap_err().reason.contains("nobody-of-that-name"));
     }
 
     #[test]
     fn a_job_cannot_choose_its_claim_marker() {
-        let p = prepared("root", &[("Cmd", "\"/bin/true\""), ("Environment", "\"UPDRAFT_CLAIM=forged\"")]);
-        let job = p.job(ID, &[], "s", RunAs::Myself).unwrap();
+        let me = user::name_of(user::own_uid());
+        let p = prepared(&me, &[("Cmd", "\"/bin/true\""), ("Environment", "\"UPDRAFT_CLAIM=forged\"")]);
+        let job = p.job(ID, &[], "s", true).unwrap();
         assert!(!job.env.iter().any(|e| e.starts_with(b"UPDRAFT_CLAIM=")));
     }
 }

@@ -26,15 +26,6 @@ pub use link::{Connector, Link, Remote};
 pub use machine::{host_name, resources};
 pub use run::{OnStop, run};
 
-/// Whose jobs this agent runs, and as whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunAs {
-    /// Everything as the agent's own user: a private pool, whose only user that is.
-    Myself,
-    /// Each job as its owner, never as root. Needs a root agent; otherwise only jobs of the agent's own user run.
-    Owner,
-}
-
 /// How to run an agent.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -44,8 +35,6 @@ pub struct Options {
     pub machine: String,
     /// What the pool may use.
     pub total: model::event::Resources,
-    /// Whose jobs, as whom.
-    pub run_as: RunAs,
     /// The program whose `starter` command is a starter: this one.
     pub program: PathBuf,
     /// Machines with the same domain see the same files.

@@ -34,7 +34,7 @@ pub async fn run(
 ) -> Result<(), Error> {
     let claims = Claims::open(&options.state)?;
     let (news_sender, mut news) = mpsc::channel(4096);
-    let core = Core::new(env!("CARGO_PKG_VERSION"), options.total, machine::ad(&options), options.run_as);
+    let core = Core::new(env!("CARGO_PKG_VERSION"), options.total, machine::ad(&options));
     let mut agent = Agent {
         core,
         claims,

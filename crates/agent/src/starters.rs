@@ -41,6 +41,8 @@ pub(crate) fn spawn(program: &Path, log_dir: &Path) -> std::io::Result<Spare> {
         .arg("starter")
         .current_dir("/")
         .env_clear()
+        // For people who wonder whose process this is.
+        .env("UPDRAFT_AGENT_STATE", log_dir)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .stderr(log)

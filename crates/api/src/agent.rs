@@ -231,6 +231,9 @@ pub struct Welcome {
     /// The name under which the manager knows this machine.
     #[prost(string, tag = "3")]
     pub machine: String,
+    /// The pool is one user's own: jobs of the agent's user run as that user, whoever that is.
+    #[prost(bool, tag = "4")]
+    pub private: bool,
 }
 
 /// A claim.

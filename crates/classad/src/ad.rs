@@ -5,8 +5,10 @@ use crate::expr::{Expr, Node, Repr};
 use crate::limits;
 use crate::name::{Name, Special};
 use crate::value::Value;
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// A ClassAd.
 ///
@@ -23,12 +25,43 @@ pub struct ClassAd(Arc<Inner>);
 
 #[derive(Clone, Default)]
 struct Inner {
-    entries: Vec<(Name, Expr)>,
-    /// Open addressing by name hash, entry number plus one, zero is empty; absent for small ads.
+    shape: Arc<Shape>,
+    /// In the order of the names of the shape.
+    values: Vec<Expr>,
+}
+
+/// The names of an ad. The ads of a pool have few different sets of names; those that were parsed share
+/// theirs, which makes them smaller and keeps the index in the processor's cache.
+#[derive(Clone, Default)]
+struct Shape {
+    names: Vec<Name>,
+    /// Open addressing by name hash, position plus one, zero is empty; absent for small ads.
     index: Box<[u16]>,
-    /// How many attributes carry a name with a meaning of its own (`my`, `target`, ...).
+    /// How many names have a meaning of their own (`my`, `target`, ...).
     specials: u16,
 }
+
+/// Shapes kept for sharing; when there are more, the table starts over.
+const SHAPES: usize = 1024;
+static SHARED: LazyLock<RwLock<HashSet<SharedShape>>> = LazyLock::new(RwLock::default);
+
+/// A shape as a key: the same names in the same order and spelling.
+struct SharedShape(Arc<Shape>);
+
+impl Hash for SharedShape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.names.hash(state);
+    }
+}
+
+impl PartialEq for SharedShape {
+    fn eq(&self, other: &SharedShape) -> bool {
+        let (a, b) = (&self.0.names, &other.0.names);
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_str() == b.as_str())
+    }
+}
+
+impl Eq for SharedShape {}
 
 /// Up to this many attributes a scan beats the index.
 const SCAN_MAX: usize = 8;
@@ -62,14 +95,28 @@ impl ClassAd {
         let found = self.find(&name);
         let inner = Arc::make_mut(&mut self.0);
         if let Some(at) = found {
-            inner.entries[at].1 = expr;
-        } else if inner.entries.len() < limits::AD_ATTRIBUTES {
-            if name.special() != Special::None {
-                inner.specials += 1;
-            }
-            inner.entries.push((name, expr));
-            inner.index_last();
+            inner.values[at] = expr;
+        } else if inner.values.len() < limits::AD_ATTRIBUTES {
+            inner.values.push(expr);
+            Arc::make_mut(&mut inner.shape).push(name);
         }
+    }
+
+    /// Gives back spare room and shares the set of names with other ads that have the same. An ad that is
+    /// itself shared is left alone: to change it would be to copy it.
+    pub fn compact(&mut self) {
+        let Some(inner) = Arc::get_mut(&mut self.0) else { return };
+        inner.values.shrink_to_fit();
+        let key = SharedShape(inner.shape.clone());
+        if let Some(known) = SHARED.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            inner.shape = known.0.clone();
+            return;
+        }
+        let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+        if shared.len() >= SHAPES {
+            shared.clear();
+        }
+        shared.insert(key);
     }
 
     /// Puts a value under a name.
@@ -99,7 +146,7 @@ impl ClassAd {
 
     /// Parses the text and puts the expression under a name.
     pub fn insert_text(&mut self, name: impl Into<Name>, text: &str) -> Result<(), ParseError> {
-        self.insert(name, Expr::parse(text)?);
+        self.insert(name, crate::parse::attribute(text)?);
         Ok(())
     }
 
@@ -111,7 +158,7 @@ impl ClassAd {
     /// The expression under an interned name: what to use in loops.
     #[inline]
     pub fn lookup(&self, name: &Name) -> Option<&Expr> {
-        self.find(name).map(|at| &self.0.entries[at].1)
+        self.0.shape.find(name).map(|at| &self.0.values[at])
     }
 
     /// True if there is an attribute of that name.
@@ -123,17 +170,13 @@ impl ClassAd {
     pub fn remove(&mut self, name: &str) -> Option<Expr> {
         let at = self.find(&Name::new(name))?;
         let inner = Arc::make_mut(&mut self.0);
-        let (name, expr) = inner.entries.swap_remove(at);
-        if name.special() != Special::None {
-            inner.specials -= 1;
-        }
-        inner.reindex();
-        Some(expr)
+        Arc::make_mut(&mut inner.shape).swap_remove(at);
+        Some(inner.values.swap_remove(at))
     }
 
     /// The attributes in no particular order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, &Expr)> {
-        self.0.entries.iter().map(|(name, expr)| (name, expr))
+        self.0.shape.names.iter().zip(&self.0.values)
     }
 
     /// The attributes in the order in which ads are printed: by length of the name, then by name.
@@ -145,12 +188,12 @@ impl ClassAd {
 
     /// How many attributes there are.
     pub fn len(&self) -> usize {
-        self.0.entries.len()
+        self.0.values.len()
     }
 
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.entries.is_empty()
+        self.0.values.is_empty()
     }
 
     /// Takes over all attributes of another ad; its expressions win.
@@ -170,14 +213,16 @@ impl ClassAd {
         crate::print::pretty_ad(self)
     }
 
-    /// Bytes the ad holds, shared expressions counted as if they were its own.
+    /// Bytes the ad holds; what it shares with other ads is counted in parts.
     pub fn memory_bytes(&self) -> usize {
         let inner = &*self.0;
+        let shape = size_of::<Shape>() + inner.shape.names.capacity() * 8 + inner.shape.index.len() * 2;
         size_of::<Inner>()
-            + 16
-            + inner.entries.capacity() * size_of::<(Name, Expr)>()
-            + inner.index.len() * 2
-            + inner.entries.iter().map(|(_, e)| crate::refs::heap_bytes(e)).sum::<usize>()
+            + 32
+            // A shape is divided among the ads that have it; the table that shares it counts too.
+            + shape / Arc::strong_count(&inner.shape)
+            + inner.values.capacity() * size_of::<Expr>()
+            + inner.values.iter().map(crate::refs::heap_bytes).sum::<usize>()
     }
 
     /// Two handles of one ad.
@@ -188,34 +233,41 @@ impl ClassAd {
     /// True if some attribute hides a name such as `MY` or `TARGET`.
     #[inline]
     pub(crate) fn has_specials(&self) -> bool {
-        self.0.specials != 0
+        self.0.shape.specials != 0
     }
 
+    fn find(&self, name: &Name) -> Option<usize> {
+        self.0.shape.find(name)
+    }
+}
+
+impl Shape {
     #[inline]
     fn find(&self, name: &Name) -> Option<usize> {
-        let inner = &*self.0;
-        if inner.index.is_empty() {
-            return inner.entries.iter().position(|(n, _)| n == name);
+        if self.index.is_empty() {
+            return self.names.iter().position(|n| n == name);
         }
-        let mask = inner.index.len() - 1;
+        let mask = self.index.len() - 1;
         let mut slot = name.hash32() as usize & mask;
         loop {
-            let at = inner.index[slot];
+            let at = self.index[slot];
             if at == 0 {
                 return None;
             }
             let at = usize::from(at) - 1;
-            if inner.entries[at].0 == *name {
+            if self.names[at] == *name {
                 return Some(at);
             }
             slot = (slot + 1) & mask;
         }
     }
-}
 
-impl Inner {
-    fn index_last(&mut self) {
-        let count = self.entries.len();
+    fn push(&mut self, name: Name) {
+        if name.special() != Special::None {
+            self.specials += 1;
+        }
+        self.names.push(name);
+        let count = self.names.len();
         if count <= SCAN_MAX {
             return;
         }
@@ -226,8 +278,16 @@ impl Inner {
         }
     }
 
+    fn swap_remove(&mut self, at: usize) {
+        let name = self.names.swap_remove(at);
+        if name.special() != Special::None {
+            self.specials -= 1;
+        }
+        self.reindex();
+    }
+
     fn reindex(&mut self) {
-        let count = self.entries.len();
+        let count = self.names.len();
         if count <= SCAN_MAX {
             self.index = Box::default();
             return;
@@ -240,7 +300,7 @@ impl Inner {
 
     fn place(&mut self, at: usize) {
         let mask = self.index.len() - 1;
-        let mut slot = self.entries[at].0.hash32() as usize & mask;
+        let mut slot = self.names[at].hash32() as usize & mask;
         while self.index[slot] != 0 {
             slot = (slot + 1) & mask;
         }

@@ -9,6 +9,7 @@ use crate::matching::REQUIREMENTS;
 use crate::name::{Name, Special};
 use crate::refs;
 use crate::value::Value;
+use std::fmt::Write as _;
 
 /// Where an expression expects to find a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,7 +171,7 @@ pub fn missing_names(expr: &Expr, my: Option<&ClassAd>, target: Option<&ClassAd>
         };
         let mut note = format!("`{prefix}{name}` is not defined");
         if let Some(guess) = guess {
-            note += &format!("; did you mean `{guess}`?");
+            let _ = write!(note, "; did you mean `{guess}`?");
         }
         if !notes.contains(&note) {
             notes.push(note);
@@ -195,7 +196,7 @@ pub fn unknown_functions(expr: &Expr) -> Vec<String> {
         if let Some(Node::Call(Call { name, func: None, .. })) = e.as_node() {
             let mut note = format!("there is no function `{name}`");
             if let Some(guess) = suggest(name.as_str(), &names) {
-                note += &format!("; did you mean `{guess}`?");
+                let _ = write!(note, "; did you mean `{guess}`?");
             }
             if !notes.contains(&note) {
                 notes.push(note);

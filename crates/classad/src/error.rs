@@ -1,6 +1,6 @@
 //! Parse errors: what is wrong, where exactly, and what might help.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 /// Why a text is not a ClassAd expression or ad.
@@ -37,7 +37,7 @@ impl ParseError {
         let start = span.start.min(bytes.len());
         let line_start = bytes[..start].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         let line_end = bytes[start..].iter().position(|&b| b == b'\n').map_or(bytes.len(), |at| start + at);
-        let line = bytes[..line_start].iter().filter(|&&b| b == b'\n').count() + 1;
+        let line = source[..line_start].matches('\n').count() + 1;
         let mut from =
             if start - line_start > EXCERPT_BYTES / 2 { start - EXCERPT_BYTES / 2 } else { line_start };
         let mut to = line_end.min(from + EXCERPT_BYTES);
@@ -86,10 +86,10 @@ impl ParseError {
         let carets = "^".repeat((e.span.end - e.span.start).clamp(1, room));
         let width = e.line.to_string().len() + 2;
         let mut out = format!("error: {}\n  --> line {}, column {}\n", e.message, e.line, e.column);
-        out += &format!("{:width$} |\n{:>width$} | {}\n", "", e.line, e.excerpt);
-        out += &format!("{:width$} | {}{carets}\n", "", " ".repeat(before));
+        let _ = writeln!(out, "{:width$} |\n{:>width$} | {}", "", e.line, e.excerpt);
+        let _ = writeln!(out, "{:width$} | {}{carets}", "", " ".repeat(before));
         if let Some(hint) = &e.hint {
-            out += &format!("{:width$} = help: {hint}\n", "");
+            let _ = writeln!(out, "{:width$} = help: {hint}", "");
         }
         out
     }

@@ -22,6 +22,7 @@
 
 mod ad;
 pub mod diagnose;
+pub mod engine;
 mod error;
 mod eval;
 mod expr;
@@ -35,6 +36,7 @@ mod number;
 mod parse;
 mod print;
 mod refs;
+mod share;
 mod text;
 mod time;
 mod value;

@@ -30,7 +30,7 @@ pub fn accepts(my: &ClassAd, target: &ClassAd) -> bool {
 
 /// [`accepts`] at a moment.
 pub fn accepts_at(my: &ClassAd, target: &ClassAd, ctx: EvalContext<'_>) -> bool {
-    Scope::of(my).target(target).context(ctx).named(&REQUIREMENTS).is_true()
+    Scope::of(my).target(target).context(ctx).holds(&REQUIREMENTS)
 }
 
 /// True if both sides accept each other.

@@ -133,7 +133,12 @@ impl Name {
 }
 
 impl PartialEq for Name {
+    #[inline]
     fn eq(&self, other: &Name) -> bool {
+        // One spelling is one allocation, as a rule.
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return true;
+        }
         let (a, b) = (&*self.0, &*other.0);
         if a.id != 0 && b.id != 0 {
             return a.id == b.id;

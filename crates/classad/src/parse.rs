@@ -7,6 +7,7 @@ use crate::func::Func;
 use crate::lex::{Lexer, Punct, Quoting, Tok, Word};
 use crate::limits;
 use crate::name::Name;
+use crate::share;
 use crate::time;
 use crate::value::Value;
 use std::ops::Range;
@@ -19,6 +20,11 @@ pub(crate) fn expression(text: &str) -> Result<Expr, ParseError> {
     Ok(expr)
 }
 
+/// One expression that is going to be an attribute: the tree is shared with others of the same text.
+pub(crate) fn attribute(text: &str) -> Result<Expr, ParseError> {
+    Ok(share::shared(text.trim(), Quoting::New, expression(text)?))
+}
+
 /// One ad in brackets; whatever follows it is ignored.
 pub(crate) fn ad(text: &str) -> Result<ClassAd, ParseError> {
     let mut parser = Parser::new(text, Quoting::New)?;
@@ -27,13 +33,16 @@ pub(crate) fn ad(text: &str) -> Result<ClassAd, ParseError> {
     }
     parser.deeper(3)?;
     parser.bump();
-    parser.ad_body(true)
+    let mut ad = parser.ad_body(true)?;
+    ad.compact();
+    Ok(ad)
 }
 
 /// An ad in the line syntax; the first bad line is the error.
 pub(crate) fn old_ad(text: &str) -> Result<ClassAd, ParseError> {
     let mut ad = ClassAd::new();
     old_lines(text, &mut ad)?;
+    ad.compact();
     Ok(ad)
 }
 
@@ -84,7 +93,7 @@ pub(crate) fn old_expression(text: &str) -> Result<Expr, ParseError> {
     // A literal alone on its line loses the spelling `relTime("..")`.
     match expr.as_node() {
         Some(Node::RelLit(secs)) => Ok(Expr::literal(*secs)),
-        _ => Ok(expr),
+        _ => Ok(share::shared(text.trim(), Quoting::Old, expr)),
     }
 }
 
@@ -359,7 +368,9 @@ impl<'a> Parser<'a> {
             }
             let name = self.attribute_name()?;
             self.expect(Punct::Assign, "`=`")?;
+            let start = self.span.start;
             let expr = self.expr()?;
+            let expr = share::shared(self.source[start..self.span.start].trim_end(), Quoting::New, expr);
             if ad.len() >= limits::AD_ATTRIBUTES {
                 return Err(self.error(self.span.clone(), "ad has too many attributes".into(), None));
             }

@@ -7,6 +7,7 @@ use crate::expr::{Expr, Node, Repr};
 use crate::limits;
 use crate::time;
 use crate::value::Value;
+use std::fmt::Write as _;
 
 impl ClassAd {
     /// The ad as one `<c>` element.
@@ -44,16 +45,18 @@ fn escape(text: &str, out: &mut String) {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             // Line ends and tabs survive as references only.
-            '\n' | '\r' | '\t' => out.push_str(&format!("&#{};", c as u32)),
+            '\n' | '\r' | '\t' => {
+                let _ = write!(out, "&#{};", c as u32);
+            }
             c => out.push(c),
         }
     }
 }
 
 fn element(name: &str, text: &str, out: &mut String) {
-    out.push_str(&format!("<{name}>"));
+    let _ = write!(out, "<{name}>");
     escape(text, out);
-    out.push_str(&format!("</{name}>"));
+    let _ = write!(out, "</{name}>");
 }
 
 fn write_ad(ad: &ClassAd, out: &mut String) {

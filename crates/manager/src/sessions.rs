@@ -60,10 +60,10 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn welcome(&self, session: Session, beat_ms: u64) {
+    pub(crate) fn welcome(&self, session: Session, beat_ms: u64, private: bool) {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         if let Some(machine) = self.machine(session).map(str::to_owned) {
-            self.say(session, Down::Welcome(Welcome { version, beat_ms, machine }));
+            self.say(session, Down::Welcome(Welcome { version, beat_ms, machine, private }));
         }
     }
 

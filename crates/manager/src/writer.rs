@@ -205,6 +205,7 @@ pub(crate) fn start(
         reader,
         settings: options.settings.clone(),
         beat_ms: options.beat_ms,
+        private: options.sharing == crate::Sharing::Private,
         sessions: Sessions::default(),
         pending: Pending::default(),
         handle_registry: handle.registry.clone(),
@@ -273,6 +274,7 @@ struct Writer {
     reader: journal::Reader,
     settings: scheduler::Settings,
     beat_ms: u64,
+    private: bool,
     sessions: Sessions,
     pending: Pending,
     handle_registry: Arc<RwLock<Registry>>,
@@ -397,7 +399,7 @@ impl Writer {
                     cpus = hello.total.cpus,
                     "machine connected"
                 );
-                self.sessions.welcome(session, self.beat_ms);
+                self.sessions.welcome(session, self.beat_ms, self.private);
                 self.books.core.agent_up(now, *hello, digest, out);
             }
             Some(Said::Beat(n)) => {
@@ -511,7 +513,7 @@ impl Writer {
             // Leases go on, so that running jobs do; reports will be repeated when we ask for them.
             Input::FromAgent(session, message) => match message.up {
                 Some(api::agent::Up::Beat(n)) => self.sessions.say(session, api::agent::Down::Beat(n)),
-                Some(api::agent::Up::Hello(_)) => self.sessions.welcome(session, self.beat_ms),
+                Some(api::agent::Up::Hello(_)) => self.sessions.welcome(session, self.beat_ms, self.private),
                 _ => {}
             },
             Input::CloseSession(session) => self.sessions.close(session),

@@ -95,13 +95,21 @@ pub enum Refusal {
 
 impl Core {
     /// Checks and records a submit, and starts what can start. Returns the cluster's id.
-    pub fn submit(&mut self, now: Now, s: Submission, digest: Digest, out: &mut Out) -> Result<u32, Refusal> {
+    pub fn submit(
+        &mut self,
+        now: Now,
+        mut s: Submission,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Result<u32, Refusal> {
         if !s.idempotency_key.is_empty()
             && let Some(&cluster) = self.queue.keys.get(&(s.owner.clone(), s.idempotency_key.clone()))
         {
             return Ok(cluster);
         }
         s.template.check()?;
+        // Whatever the submitter wrote there: the owner is who the manager says.
+        s.template.set("Owner", model::text::quote(&s.owner));
         let queued = self.queue.jobs_of.get(&s.owner).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });

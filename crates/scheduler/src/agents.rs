@@ -1,6 +1,6 @@
 //! What machines say: that they are here, what became of jobs, that they are gone; and what silence means.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
@@ -9,7 +9,7 @@ use model::event::{
 };
 use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
 
-use crate::pool::{Machine, minus};
+use crate::pool::{Claim, Machine, minus};
 use crate::queue::{Live, Stop};
 use crate::{Core, Digest, Effect, Out, Session};
 
@@ -174,9 +174,10 @@ impl Core {
                 None => self.lose_claim(now, id, "the machine no longer has it", 1006, out),
                 Some(claim) => {
                     // What it does not have, it never got: the message was lost on the way.
-                    let has: BTreeSet<JobId> = claim.jobs.iter().map(|j| j.job).collect();
+                    let has: HashSet<HeldJob> = claim.jobs.iter().copied().collect();
+                    let jobs = self.pool.claims[&id].jobs.iter().copied();
                     let lost: Vec<JobId> =
-                        self.pool.claims[&id].jobs.iter().filter(|j| !has.contains(j)).copied().collect();
+                        jobs.filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a))).collect();
                     self.requeue(now, id, &lost, "the machine never got it", 0, out);
                     self.repeat_stops(id, hello.session, out);
                     if let Some(claim) = self.pool.claims.get_mut(&id) {
@@ -187,6 +188,12 @@ impl Core {
             }
         }
         self.offer_machine(now, &name, digest, out);
+    }
+
+    /// The live attempt at a job.
+    fn attempt(&self, job: JobId) -> Option<HeldJob> {
+        let live = self.queue.clusters.get(&job.cluster)?.live.get(&job.proc)?;
+        Some(HeldJob { job, attempt: live.attempt })
     }
 
     /// Stops that were asked for while the machine was away, or whose message was lost.
@@ -408,19 +415,28 @@ impl Core {
     }
 
     fn recall_stuck(&mut self, now: Now, out: &mut Out) {
-        let patience_ms = 3 * self.settings.ahead_us / 1000;
-        for (id, claim) in &mut self.pool.claims {
-            let [head, waiting @ ..] = claim.jobs.as_slice() else { continue };
-            let live = self.queue.clusters.get(&head.cluster).and_then(|c| c.live.get(&head.proc));
-            let long = live
-                .and_then(|l| l.started_ms)
-                .is_some_and(|at| at.saturating_add(patience_ms) < now.wall_ms);
-            let session = self.pool.machines.get(&claim.machine).and_then(|m| m.session);
-            if let (true, false, false, Some(session)) = (long, claim.recalled, waiting.is_empty(), session) {
+        let stuck: Vec<(ClaimId, u32)> = self
+            .pool
+            .claims
+            .iter()
+            .filter(|(_, claim)| claim.jobs.len() > 1 && !claim.recalled && self.is_busy_for_long(claim, now))
+            .map(|(id, claim)| (*id, claim.jobs.len() as u32 - 1))
+            .collect();
+        for (id, count) in stuck {
+            let Some(claim) = self.pool.claims.get_mut(&id) else { continue };
+            if let Some(session) = self.pool.machines.get(&claim.machine).and_then(|m| m.session) {
                 claim.recalled = true;
-                out.effects.push(Effect::Recall { session, claim: *id, count: waiting.len() as u32 });
+                out.effects.push(Effect::Recall { session, claim: id, count });
             }
         }
+    }
+
+    /// True when a claim's first job turned out longer than what is given ahead is meant for.
+    pub(crate) fn is_busy_for_long(&self, claim: &Claim, now: Now) -> bool {
+        let patience_ms = 3 * self.settings.ahead_us / 1000;
+        let head = claim.jobs.first();
+        let live = head.and_then(|job| self.queue.clusters.get(&job.cluster)?.live.get(&job.proc));
+        live.and_then(|l| l.started_ms).is_some_and(|at| at.saturating_add(patience_ms) < now.wall_ms)
     }
 
     /// When [`Core::tick`] wants to be called next, in milliseconds from now at the latest.

@@ -38,8 +38,8 @@ pub use view::{ClusterView, JobState, JobView, MachineView, PoolView, RunningVie
 /// What the pool's owner may set.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A job whose machine is out of contact for so long is killed there and run elsewhere. A job may ask for less or
-    /// more with JobLeaseDuration.
+    /// A job whose machine is out of contact for so long is killed there and run elsewhere. A job may ask for less with
+    /// JobLeaseDuration.
     pub lease_ms: u64,
     /// Work that a claim may hold ahead of the running job, so that its starter never waits for the disk.
     pub ahead_us: u64,

@@ -88,7 +88,7 @@ impl Core {
             owner,
             resources: shape.request,
             key_digest: digest(key).to_vec(),
-            lease_ms: shape.lease_ms.unwrap_or(self.settings.lease_ms),
+            lease_ms: self.lease_ms(shape.lease_ms),
         };
         self.record(now, Kind::ClaimMade(made), out);
         Some(ClaimId(claim))
@@ -113,6 +113,9 @@ impl Core {
         loop {
             let Some(claim) = self.pool.claims.get(&id) else { return };
             let held = claim.jobs.len() as u32;
+            if held > 0 && self.is_busy_for_long(claim, now) {
+                return;
+            }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
             let (name, owner, resources) = (claim.machine.clone(), claim.owner.clone(), claim.resources);
@@ -123,9 +126,7 @@ impl Core {
                 let same_owner = self.queue.clusters.get(&c.ready.1).is_some_and(|x| x.owner == owner);
                 let lease = self.pool.claims.get(&id).map(|x| x.lease_ms);
                 self.shapes.all.get(&c.shape).is_some_and(|s| {
-                    same_owner
-                        && s.request == resources
-                        && Some(s.lease_ms.unwrap_or(self.settings.lease_ms)) == lease
+                    same_owner && s.request == resources && Some(self.lease_ms(s.lease_ms)) == lease
                 })
             });
             let Some(candidate) = suits else {
@@ -157,6 +158,12 @@ impl Core {
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
             out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs });
         }
+    }
+
+    /// A job may ask for a shorter lease than the pool's, not for a longer one: the pool's says how long a lost machine
+    /// may keep its jobs from running elsewhere.
+    fn lease_ms(&self, asked: Option<u64>) -> u64 {
+        asked.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms))
     }
 
     /// How many jobs of a shape a claim may hold.

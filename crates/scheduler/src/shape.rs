@@ -74,6 +74,7 @@ pub(crate) struct Shape {
     text: String,
     ad: ClassAd,
     pub(crate) request: Resources,
+    /// The lease that the job asks for; the pool's own is the most it can get.
     pub(crate) lease_ms: Option<u64>,
     /// Parts of clusters with idle procs: (priority, cluster, part).
     pub(crate) ready: BTreeSet<Ready>,

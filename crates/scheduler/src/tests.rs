@@ -1,1 +1,569 @@
+//! The core under random inputs: what must always hold, checked after every step, and recovery at every step.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use classad::ClassAd;
+use model::event::{Exit, Kind, Resources};
+use model::{ClaimId, ClaimKey, Event, JobId, JobTemplate, Now};
+use proptest::prelude::*;
+
+use crate::{
+    Act, Actor, AgentHello, Core, Effect, HeldClaim, HeldJob, Out, Report, ReportKind, Session, Settings,
+    Submission, Which,
+};
+
+fn digest(key: &ClaimKey) -> [u8; 32] {
+    key.0
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Submit { procs: u32, cpus: u32, owner: u8 },
+    Connect(u8),
+    Disconnect(u8),
+    Deliver(u8),
+    Start(u8),
+    Finish(u8),
+    KillStarter(u8),
+    Act { act: u8, cluster: u32, proc: Option<u32> },
+    Wait(u64),
+    Crash,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (1..12u32, 1..3u32, 0..2u8).prop_map(|(procs, cpus, owner)| Step::Submit { procs, cpus, owner }),
+        2 => (0..3u8).prop_map(Step::Connect),
+        1 => (0..3u8).prop_map(Step::Disconnect),
+        6 => (0..3u8).prop_map(Step::Deliver),
+        5 => (0..3u8).prop_map(Step::Start),
+        5 => (0..3u8).prop_map(Step::Finish),
+        1 => (0..3u8).prop_map(Step::KillStarter),
+        1 => (0..4u8, 1..6u32, proptest::option::of(0..12u32)).prop_map(|(act, cluster, proc)| Step::Act { act, cluster, proc }),
+        1 => (0..200_000u64).prop_map(Step::Wait),
+        1 => Just(Step::Crash),
+    ]
+}
+
+/// A claim as its machine sees it.
+#[derive(Debug, Clone)]
+struct MachineClaim {
+    key: ClaimKey,
+    /// Waiting jobs, the first may run.
+    jobs: Vec<HeldJob>,
+    running: bool,
+    lease_ms: u64,
+    unacknowledged: Vec<Report>,
+    seq: u64,
+}
+
+/// A machine: truthful, but out of contact now and then.
+#[derive(Debug, Default)]
+struct Machine {
+    session: Option<Session>,
+    claims: BTreeMap<ClaimId, MachineClaim>,
+    /// Effects under way to it, lost when the session ends.
+    inbox: Vec<Effect>,
+    /// When an answered word was last sent.
+    heard_ms: u64,
+}
+
+struct World {
+    core: Core,
+    journal: Vec<Event>,
+    machines: Vec<Machine>,
+    now: Now,
+    next_session: u64,
+    next_key: u8,
+    submitted: HashMap<u32, u32>,
+    ended: HashSet<JobId>,
+    running: HashMap<JobId, usize>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            core: Core::new(settings()),
+            journal: Vec::new(),
+            machines: (0..3).map(|_| Machine::default()).collect(),
+            now: Now { mono_ms: 1, wall_ms: 1_000_000 },
+            next_session: 1,
+            next_key: 0,
+            submitted: HashMap::new(),
+            ended: HashSet::new(),
+            running: HashMap::new(),
+        }
+    }
+
+    fn keys(&mut self) {
+        while self.core.keys_left() < 64 {
+            self.next_key = self.next_key.wrapping_add(1);
+            let mut key = [self.next_key; 32];
+            key[0] = self.core.keys_left() as u8;
+            self.core.give_keys([ClaimKey(key)]);
+        }
+    }
+
+    /// Writes the events down, then lets the effects go.
+    fn commit(&mut self, out: Out) {
+        for event in &out.events {
+            self.note(event);
+        }
+        self.journal.extend(out.events);
+        for effect in out.effects {
+            let session = match &effect {
+                Effect::Claim { session, .. }
+                | Effect::Assign { session, .. }
+                | Effect::Stop { session, .. }
+                | Effect::Recall { session, .. }
+                | Effect::Drop { session, .. }
+                | Effect::Ack { session, .. } => *session,
+            };
+            if let Some(machine) = self.machines.iter_mut().find(|m| m.session == Some(session)) {
+                machine.inbox.push(effect);
+            }
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event.kind.as_ref().unwrap() {
+            Kind::ClusterSubmitted(e) => {
+                assert!(
+                    self.submitted.insert(e.cluster, e.template.procs).is_none(),
+                    "cluster ids are never reused"
+                );
+            }
+            Kind::JobExited(e) => {
+                let job = JobId { cluster: e.cluster, proc: e.proc };
+                assert!(self.ended.insert(job), "{job} has one terminal record");
+            }
+            Kind::JobsRemoved(e) => {
+                for proc in e.procs.iter().flat_map(|s| s.procs()) {
+                    let job = JobId { cluster: e.cluster, proc };
+                    assert!(self.ended.insert(job), "{job} has one terminal record");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn report(&mut self, m: usize, claim: ClaimId, kind: ReportKind, keep: bool) {
+        let machine = &mut self.machines[m];
+        let held = machine.claims.get_mut(&claim).unwrap();
+        let seq = if keep {
+            held.seq += 1;
+            held.seq
+        } else {
+            0
+        };
+        let report = Report { claim, seq, kind };
+        if keep {
+            held.unacknowledged.push(report.clone());
+        }
+        self.send(m, report);
+    }
+
+    fn send(&mut self, m: usize, report: Report) {
+        self.keys();
+        if let Some(session) = self.machines[m].session {
+            self.machines[m].heard_ms = self.now.mono_ms;
+            let mut out = Out::default();
+            self.core.agent_report(self.now, &format!("m{m}"), session, report, digest, &mut out);
+            self.commit(out);
+        }
+    }
+
+    fn connect(&mut self, m: usize) {
+        self.disconnect(m);
+        self.keys();
+        let session = Session(self.next_session);
+        self.next_session += 1;
+        let machine = &mut self.machines[m];
+        machine.session = Some(session);
+        machine.heard_ms = self.now.mono_ms;
+        let claims = machine.claims.iter().map(|(id, c)| {
+            let mut jobs = c.jobs.clone();
+            for report in &c.unacknowledged {
+                match &report.kind {
+                    ReportKind::Exited { job, .. } => jobs.push(*job),
+                    ReportKind::Returned { jobs: back } => jobs.extend(back),
+                    _ => {}
+                }
+            }
+            HeldClaim { claim: *id, key: c.key.clone(), jobs }
+        });
+        let total = Resources { cpus: 2, memory_mib: 4096, disk_kib: 1 << 20, gpus: 0 };
+        let ad = ClassAd::parse_new("[ Requirements = true; Memory = 4096 ]").unwrap();
+        let hello = AgentHello { machine: format!("m{m}"), session, total, ad, claims: claims.collect() };
+        let repeated: Vec<Report> = machine.claims.values().flat_map(|c| c.unacknowledged.clone()).collect();
+        let mut out = Out::default();
+        self.core.agent_up(self.now, hello, digest, &mut out);
+        self.commit(out);
+        for report in repeated {
+            self.send(m, report);
+        }
+    }
+
+    fn disconnect(&mut self, m: usize) {
+        if let Some(session) = self.machines[m].session.take() {
+            self.machines[m].inbox.clear();
+            self.core.agent_down(session);
+        }
+    }
+
+    /// The next message reaches a machine.
+    fn deliver(&mut self, m: usize) {
+        let machine = &mut self.machines[m];
+        if machine.inbox.is_empty() {
+            return;
+        }
+        match machine.inbox.remove(0) {
+            Effect::Claim { claim, key, lease_ms, .. } => {
+                let held = MachineClaim {
+                    key,
+                    jobs: Vec::new(),
+                    running: false,
+                    lease_ms,
+                    unacknowledged: Vec::new(),
+                    seq: 0,
+                };
+                machine.claims.insert(claim, held);
+            }
+            Effect::Assign { claim, cluster, jobs, .. } => {
+                if let Some(held) = machine.claims.get_mut(&claim) {
+                    let jobs =
+                        jobs.iter().map(|&(proc, attempt)| HeldJob { job: JobId { cluster, proc }, attempt });
+                    held.jobs.extend(jobs);
+                }
+            }
+            Effect::Stop { claim, job, attempt, .. } => self.stop(m, claim, HeldJob { job, attempt }),
+            Effect::Recall { claim, count, .. } => {
+                if let Some(held) = machine.claims.get_mut(&claim) {
+                    let keep = held.jobs.len().saturating_sub(count as usize).max(usize::from(held.running));
+                    let jobs = held.jobs.split_off(keep);
+                    self.report(m, claim, ReportKind::Returned { jobs }, true);
+                }
+            }
+            Effect::Drop { claim, .. } => self.bury(m, claim),
+            Effect::Ack { claim, seq, .. } => {
+                if let Some(held) = machine.claims.get_mut(&claim) {
+                    held.unacknowledged.retain(|r| r.seq > seq);
+                }
+            }
+        }
+    }
+
+    fn stop(&mut self, m: usize, claim: ClaimId, job: HeldJob) {
+        let Some(held) = self.machines[m].claims.get_mut(&claim) else { return };
+        let Some(at) = held.jobs.iter().position(|j| *j == job) else { return };
+        if at == 0 && held.running {
+            self.end(m, claim, Exit { signal: Some(15), ..Exit::default() });
+        } else {
+            held.jobs.remove(at);
+            self.report(m, claim, ReportKind::Returned { jobs: vec![job] }, true);
+        }
+    }
+
+    fn start(&mut self, m: usize) {
+        let idle = self.machines[m].claims.iter().find(|(_, c)| !c.running && !c.jobs.is_empty());
+        let Some((&claim, held)) = idle else { return };
+        let job = held.jobs[0];
+        self.machines[m].claims.get_mut(&claim).unwrap().running = true;
+        let before = self.running.insert(job.job, m);
+        assert_eq!(before, None, "{} runs on two machines at once", job.job);
+        assert!(!self.ended.contains(&job.job), "{} runs after its end", job.job);
+        self.report(m, claim, ReportKind::Started { job, started_ms: self.now.wall_ms }, false);
+    }
+
+    fn finish(&mut self, m: usize) {
+        let running = self.machines[m].claims.iter().find(|(_, c)| c.running).map(|(id, _)| *id);
+        if let Some(claim) = running {
+            self.end(m, claim, Exit { code: Some(0), wall_us: 5_000, ..Exit::default() });
+        }
+    }
+
+    fn end(&mut self, m: usize, claim: ClaimId, exit: Exit) {
+        let held = self.machines[m].claims.get_mut(&claim).unwrap();
+        let job = held.jobs.remove(0);
+        held.running = false;
+        self.running.remove(&job.job);
+        self.report(m, claim, ReportKind::Exited { job, exit, started_ms: 1 }, true);
+    }
+
+    /// A claim is dead on its machine, and what it ran with it.
+    fn bury(&mut self, m: usize, claim: ClaimId) {
+        if let Some(held) = self.machines[m].claims.remove(&claim)
+            && held.running
+        {
+            self.running.remove(&held.jobs[0].job);
+        }
+    }
+
+    fn kill_starter(&mut self, m: usize) {
+        let Some(&claim) = self.machines[m].claims.keys().next() else { return };
+        let held = self.machines[m].claims[&claim].clone();
+        for report in held.unacknowledged {
+            self.send(m, report);
+        }
+        self.bury(m, claim);
+        let kind = ReportKind::Gone { reason: "killed".into() };
+        self.send(m, Report { claim, seq: 9_999, kind });
+    }
+
+    /// Time passes: machines kill by their leases, then the manager looks.
+    fn wait(&mut self, ms: u64) {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms;
+        for m in 0..self.machines.len() {
+            if self.machines[m].session.is_some() {
+                let session = self.machines[m].session.unwrap();
+                self.core.agent_heard(self.now, &format!("m{m}"), session);
+                self.machines[m].heard_ms = self.now.mono_ms;
+                continue;
+            }
+            let (heard, now) = (self.machines[m].heard_ms, self.now.mono_ms);
+            let expired: Vec<ClaimId> = self.machines[m]
+                .claims
+                .iter()
+                .filter(|(_, c)| now >= heard + c.lease_ms)
+                .map(|(id, _)| *id)
+                .collect();
+            for claim in expired {
+                // The starter kills and keeps what it knows; here the worst case: it knows nothing.
+                self.bury(m, claim);
+            }
+        }
+        self.keys();
+        let mut out = Out::default();
+        self.core.tick(self.now, digest, &mut out);
+        self.commit(out);
+    }
+
+    /// The manager is killed: only the journal is left. With and without a snapshot the queue must be the same.
+    fn crash(&mut self) {
+        let mut replayed = Core::new(settings());
+        for event in &self.journal {
+            replayed.apply(event.kind.as_ref().unwrap(), event.time_ms);
+        }
+        let restored = Core::restore(settings(), &self.core.snapshot()).unwrap();
+        assert_eq!(picture(&replayed), picture(&self.core), "replay differs from life");
+        assert_eq!(picture(&restored), picture(&self.core), "snapshot differs from life");
+        self.core = restored;
+        self.core.recovered(self.now);
+        for machine in &mut self.machines {
+            machine.session = None;
+            machine.inbox.clear();
+        }
+    }
+
+    fn check(&self) {
+        // Every submitted job is in exactly one place.
+        for (&cluster, &procs) in &self.submitted {
+            let view = self.core.queue.clusters.get(&cluster);
+            for proc in 0..procs {
+                let job = JobId { cluster, proc };
+                let places = view.map_or(0, |c| {
+                    usize::from(c.is_idle(proc))
+                        + usize::from(c.held.contains(proc))
+                        + usize::from(c.live.contains_key(&proc))
+                });
+                let ended = usize::from(self.ended.contains(&job));
+                assert_eq!(places + ended, 1, "{job} is in {places} places, ended {ended}");
+            }
+        }
+        // Claims and jobs agree about each other, and no machine is given away twice.
+        for (id, claim) in &self.core.pool.claims {
+            for job in &claim.jobs {
+                assert_eq!(self.core.queue.clusters[&job.cluster].live[&job.proc].claim, *id);
+            }
+        }
+        for (name, machine) in &self.core.pool.machines {
+            let used: u32 = machine.claims.iter().map(|c| self.core.pool.claims[c].resources.cpus).sum();
+            if machine.session.is_some() {
+                assert_eq!(used + machine.free.cpus, machine.total.cpus, "{name}");
+            }
+        }
+    }
+
+    /// Faults stop: everything that can finish does.
+    fn settle(&mut self) {
+        for m in 0..self.machines.len() {
+            self.connect(m);
+        }
+        for _ in 0..5_000 {
+            for m in 0..self.machines.len() {
+                self.deliver(m);
+                self.start(m);
+                self.finish(m);
+            }
+            self.wait(1);
+            if self.core.queue.clusters.values().all(|c| c.idle_count() == 0 && c.live.is_empty()) {
+                break;
+            }
+        }
+        for (id, cluster) in &self.core.queue.clusters {
+            assert!(
+                cluster.live.is_empty() && cluster.idle_count() == 0,
+                "cluster {id} makes no progress: {cluster:?}"
+            );
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings { lease_ms: 60_000, ..Settings::default() }
+}
+
+/// Everything durable, in a form that can be compared.
+fn picture(core: &Core) -> String {
+    let mut text = String::new();
+    for (id, c) in &core.queue.clusters {
+        let idle: Vec<_> = c.parts.iter().map(|p| p.idle.spans()).collect();
+        let mut attempts: Vec<_> = c.attempts.iter().collect();
+        attempts.sort();
+        text += &format!(
+            "{id} {} {idle:?} {:?} {:?} {attempts:?} {:?} {}\n",
+            c.owner,
+            c.held.spans(),
+            c.live,
+            c.summary,
+            c.requeues
+        );
+    }
+    let mut claims: Vec<_> = core
+        .pool
+        .claims
+        .iter()
+        .map(|(id, c)| format!("{id} {} {:?} {}", c.machine, c.jobs, c.slot))
+        .collect();
+    claims.sort();
+    text += &format!("{claims:?} {} {}", core.queue.next_cluster, core.pool.next_claim);
+    text
+}
+
+fn template(procs: u32, cpus: u32) -> JobTemplate {
+    let mut template = JobTemplate::of(procs);
+    template.set("RequestCpus", cpus.to_string());
+    template.set("Requirements", "TARGET.Memory > 10");
+    template
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_doubled_or_stuck(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut world = World::new();
+        for step in steps {
+            world.keys();
+            let mut out = Out::default();
+            match step {
+                Step::Submit { procs, cpus, owner } => {
+                    let submission = Submission {
+                        owner: format!("u{owner}"),
+                        template: template(procs, cpus),
+                        idempotency_key: String::new(),
+                    };
+                    world.core.submit(world.now, submission, digest, &mut out).unwrap();
+                    world.commit(out);
+                }
+                Step::Act { act, cluster, proc } => {
+                    let name = proc.map_or(model::JobName::Cluster(cluster), |proc| model::JobName::Job(JobId { cluster, proc }));
+                    let act = [Act::Hold, Act::Release, Act::Remove, Act::Vacate][act as usize];
+                    let actor = Actor { user: "u0".into(), any_owner: cluster % 2 == 0 };
+                    // Refusals are fine; their reasons have tests of their own.
+                    let _ = world.core.act(world.now, &actor, act, &Which::Named(name), "because", digest, &mut out);
+                    world.commit(out);
+                }
+                Step::Connect(m) => world.connect(m as usize),
+                Step::Disconnect(m) => world.disconnect(m as usize),
+                Step::Deliver(m) => world.deliver(m as usize),
+                Step::Start(m) => world.start(m as usize),
+                Step::Finish(m) => world.finish(m as usize),
+                Step::KillStarter(m) => world.kill_starter(m as usize),
+                Step::Wait(ms) => world.wait(ms),
+                Step::Crash => world.crash(),
+            }
+            world.check();
+        }
+        world.crash();
+        world.settle();
+        world.check();
+    }
+}
+
+#[test]
+fn a_retried_submit_makes_one_cluster() {
+    let mut world = World::new();
+    let submission =
+        || Submission { owner: "u".into(), template: template(3, 1), idempotency_key: "k".into() };
+    let mut out = Out::default();
+    let first = world.core.submit(world.now, submission(), digest, &mut out).unwrap();
+    assert_eq!(world.core.submit(world.now, submission(), digest, &mut out).unwrap(), first);
+    world.commit(out);
+    world.crash();
+    let mut out = Out::default();
+    assert_eq!(
+        world.core.submit(world.now, submission(), digest, &mut out).unwrap(),
+        first,
+        "also after a restart"
+    );
+    assert!(out.events.is_empty());
+}
+
+#[test]
+fn priority_goes_before_age_and_size_decides_who_fits() {
+    let mut world = World::new();
+    let mut submit = |priority: i32, cpus: u32| {
+        let mut template = template(1, cpus);
+        template.set("JobPrio", priority.to_string());
+        let submission = Submission { owner: "u".into(), template, idempotency_key: String::new() };
+        let mut out = Out::default();
+        let id = world.core.submit(world.now, submission, digest, &mut out).unwrap();
+        world.commit(out);
+        id
+    };
+    let (old, big, urgent, huge) = (submit(0, 1), submit(5, 2), submit(9, 1), submit(99, 64));
+    world.connect(0);
+    let assigned: Vec<u32> = world
+        .journal
+        .iter()
+        .filter_map(|e| match &e.kind {
+            Some(Kind::JobsAssigned(a)) => Some(a.cluster),
+            _ => None,
+        })
+        .collect();
+    // Two cores: the urgent one takes one, the big one no longer fits, the old one takes the other.
+    assert_eq!(assigned, [urgent, old]);
+    assert!(world.core.cluster(big).is_some() && world.core.cluster(huge).is_some());
+}
+
+#[test]
+fn short_jobs_are_given_ahead_and_taken_back_when_one_turns_out_long() {
+    let mut world = World::new();
+    let submission =
+        Submission { owner: "u".into(), template: template(500, 2), idempotency_key: String::new() };
+    let mut out = Out::default();
+    world.core.submit(world.now, submission, digest, &mut out).unwrap();
+    world.commit(out);
+    world.connect(0);
+    let ahead = |w: &World| w.core.pool.claims.values().map(|c| c.jobs.len()).sum::<usize>();
+    assert_eq!(ahead(&world), 1, "nobody knows yet how long they take");
+    for _ in 0..4 {
+        while !world.machines[0].inbox.is_empty() {
+            world.deliver(0);
+        }
+        world.start(0);
+        world.finish(0);
+    }
+    assert!(ahead(&world) > 5, "they are short: {}", ahead(&world));
+    while !world.machines[0].inbox.is_empty() {
+        world.deliver(0);
+    }
+    world.start(0);
+    world.wait(1_000);
+    while !world.machines[0].inbox.is_empty() {
+        world.deliver(0);
+    }
+    assert_eq!(ahead(&world), 1, "those behind the long one went back");
+}

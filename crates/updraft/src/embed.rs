@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use agent::{Connector, Link, OnStop, RunAs};
+use agent::{Connector, Link, OnStop};
 use api::agent::{ToAgent, ToManager};
-use manager::{Handle, Manager, Sharing};
+use manager::{Handle, Manager};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -65,14 +65,12 @@ impl Connector for Local {
 impl Pool {
     pub(crate) async fn start(options: Options) -> Result<Self, Failure> {
         let state = options.manager.state.clone();
-        let sharing = options.manager.sharing;
         let manager = Manager::start(options.manager).await?;
         let (stop_agent, stopped) = watch::channel(None);
         let agent = if options.cpus == Some(0) {
             None
         } else {
-            let run_as = if sharing == Sharing::Private { RunAs::Myself } else { RunAs::Owner };
-            let options = agent_options(&state.join("agent"), options.cpus, None, run_as)?;
+            let options = agent_options(&state.join("agent"), options.cpus, None)?;
             let connector = Box::new(Local { handle: manager.handle(), machine: options.machine.clone() });
             Some(tokio::spawn(agent::run(options, connector, stopped)))
         };
@@ -102,13 +100,11 @@ pub(crate) fn agent_options(
     state: &Path,
     cpus: Option<u32>,
     machine: Option<String>,
-    run_as: RunAs,
 ) -> Result<agent::Options, Failure> {
     Ok(agent::Options {
         state: state.to_owned(),
         machine: machine.unwrap_or_else(agent::host_name),
         total: agent::resources(cpus, Path::new("/")),
-        run_as,
         program: program()?,
         filesystem_domain: agent::host_name(),
     })

@@ -20,6 +20,11 @@ fn host_error(error: io::Error) -> HostError {
     }
 }
 
+/// Our own settings stay out of jobs: a token in the submitter's environment must not travel with them.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("UPDRAFT_")
+}
+
 impl Host for System {
     fn read(&self, path: &str) -> Result<String, HostError> {
         let file = fs::File::open(path).map_err(host_error)?;
@@ -41,11 +46,14 @@ impl Host for System {
     }
 
     fn env(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok()
+        if is_ours(name) { None } else { std::env::var(name).ok() }
     }
 
     fn env_names(&self) -> Vec<String> {
-        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
+        std::env::vars_os()
+            .filter_map(|(name, _)| name.into_string().ok())
+            .filter(|name| !is_ours(name))
+            .collect()
     }
 
     fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {

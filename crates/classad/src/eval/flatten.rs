@@ -12,7 +12,6 @@ use crate::expr::{BinOp, Call, Expr, Node, Repr};
 use crate::func::Func;
 use crate::limits;
 use crate::value::{FrameId, Value};
-use std::sync::Arc;
 
 /// What an expression flattened to.
 enum Flat {
@@ -136,20 +135,23 @@ impl State<'_> {
             Some(Node::Ref(name)) => self.lookup(name, cur),
             Some(Node::RootRef(name)) => self.lookup(name, self.root),
             Some(Node::Select(base, name)) => match self.eval(base, cur) {
-                Ok(Value::Ad(ad)) => self.frame_of_value(&ad).and_then(|frame| self.lookup(name, frame)),
-                _ => Ok(Found::Nothing),
+                Ok(Value::Ad(ad)) => match self.frame_of_value(&ad) {
+                    Ok(frame) => self.lookup(name, frame),
+                    Err(_) => Found::Nothing,
+                },
+                _ => Found::Nothing,
             },
-            _ => Ok(Found::Nothing),
+            _ => Found::Nothing,
         };
-        let (inner, frame) = match found {
-            Ok(Found::Here(expr, frame)) => (expr.clone(), frame),
-            Ok(Found::Nested(expr, frame)) => (expr, frame),
+        let (inner, place, frame) = match found {
+            Found::Here(expr, frame) => (expr.clone(), std::ptr::from_ref(expr) as usize, frame),
+            Found::Nested(expr, place, frame) => (expr, place, frame),
             _ => return Flat::Tree(expr.clone()),
         };
-        let key = match &inner.0 {
-            Repr::Lit(value) => return Flat::Value(value.clone()),
-            Repr::Node(node) => (Arc::as_ptr(node) as usize, frame),
-        };
+        if let Repr::Lit(value) = &inner.0 {
+            return Flat::Value(value.clone());
+        }
+        let key = (place, frame);
         if self.active.contains(key) {
             return Flat::Value(Value::Undefined);
         }

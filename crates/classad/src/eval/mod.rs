@@ -5,6 +5,7 @@ pub(crate) mod context;
 mod flatten;
 pub(crate) mod ops;
 mod scope;
+mod truth;
 
 use crate::ad::ClassAd;
 use crate::expr::{BinOp, Expr, Node, Repr};
@@ -37,7 +38,8 @@ pub(crate) struct State<'a> {
     target: Option<&'a ClassAd>,
     nested: Vec<(ClassAd, FrameId)>,
     root: FrameId,
-    /// Attribute expressions being evaluated, to notice circles: address and frame.
+    /// Attributes being evaluated, to notice circles: where the ad keeps them, and the frame. Not the node:
+    /// attributes with the same text share their nodes.
     active: Active,
     depth: u32,
     calls: u32,
@@ -50,7 +52,8 @@ pub(crate) struct State<'a> {
 enum Found<'a> {
     Nothing,
     Here(&'a Expr, FrameId),
-    Nested(Expr, FrameId),
+    /// From a nested ad, with the place where that keeps it.
+    Nested(Expr, usize, FrameId),
     Frame(FrameId),
     Now,
 }
@@ -136,19 +139,9 @@ impl<'a> State<'a> {
                 self.leave();
                 Ok(ops::unary(*op, &value))
             }
-            Node::Binary(BinOp::And, a, b) => self.eval_logic(true, a, b, cur),
-            Node::Binary(BinOp::Or, a, b) => self.eval_logic(false, a, b, cur),
-            Node::Binary(op, a, b) => {
-                self.enter()?;
-                let a = self.eval(a, cur)?;
-                // A literal operand is compared in place.
-                let value = match &b.0 {
-                    Repr::Lit(b) => ops::binary(*op, &a, b),
-                    Repr::Node(b) => ops::binary(*op, &a, &self.eval_node(b, cur)?),
-                };
-                self.leave();
-                Ok(value)
-            }
+            Node::Binary(BinOp::And, a, b) => Ok(self.logic(true, a, b, cur)?.into()),
+            Node::Binary(BinOp::Or, a, b) => Ok(self.logic(false, a, b, cur)?.into()),
+            Node::Binary(op, a, b) => self.eval_binary(*op, a, b, cur),
             Node::Ternary(condition, yes, no) => {
                 self.enter()?;
                 let value = match self.eval(condition, cur)? {
@@ -194,38 +187,31 @@ impl<'a> State<'a> {
         }
     }
 
-    /// `&&` (`conjunction`) or `||`: the right side is looked at only where it can matter.
-    fn eval_logic(&mut self, conjunction: bool, a: &Expr, b: &Expr, cur: FrameId) -> Eval {
+    fn eval_binary(&mut self, op: BinOp, a: &Expr, b: &Expr, cur: FrameId) -> Eval {
         self.enter()?;
-        let a = self.eval(a, cur)?;
-        let value = match (&a, a.truth()) {
-            // The value that decides alone: false for `&&`, true for `||`.
-            (_, Some(a)) if a != conjunction => Value::Bool(a),
-            (_, Some(_)) => match self.eval(b, cur)? {
-                Value::Undefined => Value::Undefined,
-                b => b.truth().map_or(Value::Error, Value::Bool),
-            },
-            (Value::Undefined, None) => match self.eval(b, cur)? {
-                Value::Undefined => Value::Undefined,
-                b => match b.truth() {
-                    Some(b) if b != conjunction => Value::Bool(b),
-                    Some(_) => Value::Undefined,
-                    None => Value::Error,
-                },
-            },
-            _ => Value::Error,
+        // Operands that are plain values somewhere are used where they lie.
+        let value = match (self.peek(a, cur), self.peek(b, cur)) {
+            (Some(a), Some(b)) => ops::binary(op, a, b),
+            (Some(a), None) => ops::binary(op, a, &self.eval(b, cur)?),
+            (None, _) => {
+                let a = self.eval(a, cur)?;
+                match self.peek(b, cur) {
+                    Some(b) => ops::binary(op, &a, b),
+                    None => ops::binary(op, &a, &self.eval(b, cur)?),
+                }
+            }
         };
         self.leave();
         Ok(value)
     }
 
     fn eval_name(&mut self, name: &Name, cur: FrameId) -> Eval {
-        let mut found = self.lookup(name, cur)?;
+        let mut found = self.lookup(name, cur);
         if matches!(found, Found::Nothing) && self.target.is_some() {
             // Only the sides of a match fall back to each other; ads nested in them do not.
             found = match cur {
-                MY => self.lookup(name, TARGET)?,
-                TARGET => self.lookup(name, MY)?,
+                MY => self.lookup(name, TARGET),
+                TARGET => self.lookup(name, MY),
                 _ => Found::Nothing,
             };
         }
@@ -237,16 +223,18 @@ impl<'a> State<'a> {
         if self.root == FrameId::NONE {
             return Err(Failed);
         }
-        let found = self.lookup(name, self.root)?;
+        let found = self.lookup(name, self.root);
         self.eval_found(found)
     }
 
     fn eval_select(&mut self, base: &Expr, name: &Name, cur: FrameId) -> Eval {
         if let Some(frame) = self.side(base, cur) {
-            let found = self.lookup(name, frame)?;
+            let found = self.lookup(name, frame);
             return self.eval_found(found);
         }
+        self.enter()?;
         let base = self.eval(base, cur)?;
+        self.leave();
         self.select(&base, name)
     }
 
@@ -276,7 +264,7 @@ impl<'a> State<'a> {
             Value::Undefined => Ok(Value::Undefined),
             Value::Ad(ad) => {
                 let frame = self.frame_of_value(ad)?;
-                let found = self.lookup(name, frame)?;
+                let found = self.lookup(name, frame);
                 self.eval_found(found)
             }
             Value::List(list) => {
@@ -333,18 +321,23 @@ impl<'a> State<'a> {
         match found {
             Found::Nothing => Ok(Value::Undefined),
             Found::Here(expr, frame) => self.eval_attribute(expr, frame),
-            Found::Nested(expr, frame) => self.eval_attribute(&expr, frame),
+            Found::Nested(expr, place, frame) => self.eval_attribute_at(&expr, place, frame),
             Found::Frame(frame) => Ok(self.frame_value(frame)),
             Found::Now => Ok(Value::Int(self.ctx.now)),
         }
     }
 
+    /// The value of an attribute's expression, which lies in its ad.
     fn eval_attribute(&mut self, expr: &Expr, frame: FrameId) -> Eval {
+        self.eval_attribute_at(expr, std::ptr::from_ref(expr) as usize, frame)
+    }
+
+    fn eval_attribute_at(&mut self, expr: &Expr, place: usize, frame: FrameId) -> Eval {
         self.enter()?;
         let value = match &expr.0 {
             Repr::Lit(value) => value.clone(),
             Repr::Node(node) => {
-                let key = (Arc::as_ptr(node) as usize, frame);
+                let key = (place, frame);
                 if self.active.contains(key) {
                     Value::Undefined
                 } else {
@@ -361,24 +354,24 @@ impl<'a> State<'a> {
 
     /// Looks for a name from an ad outward.
     #[inline]
-    fn lookup(&mut self, name: &Name, start: FrameId) -> Result<Found<'a>, Failed> {
+    fn lookup(&self, name: &Name, start: FrameId) -> Found<'a> {
         let mut frame = start;
         while frame != FrameId::NONE {
             match self.own(frame, name) {
                 Found::Nothing => {}
-                found => return Ok(found),
+                found => return found,
             }
             let outer = self.parent(frame);
             match name.special() {
                 Special::None | Special::Target | Special::Other | Special::Ad | Special::Match => {}
-                Special::My | Special::Own => return Ok(Found::Frame(frame)),
-                Special::Root => return Ok(Found::frame(self.root)),
-                Special::Parent => return Ok(Found::frame(outer)),
-                Special::CurrentTime => return Ok(Found::Now),
+                Special::My | Special::Own => return Found::Frame(frame),
+                Special::Root => return Found::frame(self.root),
+                Special::Parent => return Found::frame(outer),
+                Special::CurrentTime => return Found::Now,
             }
             frame = outer;
         }
-        Ok(Found::Nothing)
+        Found::Nothing
     }
 
     /// The attribute of that name in one frame, not looking outward.
@@ -401,7 +394,9 @@ impl<'a> State<'a> {
             MATCH if name.special() == Special::Match => match_attribute(name),
             MATCH => Found::Nothing,
             FrameId(n) => match self.nested.get((n - NESTED) as usize) {
-                Some((ad, _)) => ad.lookup(name).map_or(Found::Nothing, |e| Found::Nested(e.clone(), frame)),
+                Some((ad, _)) => ad.lookup(name).map_or(Found::Nothing, |e| {
+                    Found::Nested(e.clone(), std::ptr::from_ref(e) as usize, frame)
+                }),
                 None => Found::Nothing,
             },
         }
@@ -467,12 +462,12 @@ impl<'a> State<'a> {
     }
 
     /// The expression an attribute of the frame has, for functions that work on text.
-    pub(crate) fn attribute_expr(&mut self, name: &Name, cur: FrameId) -> Result<Option<Expr>, Failed> {
-        Ok(match self.lookup(name, cur)? {
+    pub(crate) fn attribute_expr(&self, name: &Name, cur: FrameId) -> Option<Expr> {
+        match self.lookup(name, cur) {
             Found::Here(expr, _) => Some(expr.clone()),
-            Found::Nested(expr, _) => Some(expr),
+            Found::Nested(expr, ..) => Some(expr),
             Found::Nothing | Found::Frame(_) | Found::Now => None,
-        })
+        }
     }
 
     /// The ad a frame belongs to.

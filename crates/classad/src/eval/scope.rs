@@ -1,6 +1,7 @@
 //! The way in: which ads an expression sees, and the world it is told about.
 
 use super::context::EvalContext;
+use super::truth::Truth;
 use super::{Eval, State};
 use crate::ad::ClassAd;
 use crate::expr::{Expr, Repr};
@@ -76,12 +77,37 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// True if an attribute of `MY` is a condition that holds; quicker than looking at its value.
+    pub fn holds(&self, name: &Name) -> bool {
+        let Some(expr) = self.my.and_then(|my| my.lookup(name)) else { return false };
+        let mut state = State::new(self.my, self.target, &self.ctx);
+        let start = state.start();
+        state.condition(expr, start) == Ok(Truth::True)
+    }
+
+    /// True if an expression is a condition that holds.
+    pub fn is_true(&self, expr: &Expr) -> bool {
+        let mut state = State::new(self.my, self.target, &self.ctx);
+        let start = state.start();
+        state.truth(expr, start) == Ok(Truth::True)
+    }
+
     /// The items of a list expression, each evaluated in its place; None if it is not a list.
     pub fn eval_list(&self, expr: &Expr) -> Option<Vec<Value>> {
         let mut state = State::new(self.my, self.target, &self.ctx);
         let start = state.start();
         let Ok(Value::List(list)) = state.eval(expr, start) else { return None };
         Some(list.items.iter().map(|item| seal(state.eval(item, list.frame))).collect())
+    }
+
+    /// The value, if it takes no more than the given steps; they are used up.
+    pub(crate) fn eval_within(&self, expr: &Expr, steps: &mut u64) -> Option<Value> {
+        let mut state = State::new(self.my, self.target, &self.ctx);
+        state.steps = *steps;
+        let start = state.start();
+        let value = state.eval(expr, start);
+        *steps = state.steps;
+        value.ok().map(|value| seal(Ok(value)))
     }
 
     fn run(&self, body: impl FnOnce(&mut State<'_>) -> Eval) -> Value {

@@ -137,7 +137,7 @@ pub(super) fn in_each_context(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     // A bare name stands for the expression it has here, if it has one.
     let mut expr: Expr = cx.args[0].clone();
     if let Some(Node::Ref(name)) = expr.as_node()
-        && let Some(known) = cx.state.attribute_expr(name, cx.cur)?
+        && let Some(known) = cx.state.attribute_expr(name, cx.cur)
     {
         expr = known;
     }

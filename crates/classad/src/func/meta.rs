@@ -19,10 +19,20 @@ pub(super) fn eval(cx: &mut Cx<'_, '_>) -> Eval {
     }
 }
 
-/// The attribute the only argument names, and its expression in the current ad.
-fn named(cx: &Cx<'_, '_>) -> Option<Option<Expr>> {
-    let Some(Node::Ref(name)) = cx.args.first()?.as_node() else { return None };
-    Some(cx.state.frame_ad(cx.cur).and_then(|ad| ad.lookup(name).cloned()))
+/// What the first argument is to a function that wants the name of an attribute.
+enum Named {
+    NoName,
+    Missing,
+    Found(Expr),
+}
+
+/// The attribute the first argument names, and its expression in the current ad.
+fn named(cx: &Cx<'_, '_>) -> Named {
+    let Some(Node::Ref(name)) = cx.args.first().and_then(Expr::as_node) else { return Named::NoName };
+    match cx.state.frame_ad(cx.cur).and_then(|ad| ad.lookup(name).cloned()) {
+        Some(expr) => Named::Found(expr),
+        None => Named::Missing,
+    }
 }
 
 pub(super) fn unparse(cx: &mut Cx<'_, '_>) -> Eval {
@@ -30,9 +40,9 @@ pub(super) fn unparse(cx: &mut Cx<'_, '_>) -> Eval {
         return Ok(Value::Error);
     }
     match named(cx) {
-        None => Ok(Value::Error),
-        Some(None) => cx.string(Vec::new()),
-        Some(Some(expr)) => cx.string(expr.to_pretty_string().into_bytes()),
+        Named::NoName => Ok(Value::Error),
+        Named::Missing => cx.string(Vec::new()),
+        Named::Found(expr) => cx.string(expr.to_pretty_string().into_bytes()),
     }
 }
 
@@ -41,9 +51,9 @@ pub(super) fn unresolved(cx: &mut Cx<'_, '_>) -> Eval {
         return Ok(Value::Error);
     }
     let expr = match named(cx) {
-        None => return Ok(Value::Error),
-        Some(None) => return Ok(Value::Undefined),
-        Some(Some(expr)) => expr,
+        Named::NoName => return Ok(Value::Error),
+        Named::Missing => return Ok(Value::Undefined),
+        Named::Found(expr) => expr,
     };
     let names = external_names(cx, &expr)?;
     if cx.count() == 2 {
@@ -69,15 +79,11 @@ fn external_names(cx: &mut Cx<'_, '_>, expr: &Expr) -> Result<Vec<String>, Faile
         cx.state.spend(1)?;
         let Some(node) = expr.as_node() else { continue };
         let mut need = |name: &Name, todo: &mut Vec<Expr>| match ad.lookup(name) {
-            Some(known) => {
-                if followed.insert(name.clone()) {
-                    todo.push(known.clone());
-                }
-            }
+            Some(known) if followed.insert(name.clone()) => todo.push(known.clone()),
             None if matches!(name.special(), Special::None | Special::Ad | Special::Match) => {
                 missing.entry(name.as_str().to_ascii_lowercase()).or_insert_with(|| name.as_str().to_owned());
             }
-            None => {}
+            _ => {}
         };
         match node {
             Node::Ref(name) | Node::RootRef(name) => need(name, &mut todo),

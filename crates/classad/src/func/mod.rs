@@ -146,7 +146,7 @@ pub(crate) fn call(state: &mut State<'_>, func: Func, args: &[Expr], cur: FrameI
         Func::UserMap => meta::user_map(cx),
         Func::AbsTime => times::abs_time(cx),
         Func::RelTime => times::rel_time(cx),
-        Func::Time | Func::CurrentTime | Func::DayTime | Func::TimezoneOffset => times::clock(cx, func),
+        Func::Time | Func::CurrentTime | Func::DayTime | Func::TimezoneOffset => Ok(times::clock(cx, func)),
         Func::GetYear | Func::GetMonth | Func::GetDayOfMonth | Func::GetDayOfWeek | Func::GetDayOfYear => {
             times::calendar_part(cx, func)
         }
@@ -252,9 +252,6 @@ fn to_int(value: &Value) -> Option<i64> {
 
 /// C's conversion on the machines the vectors come from: out of range and NaN become the smallest integer.
 fn real_to_int(value: f64) -> i64 {
-    if value >= -9.223_372_036_854_775_8e18 && value < 9.223_372_036_854_775_8e18 {
-        value as i64
-    } else {
-        i64::MIN
-    }
+    const LIMIT: f64 = i64::MAX as f64;
+    if (-LIMIT..LIMIT).contains(&value) { value as i64 } else { i64::MIN }
 }

@@ -105,7 +105,6 @@ fn translate(pattern: &str, flags: Flags) -> Option<String> {
                 out.push('\\');
                 out.push(c);
             }
-            (_, Some(_)) => out.push(c),
             ('[', None) => {
                 out.push('[');
                 let mut first = at + 1;
@@ -118,7 +117,7 @@ fn translate(pattern: &str, flags: Flags) -> Option<String> {
             }
             ('{', None) if !is_repetition(&pattern[at..]) => out.push_str(r"\{"),
             ('$', None) if !flags.multi_line => out.push_str(BEFORE_LAST_NEWLINE),
-            (_, None) => out.push(c),
+            _ => out.push(c),
         }
     }
     Some(out)

@@ -60,8 +60,11 @@ pub(super) fn fold(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     Ok(if real { Value::Real(result) } else { Value::Int(super::real_to_int(result)) })
 }
 
-/// Item, list and delimiters of a membership test; undefined counts as empty unless both are.
-fn member_args(cx: &mut Cx<'_, '_>) -> Result<Result<(Str, Str, Vec<u8>), Value>, crate::eval::Failed> {
+/// Item, list and delimiters, or the value the whole call has instead.
+type MemberArgs = Result<(Str, Str, Vec<u8>), Value>;
+
+/// The arguments of a membership test; undefined counts as empty unless both are.
+fn member_args(cx: &mut Cx<'_, '_>) -> Result<MemberArgs, crate::eval::Failed> {
     if !matches!(cx.count(), 2 | 3) {
         return Ok(Err(Value::Error));
     }

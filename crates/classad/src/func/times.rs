@@ -60,18 +60,18 @@ pub(super) fn rel_time(cx: &mut Cx<'_, '_>) -> Eval {
     })
 }
 
-pub(super) fn clock(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
+pub(super) fn clock(cx: &Cx<'_, '_>, func: Func) -> Value {
     if cx.count() != 0 {
-        return Ok(Value::Error);
+        return Value::Error;
     }
     let now = cx.state.ctx.now;
     let offset = cx.state.ctx.zone(now);
-    Ok(match func {
+    match func {
         Func::Time => Value::Int(now),
         Func::CurrentTime => Value::AbsTime(AbsTime { secs: now, offset }),
         Func::DayTime => Value::RelTime((now + i64::from(offset)).rem_euclid(86_400) as f64),
         _ => Value::RelTime(f64::from(offset)),
-    })
+    }
 }
 
 pub(super) fn calendar_part(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
@@ -283,9 +283,9 @@ fn conversion(spec: u8, c: &Civil, offset: i32, out: &mut Vec<u8>) -> bool {
     let twelve = if c.hour % 12 == 0 { 12 } else { c.hour % 12 };
     let mut text = String::new();
     let written = match spec {
-        b'a' => write!(text, "{:.3}", day),
+        b'a' => write!(text, "{day:.3}"),
         b'A' => write!(text, "{day}"),
-        b'b' | b'h' => write!(text, "{:.3}", month),
+        b'b' | b'h' => write!(text, "{month:.3}"),
         b'B' => write!(text, "{month}"),
         b'C' => write!(text, "{:02}", c.year.div_euclid(100)),
         b'd' => write!(text, "{:02}", c.day),
@@ -299,7 +299,7 @@ fn conversion(spec: u8, c: &Civil, offset: i32, out: &mut Vec<u8>) -> bool {
         b'l' => write!(text, "{twelve:2}"),
         b'm' => write!(text, "{:02}", c.month),
         b'M' => write!(text, "{:02}", c.minute),
-        b'n' => write!(text, "\n"),
+        b'n' => writeln!(text),
         b'p' => write!(text, "{}", if c.hour >= 12 { "PM" } else { "AM" }),
         b'P' => write!(text, "{}", if c.hour >= 12 { "pm" } else { "am" }),
         b's' => write!(text, "{}", time::seconds(c) - i64::from(offset)),

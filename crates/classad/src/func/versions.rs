@@ -31,7 +31,7 @@ fn natural(a: &[u8], b: &[u8]) -> i64 {
     if zeros_a > 0 {
         return plain;
     }
-    let run = |s: &[u8]| (start..).take_while(|&i| digit(at(s, i))).count();
+    let run = |s: &[u8]| s[start.min(s.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
     let (run_a, run_b) = (run(a), run(b));
     if run_a == run_b { plain } else { run_a as i64 - run_b as i64 }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::agent::{Membership, OnStop, Remote, RunAs};
+use ::agent::{Membership, OnStop, Remote};
 use tokio::sync::watch;
 use trust::token::Token;
 
@@ -13,8 +13,8 @@ use crate::place::Place;
 /// Lend this machine to a pool
 ///
 /// The first start needs --join with a token from `updraft token create --role agent` on the manager's machine; later
-/// starts find the certificate that it bought in the state directory. As root, jobs run as their owners, never as root;
-/// as anybody else, only that user's jobs run.
+/// starts find the certificate that it bought in the state directory. As root, jobs run as their owners, and as
+/// root only in root's own private pool; as anybody else, only that user's jobs run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Join the pool: TOKEN@HOST:PORT, or @FILE to read that from a file
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?.join("agent");
-    let mut options = agent_options(&state, args.cpus, args.name, RunAs::Owner)?;
+    let mut options = agent_options(&state, args.cpus, args.name)?;
     if let Some(domain) = args.filesystem_domain {
         options.filesystem_domain = domain;
     }

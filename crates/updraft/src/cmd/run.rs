@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use ::agent::OnStop;
 use client::Client;
 use manager::Sharing;
+use model::JobTemplate;
 use model::event::Exit;
+use model::template::PieceKind;
 
 use crate::cmd::submit::{What, templates};
 use crate::cmd::{Failure, full_runtime, stop_signal, usage};
@@ -21,8 +23,8 @@ use record::Record;
 
 /// Run many jobs and wait for them, on a private pool if none is running
 ///
-/// Give a submit file, or a command after -- with {} for the item. What the jobs of a command print is shown when each
-/// is over. An interrupted run is taken up with --resume; a job that has finished is never run again.
+/// Give a submit file, or a command after -- with {} for the item. What jobs print, unless it goes to a file, is shown in
+/// the order of their numbers. An interrupted run is taken up with --resume; a job that has finished is never run again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,6 +38,9 @@ pub(crate) struct Args {
     /// No progress, no output of jobs: only failures and the summary
     #[arg(short, long)]
     quiet: bool,
+    /// Show the output of jobs as they finish, not in the order of their numbers
+    #[arg(long)]
+    unordered: bool,
 }
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
@@ -61,24 +66,34 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             ));
         }
         match found {
-            Some(client) => on_pool(client, record, args.quiet).await,
+            Some(client) => on_pool(client, record, &args).await,
             None => embedded(record, &args).await,
         }
     })
 }
 
 fn new_record(args: &Args, runs: &Path) -> Result<Record, Failure> {
+    let mut templates = templates(&args.what)?;
     let record = Record::create(runs)?;
-    let capture = args.what.file.is_none() && args.what.output_dir.is_none() && !args.quiet;
-    let result = templates(&args.what, capture.then(|| record.output()).as_deref());
-    match result {
-        Ok(templates) => {
-            record.save(&templates, capture)?;
-            Ok(record)
+    if !args.quiet {
+        for (i, template) in templates.iter_mut().enumerate() {
+            capture(template, i, &record.output());
         }
-        Err(failure) => {
-            record.remove();
-            Err(failure)
+    }
+    record.save(&templates)?;
+    Ok(record)
+}
+
+/// Output that goes nowhere is kept, to be shown.
+fn capture(template: &mut JobTemplate, index: usize, dir: &Path) {
+    for (name, suffix) in [("Out", "out"), ("Err", "err")] {
+        let nowhere = template.shared(name).is_none_or(|text| text == "\"/dev/null\"" || text == "\"\"");
+        if nowhere && !template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(name)) {
+            let quoted = model::text::quote(&format!("{}/{index}-", dir.display()));
+            let open = quoted.trim_end_matches('"').to_owned();
+            let close = format!(".{suffix}\"");
+            let pieces = vec![PieceKind::Text(open), PieceKind::Proc(true), PieceKind::Text(close)];
+            template.set_varying(name, pieces);
         }
     }
 }
@@ -110,7 +125,7 @@ async fn embedded(record: Record, args: &Args) -> Result<ExitCode, Failure> {
     };
     let pool = Pool::start(options).await?;
     let client = Client::connect(&client::Endpoint::Unix(state.join("manager.sock")), None).await?;
-    let follower = Follower::start(&client, &record, 1, args.quiet).await?;
+    let follower = Follower::start(&client, &record, 1, args.quiet, args.unordered).await?;
     let ending = tokio::select! {
         ending = follower.follow(&client) => ending?,
         signal = stop_signal() => Ending::Interrupted(signal),
@@ -128,7 +143,7 @@ async fn failed(pool: &Pool) {
 }
 
 /// On a pool that was there before us and stays.
-async fn on_pool(client: Client, record: Record, quiet: bool) -> Result<ExitCode, Failure> {
+async fn on_pool(client: Client, record: Record, args: &Args) -> Result<ExitCode, Failure> {
     let from = match record.pool_position() {
         Some(position) => position,
         None => {
@@ -137,7 +152,7 @@ async fn on_pool(client: Client, record: Record, quiet: bool) -> Result<ExitCode
             position
         }
     };
-    let follower = Follower::start(&client, &record, from + 1, quiet).await?;
+    let follower = Follower::start(&client, &record, from + 1, args.quiet, args.unordered).await?;
     let ending = tokio::select! {
         ending = follower.follow(&client) => ending?,
         signal = stop_signal() => Ending::Interrupted(signal),

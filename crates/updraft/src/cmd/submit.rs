@@ -48,7 +48,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
-    let templates = templates(&args.what, None)?;
+    let templates = templates(&args.what)?;
     if args.dry_run {
         return dry_run(&templates, args.json);
     }
@@ -94,8 +94,8 @@ fn dry_run(templates: &[JobTemplate], json: bool) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The templates of what is to run; outputs of plain commands go to `capture` unless the user says where.
-pub(crate) fn templates(what: &What, capture: Option<&Path>) -> Result<Vec<JobTemplate>, Failure> {
+/// The templates of what is to run.
+pub(crate) fn templates(what: &What) -> Result<Vec<JobTemplate>, Failure> {
     let context = context()?;
     match (&what.file, what.command.is_empty()) {
         (Some(_), false) => Err(usage("either a submit file or a command after --, not both")),
@@ -122,11 +122,11 @@ pub(crate) fn templates(what: &What, capture: Option<&Path>) -> Result<Vec<JobTe
             }
             Ok(submission.templates)
         }
-        (None, false) => command(what, &context, capture).map(|t| vec![t]),
+        (None, false) => command(what, &context).map(|t| vec![t]),
     }
 }
 
-fn command(what: &What, context: &::submit::Context, capture: Option<&Path>) -> Result<JobTemplate, Failure> {
+fn command(what: &What, context: &::submit::Context) -> Result<JobTemplate, Failure> {
     let (program, words) = what.command.split_first().ok_or_else(|| usage("the command is empty"))?;
     let items = match (&what.over, what.count) {
         (Some(over), _) => Items::List(items(over)?),
@@ -139,7 +139,7 @@ fn command(what: &What, context: &::submit::Context, capture: Option<&Path>) -> 
                 .map_err(|e| Failure::new(format!("--output-dir {}: {e}", dir.display())))?;
             Some(std::path::absolute(dir)?)
         }
-        None => capture.map(Path::to_path_buf),
+        None => None,
     };
     let keyword = |line: &String| {
         let (key, value) =

@@ -1,6 +1,8 @@
 //! Submits a run, follows its events, and shows how it goes.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use api::rest::{Act, ActRequest};
@@ -35,9 +37,12 @@ pub(crate) enum Ending {
 pub(crate) struct Follower {
     clusters: Vec<(u32, JobTemplate)>,
     from: u64,
-    /// Position up to which everything was shown by an earlier process.
-    known: u64,
-    echo: bool,
+    /// Where outputs are that the user sent nowhere; they are shown.
+    captured: Option<PathBuf>,
+    unordered: bool,
+    /// Jobs that are over and whose output waits for its turn, and whose turn it is: (index of the cluster, proc).
+    over: BTreeSet<(usize, u32)>,
+    turn: (usize, u32),
     bar: ProgressBar,
     tally: Tally,
     shown: u64,
@@ -51,9 +56,8 @@ impl Follower {
         record: &Record,
         from: u64,
         quiet: bool,
+        unordered: bool,
     ) -> Result<Self, Failure> {
-        // What the journal already says is not news: those outputs were shown before the interruption.
-        let known = client.status(None, false).await?.position;
         let mut clusters = Vec::new();
         let mut total = 0;
         for (i, template) in record.templates()?.into_iter().enumerate() {
@@ -74,9 +78,20 @@ impl Follower {
         let style =
             ProgressStyle::with_template("{bar:30} {pos}/{len} done, {msg}, {elapsed} elapsed, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
-        let echo = record.echo() && !quiet;
+        let captured = (!quiet).then(|| record.output());
         let started = Instant::now();
-        Ok(Self { clusters, from, known, echo, bar, tally: Tally::of(total), shown: 0, started })
+        Ok(Self {
+            clusters,
+            from,
+            captured,
+            unordered,
+            over: BTreeSet::new(),
+            turn: (0, 0),
+            bar,
+            tally: Tally::of(total),
+            shown: 0,
+            started,
+        })
     }
 
     /// Follows until all is over, or nothing can move any more. A pool that restarts meanwhile is waited for.
@@ -103,7 +118,7 @@ impl Follower {
                     .is_some_and(|c| self.clusters.iter().any(|(id, _)| *id == c))
             {
                 for note in self.tally.take(kind) {
-                    self.tell(note, line.position > self.known)?;
+                    self.tell(note)?;
                 }
             }
             if self.tally.is_done() {
@@ -127,18 +142,34 @@ impl Follower {
         self.bar.set_position(t.done());
     }
 
-    fn tell(&mut self, note: Note, fresh: bool) -> Result<(), Failure> {
+    fn tell(&mut self, note: Note) -> Result<(), Failure> {
         match note {
             Note::Exited(job, exit) => {
-                if self.echo && fresh {
-                    self.echo_output(job)?;
-                }
+                self.job_over(job)?;
                 if !exit.success() {
                     let item = self.words(job);
                     self.complain(job, &format!("job {job} failed: {}{item}", outcome(&exit)));
                 }
             }
+            Note::Removed(job) => self.job_over(job)?,
             Note::Held(job, reason) => self.complain(job, &format!("job {job} is held: {reason}")),
+        }
+        Ok(())
+    }
+
+    /// A job is over: shows its output, and that of those that waited for it, when its turn has come.
+    fn job_over(&mut self, job: JobId) -> Result<(), Failure> {
+        let Some(index) = self.clusters.iter().position(|(id, _)| *id == job.cluster) else { return Ok(()) };
+        if self.unordered {
+            return self.echo_output(job);
+        }
+        self.over.insert((index, job.proc));
+        while self.over.remove(&self.turn) {
+            let (index, proc) = self.turn;
+            let (cluster, template) = &self.clusters[index];
+            let job = JobId { cluster: *cluster, proc };
+            self.turn = if proc + 1 < template.procs { (index, proc + 1) } else { (index + 1, 0) };
+            self.echo_output(job)?;
         }
         Ok(())
     }
@@ -149,7 +180,10 @@ impl Follower {
         if self.shown > SHOWN {
             return;
         }
-        let tail = self.path(job, "Err").map(|path| last_lines(&path)).unwrap_or_default();
+        // What is echoed need not be said twice.
+        let echoed = |path: &PathBuf| self.captured.as_ref().is_some_and(|c| path.starts_with(c));
+        let path = self.path(job, "Err").filter(|path| !echoed(path));
+        let tail = path.map(|path| last_lines(&path)).unwrap_or_default();
         let lines: String = tail.iter().map(|l| format!("\n    {l}")).collect();
         self.bar.suspend(|| eprintln!("updraft: {message}{lines}"));
     }
@@ -180,15 +214,16 @@ impl Follower {
     }
 
     fn echo_output(&self, job: JobId) -> Result<(), Failure> {
-        for (name, to_stderr) in [("Out", false), ("Err", true)] {
-            let Some(path) = self.path(job, name) else { continue };
+        let Some(captured) = &self.captured else { return Ok(()) };
+        for name in ["Out", "Err"] {
+            let Some(path) = self.path(job, name).filter(|p| p.starts_with(captured)) else { continue };
             let mut bytes = Vec::new();
             let read = std::fs::File::open(&path).and_then(|f| f.take(ECHO_BYTES).read_to_end(&mut bytes));
             if read.is_err() || bytes.is_empty() {
                 continue;
             }
             let written = self.bar.suspend(|| {
-                if to_stderr {
+                if name == "Err" {
                     std::io::stderr().write_all(&bytes)
                 } else {
                     std::io::stdout().write_all(&bytes)
@@ -202,7 +237,11 @@ impl Follower {
         Ok(())
     }
 
-    fn conclude(&self, ending: Ending) -> Ending {
+    fn conclude(&mut self, ending: Ending) -> Ending {
+        // Behind a held job others may wait to be shown.
+        for (index, proc) in std::mem::take(&mut self.over) {
+            let _ = self.echo_output(JobId { cluster: self.clusters[index].0, proc });
+        }
         self.bar.finish_and_clear();
         let _ = std::io::stdout().flush();
         let t = &self.tally;

@@ -64,9 +64,9 @@ impl Record {
     }
 
     /// Keeps what is to run. Whole or not at all.
-    pub(crate) fn save(&self, templates: &[JobTemplate], echo: bool) -> Result<(), Failure> {
+    pub(crate) fn save(&self, templates: &[JobTemplate]) -> Result<(), Failure> {
         let cwd = std::env::current_dir()?;
-        self.write_notes(&json!({"cwd": cwd.to_string_lossy(), "echo": echo}))?;
+        self.write_notes(&json!({"cwd": cwd.to_string_lossy()}))?;
         let mut bytes = Vec::new();
         for template in templates {
             template.encode_length_delimited(&mut bytes).map_err(|e| Failure::new(e.to_string()))?;
@@ -122,11 +122,6 @@ impl Record {
         self.field("position").as_u64()
     }
 
-    /// Whether to show what jobs print.
-    pub(crate) fn echo(&self) -> bool {
-        self.field("echo").as_bool() == Some(true)
-    }
-
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
@@ -135,7 +130,7 @@ impl Record {
         &self.dir
     }
 
-    /// Where the outputs of a command's jobs go.
+    /// Where outputs go that the user did not send anywhere.
     pub(crate) fn output(&self) -> PathBuf {
         self.dir.join("out")
     }

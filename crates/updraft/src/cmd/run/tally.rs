@@ -23,6 +23,8 @@ pub(crate) enum Note {
     Exited(JobId, Exit),
     /// A job cannot go on.
     Held(JobId, String),
+    /// A job was removed.
+    Removed(JobId),
 }
 
 impl Tally {
@@ -89,11 +91,13 @@ impl Tally {
                 }
             }
             Kind::JobsRemoved(e) => {
-                for job in jobs(e.cluster, &e.procs) {
-                    self.running.remove(&job);
-                    self.held.remove(&job);
+                let removed = jobs(e.cluster, &e.procs);
+                for job in &removed {
+                    self.running.remove(job);
+                    self.held.remove(job);
                     self.removed += 1;
                 }
+                return removed.into_iter().map(Note::Removed).collect();
             }
             _ => {}
         }

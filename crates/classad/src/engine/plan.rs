@@ -1,0 +1,362 @@
+//! How one autocluster judges slots and is judged by them: both Requirements cut into clauses, each clause
+//! with the columns it depends on and its answers so far. Attributes that are conditions themselves (START)
+//! are cut up too. A comparison of one attribute with a constant is answered from the column; any other
+//! clause by the tree walk, once per distinct combination of values; whatever the analysis cannot see through
+//! is left to the tree walk per slot.
+
+use super::columns::{ABSENT, Columns};
+use super::needs::{Analysis, MOST_EXPRESSIONS, Owner};
+use super::residual::specialise;
+use crate::ad::ClassAd;
+use crate::diagnose;
+use crate::eval::context::EvalContext;
+use crate::eval::{Scope, ops};
+use crate::expr::{BinOp, Expr, Node};
+use crate::matching::{RANK, REQUIREMENTS};
+use crate::name::{Name, Special};
+use crate::value::Value;
+use std::collections::HashMap;
+
+/// How deep conditions within conditions are cut up.
+const DEEPEST: usize = 4;
+
+/// What is needed to ask a question: the two sides and the world.
+#[derive(Clone, Copy)]
+pub(super) struct Court<'c> {
+    pub(super) columns: &'c Columns,
+    pub(super) job: &'c ClassAd,
+    pub(super) ctx: EvalContext<'c>,
+}
+
+/// One side of a comparison.
+enum Operand {
+    Constant(Value),
+    /// A slot attribute that the job cannot hide or replace.
+    Slot(Name),
+}
+
+/// A question about one slot attribute that needs no evaluation.
+enum Simple {
+    /// Is the attribute true?
+    Truth,
+    /// How does it compare with a constant?
+    Compare { op: BinOp, constant: Value, constant_first: bool },
+}
+
+impl Simple {
+    fn holds(&self, value: &Value) -> bool {
+        match self {
+            Simple::Truth => value.is_true(),
+            Simple::Compare { op, constant, constant_first: true } => {
+                ops::binary(*op, constant, value).is_true()
+            }
+            Simple::Compare { op, constant, constant_first: false } => {
+                ops::binary(*op, value, constant).is_true()
+            }
+        }
+    }
+}
+
+enum Test {
+    /// By the code of one column, or none: 0 unknown, 1 no, 2 yes.
+    One {
+        column: Option<usize>,
+        simple: Option<Simple>,
+        answers: Vec<u8>,
+    },
+    Many {
+        columns: Vec<usize>,
+        answers: HashMap<Box<[u32]>, bool>,
+    },
+    /// A slot attribute that is a condition of its own: what it says depends on its code.
+    Condition {
+        column: usize,
+        by_code: HashMap<u32, Conjunction>,
+    },
+}
+
+struct Clause {
+    expr: Expr,
+    owner: Owner,
+    test: Test,
+}
+
+impl Clause {
+    /// The answer of the tree walk on the class's sample.
+    fn ask(expr: &Expr, owner: Owner, class: u32, court: Court<'_>) -> bool {
+        let slot = &court.columns.classes[class as usize].sample;
+        let (my, target) = if owner == Owner::Job { (court.job, slot) } else { (slot, court.job) };
+        Scope::of(my).target(target).context(court.ctx).is_true(expr)
+    }
+
+    /// Keeps the classes for which the clause holds; true if it cannot be sure about them.
+    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>) -> bool {
+        let (expr, owner) = (&self.expr, self.owner);
+        match &mut self.test {
+            Test::One { column: None, .. } => {
+                if classes.first().is_some_and(|&class| !Self::ask(expr, owner, class, court)) {
+                    classes.clear();
+                }
+                false
+            }
+            Test::One { column: Some(column), simple, answers } => {
+                let column = &court.columns.columns[*column];
+                answers.resize(column.dictionary.len() + 1, 0);
+                classes.retain(|&class| {
+                    let code = column.class_codes[class as usize] as usize;
+                    if answers[code] == 0 {
+                        let literal = match code.checked_sub(1) {
+                            None => Some(&Value::Undefined),
+                            Some(at) => column.dictionary[at].as_literal(),
+                        };
+                        let holds = match (&simple, literal) {
+                            (Some(simple), Some(value)) => simple.holds(value),
+                            _ => Self::ask(expr, owner, class, court),
+                        };
+                        answers[code] = 1 + u8::from(holds);
+                    }
+                    answers[code] == 2
+                });
+                false
+            }
+            Test::Many { columns, answers } => {
+                classes.retain(|&class| {
+                    let code = |&column: &usize| court.columns.columns[column].class_codes[class as usize];
+                    let key: Box<[u32]> = columns.iter().map(code).collect();
+                    *answers.entry(key).or_insert_with(|| Self::ask(expr, owner, class, court))
+                });
+                false
+            }
+            Test::Condition { column, by_code } => {
+                let mut unsure = false;
+                let mut kept = Vec::new();
+                for (code, mut group) in court.columns.by_code(*column, classes) {
+                    if let Some(conjunction) = by_code.get_mut(&code) {
+                        unsure |= conjunction.filter(&mut group, court);
+                        kept.append(&mut group);
+                    }
+                }
+                *classes = kept;
+                unsure
+            }
+        }
+    }
+
+    /// Cheap questions that reject much come first.
+    fn cost(&self) -> usize {
+        match &self.test {
+            Test::One { column: None, .. } => 0,
+            Test::One { simple: Some(_), .. } => 1,
+            Test::One { .. } => 2,
+            Test::Condition { .. } => 3,
+            Test::Many { columns, .. } => 2 + columns.len(),
+        }
+    }
+}
+
+/// The clauses of one condition.
+#[derive(Default)]
+struct Conjunction {
+    clauses: Vec<Clause>,
+    /// Some clause needs the tree walk.
+    unsure: bool,
+}
+
+impl Conjunction {
+    fn of(
+        expr: &Expr,
+        owner: Owner,
+        columns: &mut Columns,
+        job: &ClassAd,
+        path: &[(Owner, Name)],
+    ) -> Conjunction {
+        let mut made = Conjunction::default();
+        for expr in diagnose::clauses(expr) {
+            match clause(expr, owner, columns, job, path) {
+                Some(clause) => made.clauses.push(clause),
+                None => made.unsure = true,
+            }
+        }
+        made.clauses.sort_by_key(Clause::cost);
+        made
+    }
+
+    /// Keeps the classes for which every clause holds; true if only the ads can tell.
+    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>) -> bool {
+        let mut unsure = self.unsure;
+        for clause in &mut self.clauses {
+            if classes.is_empty() {
+                return false;
+            }
+            unsure |= clause.filter(classes, court);
+        }
+        unsure
+    }
+}
+
+/// One clause; None if it cannot be analysed.
+fn clause(
+    expr: Expr,
+    owner: Owner,
+    columns: &mut Columns,
+    job: &ClassAd,
+    path: &[(Owner, Name)],
+) -> Option<Clause> {
+    if let Some(Operand::Slot(name)) = operand(&expr, owner, job)
+        && path.len() < DEEPEST
+        && let Some(test) = condition(&name, columns, job, path)
+    {
+        return Some(Clause { expr, owner, test });
+    }
+    let mut analysis = Analysis::new(columns, job).within(path);
+    analysis.expr(&expr, owner);
+    let needs = analysis.needs;
+    if needs.opaque {
+        return None;
+    }
+    let simple = simple(&expr, owner, job);
+    let expr = if owner == Owner::Job { specialise(&expr, job) } else { expr };
+    let columns: Vec<usize> = needs.columns.into_iter().collect();
+    let test = match columns.as_slice() {
+        [] | [_] => Test::One { column: columns.first().copied(), simple, answers: Vec::new() },
+        _ => Test::Many { columns, answers: HashMap::new() },
+    };
+    Some(Clause { expr, owner, test })
+}
+
+/// A slot attribute as a condition of its own, if some slot has an expression there.
+fn condition(name: &Name, columns: &mut Columns, job: &ClassAd, path: &[(Owner, Name)]) -> Option<Test> {
+    let circle = *name == *REQUIREMENTS || path.iter().any(|(owner, n)| *owner == Owner::Slot && n == name);
+    let column = columns.column(name);
+    let exprs = &columns.columns[column].dictionary;
+    let plain = exprs.iter().all(|e| e.as_literal().is_some());
+    if circle || plain || exprs.len() > MOST_EXPRESSIONS {
+        return None;
+    }
+    let exprs = exprs.clone();
+    let mut inner: Vec<(Owner, Name)> = path.to_vec();
+    inner.push((Owner::Slot, name.clone()));
+    let mut by_code = HashMap::new();
+    for (at, expr) in exprs.iter().enumerate() {
+        by_code.insert(at as u32 + 1, Conjunction::of(expr, Owner::Slot, columns, job, &inner));
+    }
+    Some(Test::Condition { column, by_code })
+}
+
+fn simple(expr: &Expr, owner: Owner, job: &ClassAd) -> Option<Simple> {
+    if let Some(Operand::Slot(_)) = operand(expr, owner, job) {
+        return Some(Simple::Truth);
+    }
+    let Some(Node::Binary(op, a, b)) = expr.as_node() else { return None };
+    if matches!(op, BinOp::And | BinOp::Or) {
+        return None;
+    }
+    match (operand(a, owner, job)?, operand(b, owner, job)?) {
+        (Operand::Slot(_), Operand::Constant(constant)) => {
+            Some(Simple::Compare { op: *op, constant, constant_first: false })
+        }
+        (Operand::Constant(constant), Operand::Slot(_)) => {
+            Some(Simple::Compare { op: *op, constant, constant_first: true })
+        }
+        _ => None,
+    }
+}
+
+fn operand(expr: &Expr, owner: Owner, job: &ClassAd) -> Option<Operand> {
+    let of_job = |name: &Name| match job.lookup(name) {
+        Some(inner) => inner.as_literal().cloned().map(Operand::Constant),
+        None => Some(Operand::Constant(Value::Undefined)),
+    };
+    let Some(node) = expr.as_node() else { return expr.as_literal().cloned().map(Operand::Constant) };
+    match node {
+        Node::Paren(inner) => operand(inner, owner, job),
+        Node::Ref(name) if name.special() == Special::None => match (owner, job.lookup(name)) {
+            (Owner::Job, Some(_)) => of_job(name),
+            (_, None) => Some(Operand::Slot(name.clone())),
+            // The slot's own, if it has one; else the job's: not one thing.
+            (Owner::Slot, Some(_)) => None,
+        },
+        Node::Select(base, name) if name.special() == Special::None => {
+            let Some(Node::Ref(side)) = base.as_node() else { return None };
+            let side = match side.special() {
+                Special::My => owner,
+                Special::Target | Special::Other => owner.other(),
+                _ => return None,
+            };
+            if side == Owner::Job { of_job(name) } else { Some(Operand::Slot(name.clone())) }
+        }
+        _ => None,
+    }
+}
+
+/// What a pair of autocluster and class comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Verdict {
+    Unknown = 0,
+    No = 1,
+    Yes = 2,
+    /// Only the ads themselves can tell.
+    Ask = 3,
+}
+
+/// The clauses of an autocluster against the slots of one schema.
+pub(super) struct Plan {
+    job: Option<Conjunction>,
+    /// Requirements of slots, by their code.
+    slots: HashMap<u32, Conjunction>,
+    requirements: usize,
+    /// Rank may be remembered per class.
+    pub(super) rank_keyed: bool,
+    opaque: bool,
+}
+
+impl Plan {
+    pub(super) fn of(job: &ClassAd, columns: &mut Columns) -> Plan {
+        let requirements = columns.column(&REQUIREMENTS);
+        let mine = job.lookup(&REQUIREMENTS).map(|expr| Conjunction::of(expr, Owner::Job, columns, job, &[]));
+        let rank_keyed = job.lookup(&RANK).is_none_or(|expr| {
+            let mut analysis = Analysis::new(columns, job);
+            analysis.expr(expr, Owner::Job);
+            !analysis.needs.opaque
+        });
+        // All distinct Requirements are cut up now: doing it later could add columns while classes are read.
+        let exprs: Vec<Expr> = columns.columns[requirements].dictionary.clone();
+        let mut slots = HashMap::new();
+        for (at, expr) in exprs.iter().take(MOST_EXPRESSIONS).enumerate() {
+            slots.insert(at as u32 + 1, Conjunction::of(expr, Owner::Slot, columns, job, &[]));
+        }
+        Plan { job: mine, slots, requirements, rank_keyed, opaque: job.has_specials() }
+    }
+
+    /// Judges classes, all at once: one clause after the other over those that are left.
+    pub(super) fn judge(&mut self, mut classes: Vec<u32>, verdicts: &mut [Verdict], court: Court<'_>) {
+        let mut set = |classes: &[u32], verdict: Verdict| {
+            for &class in classes {
+                verdicts[class as usize] = verdict;
+            }
+        };
+        set(&classes, Verdict::No);
+        let Some(mine) = &mut self.job else { return };
+        let requirements = &court.columns.columns[self.requirements];
+        classes.retain(|&class| requirements.class_codes[class as usize] != ABSENT);
+        if self.opaque {
+            return set(&classes, Verdict::Ask);
+        }
+        classes.retain(|&class| {
+            let opaque = court.columns.classes[class as usize].opaque;
+            if opaque {
+                set(&[class], Verdict::Ask);
+            }
+            !opaque
+        });
+        let unsure = mine.filter(&mut classes, court);
+        for (code, mut group) in court.columns.by_code(self.requirements, &classes) {
+            let unsure = match self.slots.get_mut(&code) {
+                Some(theirs) => theirs.filter(&mut group, court) || unsure,
+                None => true,
+            };
+            set(&group, if unsure { Verdict::Ask } else { Verdict::Yes });
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The command line: help, usage errors, and the life of a queue.
+
+use std::time::Duration;
+
+use crate::harness::{Sandbox, repository, text};
+
+#[test]
+fn every_command_has_help() {
+    let sandbox = Sandbox::new();
+    let help = sandbox.ok(&["--help"]);
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|l| !l.starts_with("Commands:"))
+        .skip(1)
+        .take_while(|l| l.starts_with("  "))
+        .filter(|l| !l.starts_with("   "))
+        .filter_map(|l| l.split_whitespace().next())
+        .collect();
+    assert!(commands.len() > 15, "{help}");
+    for command in commands.iter().filter(|c| **c != "help") {
+        let text = sandbox.ok(&[command, "--help"]);
+        assert!(text.contains("Usage: updraft"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn mistakes_are_exit_code_2_and_say_what_to_do() {
+    let sandbox = Sandbox::new();
+    for (arguments, hint) in [
+        (vec!["rm"], "--all"),
+        (vec!["rm", "abc"], "CLUSTER"),
+        (vec!["hold", "1.2.3"], "CLUSTER"),
+        (vec!["run"], "submit file"),
+        (vec!["run", "--count", "0", "--", "true"], "--count 0"),
+        (vec!["run", "x.sub", "--", "true"], "not both"),
+        (vec!["submit"], "what is to run"),
+        (vec!["agent"], "--join"),
+        (vec!["agent", "--join", "nonsense@host:1"], "token"),
+        (vec!["agent", "--join", "nonsense"], "TOKEN@HOST:PORT"),
+        (vec!["up", "--lease", "1"], "--beat"),
+        (vec!["token", "create", "--role", "KING"], "READ"),
+        (vec!["token", "create", "--role", "READ", "--ttl", "soon"], "12h"),
+        (vec!["--log", "a=b=c", "up"], "--log"),
+        (vec!["frobnicate"], "unrecognized"),
+        (vec!["--pool", "host:1", "queue"], "UPDRAFT_TOKEN"),
+    ] {
+        let out = sandbox.run(&arguments);
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}: {}", text(&out.stderr));
+        assert!(text(&out.stderr).contains(hint), "{arguments:?}: {}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn without_a_pool_commands_say_how_to_start_one() {
+    let sandbox = Sandbox::new();
+    for arguments in
+        [vec!["queue"], vec!["status"], vec!["rm", "1"], vec!["submit", "--", "true"], vec!["events"]]
+    {
+        let out = sandbox.run(&arguments);
+        assert_eq!(out.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&out.stderr).contains("updraft up"), "{arguments:?}: {}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn a_bad_submit_file_is_refused_with_its_place() {
+    let sandbox = Sandbox::new();
+    std::fs::write(
+        sandbox.path().join("bad.sub"),
+        "executable = /bin/true\nrequirements = (Memory >\nqueue\n",
+    )
+    .unwrap();
+    let out = sandbox.run(&["submit", "bad.sub"]);
+    assert_eq!(out.status.code(), Some(1));
+    let error = text(&out.stderr);
+    assert!(error.contains("bad.sub:2:") && error.contains('^'), "{error}");
+    let out = sandbox.run(&["submit", "absent.sub"]);
+    assert!(out.status.code() == Some(1) && text(&out.stderr).contains("absent.sub"));
+}
+
+#[test]
+fn the_life_of_a_queue() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "1", "--health", "127.0.0.1:0"]);
+
+    // A second pool on the same state is refused, and says who has it.
+    let second = sandbox.run(&["up"]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains(&format!("pid {pid}")), "{}", text(&second.stderr));
+
+    let submitted = sandbox.json(&["submit", "--json", "--count", "3", "--", "sleep", "30"]);
+    assert_eq!((submitted[0]["cluster"].as_u64(), submitted[0]["procs"].as_u64()), (Some(1), Some(3)));
+    let running = || sandbox.json(&["queue", "--json"])["clusters"][0]["running"].as_u64() == Some(1);
+    sandbox.until("one job runs", Duration::from_secs(10), running);
+    let table = sandbox.ok(&["queue"]);
+    assert!(table.contains("CLUSTER") && table.contains("sleep 30"), "{table}");
+    assert!(sandbox.ok(&["status"]).contains("Claimed/Busy"));
+    assert!(sandbox.ok(&["status", "-l"]).contains("OpSys = \"LINUX\""));
+
+    // Holding an idle and a running job.
+    assert!(sandbox.ok(&["hold", "1.2", "--reason", "not now"]).contains("job 1.2 held"));
+    assert!(sandbox.ok(&["queue", "1"]).contains("not now"));
+    sandbox.ok(&["hold", "1.0"]);
+    let counts = |name: &str| sandbox.json(&["queue", "1", "--json"])[0]["counts"][name].as_u64();
+    sandbox.until("two are held", Duration::from_secs(10), || counts("held") == Some(2));
+    sandbox.until("the third runs", Duration::from_secs(10), || counts("running") == Some(1));
+
+    // Releasing what is not held, acting on what is not there.
+    let out = sandbox.run(&["release", "1.1"]);
+    assert!(out.status.code() == Some(1) && text(&out.stderr).contains("not on hold"));
+    assert!(sandbox.ok(&["release", "1"]).contains("2 jobs of 1 released"));
+    let out = sandbox.run(&["rm", "99"]);
+    assert!(out.status.code() == Some(1) && text(&out.stderr).contains("not in the queue"));
+
+    // Vacating puts a running job back.
+    sandbox.until("one runs", Duration::from_secs(10), || counts("running") == Some(1));
+    sandbox.ok(&["vacate", "1"]);
+
+    assert!(sandbox.ok(&["rm", "--all"]).contains("3 jobs"));
+    let out = sandbox.run(&["wait", "1", "--timeout", "20"]);
+    assert_eq!(out.status.code(), Some(1), "removed jobs are no success");
+    assert!(text(&out.stdout).contains("3 removed"));
+    assert_eq!(sandbox.ok(&["queue"]), "The queue is empty.\n");
+
+    // Success, waited for; history in the events.
+    sandbox.ok(&["submit", "--", "true"]);
+    sandbox.ok(&["wait", "2", "--timeout", "20"]);
+    sandbox.ok(&["wait", "2.0", "--timeout", "20"]);
+    let events = sandbox.ok(&["events", "--json"]);
+    let kinds: Vec<String> = events
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["event"].as_str().unwrap().to_owned())
+        .collect();
+    for kind in [
+        "ManagerStarted",
+        "ClusterSubmitted",
+        "ClaimMade",
+        "JobsAssigned",
+        "JobStarted",
+        "JobExited",
+        "JobsHeld",
+    ] {
+        assert!(kinds.iter().any(|k| k == kind), "{kind} in {kinds:?}");
+    }
+    let positions: Vec<u64> = events
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["position"].as_u64().unwrap())
+        .collect();
+    assert!(positions.iter().copied().eq(1..=positions.len() as u64), "without gaps");
+    assert!(sandbox.ok(&["events"]).contains("JobExited"));
+
+    // A stop is clean: it ends with success, and the next start has the same queue.
+    sandbox.ok(&["submit", "--set", "hold=true", "--", "true"]);
+    crate::harness::signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success(), "{}", sandbox.logs());
+    sandbox.up(&["--cpus", "1"]);
+    assert_eq!(sandbox.json(&["queue", "--json"])["clusters"][0]["held"].as_u64(), Some(1));
+}
+
+#[test]
+fn health_and_metrics_are_served() {
+    use std::io::{Read as _, Write as _};
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1", "--health", "127.0.0.1:0"]);
+    let log = std::fs::read_to_string(sandbox.path().join("up.log")).unwrap();
+    let address = log.split("health on ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(get("/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get("/readyz").starts_with("HTTP/1.1 200"));
+    let metrics = get("/metrics");
+    assert!(
+        metrics.contains("updraft_machines_connected") && metrics.contains("updraft_build_info"),
+        "{metrics}"
+    );
+    // Nothing but health behind this port.
+    assert!(get("/v1/queue").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn the_example_of_the_readme_draws_its_picture() {
+    let sandbox = Sandbox::new();
+    let out = sandbox
+        .command(&["run", "examples/mandelbrot/mandelbrot.sub"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let picture = text(&out.stdout);
+    assert_eq!(picture.lines().count(), 48);
+    assert!(picture.lines().all(|l| l.len() == 120), "{picture}");
+    let rows: Vec<&str> = picture.lines().collect();
+    assert!(rows[24].contains("@@@@@@@@") && !rows[0].contains('@'), "{picture}");
+}
+
+#[test]
+fn man_pages_and_completions_are_made() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["man", "man"]);
+    assert!(sandbox.path().join("man/updraft-run.1").exists());
+    assert!(sandbox.ok(&["completions", "bash"]).contains("_updraft"));
+}

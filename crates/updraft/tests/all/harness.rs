@@ -1,0 +1,214 @@
+//! A place to run the real binary in, which leaves nothing behind: no process, no mount, no file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The binary under test.
+pub(crate) fn updraft() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_updraft"))
+}
+
+/// The repository.
+pub(crate) fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid touches no memory.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Says that a test cannot run here, so that nobody takes it for passed.
+pub(crate) fn skip(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}
+
+/// A temporary directory and everything that was started in it.
+pub(crate) struct Sandbox {
+    dir: Option<tempfile::TempDir>,
+    children: Vec<Child>,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("updraft-test-").tempdir().unwrap();
+        // Jobs of other users must be able to enter.
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { dir: Some(dir), children: Vec::new() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.as_ref().unwrap().path()
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path().join("state")
+    }
+
+    /// A directory in which everybody may write.
+    pub(crate) fn open_dir(&self, name: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = self.path().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+        dir
+    }
+
+    /// A command of the binary under test, on this sandbox's state.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(updraft());
+        command
+            .args(arguments)
+            .env("UPDRAFT_STATE_DIR", self.state())
+            .current_dir(self.path())
+            .stdin(Stdio::null());
+        command.env_remove("UPDRAFT_POOL").env_remove("UPDRAFT_TOKEN").env_remove("UPDRAFT_LOG");
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that must succeed, and returns what it printed.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let out = self.run(arguments);
+        assert!(out.status.success(), "{arguments:?}: {}\n{}", out.status, text(&out.stderr));
+        text(&out.stdout)
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(arguments)).unwrap()
+    }
+
+    /// Starts something that stays; its output goes to a file of that name.
+    pub(crate) fn spawn(&mut self, mut command: Command, name: &str) -> u32 {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path().join(name)).unwrap();
+        let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let pid = child.id();
+        self.children.push(child);
+        pid
+    }
+
+    /// Starts `updraft up` with these arguments and waits until it answers.
+    pub(crate) fn up(&mut self, arguments: &[&str]) -> u32 {
+        let mut all = vec!["up"];
+        all.extend(arguments);
+        let command = self.command(&all);
+        let pid = self.spawn(command, "up.log");
+        self.wait_until_up();
+        pid
+    }
+
+    pub(crate) fn wait_until_up(&self) {
+        self.until("the pool answers", Duration::from_secs(30), || self.run(&["status"]).status.success());
+    }
+
+    /// Waits for one of our children to end.
+    pub(crate) fn reap(&mut self, pid: u32) -> std::process::ExitStatus {
+        let at = self.children.iter().position(|c| c.id() == pid).unwrap();
+        self.children.remove(at).wait().unwrap()
+    }
+
+    pub(crate) fn kill(&mut self, pid: u32) {
+        signal(pid, libc::SIGKILL);
+        self.reap(pid);
+    }
+
+    /// Waits for something to become true; a failure shows the logs.
+    pub(crate) fn until(&self, what: &str, patience: Duration, mut is_true: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !is_true() {
+            assert!(start.elapsed() < patience, "not within {patience:?}: {what}\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn logs(&self) -> String {
+        let mut out = String::new();
+        for entry in std::fs::read_dir(self.path()).unwrap().flatten() {
+            if entry.path().extension().is_some_and(|e| e == "log") {
+                let log = std::fs::read(entry.path()).unwrap_or_default();
+                let tail = &log[log.len().saturating_sub(6000)..];
+                out += &format!("--- {}\n{}\n", entry.path().display(), text(tail));
+            }
+        }
+        out
+    }
+
+    /// The port that `updraft up --listen 127.0.0.1:0` took.
+    pub(crate) fn listen_address(&self) -> String {
+        let log = std::fs::read_to_string(self.path().join("up.log")).unwrap();
+        let line = log.lines().rev().find_map(|l| l.split("listening on ").nth(1)).expect("it listens");
+        line.split([',', '\n']).next().unwrap().to_owned()
+    }
+
+    /// Processes that belong to this sandbox, by their environment or arguments.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let needle = self.path().to_string_lossy().into_owned();
+        let own = std::process::id();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            let has = |file: &str| {
+                std::fs::read(entry.path().join(file))
+                    .is_ok_and(|b| b.windows(needle.len()).any(|w| w == needle.as_bytes()))
+            };
+            if pid != own && (has("environ") || has("cmdline")) {
+                found.push(pid);
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for _ in 0..100 {
+            let left = self.processes();
+            if left.is_empty() {
+                break;
+            }
+            for pid in left {
+                signal(pid, libc::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if let Some(dir) = self.dir.take() {
+            let _ = dir.close();
+        }
+    }
+}
+
+pub(crate) fn signal(pid: u32, signal: i32) {
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid as i32, signal) };
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Small, seeded, good enough.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}

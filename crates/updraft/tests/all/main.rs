@@ -1,0 +1,10 @@
+//! The real binary under real conditions: processes, sockets, kills, full disks, cut cables.
+
+mod cli;
+mod crash;
+mod disk;
+mod garbage;
+mod harness;
+mod network;
+mod run;
+mod trust;

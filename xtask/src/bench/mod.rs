@@ -1,0 +1,54 @@
+//! Benchmarks, one file per area; each returns a Markdown section. Figures of one run are comparable with each other,
+//! so every section measures its raw limit and its peers in the same minute.
+
+pub(crate) mod classad;
+mod pool;
+
+use crate::{root, sh};
+
+/// Runs all areas, or those named.
+pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    let quick = words.contains(&"--quick");
+    let areas: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
+    if let Some(unknown) = areas.iter().find(|a| !["classad", "pool"].contains(a)) {
+        return Err(format!("there is no benchmark {unknown}; there are: classad, pool"));
+    }
+    let wanted = |area: &str| areas.is_empty() || areas.contains(&area);
+    let mut sections = Vec::new();
+    if wanted("pool") {
+        sh("cargo", &["build", "--release", "--quiet", "-p", "updraft"], &[])?;
+        sections.push(pool::run(quick)?);
+    }
+    if wanted("classad") {
+        // The numbers of an unoptimised build mean nothing, so this part runs itself again, optimised.
+        if cfg!(debug_assertions) {
+            let mut arguments = vec!["run", "--release", "--quiet", "-p", "xtask", "--", "bench", "classad"];
+            arguments.extend(quick.then_some("--quick"));
+            return sh("cargo", &arguments, &[]).and_then(|()| write(&sections, true));
+        }
+        sections.push(classad::run(quick));
+    }
+    write(&sections, false)
+}
+
+/// Prints the sections and puts them into docs/benchmarks.md in place of older ones with the same heading.
+fn write(sections: &[String], keep: bool) -> Result<(), String> {
+    let path = root().join("docs/benchmarks.md");
+    let old = std::fs::read_to_string(&path).unwrap_or_default();
+    let mut parts: Vec<String> =
+        old.split("\n## ").skip(1).map(|p| format!("## {}\n", p.trim_end())).collect();
+    for section in sections {
+        println!("{section}");
+        let heading = section.lines().find(|l| l.starts_with("## ")).unwrap_or("## ?");
+        parts.retain(|p| p.lines().next() != Some(heading));
+        parts.push(format!("{}\n", section.trim()));
+    }
+    if sections.is_empty() && keep {
+        return Ok(());
+    }
+    parts.sort();
+    let head = "# Benchmarks\n\nWritten by `cargo xtask bench`; figures of one section are from one run on one machine \
+                and comparable with each other only.\n";
+    let text = format!("{head}\n{}", parts.join("\n"));
+    std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+}

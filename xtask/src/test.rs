@@ -1,0 +1,101 @@
+//! `cargo xtask test`: everything that must hold, in the order in which it fails fastest.
+
+use crate::{deny, doc, has, root, sh};
+
+/// Debian packages that the tests use, with the program that shows they are there.
+const PACKAGES: &[(&str, &str)] = &[("iproute2", "ip"), ("util-linux", "setpriv"), ("strace", "strace")];
+
+pub(crate) fn run() -> Result<(), String> {
+    install()?;
+    sh("cargo", &["fmt", "--all", "--check"], &[])?;
+    sh("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
+    tests()?;
+    doc()?;
+    deny::run()?;
+    tidy()?;
+    println!("xtask test: everything holds");
+    Ok(())
+}
+
+/// Installs missing packages when we may; tests that need one say so when it is not there.
+fn install() -> Result<(), String> {
+    let missing: Vec<&str> =
+        PACKAGES.iter().filter(|(_, program)| !on_path(program)).map(|(p, _)| *p).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let root_user =
+        std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    if !root_user || !has("apt-get", "--version") {
+        println!("xtask: missing {}; some tests will say that they were skipped", missing.join(", "));
+        return Ok(());
+    }
+    sh("apt-get", &["update", "-qq"], &[])?;
+    let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    arguments.extend(&missing);
+    sh("apt-get", &arguments, &[("DEBIAN_FRONTEND", "noninteractive")])
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([std::path::PathBuf::from("/usr/sbin")])
+        .any(|dir| dir.join(program).exists())
+}
+
+fn tests() -> Result<(), String> {
+    if has("cargo", "nextest") || has("cargo-nextest", "--version") {
+        sh("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"], &[])?;
+    } else {
+        sh("cargo", &["test", "--workspace", "--all-targets", "--no-fail-fast"], &[])?;
+    }
+    sh("cargo", &["test", "--workspace", "--doc", "--quiet"], &[])
+}
+
+/// House rules that no compiler checks.
+fn tidy() -> Result<(), String> {
+    let mut complaints = Vec::new();
+    // Pure cores stay pure: no IO, clock, threads or runtime below them.
+    for room in ["classad", "config", "model", "submit", "joblog", "scheduler"] {
+        let dir = root().join("crates").join(room);
+        if !dir.exists() {
+            continue;
+        }
+        let manifest = std::fs::read_to_string(dir.join("Cargo.toml")).unwrap_or_default();
+        let dependencies = manifest.split("[dev-dependencies]").next().unwrap_or_default();
+        for forbidden in ["tokio", "rusqlite", "libc", "rustix", "hyper", "tonic"] {
+            if dependencies.lines().any(|line| line.starts_with(forbidden)) {
+                complaints.push(format!("crates/{room} is a pure room and may not depend on {forbidden}"));
+            }
+        }
+        for file in sources(&dir.join("src")) {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            for forbidden in ["std::fs::", "SystemTime::now", "Instant::now", "thread::spawn", "std::env::"] {
+                if text.contains(forbidden) {
+                    complaints.push(format!("{} uses {forbidden} in a pure room", file.display()));
+                }
+            }
+        }
+    }
+    for file in sources(&root().join("crates")) {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        if !text.trim_start().starts_with("//!") && !file.ends_with("tests.rs") {
+            complaints.push(format!("{} does not open with what lives there (//!)", file.display()));
+        }
+    }
+    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+}
+
+fn sources(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let mut files = Vec::new();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() && path.file_name().is_some_and(|n| n != "target") {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
