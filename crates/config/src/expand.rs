@@ -214,9 +214,12 @@ impl<'a> Expander<'a> {
             body = &computed;
         }
         let (name, default) = match body.split_once(':') {
-            Some((name, default)) => (name.trim(), Some(default)),
-            None => (body.trim(), None),
+            Some((name, default)) => (name, Some(default)),
+            None => (body, None),
         };
+        if body.is_empty() {
+            return Ok(true);
+        }
         if !crate::names::is_name(name) {
             return Ok(false);
         }

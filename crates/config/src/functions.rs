@@ -136,7 +136,10 @@ fn eval(x: &mut Expander<'_>, body: &str) -> Result<String, Problem> {
 }
 
 fn convert(function: &str, text: &str, format: Option<&str>, now: i64) -> Result<String, String> {
-    let value = scalar::evaluate_at(text, now)?;
+    let value = match (function, scalar::evaluate_at(text, now)) {
+        ("STRING", Err(_)) => Scalar::Undefined,
+        (_, value) => value?,
+    };
     match function {
         "INT" => {
             let number = value.as_integer().ok_or_else(|| format!("{text:?} is not a number"))?;
@@ -144,12 +147,15 @@ fn convert(function: &str, text: &str, format: Option<&str>, now: i64) -> Result
         }
         "REAL" => {
             let number = value.as_real().ok_or_else(|| format!("{text:?} is not a number"))?;
-            printf::real(format.unwrap_or("%.16G"), number)
+            let digits = printf::real(format.unwrap_or("%.16G"), number)?;
+            // Asked for in so many words, a real looks like one.
+            let whole = digits.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+            Ok(if whole && format.is_some_and(|f| f.ends_with(['g', 'G'])) { digits + ".0" } else { digits })
         }
         _ => {
             let text = match value {
                 Scalar::Text(text) => text,
-                other => other.to_string(),
+                _ => text.to_owned(),
             };
             printf::string(format.unwrap_or("%s"), &text)
         }
@@ -179,18 +185,16 @@ fn choices(x: &mut Expander<'_>, args: &[String]) -> Result<Vec<String>, Problem
         if value.chars().any(is_mark) {
             return Err(Problem::NotYet);
         }
-        let items = value.split(|c: char| c == ',' || c.is_whitespace());
-        return Ok(items.filter(|i| !i.is_empty()).map(str::to_owned).collect());
+        return Ok(value.split(',').map(|i| i.trim().to_owned()).collect());
     }
     Ok(args.to_vec())
 }
 
-/// The value of a macro, or the argument itself when it looks like a path.
+/// The value of a macro, or the argument itself.
 fn path(x: &mut Expander<'_>, arg: &str) -> Result<String, Problem> {
     let text = match x.value_of(arg)? {
         Some(value) => value,
-        None if arg.contains(['/', '$']) || arg.contains('.') => arg.to_owned(),
-        None => String::new(),
+        None => arg.to_owned(),
     };
     if text.chars().any(is_mark) {
         return Err(Problem::NotYet);
@@ -228,8 +232,13 @@ fn file_parts(options: &str, path: &str, directory: &str) -> String {
         let folder = if has('p') {
             folder
         } else if has('d') {
-            let inner = folder.strip_suffix('/').unwrap_or(folder);
-            &folder[inner.rfind('/').map_or(0, |slash| slash + 1)..]
+            // One more directory for each d.
+            let mut start = folder.len();
+            for _ in 0..options.matches('d').count() {
+                let inner = folder[..start].strip_suffix('/').unwrap_or(&folder[..start]);
+                start = inner.rfind('/').map_or(0, |slash| slash + 1);
+            }
+            &folder[start..]
         } else {
             ""
         };

@@ -164,9 +164,11 @@ impl<'a> Lines<'a> {
         while let Some(raw) = self.next_raw() {
             let trimmed = raw.trim();
             let column = raw.len() - raw.trim_start().len();
+            // At the very end of a text without a last line end, a backslash is only a character.
+            let at_end = self.offset == self.source.text.len() && !self.source.text.ends_with('\n');
             let (body, continued) = match trimmed.strip_suffix('\\') {
-                Some(body) => (body, true),
-                None => (trimmed, false),
+                Some(body) if !at_end => (body, true),
+                _ => (trimmed, false),
             };
             let comment = trimmed.starts_with('#');
             match &mut logical {

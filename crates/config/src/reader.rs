@@ -478,24 +478,26 @@ impl<'h> Reader<'h> {
     }
 }
 
-/// The lines up to `@tag`, joined; `None` when it never comes.
+/// The lines up to `@tag`, joined; `None` when it never comes. Blank lines and comments are left out, and a backslash
+/// at a line's end joins it with the next.
 fn multi_line(lines: &mut Lines<'_>, tag: &str) -> Option<String> {
     let mut value = String::new();
-    let mut any = false;
+    let mut continued = false;
     while let Some(raw) = lines.next_raw() {
         let line = raw.trim();
         if line.strip_prefix('@') == Some(tag) {
             return Some(value);
         }
-        if line.starts_with('#') {
+        if line.starts_with('#') || line.is_empty() {
             continue;
         }
-        if any {
+        if !value.is_empty() && !continued {
             value.push('\n');
         }
-        any = true;
-        if value.len() + line.len() <= crate::lines::LINE_BYTES {
-            value.push_str(line);
+        let body = line.strip_suffix('\\').unwrap_or(line);
+        continued = body.len() < line.len();
+        if value.len() + body.len() <= crate::lines::LINE_BYTES {
+            value.push_str(body);
         }
     }
     None

@@ -36,7 +36,12 @@ impl MacroSet {
     pub fn define(&mut self, name: &str, raw: &str, span: Span, inherited: Option<&str>) {
         let key = name.to_ascii_lowercase();
         let earlier = self.by_name.get(&key).map(|d| d.raw.as_str()).or(inherited);
-        let raw = replace_self(name, raw, earlier);
+        let mut raw = replace_self(name, raw, earlier);
+        // `STARTD.X = $(X) more` adds to the plain X; looked up later, $(X) would find STARTD.X itself.
+        if let Some((_, bare)) = name.split_once('.') {
+            let plain = self.get(bare).map(|d| d.raw.as_str());
+            raw = replace_self(bare, &raw, plain);
+        }
         self.by_name.insert(key, Definition { name: name.to_owned(), raw, span });
     }
 

@@ -257,7 +257,7 @@ impl Config<'_> {
             }),
         );
         match expand::expand_value(self, name, raw) {
-            Ok(value) => Ok(Some(value)),
+            Ok(value) => Ok(Some(value).filter(|v| !v.is_empty())),
             Err(error) => {
                 let finding = Diagnostic::error(format!("{name}: {}", error.problem));
                 Err(match definition {

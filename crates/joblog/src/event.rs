@@ -442,8 +442,6 @@ pub fn name_of(number: u16) -> &'static str {
         26 => "GridResourceDownEvent",
         27 => "GridSubmitEvent",
         28 => "JobAdInformationEvent",
-        31 => "JobStageInEvent",
-        32 => "JobStageOutEvent",
         33 => "AttributeUpdateEvent",
         35 => "ClusterSubmitEvent",
         36 => "ClusterRemoveEvent",

@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value as Json, json};
 
 use crate::event::{Body, Event, Execute, Exit, Resource, Run, Terminated};
+use crate::parse::{STAGE_IN, STAGE_OUT};
 
 /// The attributes of an event by name; `zone` is the one in which `EventTime` is told.
 pub fn of(event: &Event, zone: &TimeZone) -> Map<String, Json> {
@@ -141,7 +142,7 @@ impl Fields {
             Body::ImageSize { size, memory, resident, proportional } => {
                 self.put("Size", *size);
                 self.maybe("MemoryUsage", *memory);
-                self.maybe("ResidentSetSize", *resident);
+                self.put("ResidentSetSize", resident.unwrap_or(0));
                 self.maybe("ProportionalSetSize", *proportional);
             }
             Body::ShadowException { message, sent, received } => {
@@ -164,11 +165,10 @@ impl Fields {
                 self.exit(*exit);
                 self.text("DAGNodeName", dag_node.as_ref());
             }
-            Body::RemoteError { daemon, host, critical, message, code } => {
+            Body::RemoteError { daemon, host, message, code, .. } => {
                 self.text("Daemon", daemon.as_ref());
                 self.put("ExecuteHost", host.as_str());
                 self.put("ErrorMsg", message.as_str());
-                self.maybe("CriticalError", (!critical).then_some(false));
                 self.maybe("HoldReasonCode", code.map(|c| c.0));
                 self.maybe("HoldReasonSubCode", code.map(|c| c.1));
             }
@@ -197,12 +197,12 @@ impl Fields {
                 self.put("GridJobId", job.as_str());
             }
             Body::AdInformation { attributes } => self.attributes(attributes),
-            Body::Unsuspended | Body::StatusUnknown | Body::StatusKnown | Body::StageIn | Body::StageOut => {}
+            Body::Unsuspended | Body::StatusUnknown | Body::StatusKnown => {}
+            Body::StageIn => self.put("EventHead", STAGE_IN),
+            Body::StageOut => self.put("EventHead", STAGE_OUT),
             Body::AttributeUpdate { name, to, .. } => {
-                if !name.is_empty() {
-                    self.put("Attribute", name.as_str());
-                    self.put("Value", to.as_str());
-                }
+                self.put("Attribute", name.as_str());
+                self.put("Value", to.as_str());
             }
             Body::PreSkip { notes } => self.put("SkipEventLogNotes", notes.as_str()),
             Body::ClusterRemove { next_proc, next_row, completion, notes } => {

@@ -117,10 +117,11 @@ impl<'a> Lines<'a> {
                 }
                 Body::AdInformation { attributes }
             }
-            29 => Body::StatusUnknown,
-            30 => Body::StatusKnown,
-            31 => Body::StageIn,
-            32 => Body::StageOut,
+            29 if self.head.trim() == UNKNOWN => Body::StatusUnknown,
+            30 if self.head.trim() == KNOWN => Body::StatusKnown,
+            29 | 30 => return Err("the first line does not say what became of the status".into()),
+            31 if self.head == STAGE_IN => Body::StageIn,
+            32 if self.head == STAGE_OUT => Body::StageOut,
             33 => self.attribute_update(),
             34 => Body::PreSkip { notes: self.reason().ok_or_else(|| missing("the note"))? },
             36 => self.cluster_remove(),
@@ -406,6 +407,12 @@ impl<'a> Lines<'a> {
         Ok(Body::DataReuse { number, entries })
     }
 }
+
+/// The first lines of events 029 to 032.
+pub(crate) const UNKNOWN: &str = "The job's remote status is unknown";
+pub(crate) const KNOWN: &str = "The job's remote status is known again";
+pub(crate) const STAGE_IN: &str = "Job is performing stage-in of input files";
+pub(crate) const STAGE_OUT: &str = "Job is performing stage-out of output files";
 
 /// The first lines of event 040, by kind.
 pub(crate) const TRANSFERS: [&str; 6] = [

@@ -11,7 +11,7 @@ use model::limits::REASON_BYTES;
 use model::text::one_line;
 
 use crate::event::{Body, Event, Evicted, Execute, Exit, Resource, Run, Terminated};
-use crate::parse::{TRANSFERS, reuse_labels};
+use crate::parse::{KNOWN, STAGE_IN, STAGE_OUT, TRANSFERS, UNKNOWN, reuse_labels};
 
 /// How dates are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,9 +69,17 @@ impl Writer {
     }
 }
 
-/// Free text as it may stand in a log.
+/// Free text as it may stand in a log. The original's reader takes three dots for the end of an event even behind the
+/// words of a first line, so no free text begins with them.
 fn safe(text: &str) -> String {
-    one_line(text, REASON_BYTES)
+    let text = one_line(text, REASON_BYTES);
+    if text.starts_with("...") { format!("- {text}") } else { text }
+}
+
+/// The same where readers need something to be there.
+fn filled(text: &str) -> String {
+    let text = safe(text);
+    if text.is_empty() { "unknown".to_owned() } else { text }
 }
 
 struct Out(String);
@@ -122,8 +130,8 @@ impl Out {
 
     fn core(&mut self, exit: Exit, core: Option<&String>) {
         if matches!(exit, Exit::Signal(_)) {
-            match core {
-                Some(core) => self.line(&format!("(1) Corefile in: {core}")),
+            match core.filter(|c| !safe(c).is_empty()) {
+                Some(core) => self.line(&format!("(1) Corefile in: {}", safe(core))),
                 None => self.0.push_str("\t(0) No core file\n"),
             }
         }
@@ -185,14 +193,14 @@ impl Out {
             self.core(exit, e.core.as_ref());
             self.maybe(e.reason.as_ref());
         } else if let Some(reason) = &e.reason {
-            self.line(&format!("Reason: {reason}"));
+            self.line(&format!("Reason: {}", safe(reason)));
         }
         self.resources(&e.resources);
     }
 
     fn execute(&mut self, execute: &Execute) {
-        if let Some(slot) = &execute.slot {
-            self.line(&format!("SlotName: {slot}"));
+        if let Some(slot) = execute.slot.as_ref().filter(|s| !safe(s).is_empty()) {
+            self.line(&format!("SlotName: {}", safe(slot)));
         }
         self.attributes("\t", &execute.props);
     }
@@ -215,19 +223,19 @@ impl Out {
     fn body(&mut self, body: &Body) {
         match body {
             Body::Submit { host, notes, user_notes } => {
-                self.head(&format!("Job submitted from host: {host}"));
+                self.head(&format!("Job submitted from host: {}", filled(host)));
                 self.notes(notes.as_ref(), user_notes.as_ref());
             }
             Body::ClusterSubmit { host, notes, user_notes } => {
-                self.head(&format!("Cluster submitted from host: {host}"));
+                self.head(&format!("Cluster submitted from host: {}", filled(host)));
                 self.notes(notes.as_ref(), user_notes.as_ref());
             }
             Body::Execute(execute) => {
-                self.head(&format!("Job executing on host: {}", execute.host));
+                self.head(&format!("Job executing on host: {}", filled(&execute.host)));
                 self.execute(execute);
             }
             Body::NodeExecute { node, execute } => {
-                self.head(&format!("Node {node} executing on host: {}", execute.host));
+                self.head(&format!("Node {node} executing on host: {}", filled(&execute.host)));
                 self.execute(execute);
             }
             Body::ExecutableError { kind } => self.head(match kind {
@@ -263,7 +271,7 @@ impl Out {
             Body::ShadowException { message, sent, received } => {
                 self.head("Shadow exception!");
                 // An empty line would shift the byte lines into the message's place.
-                self.line(if safe(message).is_empty() { "unknown" } else { message });
+                self.line(&filled(message));
                 let run = Run { sent: *sent, received: *received, ..Run::default() };
                 self.bytes("Run", "Job", &run);
             }
@@ -287,7 +295,7 @@ impl Out {
                 self.head("POST Script terminated.");
                 self.exit(*exit);
                 if let Some(node) = dag_node {
-                    self.note(&format!("DAG Node: {node}"));
+                    self.note(&format!("DAG Node: {}", filled(node)));
                 }
             }
             Body::RemoteError { .. }
@@ -296,32 +304,33 @@ impl Out {
             | Body::ReconnectFailed { .. } => self.remote(body),
             Body::GridResourceUp { resource } => {
                 self.head("Grid Resource Back Up");
-                self.note(&format!("GridResource: {resource}"));
+                self.note(&format!("GridResource: {}", filled(resource)));
             }
             Body::GridResourceDown { resource } => {
                 self.head("Detected Down Grid Resource");
-                self.note(&format!("GridResource: {resource}"));
+                self.note(&format!("GridResource: {}", filled(resource)));
             }
             Body::GridSubmit { resource, job } => {
                 self.head("Job submitted to grid resource");
-                self.note(&format!("GridResource: {resource}"));
-                self.note(&format!("GridJobId: {job}"));
+                self.note(&format!("GridResource: {}", filled(resource)));
+                self.note(&format!("GridJobId: {}", filled(job)));
             }
             Body::AdInformation { attributes } => {
                 self.head("Job ad information event triggered.");
                 self.attributes("", attributes);
             }
-            Body::StatusUnknown => self.head("The job's remote status is unknown"),
-            Body::StatusKnown => self.head("The job's remote status is known again"),
-            Body::StageIn => self.head("Job is performing stage-in of input files"),
-            Body::StageOut => self.head("Job is performing stage-out of output files"),
+            Body::StatusUnknown => self.head(UNKNOWN),
+            Body::StatusKnown => self.head(KNOWN),
+            Body::StageIn => self.head(STAGE_IN),
+            Body::StageOut => self.head(STAGE_OUT),
             Body::AttributeUpdate { name, from, to } => {
                 let from = from.as_deref().unwrap_or("UNDEFINED");
+                let (name, from, to) = (filled(name), filled(from), filled(to));
                 self.head(&format!("Changing job attribute {name} from {from} to {to}"));
             }
             Body::PreSkip { notes } => {
                 self.head("PRE script return value is PRE_SKIP value");
-                self.note(notes);
+                self.note(&filled(notes));
             }
             Body::ClusterRemove { next_proc, next_row, completion, notes } => {
                 self.head("Cluster removed");
@@ -348,17 +357,21 @@ impl Out {
                     let _ = writeln!(self.0, "\tSeconds spent in queue: {delay}");
                 }
                 if let Some(host) = host {
-                    self.line(&format!("Transferring to host: {host}"));
+                    self.line(&format!("Transferring to host: {}", filled(host)));
                 }
             }
             Body::DataReuse { number, entries } => {
-                self.head("");
-                for label in reuse_labels(*number) {
-                    let value = entries.iter().find(|(l, _)| l == label).map_or("", |(_, v)| v.as_str());
-                    self.line(&format!("{label}: {value}"));
+                for (i, label) in reuse_labels(*number).iter().enumerate() {
+                    let value = entries.iter().find(|(l, _)| l == *label).map_or("", |(_, v)| v.as_str());
+                    let is_number = label.starts_with("Bytes") || label.ends_with("Expiration");
+                    let number = value.parse::<u64>().unwrap_or(0);
+                    let value = if is_number { number.to_string() } else { filled(value) };
+                    let text = format!("{label}: {value}");
+                    // The first of them stands in the header line.
+                    if i == 0 { self.head(&text) } else { self.line(&text) }
                 }
             }
-            Body::CommonFiles { kind } => self.head(&format!("Common files event: {kind}")),
+            Body::CommonFiles { kind } => self.head(&format!("Common files event: {}", filled(kind))),
             Body::Other { head, attributes, .. } => {
                 self.head(head);
                 self.attributes("\t", attributes);
@@ -385,13 +398,12 @@ impl Out {
 
     fn remote(&mut self, body: &Body) {
         // These events lose their shape, and readers the next event, if a line is missing.
-        let filled = |text: &str| if safe(text).is_empty() { "unknown".to_owned() } else { safe(text) };
         let word = |text: &str| filled(text).replace([' ', ','], "_");
         match body {
             Body::RemoteError { daemon, host, critical, message, code } => {
                 let kind = if *critical { "Error" } else { "Message" };
-                let daemon = daemon.as_ref().map_or(String::new(), |d| format!("{d} on "));
-                self.head(&format!("{kind} from {daemon}{host}:"));
+                let daemon = daemon.as_ref().map_or(String::new(), |d| format!("{} on ", filled(d)));
+                self.head(&format!("{kind} from {daemon}{}:", filled(host)));
                 for line in message.lines().filter(|l| !safe(l).is_empty()).take(100) {
                     self.line(line);
                 }

@@ -38,6 +38,9 @@ pub fn split(form: Form, text: &str) -> Result<Vec<String>, Malformed> {
 }
 
 fn split_new(text: &str) -> Result<Vec<String>, Malformed> {
+    if !text.contains('\'') {
+        return Ok(text.split_ascii_whitespace().map(str::to_owned).collect());
+    }
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<usize> = None;
@@ -83,6 +86,10 @@ fn push_word(out: &mut String, word: &str) {
         out.push_str("''");
         return;
     }
+    if !word.bytes().any(|b| b == b'\'' || b.is_ascii_whitespace()) {
+        out.push_str(word);
+        return;
+    }
     let mut quoted = false;
     for c in word.chars() {
         let special = c == '\'' || c.is_ascii_whitespace();
@@ -120,11 +127,17 @@ pub fn from_submit(value: &str) -> Result<(Form, String), Malformed> {
             c => out.push(c),
         }
     }
-    Ok((Form::Old, out))
+    let words: Vec<&str> = out.split_whitespace().collect();
+    Ok((Form::Old, words.join(" ")))
 }
 
 /// Removes the double quotes around a new-form value and the doubling inside.
 pub(crate) fn unquote(value: &str) -> Result<String, Malformed> {
+    if let Some(inner) = value.get(1..).and_then(|v| v.strip_suffix('"'))
+        && !inner.contains('"')
+    {
+        return Ok(inner.to_owned());
+    }
     let mut out = String::with_capacity(value.len());
     let mut chars = value.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -161,7 +174,7 @@ mod tests {
 
     #[test]
     fn submit_forms() {
-        assert_eq!(from_submit("a  \\\"b").unwrap(), (Form::Old, "a  \"b".into()));
+        assert_eq!(from_submit("a  \\\"b").unwrap(), (Form::Old, "a \"b".into()));
         assert_eq!(from_submit("\"a 'b c' \"\"d\"\"\"").unwrap(), (Form::New, "a b' 'c \"d\"".into()));
         assert_eq!(from_submit("a \"b").unwrap_err().offset, 2);
         assert_eq!(from_submit("\"a 'b\"").unwrap_err().offset, 3);

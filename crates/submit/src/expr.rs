@@ -89,7 +89,15 @@ fn sample(scope: &Scope<'_>, text: &str) -> Read<String> {
 
 /// A string literal of a text that may hold stand-ins.
 pub(crate) fn quote(text: &str) -> String {
-    model::text::quote(text)
+    // Most texts need no escapes, and a million rows come through here.
+    if text.bytes().any(|b| matches!(b, b'"' | b'\\' | 0..=31)) {
+        return model::text::quote(text);
+    }
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    out.push_str(text);
+    out.push('"');
+    out
 }
 
 /// True when an expression names an attribute, either bare or with one of these scopes; strings do not count.

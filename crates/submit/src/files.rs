@@ -62,7 +62,7 @@ pub(crate) fn join(directory: &str, path: &str) -> String {
     if path.starts_with('/') {
         path.to_owned()
     } else {
-        format!("{}/{}", directory.trim_end_matches('/'), path.strip_prefix("./").unwrap_or(path))
+        format!("{}/{}", directory.trim_end_matches('/'), path)
     }
 }
 

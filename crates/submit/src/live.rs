@@ -41,6 +41,8 @@ pub(crate) struct Traits {
     pub(crate) quotable: bool,
     /// A decimal number without sign or leading zero.
     pub(crate) number: bool,
+    /// Not empty, and no blanks but single ones between words.
+    pub(crate) spaced: bool,
     /// Begins with a slash.
     pub(crate) absolute: bool,
     /// Does not begin with a slash.
@@ -56,6 +58,7 @@ impl Traits {
             plain: true,
             quotable: true,
             number: true,
+            spaced: true,
             absolute: true,
             relative: true,
             unmarked: true,
@@ -71,6 +74,7 @@ impl Traits {
             if digits {
                 continue;
             }
+            t.spaced &= !entry.starts_with(' ') && !entry.ends_with(' ') && !entry.contains("  ");
             t.quotable &= !entry.bytes().any(|b| matches!(b, b'"' | b'\\' | b'$' | 0..=31 | 127));
             t.plain &= !entry.bytes().any(|b| matches!(b, b'"' | b'\\' | b'$' | b'\'' | 0..=32 | 127));
             // Only the first byte of a plane-15 character is 0xF3.
@@ -79,6 +83,7 @@ impl Traits {
             }
         }
         t.plain &= t.filled;
+        t.spaced &= t.filled;
         t
     }
 }
@@ -156,6 +161,8 @@ pub(crate) enum Safe {
     Plain,
     /// Inside a quoted text; not empty at its ends.
     Quotable,
+    /// Inside a quoted text whose blanks are made single.
+    Spaced,
     /// Nothing may differ between jobs, or it must be read job by job.
     Known,
 }
@@ -221,6 +228,7 @@ impl Scope<'_> {
                 (Safe::Known, _) => false,
                 (_, None) => true,
                 (Safe::Plain, Some(i)) => self.table.traits.get(i).is_some_and(|t| t.plain),
+                (Safe::Spaced, Some(i)) => self.table.traits.get(i).is_some_and(|t| t.quotable && t.spaced),
                 (Safe::Quotable, Some(i)) => self.table.traits.get(i).is_some_and(|t| {
                     // An empty or blank end would be trimmed away.
                     t.quotable && (t.filled || !(text.starts_with(mark) || text.ends_with(mark)))
@@ -305,7 +313,8 @@ impl Scope<'_> {
     fn fixed(&self, name: &str) -> Option<Value<'_>> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         // Filled in by the starter of each node.
-        if is("Node") {
+        let parallel = |d: &config::Definition| d.raw.trim().eq_ignore_ascii_case("parallel");
+        if is("Node") && self.set.get("universe").is_some_and(parallel) {
             return Some(Value::Text(Cow::Borrowed("#pArAlLeLnOdE#")));
         }
         if is("SUBMIT_FILE") {

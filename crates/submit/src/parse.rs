@@ -132,7 +132,9 @@ impl Hook for Statements<'_> {
         }
         let variables = table.names.clone();
         self.queue(&reader.set, table);
-        for name in variables.iter().filter(|n| *n != "item" && !self.used.borrow().contains(*n)) {
+        for name in variables.iter().filter(|n| {
+            !["item", "row", "itemindex"].contains(&n.as_str()) && !self.used.borrow().contains(*n)
+        }) {
             self.unused_variables
                 .push(Diagnostic::warning(format!("nothing uses the queue variable {name}")).at(place()));
         }

@@ -75,14 +75,15 @@ pub(crate) fn read(
     let body =
         Body::read(tail, lines).map_err(|message| Diagnostic::error(message).at(at(tail_offset, 1)))?;
     let mut columns = vec![Column::default(); names.len()];
+    let mut numbers = Vec::new();
     let place = || at(tail_offset, rest.len() - tail_offset);
     match (kind, body) {
-        (Kind::In, Body::Lines(text)) => in_items(&text, slice, &mut columns),
+        (Kind::In, Body::Lines(text)) => in_items(&text, slice, &mut columns, &mut numbers),
         (Kind::In, Body::Word(text)) => {
             let text = reader.expand(text, &logical.span.skip(logical.text.len() - text.len()))?;
-            in_items(&text, slice, &mut columns);
+            in_items(&text, slice, &mut columns, &mut numbers);
         }
-        (Kind::From, Body::Lines(text)) => from_items(&text, slice, &mut columns),
+        (Kind::From, Body::Lines(text)) => from_items(&text, slice, &mut columns, &mut numbers),
         (Kind::From, Body::Word(text)) => {
             let name = reader.expand(text, &logical.span.skip(logical.text.len() - text.len()))?;
             let name = name.trim();
@@ -95,7 +96,7 @@ pub(crate) fn read(
             };
             let text = found
                 .map_err(|e| Diagnostic::error(format!("cannot read items from {name}: {e}")).at(place()))?;
-            from_items(&text, slice, &mut columns);
+            from_items(&text, slice, &mut columns, &mut numbers);
         }
         (Kind::Matching, body) => {
             let text = match body {
@@ -107,8 +108,19 @@ pub(crate) fn read(
             if found.is_empty() {
                 return Err(Diagnostic::error(format!("nothing matches {}", text.trim())).at(place()));
             }
-            for (_, name) in slice.select(found.iter()) {
+            for (number, name) in slice.select(found.iter()) {
+                numbers.push(number);
                 columns[0].push(name);
+            }
+        }
+    }
+    if slice.parts.is_some() {
+        // Items keep the numbers they have in the whole list.
+        let column: Column = numbers.iter().map(ToString::to_string).collect();
+        for name in ["row", "itemindex"] {
+            if !names.iter().any(|n| n == name) {
+                names.push(name.to_owned());
+                columns.push(column.clone());
             }
         }
     }
@@ -271,44 +283,25 @@ impl Slice {
                 *slot = Some(number.map_err(|_| format!("[{body}] is not a slice such as [1:10:2]"))?);
             }
         }
-        if fields.len() == 1 {
-            // [n] is the one item n.
-            let Some(n) = parts[0] else { return Err("[] is not a slice such as [1:10:2]".into()) };
-            parts[1] = if n == -1 { None } else { Some(n + 1) };
+        // [n] is the same as [n:], as in the original.
+        if fields.len() == 1 && parts[0].is_none() {
+            return Err("[] is not a slice such as [1:10:2]".into());
         }
-        if parts[2] == Some(0) {
-            return Err("a slice cannot have a step of 0".into());
+        if parts[2].is_some_and(|step| step < 1) {
+            return Err("the step of a slice must be at least 1".into());
         }
         Ok((Self { parts: Some(parts) }, inner[end + 1..].trim_start()))
     }
 
-    /// The chosen items with their numbers; in order, or backwards for a negative step.
-    fn select<T>(self, items: impl ExactSizeIterator<Item = T> + DoubleEndedIterator) -> Vec<(usize, T)> {
+    /// The chosen items with their numbers.
+    fn select<T>(self, items: impl ExactSizeIterator<Item = T>) -> Vec<(usize, T)> {
         let Some([start, stop, step]) = self.parts else { return items.enumerate().collect() };
         let length = items.len() as i64;
+        let clamp = |n: i64| if n < 0 { n.saturating_add(length) } else { n }.clamp(0, length);
+        let (first, last) = (start.map_or(0, clamp), stop.map_or(length, clamp));
         let step = step.unwrap_or(1);
-        let clamp =
-            |n: i64, low: i64, high: i64| if n < 0 { n.saturating_add(length) } else { n }.clamp(low, high);
-        let (first, last) = if step > 0 {
-            (start.map_or(0, |n| clamp(n, 0, length)), stop.map_or(length, |n| clamp(n, 0, length)))
-        } else {
-            (
-                start.map_or(length - 1, |n| clamp(n, -1, length - 1)),
-                stop.map_or(-1, |n| clamp(n, -1, length - 1)),
-            )
-        };
-        let taken = |i: i64| {
-            if step > 0 {
-                i >= first && i < last && (i - first) % step == 0
-            } else {
-                i <= first && i > last && (first - i) % step.saturating_neg() == 0
-            }
-        };
-        let mut chosen: Vec<(usize, T)> = items.enumerate().filter(|(i, _)| taken(*i as i64)).collect();
-        if step < 0 {
-            chosen.reverse();
-        }
-        chosen
+        let taken = |i: i64| i >= first && i < last && (i - first) % step == 0;
+        items.enumerate().filter(|(i, _)| taken(*i as i64)).collect()
     }
 }
 
@@ -341,18 +334,19 @@ fn item_lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Items of `in`: split at commas and blanks; only the first variable gets one.
-fn in_items(text: &str, slice: Slice, columns: &mut [Column]) {
+fn in_items(text: &str, slice: Slice, columns: &mut [Column], numbers: &mut Vec<usize>) {
     let items: Vec<&str> = item_lines(text)
         .flat_map(|line| line.split(|c: char| c == ',' || c.is_whitespace()))
         .filter(|item| !item.is_empty())
         .collect();
-    for (_, item) in slice.select(items.into_iter()) {
+    for (number, item) in slice.select(items.into_iter()) {
+        numbers.push(number);
         columns[0].push(item);
     }
 }
 
 /// Items of `from`: one a line; the last variable takes the rest of the line.
-fn from_items(text: &str, slice: Slice, columns: &mut [Column]) {
+fn from_items(text: &str, slice: Slice, columns: &mut [Column], numbers: &mut Vec<usize>) {
     if slice.parts.is_none() {
         for line in item_lines(text) {
             push_fields(line, columns);
@@ -360,7 +354,8 @@ fn from_items(text: &str, slice: Slice, columns: &mut [Column]) {
         return;
     }
     let rows: Vec<&str> = item_lines(text).collect();
-    for (_, line) in slice.select(rows.into_iter()) {
+    for (number, line) in slice.select(rows.into_iter()) {
+        numbers.push(number);
         push_fields(line, columns);
     }
 }
@@ -466,13 +461,11 @@ mod tests {
         assert_eq!(slice("[::2]", 5), [0, 2, 4]);
         assert_eq!(slice("[-2:]", 5), [3, 4]);
         assert_eq!(slice("[:-2]", 5), [0, 1, 2]);
-        assert_eq!(slice("[::-1]", 3), [2, 1, 0]);
-        assert_eq!(slice("[3:0:-2]", 5), [3, 1]);
-        assert_eq!(slice("[2]", 5), [2]);
+        assert_eq!(slice("[2]", 5), [2, 3, 4]);
         assert_eq!(slice("[-1]", 5), [4]);
         assert_eq!(slice("[9:]", 5), [0usize; 0]);
         assert_eq!(slice("[:99:3]", 5), [0, 3]);
-        for bad in ["[", "[a]", "[1:2:3:4]", "[::0]", "[]"] {
+        for bad in ["[", "[a]", "[1:2:3:4]", "[::0]", "[::-1]", "[]"] {
             assert!(Slice::read(bad).is_err(), "{bad}");
         }
     }

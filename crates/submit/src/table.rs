@@ -187,7 +187,8 @@ fn add_row(gathered: &mut Cut, out: Out, done: usize) -> Result<(), String> {
         if columns[0].len() > done {
             continue;
         }
-        let cuts: Vec<&str> = text.split(live::CLUSTER).collect();
+        let cuts: Vec<&str> =
+            if text.is_ascii() { vec![text.as_str()] } else { text.split(live::CLUSTER).collect() };
         if done == 0 {
             columns.resize_with(cuts.len(), Column::default);
         }

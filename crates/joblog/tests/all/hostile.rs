@@ -117,6 +117,30 @@ fn each_event_is_exactly_one_event() {
     }
 }
 
+/// For another reader to judge: set JOBLOG_SAMPLE to a file name and every hostile event is written there.
+#[test]
+fn every_event_for_another_reader() {
+    let writer = Writer::new(TimeZone::UTC);
+    let mut log = String::new();
+    let mut proc = 0;
+    for text in HOSTILE.iter().chain(&["plain text"]) {
+        for body in bodies(text).into_iter().filter(|b| b.number() != 93) {
+            proc += 1;
+            log.push_str(&writer.event(&Event {
+                cluster: 12,
+                proc,
+                subproc: 0,
+                time: Stamp::at(1_772_445_600),
+                body,
+            }));
+        }
+    }
+    if let Ok(path) = std::env::var("JOBLOG_SAMPLE") {
+        std::fs::write(path, &log).unwrap();
+    }
+    assert_eq!(log.matches("\n...\n").count(), proc as usize);
+}
+
 #[test]
 fn an_endless_event_is_one_error() {
     let mut reader = Reader::new(TimeZone::UTC, 2026);

@@ -21,10 +21,10 @@ pub(crate) fn notification(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let code = match scope.known(&names)? {
         None => "0",
         Some(word) => match word.to_ascii_lowercase().as_str() {
-            "never" | "0" => "0",
-            "always" | "1" => "1",
-            "complete" | "2" => "2",
-            "error" | "3" => "3",
+            "never" => "0",
+            "always" => "1",
+            "complete" => "2",
+            "error" => "3",
             _ => {
                 let message = format!("must be never, always, complete or error, not {word:?}");
                 return Err(scope.wrong(&names, &message));
@@ -141,12 +141,25 @@ pub(crate) fn deferral(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     Ok(())
 }
 
+pub(crate) const CHECKPOINT: [&str; 2] = ["checkpoint_exit_code", "SuccessCheckpointExitCode"];
+
+/// A job that exits with this code has left a checkpoint and wants to go on.
+pub(crate) fn checkpoint(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
+    if let Some(code) = scope.integer(&CHECKPOINT)? {
+        out.put("SuccessCheckpointExitCode", code.to_string());
+        out.put("WantFTOnCheckpoint", "true");
+    }
+    Ok(())
+}
+
 pub(crate) fn lease(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let names = ["job_lease_duration", "JobLeaseDuration"];
     match scope.get(&names)? {
         Some(value) => out.put("JobLeaseDuration", expr::of_keyword(scope, &names, &value)?),
-        None if universe_of(scope)?.0.is_beside_queue() => {}
-        None => out.put("JobLeaseDuration", "2400"),
+        None if matches!(universe_of(scope)?.0, Universe::Vanilla | Universe::Parallel | Universe::Java) => {
+            out.put("JobLeaseDuration", "2400");
+        }
+        None => {}
     }
     Ok(())
 }
@@ -198,15 +211,13 @@ pub(crate) fn signals(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
             let upper = word.to_ascii_uppercase();
             let name = match upper.parse::<usize>() {
                 Ok(number) => number.checked_sub(1).and_then(|i| SIGNALS.get(i)).copied(),
-                Err(_) => SIGNALS.into_iter().find(|s| *s == upper || s.strip_prefix("SIG") == Some(&upper)),
+                Err(_) => SIGNALS.into_iter().find(|s| *s == upper),
             };
             match name {
                 Some(name) => out.text(attribute, name),
-                None => return Err(scope.wrong(&names, &format!("{word:?} is not a signal"))),
+                None => return Err(scope.wrong(&names, &format!("{word:?} is not a signal such as SIGTERM"))),
             }
-        } else if keyword == "kill_sig"
-            && matches!(universe_of(scope)?.0, Universe::Parallel | Universe::Scheduler | Universe::Local)
-        {
+        } else if keyword == "kill_sig" && universe_of(scope)?.0 != Universe::Vanilla {
             out.text(attribute, "SIGTERM");
         }
     }

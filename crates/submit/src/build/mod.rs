@@ -62,6 +62,8 @@ pub(crate) fn groups(set: &MacroSet) -> Vec<Group<'_>> {
     add("output", |s, o| transfer::stream(s, o, &transfer::OUTPUT));
     add("error", |s, o| transfer::stream(s, o, &transfer::ERROR));
     add("log", transfer::log);
+    add("dagman_log", transfer::dagman_log);
+    add("checkpoint_exit_code", lifecycle::checkpoint);
     add("should_transfer_files", transfer::policy);
     add("transfer_input_files", transfer::input);
     add("transfer_output_files", transfer::output);

@@ -30,6 +30,42 @@ impl Universe {
     }
 }
 
+/// What kind of image a job runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Image {
+    /// `universe = docker`.
+    Docker,
+    /// A container from a registry.
+    DockerUrl,
+    /// A container from one image file.
+    File,
+    /// A container from a directory.
+    Directory,
+}
+
+/// The image of a vanilla job; `docker_image` or `container_image` alone is enough to ask for a container.
+pub(crate) fn image_of(scope: &Scope<'_>) -> Read<Option<Image>> {
+    let (universe, word) = universe_of(scope)?;
+    if universe != Universe::Vanilla {
+        return Ok(None);
+    }
+    if word == Some("WantDocker") {
+        return Ok(Some(Image::Docker));
+    }
+    if let Some(image) = scope.known(&["container_image", "ContainerImage"])? {
+        return Ok(Some(if image.starts_with("docker:") {
+            Image::DockerUrl
+        } else if image.rsplit('.').next().is_some_and(|e| e.eq_ignore_ascii_case("sif"))
+            || image.contains("://")
+        {
+            Image::File
+        } else {
+            Image::Directory
+        }));
+    }
+    Ok(scope.get(&["docker_image", "DockerImage"])?.map(|_| Image::DockerUrl))
+}
+
 /// The universe, and whether it is one of the two that are vanilla with an image.
 pub(crate) fn universe_of(scope: &Scope<'_>) -> Read<(Universe, Option<&'static str>)> {
     let Some(word) = scope.known(&["universe", "JobUniverse"])? else { return Ok((Universe::Vanilla, None)) };
@@ -66,10 +102,33 @@ pub(crate) fn universe(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     out.put("JobUniverse", (universe as u8).to_string());
     if let Some(flag) = image {
         let keyword = if flag == "WantDocker" { "docker_image" } else { "container_image" };
-        if scope.get(&[keyword])?.is_none() {
+        if scope.get(&[keyword, "docker_image"])?.is_none() {
             return Err(scope.wrong(&["universe"], &format!("needs {keyword}")));
         }
-        out.put(flag, "true");
+    }
+    match image_of(scope)? {
+        Some(Image::Docker) => out.put("WantDocker", "true"),
+        Some(kind) => {
+            out.put("WantContainer", "true");
+            out.put(
+                match kind {
+                    Image::File => "WantSIF",
+                    Image::Directory => "WantSandboxImage",
+                    _ => "WantDockerImage",
+                },
+                "true",
+            );
+            if let Some(image) = scope.known(&["container_image", "ContainerImage"])? {
+                let source = image.split_once("://").map_or("cedar", |(method, _)| method);
+                out.text("ContainerImageSource", source);
+            }
+        }
+        None => {}
+    }
+    if universe == Universe::Vm {
+        return Err(
+            scope.wrong(&["universe"], "vm is not supported; run a virtual machine inside a vanilla job")
+        );
     }
     if universe == Universe::Grid && scope.get(&["grid_resource"])?.is_none() {
         return Err(scope.wrong(&["universe"], "grid needs grid_resource"));
@@ -121,11 +180,15 @@ pub(crate) fn executable(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
             .hint("add a line such as: executable = /bin/sleep")
             .into());
     };
+    if scope.boolean(&["transfer_executable", "TransferExecutable"])? == Some(false) {
+        // The program is there already, wherever that is on the other side.
+        scope.require(Safe::Quotable, &value)?;
+        out.text("Cmd", &value);
+        out.put("TransferExecutable", "false");
+        return Ok(());
+    }
     let cmd = path(scope, &directory_of(scope)?, &value)?;
     out.text("Cmd", &cmd);
-    if scope.boolean(&["transfer_executable"])? == Some(false) {
-        out.put("TransferExecutable", "false");
-    }
     Ok(())
 }
 
@@ -143,7 +206,7 @@ pub(crate) fn sizes(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
             Ok(bytes) => executable = kib(bytes),
             Err(error) => {
                 let sent = !matches!(scope.boolean(&["transfer_executable"]), Ok(Some(false)));
-                let image = universe_of(scope).is_ok_and(|(_, image)| image.is_some());
+                let image = image_of(scope).is_ok_and(|image| image.is_some());
                 if sent && !image {
                     return Err(scope.wrong(&EXECUTABLE, &format!("{cmd} cannot be read: {error}")));
                 }
@@ -183,7 +246,7 @@ pub(crate) fn arguments(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         out.text("Arguments", "");
         return Ok(());
     };
-    scope.require(if value.starts_with('"') { Safe::Plain } else { Safe::Quotable }, &value)?;
+    scope.require(if value.starts_with('"') { Safe::Plain } else { Safe::Spaced }, &value)?;
     match args::from_submit(&value) {
         Ok((Form::Old, text)) => out.text("Args", &text),
         Ok((Form::New, text)) => out.text("Arguments", &text),

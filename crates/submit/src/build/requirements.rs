@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::build::Out;
-use crate::build::lifecycle::is_deferred;
-use crate::build::program::{Universe, universe_of};
-use crate::build::resources::{CPUS, DISK, GPUS, MEMORY, REQUIRE_GPUS, customs};
-use crate::build::transfer::{Should, should};
+use crate::build::lifecycle::{CHECKPOINT, is_deferred};
+use crate::build::program::{Image, Universe, image_of, universe_of};
+use crate::build::resources::{CPUS, CUDA, DISK, GPUS, MEMORY, customs, requests_gpus, require_gpus};
+use crate::build::transfer::{Should, methods, should};
 use crate::expr::{self, names_attribute};
 use crate::live::{Read, Scope};
 use crate::units;
@@ -23,21 +23,32 @@ pub(crate) fn requirements(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let names = |name: &str| user.as_deref().is_some_and(|u| names_attribute(u, name, &["TARGET"]));
     let mut clauses: Vec<String> = Vec::new();
     clauses.extend(user.as_ref().map(|u| format!("({u})")));
-    let (universe, image) = universe_of(scope)?;
+    let (universe, _) = universe_of(scope)?;
     if universe == Universe::Grid {
         // Another scheduler will choose the machine.
         out.put("Requirements", clauses.pop().unwrap_or_else(|| "true".into()));
         return Ok(());
     }
-    match (universe, image) {
-        (Universe::Java, _) => clauses.push("TARGET.HasJava".into()),
-        (_, Some("WantDocker")) => clauses.push("TARGET.HasDocker".into()),
-        (_, Some(_)) => clauses.push("TARGET.HasContainer".into()),
-        _ => {
-            if !names("Arch") {
-                clauses.push(format!("(TARGET.Arch == {})", expr::quote(&scope.context.arch)));
-            }
-            if !OPSYS.iter().any(|name| names(name)) {
+    if universe == Universe::Java {
+        clauses.push("TARGET.HasJava".into());
+    } else if !names("Arch") {
+        clauses.push(format!("(TARGET.Arch == {})", expr::quote(&scope.context.arch)));
+    }
+    match image_of(scope)? {
+        Some(Image::Docker) => clauses.push("TARGET.HasDocker".into()),
+        Some(kind) => {
+            clauses.push("TARGET.HasContainer".into());
+            clauses.push(
+                match kind {
+                    Image::File => "TARGET.HasSIF",
+                    Image::Directory => "TARGET.HasSandboxImage",
+                    _ => "TARGET.HasDockerURL",
+                }
+                .into(),
+            );
+        }
+        None => {
+            if universe != Universe::Java && !OPSYS.iter().any(|name| names(name)) {
                 clauses.push(format!("(TARGET.OpSys == {})", expr::quote(&scope.context.opsys)));
             }
         }
@@ -45,6 +56,9 @@ pub(crate) fn requirements(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     // A request that every machine meets needs no clause.
     let least = |keywords: &[&str], unit: u64, bar: u64| -> Read<bool> {
         let Some(value) = scope.get(keywords)? else { return Ok(false) };
+        if value.eq_ignore_ascii_case("undefined") {
+            return Ok(true);
+        }
         Ok(units::size(&value, unit).is_some_and(|n| n <= bar))
     };
     if names("Disk") || !least(&DISK, 1 << 10, 0)? {
@@ -56,8 +70,18 @@ pub(crate) fn requirements(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     if !names("Cpus") && scope.get(&CPUS)?.is_some() && !least(&CPUS, 1, 1)? {
         clauses.push("(TARGET.Cpus >= RequestCpus)".into());
     }
-    for (keyword, resource) in customs(scope.set) {
+    let mut others = customs(scope.set);
+    if requests_gpus(scope)? {
+        others.push((GPUS[0].to_owned(), "GPUs".to_owned()));
+        others.sort_by_key(|(_, resource)| resource.to_ascii_lowercase());
+    }
+    for (keyword, resource) in others {
         match scope.get(&[&keyword])? {
+            _ if resource == "GPUs" => clauses.push(if require_gpus(scope)?.is_some() {
+                "(countMatches(MY.RequireGPUs,TARGET.AvailableGPUs) >= RequestGPUs)".into()
+            } else {
+                "(TARGET.GPUs >= RequestGPUs)".into()
+            }),
             Some(value) if value.starts_with('"') => {
                 clauses.push(format!("regexp(Request{resource},TARGET.{resource})"));
             }
@@ -65,14 +89,14 @@ pub(crate) fn requirements(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
             None => {}
         }
     }
-    if scope.get(&GPUS)?.is_some() {
-        clauses.push(match scope.get(&REQUIRE_GPUS)? {
-            Some(_) => "(countMatches(MY.RequireGPUs,TARGET.AvailableGPUs) >= RequestGPUs)".into(),
-            None => "(TARGET.GPUs >= RequestGPUs)".into(),
-        });
-    }
     if !universe.is_beside_queue() {
         clauses.extend(files(scope, names("FileSystemDomain"), names("HasFileTransfer"))?);
+    }
+    if scope.get(&CUDA)?.is_some() {
+        clauses.push("CUDAVersion <= TARGET.CUDAMaxSupportedVersion".into());
+    }
+    if scope.get(&CHECKPOINT)?.is_some() {
+        clauses.push("TARGET.HasSelfCheckpointTransfers".into());
     }
     if is_deferred(scope)? {
         if universe != Universe::Local {
@@ -98,24 +122,16 @@ fn files(scope: &Scope<'_>, names_domain: bool, names_transfer: bool) -> Read<Op
     if names_transfer {
         return Ok(None);
     }
-    let mut transfer = "TARGET.HasFileTransfer".to_owned();
-    // Files that are fetched from elsewhere need a machine that knows how.
-    let mut methods: Vec<String> = Vec::new();
-    for names in
-        [&["transfer_input_files", "TransferInput"][..], &["output_destination", "OutputDestination"]]
+    let own_plugins = scope.get(&["transfer_plugins", "TransferPlugins"])?.is_some();
+    let mut transfer =
+        if own_plugins { "TARGET.HasJobTransferPlugins" } else { "TARGET.HasFileTransfer" }.to_owned();
+    if scope.get(&["encrypt_input_files", "EncryptInputFiles"])?.is_some()
+        || scope.get(&["encrypt_output_files", "EncryptOutputFiles"])?.is_some()
     {
-        for file in scope.get(names)?.as_deref().unwrap_or("").split(',') {
-            if let Some((method, _)) = file.trim().split_once("://")
-                && !method.is_empty()
-                && method.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
-            {
-                methods.push(method.to_ascii_lowercase());
-            }
-        }
+        transfer.push_str(" && TARGET.HasPerFileEncryption");
     }
-    methods.sort_unstable();
-    methods.dedup();
-    for method in methods {
+    // Files that are fetched from elsewhere need a machine that knows how.
+    for method in methods(scope)? {
         // Writing to a String cannot fail.
         let _ = write!(
             transfer,

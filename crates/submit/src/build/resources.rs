@@ -12,10 +12,21 @@ pub(crate) const CPUS: [&str; 3] = ["request_cpus", "RequestCpus", "request_cpu"
 pub(crate) const MEMORY: [&str; 2] = ["request_memory", "RequestMemory"];
 pub(crate) const DISK: [&str; 2] = ["request_disk", "RequestDisk"];
 pub(crate) const GPUS: [&str; 3] = ["request_gpus", "RequestGPUs", "request_gpu"];
-pub(crate) const REQUIRE_GPUS: [&str; 2] = ["require_gpus", "RequireGPUs"];
+const REQUIRE_GPUS: [&str; 2] = ["require_gpus", "RequireGPUs"];
+pub(crate) const CUDA: [&str; 2] = ["cuda_version", "CUDAVersion"];
+
+/// Another scheduler knows nothing of our resources; `undefined` takes a default back.
+fn is_wanted(scope: &Scope<'_>, value: Option<&String>) -> Read<bool> {
+    let cancelled = value.is_some_and(|v| v.eq_ignore_ascii_case("undefined"));
+    Ok(!cancelled && universe_of(scope)?.0 != Universe::Grid)
+}
 
 pub(crate) fn cpus(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
-    match scope.get(&CPUS)? {
+    let value = scope.get(&CPUS)?;
+    if !is_wanted(scope, value.as_ref())? {
+        return Ok(());
+    }
+    match value {
         Some(value) => out.put("RequestCpus", expr::of_keyword(scope, &CPUS, &value)?),
         None => out.put("RequestCpus", "1"),
     }
@@ -30,8 +41,14 @@ fn sized(
     unit: u64,
     default: &str,
 ) -> Read<()> {
-    let Some(value) = scope.get(names)? else {
-        out.put(attribute, default);
+    let value = scope.get(names)?;
+    if !is_wanted(scope, value.as_ref())? {
+        return Ok(());
+    }
+    let Some(value) = value else {
+        if !default.is_empty() {
+            out.put(attribute, default);
+        }
         return Ok(());
     };
     match units::size(&value, unit) {
@@ -50,11 +67,69 @@ pub(crate) fn disk(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     sized(scope, out, &DISK, "RequestDisk", 1 << 10, "DiskUsage")
 }
 
-pub(crate) fn gpus(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
-    let Some(value) = scope.get(&GPUS)? else { return Ok(()) };
-    out.put("RequestGPUs", expr::of_keyword(scope, &GPUS, &value)?);
+/// True when the job asks for GPUs.
+pub(crate) fn requests_gpus(scope: &Scope<'_>) -> Read<bool> {
+    let value = scope.get(&GPUS)?;
+    Ok(value.is_some() && is_wanted(scope, value.as_ref())?)
+}
+
+/// What each GPU must be like: properties with their own keywords, and the user's expression.
+pub(crate) fn require_gpus(scope: &Scope<'_>) -> Read<Option<String>> {
+    let mut clauses = Vec::new();
+    for (keyword, attribute, clause) in [
+        ("gpus_minimum_capability", "GPUsMinCapability", "Capability >= GPUsMinCapability"),
+        ("gpus_maximum_capability", "GPUsMaxCapability", "Capability <= GPUsMaxCapability"),
+        ("gpus_minimum_memory", "GPUsMinMemory", "GlobalMemoryMb >= GPUsMinMemory"),
+        ("gpus_minimum_runtime", "GPUsMinRuntime", "MaxSupportedVersion >= GPUsMinRuntime"),
+    ] {
+        if scope.get(&[keyword, attribute])?.is_some() {
+            clauses.push(clause.to_owned());
+        }
+    }
     if let Some(value) = scope.get(&REQUIRE_GPUS)? {
-        out.put("RequireGPUs", expr::of_keyword(scope, &REQUIRE_GPUS, &value)?);
+        let user = expr::of_keyword(scope, &REQUIRE_GPUS, &value)?;
+        clauses.push(if clauses.is_empty() { user } else { format!("({user})") });
+    }
+    Ok((!clauses.is_empty()).then(|| clauses.join(" && ")))
+}
+
+/// `11.2` as 11002.
+fn version(scope: &Scope<'_>, names: &[&str]) -> Read<Option<String>> {
+    let Some(value) = scope.known(names)? else { return Ok(None) };
+    let mut parts = value.split('.').map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(number)), None) => Ok(Some(number.to_string())),
+        (Some(Ok(major)), Some(Ok(minor))) if minor < 1000 && major < 1_000_000 => {
+            Ok(Some((major * 1000 + minor).to_string()))
+        }
+        _ => Err(scope.wrong(names, &format!("is not a version such as 11.2: {value:?}"))),
+    }
+}
+
+pub(crate) fn gpus(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
+    if let Some(version) = version(scope, &CUDA)? {
+        out.put("CUDAVersion", version);
+    }
+    if !requests_gpus(scope)? {
+        return Ok(());
+    }
+    if let Some(value) = scope.get(&GPUS)? {
+        out.put("RequestGPUs", expr::of_keyword(scope, &GPUS, &value)?);
+    }
+    for (keyword, attribute) in
+        [("gpus_minimum_capability", "GPUsMinCapability"), ("gpus_maximum_capability", "GPUsMaxCapability")]
+    {
+        let names = [keyword, attribute];
+        if let Some(value) = scope.get(&names)? {
+            out.put(attribute, expr::of_keyword(scope, &names, &value)?);
+        }
+    }
+    sized(scope, out, &["gpus_minimum_memory", "GPUsMinMemory"], "GPUsMinMemory", 1 << 20, "")?;
+    if let Some(version) = version(scope, &["gpus_minimum_runtime", "GPUsMinRuntime"])? {
+        out.put("GPUsMinRuntime", version);
+    }
+    if let Some(clause) = require_gpus(scope)? {
+        out.put("RequireGPUs", clause);
     }
     Ok(())
 }
@@ -85,15 +160,16 @@ pub(crate) fn custom(scope: &Scope<'_>, out: &mut Out, keyword: &str, resource: 
 
 pub(crate) fn hosts(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let names = ["machine_count", "node_count", "NodeCount", "MachineCount"];
+    let parallel = universe_of(scope)?.0 == Universe::Parallel;
     let count = match scope.integer(&names)? {
+        _ if !parallel => 1,
         Some(n) if (1..=100_000).contains(&n) => n,
         Some(n) => return Err(scope.wrong(&names, &format!("must be from 1 to 100000, not {n}"))),
-        None if universe_of(scope)?.0 == Universe::Parallel => {
+        None => {
             return Err(config::Diagnostic::error("a parallel job needs machine_count")
                 .hint("add a line such as: machine_count = 4")
                 .into());
         }
-        None => 1,
     };
     out.put("MinHosts", count.to_string());
     out.put("MaxHosts", count.to_string());

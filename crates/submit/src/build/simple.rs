@@ -7,8 +7,12 @@ use crate::live::{Read, Safe, Scope};
 /// What a keyword's value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A text; quotes around it are optional.
+    /// A text as it is.
     Text,
+    /// A text; quotes around it are optional.
+    Quoted,
+    /// A list of names; blanks around its commas do not count.
+    List,
     /// An expression.
     Expr,
     /// A whole number.
@@ -38,7 +42,7 @@ const fn with(
     Row { keywords, attribute, kind, default: Some(default) }
 }
 
-use Kind::{Bool as B, Expr as E, Int as I, Text as T};
+use Kind::{Bool as B, Expr as E, Int as I, List as L, Quoted as Q, Text as T};
 
 pub(crate) const ROWS: &[Row] = &[
     with(&["rank", "preferences"], "Rank", E, "0.0"),
@@ -50,20 +54,16 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["periodic_hold_reason"], "PeriodicHoldReason", E),
     row(&["periodic_hold_subcode"], "PeriodicHoldSubCode", E),
     row(&["periodic_release", "PeriodicRelease"], "PeriodicRelease", E),
-    row(&["periodic_release_reason"], "PeriodicReleaseReason", E),
     row(&["periodic_remove", "PeriodicRemove"], "PeriodicRemove", E),
-    row(&["periodic_remove_reason"], "PeriodicRemoveReason", E),
     row(&["periodic_vacate", "PeriodicVacate"], "PeriodicVacate", E),
-    row(&["periodic_vacate_reason"], "PeriodicVacateReason", E),
-    row(&["periodic_vacate_subcode"], "PeriodicVacateSubCode", E),
     row(&["notify_user"], "NotifyUser", T),
-    row(&["email_attributes"], "EmailAttributes", T),
+    row(&["email_attributes"], "EmailAttributes", L),
     row(&["kill_sig_timeout"], "KillSigTimeout", I),
     row(&["job_max_vacate_time"], "JobMaxVacateTime", E),
     row(&["want_graceful_removal"], "WantGracefulRemoval", E),
     row(&["allowed_job_duration"], "AllowedJobDuration", E),
     row(&["allowed_execute_duration"], "AllowedExecuteDuration", E),
-    row(&["batch_name", "JobBatchName"], "JobBatchName", T),
+    row(&["batch_name", "JobBatchName"], "JobBatchName", Q),
     row(&["batch_project"], "JobBatchProject", T),
     row(&["batch_id"], "JobBatchId", T),
     row(&["description", "JobDescription"], "JobDescription", T),
@@ -73,7 +73,6 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["keep_claim_idle"], "KeepClaimIdle", E),
     row(&["job_machine_attrs"], "JobMachineAttrs", T),
     row(&["job_machine_attrs_history_length"], "JobMachineAttrsHistoryLength", I),
-    row(&["dagman_log"], "DAGManNodesLog", T),
     row(&["append_files"], "AppendFiles", T),
     row(&["noop_job"], "IsNoopJob", E),
     row(&["noop_job_exit_code"], "NoopJobExitCode", I),
@@ -81,9 +80,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["submit_event_notes"], "SubmitEventNotes", T),
     row(&["submit_event_user_notes"], "SubmitEventUserNotes", T),
     row(&["job_ad_information_attrs"], "JobAdInformationAttrs", T),
-    row(&["ulog_execute_attrs"], "ULogExecuteEventAttrs", T),
-    row(&["copy_to_spool"], "CopyToSpool", B),
-    row(&["allow_startup_script"], "AllowStartupScript", B),
+    row(&["ulog_execute_attrs"], "UserLogExecuteEventAttrs", T),
     row(&["preserve_relative_paths"], "PreserveRelativePaths", B),
     row(&["transfer_plugins"], "TransferPlugins", T),
     row(&["output_destination"], "OutputDestination", T),
@@ -91,18 +88,14 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["encrypt_output_files"], "EncryptOutputFiles", T),
     row(&["max_transfer_input_mb"], "MaxTransferInputMB", E),
     row(&["max_transfer_output_mb"], "MaxTransferOutputMB", E),
-    row(&["checkpoint_exit_code"], "CheckpointExitCode", I),
     row(&["transfer_checkpoint_files"], "TransferCheckpoint", T),
     row(&["checkpoint_destination"], "CheckpointDestination", T),
     row(&["docker_image"], "DockerImage", T),
     row(&["container_image"], "ContainerImage", T),
+    row(&["starter_debug"], "JobStarterDebug", T),
     row(&["x509userproxy"], "x509userproxy", T),
     row(&["grid_resource"], "GridResource", T),
-    row(&["max_materialize"], "JobMaterializeLimit", I),
     row(&["max_idle", "materialize_max_idle"], "JobMaterializeMaxIdle", I),
-    row(&["cuda_version"], "CUDAVersion", E),
-    row(&["rerun"], "Rerun", B),
-    row(&["want_remote_io"], "WantRemoteIO", B),
     row(&["run_as_owner"], "RunAsOwner", B),
     row(&["load_profile"], "LoadProfile", B),
     row(&["remote_initialdir"], "RemoteIwd", T),
@@ -130,11 +123,19 @@ pub(crate) fn put(scope: &Scope<'_>, out: &mut Out, row: &Row) -> Read<()> {
                 return Ok(());
             }
         }
-        Kind::Text => {
+        Kind::Text | Kind::Quoted => {
             if let Some(value) = scope.get(names)? {
                 scope.require(Safe::Quotable, &value)?;
-                let bare = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(&value);
-                out.text(row.attribute, bare);
+                let bare = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+                out.text(row.attribute, bare.filter(|_| row.kind == Kind::Quoted).unwrap_or(&value));
+                return Ok(());
+            }
+        }
+        Kind::List => {
+            if let Some(value) = scope.get(names)? {
+                scope.require(Safe::Plain, &value)?;
+                let items: Vec<&str> = value.split([',', ' ']).filter(|i| !i.is_empty()).collect();
+                out.text(row.attribute, &items.join(","));
                 return Ok(());
             }
         }
@@ -216,6 +217,18 @@ pub(crate) const KEYWORDS: &[&str] = &[
     "max_job_retirement_time",
     "concurrency_limits",
     "concurrency_limits_expr",
+    "dagman_log",
+    "copy_to_spool",
+    "allow_startup_script",
+    "max_materialize",
+    "rerun",
+    "want_remote_io",
+    "checkpoint_exit_code",
+    "cuda_version",
+    "gpus_minimum_capability",
+    "gpus_maximum_capability",
+    "gpus_minimum_memory",
+    "gpus_minimum_runtime",
     "image_size",
 ];
 

@@ -3,7 +3,7 @@
 use model::template::Column;
 
 use crate::build::Out;
-use crate::build::program::{directory_of, path};
+use crate::build::program::{Image, directory_of, image_of, path};
 use crate::live::{Read, Safe, Scope, Stop, mark_column};
 
 /// The names around one standard stream.
@@ -48,11 +48,12 @@ pub(crate) fn stream(scope: &Scope<'_>, out: &mut Out, names: &Stream) -> Read<(
         return Err(Stop::NotYet);
     }
     out.text(file, &value);
-    let is_streamed = scope.boolean(&[names.streamed, streamed])?.unwrap_or(false);
-    out.put(streamed, is_streamed.to_string());
     if scope.boolean(&[names.moved, moved])? == Some(false) {
         out.put(moved, "false");
+        return Ok(());
     }
+    let is_streamed = scope.boolean(&[names.streamed, streamed])?.unwrap_or(false);
+    out.put(streamed, is_streamed.to_string());
     Ok(())
 }
 
@@ -69,6 +70,14 @@ pub(crate) fn log(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     out.text("UserLog", &log);
     if scope.boolean(&["log_xml"])? == Some(true) {
         out.put("UserLogUseXML", "true");
+    }
+    Ok(())
+}
+
+pub(crate) fn dagman_log(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
+    if let Some(value) = scope.get(&["dagman_log", "DAGManNodesLog"])? {
+        let log = path(scope, &directory_of(scope)?, &value)?;
+        out.text("DAGManNodesLog", &log);
     }
     Ok(())
 }
@@ -164,10 +173,40 @@ fn list(scope: &Scope<'_>, names: &[&str]) -> Read<Option<String>> {
 }
 
 pub(crate) fn input(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
-    if let Some(files) = list(scope, &INPUT_FILES)?.filter(|f| !f.is_empty()) {
+    let mut files = list(scope, &INPUT_FILES)?.unwrap_or_default();
+    // An image file travels with the job.
+    if image_of(scope)? == Some(Image::File)
+        && let Some(image) = scope.known(&["container_image", "ContainerImage"])?
+        && !files.split(',').any(|f| f == image)
+    {
+        files = if files.is_empty() { image } else { format!("{files},{image}") };
+    }
+    if !files.is_empty() {
         out.text("TransferInput", &files);
     }
+    let methods = methods(scope)?;
+    if !methods.is_empty() {
+        out.text("WantTransferPluginMethods", &methods.join(","));
+    }
     Ok(())
+}
+
+/// The methods by which files are fetched from or sent elsewhere, for instance `https`.
+pub(crate) fn methods(scope: &Scope<'_>) -> Read<Vec<String>> {
+    let mut methods: Vec<String> = Vec::new();
+    for names in [&INPUT_FILES, &["output_destination", "OutputDestination"]] {
+        for file in scope.get(names)?.as_deref().unwrap_or("").split(',') {
+            if let Some((method, _)) = file.trim().split_once("://")
+                && !method.is_empty()
+                && method.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+            {
+                methods.push(method.to_ascii_lowercase());
+            }
+        }
+    }
+    methods.sort_unstable();
+    methods.dedup();
+    Ok(methods)
 }
 
 /// An empty list in quotes means that nothing comes back.

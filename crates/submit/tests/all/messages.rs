@@ -129,7 +129,7 @@ fn unused_and_misspelt_lines_warn() {
 #[test]
 fn further_keywords() {
     assert_eq!(attribute("kill_sig = 10", "KillSig"), "\"SIGUSR1\"");
-    assert_eq!(attribute("kill_sig = usr2", "KillSig"), "\"SIGUSR2\"");
+    assert_eq!(attribute("kill_sig = sigusr2", "KillSig"), "\"SIGUSR2\"");
     assert_eq!(attribute("request_memory = 1025K", "RequestMemory"), "2");
     assert_eq!(attribute("request_disk = 1.5K", "RequestDisk"), "2");
     assert_eq!(attribute("success_exit_code = 3", "JobMaxRetries"), "2");
@@ -168,7 +168,7 @@ fn further_keywords() {
         "(TARGET.HasFileTransfer && stringListIMember(\"https\",TARGET.HasFileTransferPluginMethods))";
     assert!(url.contains(wanted), "{url}");
     assert!(clause("requirements = FileSystemDomain == \"x\"").ends_with("&& (TARGET.HasFileTransfer)"));
-    assert!(clause("universe = docker\ndocker_image = x").starts_with("TARGET.HasDocker && (TARGET.Disk"));
+    assert!(clause("universe = docker\ndocker_image = x").contains("TARGET.HasDocker && (TARGET.Disk"));
     assert_eq!(clause("universe = grid\ngrid_resource = batch slurm"), "true");
     assert_eq!(attribute("when_to_transfer_output = ON_EXIT_OR_EVICT", "ShouldTransferFiles"), "\"YES\"");
     assert_eq!(attribute("transfer_output_files = \"\"", "TransferOutput"), "\"\"");

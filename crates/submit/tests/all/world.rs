@@ -82,7 +82,7 @@ impl Files for World {
     }
 
     fn size(&self, path: &str) -> Result<u64, HostError> {
-        self.files.get(path).map(|t| t.len() as u64).ok_or(HostError::NotFound)
+        self.files.get(&path.replace("/./", "/")).map(|t| t.len() as u64).ok_or(HostError::NotFound)
     }
 
     fn is_directory(&self, path: &str) -> bool {
