@@ -8,8 +8,8 @@ use tokio::sync::{broadcast, mpsc};
 
 /// Events read from disk at a time.
 const CHUNK: usize = 1_000;
-/// Batches that a subscriber may be behind before it reads from disk again.
-const LIVE_BATCHES: usize = 1_024;
+/// Batches that a subscriber may be behind before it reads from disk again; kept in memory, so not many.
+const LIVE_BATCHES: usize = 64;
 
 /// A committed batch.
 #[derive(Debug)]
