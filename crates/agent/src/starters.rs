@@ -72,20 +72,25 @@ pub(crate) fn employ(
 pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender<News>) -> Orders {
     let (orders, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        let connected = starter::connect(&dir).and_then(|stream| {
-            stream.set_nonblocking(true)?;
-            UnixStream::from_std(stream)
-        });
-        if let Ok(stream) = connected {
+        // A living starter must not be buried: one that has its lock but not yet its socket will have it in a moment,
+        // and one that is stuck ends with its lease.
+        let connected = loop {
+            let connected = starter::connect(&dir).and_then(|stream| {
+                stream.set_nonblocking(true)?;
+                UnixStream::from_std(stream)
+            });
+            if connected.is_ok() || !starter::is_alive(&dir) {
+                break connected.ok();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        if let Some(stream) = connected {
             tracing::info!(claim, "adopting a starter");
             talk(claim, stream, receiver, &news).await;
         }
-        // It may be on its way out; a living one without a socket to it would be a fault of ours.
-        for _ in 0..500 {
-            if !starter::is_alive(&dir) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        // The end of its words comes a moment before the end of its life.
+        while starter::is_alive(&dir) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         bury(claim, dir, marker, false, &news).await;
     });

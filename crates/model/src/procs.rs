@@ -1,7 +1,5 @@
 //! A set of proc numbers kept as intervals: a million neighbours cost as much as one.
 
-use std::collections::BTreeMap;
-
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +24,9 @@ impl Span {
 /// A set of proc numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcSet {
-    /// start -> end (exclusive); never touching, never empty.
-    spans: BTreeMap<u32, u32>,
+    /// (start, end), end exclusive; in order, never touching, never empty. A vector, because most sets are one span
+    /// and most changes happen at an end.
+    spans: Vec<(u32, u32)>,
     len: u64,
 }
 
@@ -51,12 +50,13 @@ impl ProcSet {
 
     /// The lowest proc.
     pub fn first(&self) -> Option<u32> {
-        self.spans.keys().next().copied()
+        self.spans.first().map(|(start, _)| *start)
     }
 
     /// True when the proc is in the set.
     pub fn contains(&self, proc: u32) -> bool {
-        self.spans.range(..=proc).next_back().is_some_and(|(_, &end)| proc < end)
+        let after = self.spans.partition_point(|(start, _)| *start <= proc);
+        after > 0 && proc < self.spans[after - 1].1
     }
 
     /// Adds one proc; false when it was there.
@@ -67,44 +67,27 @@ impl ProcSet {
     }
 
     /// Adds `start..end`.
-    pub fn insert_range(&mut self, mut start: u32, mut end: u32) {
+    pub fn insert_range(&mut self, start: u32, end: u32) {
         if start >= end {
             return;
         }
-        // Swallow every span that overlaps or touches, then put the union in.
-        if let Some((&left, &left_end)) = self.spans.range(..=start).next_back() {
-            if left_end >= end {
-                return;
-            }
-            if left_end >= start {
-                start = left;
-            }
-        }
-        let swallowed: Vec<(u32, u32)> = self.spans.range(start..=end).map(|(&a, &b)| (a, b)).collect();
-        for (a, b) in swallowed {
-            self.spans.remove(&a);
+        // The spans that overlap or touch are replaced by their union with the new one.
+        let from = self.spans.partition_point(|(_, b)| *b < start);
+        let to = self.spans.partition_point(|(a, _)| *a <= end);
+        let mut union = (start, end);
+        for (a, b) in &self.spans[from..to] {
+            union = (union.0.min(*a), union.1.max(*b));
             self.len -= u64::from(b - a);
-            end = end.max(b);
         }
-        self.spans.insert(start, end);
-        self.len += u64::from(end - start);
+        self.spans.splice(from..to, [union]);
+        self.len += u64::from(union.1 - union.0);
     }
 
     /// Takes one proc out; false when it was not there.
     pub fn remove(&mut self, proc: u32) -> bool {
-        let Some((&start, &end)) = self.spans.range(..=proc).next_back() else { return false };
-        if proc >= end {
-            return false;
-        }
-        self.spans.remove(&start);
-        if start < proc {
-            self.spans.insert(start, proc);
-        }
-        if proc + 1 < end {
-            self.spans.insert(proc + 1, end);
-        }
-        self.len -= 1;
-        true
+        let before = self.len;
+        self.remove_range(proc, proc.saturating_add(1));
+        self.len != before
     }
 
     /// Takes `start..end` out.
@@ -112,22 +95,20 @@ impl ProcSet {
         if start >= end {
             return;
         }
-        let from = self.spans.range(..=start).next_back().map_or(start, |(&a, _)| a);
-        let touched: Vec<(u32, u32)> = self.spans.range(from..end).map(|(&a, &b)| (a, b)).collect();
-        for (a, b) in touched {
-            if b <= start {
-                continue;
-            }
-            self.spans.remove(&a);
-            self.len -= u64::from(b - a);
-            if a < start {
-                self.spans.insert(a, start);
-                self.len += u64::from(start - a);
-            }
-            if b > end {
-                self.spans.insert(end, b);
-                self.len += u64::from(b - end);
-            }
+        let from = self.spans.partition_point(|(_, b)| *b <= start);
+        let to = self.spans.partition_point(|(a, _)| *a < end);
+        if from >= to {
+            return;
+        }
+        let (first, last) = (self.spans[from], self.spans[to - 1]);
+        self.len -= self.spans[from..to].iter().map(|(a, b)| u64::from(b - a)).sum::<u64>();
+        let left = (first.0 < start).then_some((first.0, start));
+        let right = (last.1 > end).then_some((end, last.1));
+        self.len += [left, right].into_iter().flatten().map(|(a, b)| u64::from(b - a)).sum::<u64>();
+        match (left, right, to - from) {
+            // What stays in place need not move the rest: the common case of taking from the front.
+            (Some(span), None, 1) | (None, Some(span), 1) => self.spans[from] = span,
+            _ => drop(self.spans.splice(from..to, left.into_iter().chain(right))),
         }
     }
 
@@ -135,7 +116,7 @@ impl ProcSet {
     pub fn peek(&self, count: u32) -> Vec<Span> {
         let mut left = count;
         let mut spans = Vec::new();
-        for (&start, &end) in &self.spans {
+        for &(start, end) in &self.spans {
             if left == 0 {
                 break;
             }
@@ -148,12 +129,12 @@ impl ProcSet {
 
     /// All procs in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.spans.iter().flat_map(|(&a, &b)| a..b)
+        self.spans.iter().flat_map(|&(a, b)| a..b)
     }
 
     /// All spans in order.
     pub fn spans(&self) -> Vec<Span> {
-        self.spans.iter().map(|(&a, &b)| Span { first: a, count: b - a }).collect()
+        self.spans.iter().map(|&(a, b)| Span { first: a, count: b - a }).collect()
     }
 }
 

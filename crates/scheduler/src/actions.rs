@@ -110,7 +110,7 @@ impl Core {
         s.template.check()?;
         // Whatever the submitter wrote there: the owner is who the manager says.
         s.template.set("Owner", model::text::quote(&s.owner));
-        let queued = self.queue.jobs_of.get(&s.owner).copied().unwrap_or(0);
+        let queued = self.queue.jobs_of.get(s.owner.as_str()).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }

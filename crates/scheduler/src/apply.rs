@@ -41,7 +41,7 @@ impl Core {
         let parts = self.shapes.parts(&e.owner, &e.template).unwrap_or_default();
         let priority = e.template.shared("JobPrio").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let cluster = Cluster {
-            owner: Arc::from(e.owner.as_str()),
+            owner: self.queue.count_jobs(&e.owner, u64::from(e.template.procs)),
             key: e.idempotency_key.clone(),
             template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
@@ -54,12 +54,11 @@ impl Core {
             summary: crate::queue::Summary::default(),
             requeues: 0,
         };
-        *self.queue.jobs_of.entry(e.owner.clone()).or_default() += u64::from(e.template.procs);
         self.queue.next_cluster = self.queue.next_cluster.max(e.cluster + 1);
         if !e.idempotency_key.is_empty() {
             self.queue.keys.insert((e.owner.clone(), e.idempotency_key.clone()), e.cluster);
         }
-        self.queue.clusters.insert(e.cluster, cluster);
+        self.queue.clusters.insert(e.cluster, Box::new(cluster));
         self.reindex(e.cluster);
     }
 

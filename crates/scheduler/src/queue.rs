@@ -17,7 +17,8 @@ const REMEMBERED: usize = 100_000;
 /// All clusters.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    pub(crate) clusters: BTreeMap<u32, Cluster>,
+    /// Boxed: a tree's nodes are half empty, and clusters are not small.
+    pub(crate) clusters: BTreeMap<u32, Box<Cluster>>,
     pub(crate) next_cluster: u32,
     /// Outcomes of clusters that left the queue, oldest first.
     pub(crate) finished: VecDeque<(u32, Summary)>,
@@ -25,7 +26,7 @@ pub(crate) struct Queue {
     /// (owner, idempotency key) -> cluster.
     pub(crate) keys: HashMap<(String, String), u32>,
     /// Unfinished jobs per owner, for the quota.
-    pub(crate) jobs_of: HashMap<String, u64>,
+    pub(crate) jobs_of: HashMap<Arc<str>, u64>,
 }
 
 /// How a cluster ended (or stands).
@@ -181,6 +182,14 @@ impl Cluster {
 }
 
 impl Queue {
+    /// Counts more unfinished jobs of an owner, and gives the name that all of them share.
+    pub(crate) fn count_jobs(&mut self, owner: &str, jobs: u64) -> Arc<str> {
+        let known = self.jobs_of.get_key_value(owner).map(|(name, _)| name.clone());
+        let name = known.unwrap_or_else(|| Arc::from(owner));
+        *self.jobs_of.entry(name.clone()).or_default() += jobs;
+        name
+    }
+
     /// Remembers how a cluster ended and forgets the oldest beyond the limit.
     pub(crate) fn remember(&mut self, cluster: u32, summary: Summary) {
         self.finished.push_back((cluster, summary));

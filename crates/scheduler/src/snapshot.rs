@@ -1,7 +1,6 @@
 //! Durable state as bytes, so that recovery need not replay for ever.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use model::event::{Afterwards, ClaimMade, Kind};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
@@ -215,9 +214,8 @@ impl Core {
         let attempts: HashMap<u32, u32> = saved.attempts.as_chunks().0.iter().map(|&[p, n]| (p, n)).collect();
         let held: ProcSet = holds.iter().flat_map(|h| h.procs.spans()).collect::<Vec<_>>().iter().collect();
         let unfinished = idle.len() + held.len() + live.len() as u64;
-        *self.queue.jobs_of.entry(saved.owner.clone()).or_default() += unfinished;
         let cluster = Cluster {
-            owner: Arc::from(saved.owner.as_str()),
+            owner: self.queue.count_jobs(&saved.owner, unfinished),
             key: saved.key,
             template: self.shapes.store(&saved.template, &parts),
             submitted_ms: saved.submitted_ms,
@@ -230,7 +228,7 @@ impl Core {
             summary: load_summary(saved.summary),
             requeues: saved.requeues,
         };
-        self.queue.clusters.insert(saved.id, cluster);
+        self.queue.clusters.insert(saved.id, Box::new(cluster));
         self.reindex(saved.id);
     }
 }

@@ -2,7 +2,8 @@
 //! executions of one job overlap.
 //!
 //! The checker does not ask the product. Each job writes a line with its number, its attempt and the monotonic clock at
-//! its start and at its end to a file of the test's own; what these lines say is what happened.
+//! its start and at its end to a file of the test's own, and holds a lock while it or anything it started lives; what
+//! these say is what happened.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,6 +30,8 @@ fn history(path: &Path) -> HashMap<u32, Vec<Execution>> {
         match *what {
             "start" => execution.start = time,
             "end" => execution.end = Some(time),
+            // The lock is held by whatever is left of another execution, its children included.
+            "overlap" => panic!("job {job} was alive when attempt {attempt} began"),
             other => panic!("{other}"),
         }
     }
@@ -40,7 +43,13 @@ fn starters(sandbox: &Sandbox) -> Vec<u32> {
         std::fs::read(format!("/proc/{pid}/cmdline"))
             .is_ok_and(|c| c.split(|b| *b == 0).nth(1) == Some(b"starter"))
     };
-    sandbox.processes().into_iter().filter(is_starter).collect()
+    let found: Vec<u32> = sandbox.processes().into_iter().filter(is_starter).collect();
+    // A job's process looks like its starter until it executes its program; to kill that would be to fail the job.
+    let parent = |pid: &u32| -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|l| l.strip_prefix("PPid:"))?.trim().parse().ok()
+    };
+    found.iter().copied().filter(|pid| parent(pid).is_some_and(|p| !found.contains(&p))).collect()
 }
 
 #[test]
@@ -55,6 +64,7 @@ fn no_job_is_lost_or_doubled_when_anything_is_killed() {
     // The line is appended in one write; /proc/uptime counts hundredths, so the clock comes from the shell's date.
     let job = "#!/bin/sh\n\
                read -r up rest </proc/uptime\n\
+               exec 9>\"$3/$1\"; flock -n 9 || echo \"overlap $1 $UPDRAFT_ATTEMPT $up\" >>\"$2\"\n\
                echo \"start $1 $UPDRAFT_ATTEMPT $up\" >>\"$2\"\n\
                [ $(($1 % 10)) = 0 ] && sleep 0.05\n\
                read -r up rest </proc/uptime\n\
@@ -80,8 +90,10 @@ fn no_job_is_lost_or_doubled_when_anything_is_killed() {
     let mut agent_pid = sandbox.spawn(command, "agent.log");
 
     let count = JOBS.to_string();
+    let locks = sandbox.open_dir("locks").to_string_lossy().into_owned();
     let (script, log_text) = (script.to_string_lossy().into_owned(), log.to_string_lossy().into_owned());
-    let submitted = sandbox.json(&["submit", "--json", "--count", &count, "--", &script, "{}", &log_text]);
+    let submitted =
+        sandbox.json(&["submit", "--json", "--count", &count, "--", &script, "{}", &log_text, &locks]);
     assert_eq!(submitted[0]["procs"].as_u64(), Some(u64::from(JOBS)));
 
     let mut killed = [0u32; 3];
