@@ -17,10 +17,12 @@ pub(crate) struct Prepared {
     ad: ClassAd,
     varying: Vec<String>,
     account: Option<Account>,
+    /// The environment, when all jobs have the same; it is often long, and reading it for every job shows.
+    environment: Option<Result<Vec<Vec<u8>>, Refused>>,
 }
 
 /// Why a job cannot run here, nor anywhere else without help.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) reason: String,
     pub(crate) code: u32,
@@ -38,7 +40,17 @@ impl Prepared {
             let _ = ad.insert_text(attribute.name.as_str(), &attribute.expr);
         }
         let account = user::by_name(&cluster.owner);
-        Self { owner: cluster.owner.clone(), ad, varying: cluster.varying.clone(), account }
+        let differs = |v: &String| v.eq_ignore_ascii_case("Environment") || v.eq_ignore_ascii_case("Env");
+        let fixed = !cluster.varying.iter().any(differs);
+        let mut prepared = Self {
+            owner: cluster.owner.clone(),
+            ad,
+            varying: cluster.varying.clone(),
+            account,
+            environment: None,
+        };
+        prepared.environment = fixed.then(|| prepared.environment(&prepared.ad));
+        prepared
     }
 
     /// One job, ready to be started.
@@ -85,10 +97,19 @@ impl Prepared {
             path if path == "/dev/null" => Vec::new(),
             path => path.into_bytes(),
         };
+        let mut env = match &self.environment {
+            Some(environment) => environment.clone()?,
+            None => self.environment(&ad)?,
+        };
+        // Ours, whatever the job says: programs may rely on them.
+        env.push(format!("UPDRAFT_CLUSTER={}", id.cluster).into_bytes());
+        env.push(format!("UPDRAFT_PROC={}", id.proc).into_bytes());
+        env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
+        env.push(format!("UPDRAFT_SLOT={slot}").into_bytes());
         Ok(Job {
             id,
             argv,
-            env: self.environment(&text("Environment"), &text("Env"), id, slot)?,
+            env,
             cwd: cwd.into_bytes(),
             stdin: file("In"),
             stdout: file("Out"),
@@ -130,8 +151,14 @@ impl Prepared {
         Ok(Some(Identity { uid: account.uid, gid: account.gid, groups }))
     }
 
-    fn environment(&self, new: &str, old: &str, id: AttemptId, slot: &str) -> Result<Vec<Vec<u8>>, Refused> {
-        let parsed = if new.is_empty() { env::parse_old(old) } else { env::parse(new) };
+    /// What a job's environment is, but for the variables that tell it who it is.
+    fn environment(&self, ad: &ClassAd) -> Result<Vec<Vec<u8>>, Refused> {
+        let text = |name: &str| match ad.eval(name) {
+            Value::Str(text) => text.to_string(),
+            _ => String::new(),
+        };
+        let new = text("Environment");
+        let parsed = if new.is_empty() { env::parse_old(&text("Env")) } else { env::parse(&new) };
         let mut variables = match parsed {
             Ok(variables) => variables,
             Err(error) => return refuse(6, format!("the environment cannot be read: {error}")),
@@ -148,12 +175,7 @@ impl Prepared {
             default("LOGNAME", &account.name);
             default("SHELL", &account.shell);
         }
-        // Ours, whatever the job says: programs may rely on them.
-        variables.insert("UPDRAFT_CLUSTER".into(), id.cluster.to_string());
-        variables.insert("UPDRAFT_PROC".into(), id.proc.to_string());
-        variables.insert("UPDRAFT_ATTEMPT".into(), id.attempt.to_string());
-        variables.insert("UPDRAFT_SLOT".into(), slot.to_owned());
-        variables.remove(starter::CLAIM_VARIABLE);
+        variables.retain(|name, _| !name.starts_with("UPDRAFT_"));
         Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
     }
 }

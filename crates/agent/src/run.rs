@@ -254,7 +254,8 @@ impl Agent {
     fn begin(&mut self, mut record: Record, lease_ms: u64) {
         record.marker = trust::token::TokenId(trust::random()).to_string();
         let claim = record.claim;
-        if self.spare.is_none() {
+        if !self.spare.as_mut().is_some_and(Spare::is_alive) {
+            self.spare = None;
             self.prepare_spare();
         }
         let saved = self.claims.save(&record);

@@ -32,6 +32,13 @@ pub(crate) struct Spare {
     stream: UnixStream,
 }
 
+impl Spare {
+    /// False when it died while it waited.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
 /// Starts a starter; it waits, ready, on its end of a socket pair.
 pub(crate) fn spawn(program: &Path, log_dir: &Path) -> std::io::Result<Spare> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;

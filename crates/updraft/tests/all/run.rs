@@ -162,3 +162,47 @@ fn a_run_uses_the_pool_that_is_there() {
     let events = sandbox.ok(&["events", "--json", "--cluster", "2"]);
     assert_eq!(events.lines().filter(|l| l.contains("JobExited")).count(), 3);
 }
+
+/// Processes with this text in their arguments.
+fn running(needle: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    let matches =
+        |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| text(&c).contains(needle));
+    pids.filter(matches).collect()
+}
+
+#[test]
+fn what_a_job_leaves_behind_goes_with_it() {
+    let mut sandbox = Sandbox::new();
+    // Double fork, a session of its own, and an emptied environment: still below the starter.
+    let number = format!("7{}", std::process::id());
+    let script = format!("(env -i setsid sleep {number} &) ; (sleep {number} &) ; exit 0");
+    let out = sandbox.run(&["run", "--", "sh", "-c", &script]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_eq!(running(&number), Vec::<u32>::new());
+
+    // A starter killed with -9: the job dies with it, what it started is found, and the job runs again.
+    sandbox.up(&["--cpus", "1"]);
+    let log = sandbox.path().join("attempts");
+    let script = format!(
+        "echo $UPDRAFT_ATTEMPT >> {}; [ $UPDRAFT_ATTEMPT = 1 ] || exit 0; setsid sleep {number} & sleep {number}",
+        log.display()
+    );
+    sandbox.ok(&["submit", "--", "sh", "-c", &script]);
+    sandbox.until("the job and its child run", Duration::from_secs(10), || running(&number).len() >= 3);
+    let starters = sandbox.processes().into_iter().filter(|pid| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|c| c.split(|b| *b == 0).nth(1) == Some(b"starter"))
+    });
+    // One of them is the spare; without a claim it is of no interest to anybody.
+    for pid in starters {
+        signal(pid, libc::SIGKILL);
+    }
+    sandbox.ok(&["wait", "1", "--timeout", "30"]);
+    let attempts = std::fs::read_to_string(&log).unwrap();
+    assert!(attempts.starts_with("1\n") && attempts.lines().count() == 2, "{attempts:?}");
+    assert_eq!(running(&number), Vec::<u32>::new());
+}
