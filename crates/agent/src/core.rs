@@ -208,7 +208,7 @@ impl Core {
         held.jobs.clear();
         held.unacknowledged.clear();
         if held.alive {
-            actions.push(Action::Order(claim, Order::Quit(true)));
+            actions.push(Action::Order(claim, Order::Quit(false)));
         } else {
             self.claims.remove(&claim);
             actions.push(Action::Forget(claim));

@@ -22,6 +22,9 @@ use crate::wire::{
 /// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
 const BACKLOG_BYTES: usize = 1 << 20;
 
+/// How long a job has to end by itself when its pool goes away.
+const GENTLE_US: u64 = 2_000_000;
+
 /// Why a starter gave up.
 #[derive(Debug, thiserror::Error)]
 pub enum Fatal {
@@ -148,7 +151,8 @@ struct Starter {
     waiting: VecDeque<Job>,
     running: Option<Running>,
     lease_until_us: u64,
-    quit: bool,
+    /// Set when the claim is over: whether to be gentle.
+    quit: Option<bool>,
     /// Held as long as we live: its lock says so.
     _lock: File,
 }
@@ -177,7 +181,7 @@ impl Starter {
             waiting: VecDeque::new(),
             running: None,
             lease_until_us: sys::mono_us() + begin.lease_ms * 1000,
-            quit: false,
+            quit: None,
             _lock: lock,
         };
         starter.say_standing();
@@ -187,7 +191,10 @@ impl Starter {
     fn run(mut self, signals: &OwnedFd) -> Result<(), Fatal> {
         loop {
             self.obey()?;
-            if self.quit {
+            if let Some(gently) = self.quit {
+                if gently {
+                    self.ask_to_end();
+                }
                 leftovers::kill_children();
                 return Ok(());
             }
@@ -281,7 +288,7 @@ impl Starter {
                     // A spool that cannot be shortened only means reports that are sent twice.
                     let _ = self.spool.acknowledge(seq);
                 }
-                Order::Quit(_) => self.quit = true,
+                Order::Quit(gently) => self.quit = Some(gently),
                 Order::Begin(_) => {}
             }
         }
@@ -303,6 +310,23 @@ impl Starter {
             running.kill_at_us = Some(now + running.job.grace_ms * 1000);
         }
         self.check_kill();
+    }
+
+    /// Gives the running job the chance to end by itself. Whatever its exit says: it was made to end, so it will run again.
+    fn ask_to_end(&mut self) {
+        let Some(running) = &self.running else { return };
+        sys::signal(-running.pid, running.job.stop_signal as i32);
+        let patience_us = (running.job.grace_ms * 1000).min(GENTLE_US);
+        let deadline = sys::mono_us() + patience_us;
+        while sys::mono_us() < deadline {
+            match sys::reap() {
+                Reaped::Ended(child) if child.pid == running.pid => return,
+                Reaped::NoChildren => return,
+                Reaped::Ended(_) | Reaped::NoneEnded => {
+                    std::thread::sleep(std::time::Duration::from_millis(2))
+                }
+            }
+        }
     }
 
     /// Kills a job whose time to end by itself is over.

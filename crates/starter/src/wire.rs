@@ -32,7 +32,7 @@ pub enum Order {
     /// Reports up to this number are on disk at the manager.
     #[prost(uint64, tag = "6")]
     Ack(u64),
-    /// The claim is over: kill what runs, forget everything, exit.
+    /// The claim is over: end what runs, report nothing of it, exit. True: ask the job to end first, and give it a moment.
     #[prost(bool, tag = "7")]
     Quit(bool),
 }

@@ -162,8 +162,7 @@ fn health_and_metrics_are_served() {
     use std::io::{Read as _, Write as _};
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "1", "--health", "127.0.0.1:0"]);
-    let log = std::fs::read_to_string(sandbox.path().join("up.log")).unwrap();
-    let address = log.split("health on ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let address = sandbox.health_address();
     let get = |path: &str| {
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();

@@ -11,8 +11,7 @@ use crate::harness::{Random, Sandbox};
 fn garbage_on_every_port_neither_crashes_nor_blocks() {
     let mut sandbox = Sandbox::new();
     let pid = sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"]);
-    let log = std::fs::read_to_string(sandbox.path().join("up.log")).unwrap();
-    let health = log.split("health on ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let health = sandbox.health_address();
     let listen = sandbox.listen_address();
     let socket = sandbox.state().join("manager.sock");
     let mut random = Random(77);
@@ -48,16 +47,16 @@ fn garbage_on_every_port_neither_crashes_nor_blocks() {
         let _ = stream.read(&mut [0; 1024]);
     }
 
-    // Two hundred connections that say next to nothing and hold on.
+    // Two hundred connections on each that say next to nothing and hold on.
     let mut idle = Vec::new();
+    let mut idle_local = Vec::new();
     for i in 0..200 {
         let mut stream = TcpStream::connect(&listen).unwrap();
-        let _ = stream.write_all(&[0x16, 0x03, 0x01][..(i % 4).min(3)]);
+        let _ = stream.write_all(&[0x16, 0x03, 0x01][..i % 4]);
         idle.push(stream);
         let mut stream = UnixStream::connect(&socket).unwrap();
         let _ = stream.write_all(b"GET /v1/queue HTT");
-        drop(std::mem::replace(&mut idle[i], TcpStream::connect(&listen).unwrap()));
-        std::mem::forget(stream);
+        idle_local.push(stream);
     }
     let start = Instant::now();
     sandbox.ok(&["submit", "--", "true"]);
@@ -67,5 +66,5 @@ fn garbage_on_every_port_neither_crashes_nor_blocks() {
     // The same process still serves, and says nothing of a panic.
     assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
     assert!(!sandbox.logs().contains("panicked"), "{}", sandbox.logs());
-    drop(idle);
+    drop((idle, idle_local));
 }

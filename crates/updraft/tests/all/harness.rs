@@ -99,9 +99,16 @@ impl Sandbox {
         let mut all = vec!["up"];
         all.extend(arguments);
         let command = self.command(&all);
+        let before = self.times_up();
         let pid = self.spawn(command, "up.log");
         self.wait_until_up();
+        // It answers a moment before it says so; what it says has its ports.
+        self.until("the pool says that it is up", Duration::from_secs(10), || self.times_up() > before);
         pid
+    }
+
+    fn times_up(&self) -> usize {
+        std::fs::read_to_string(self.path().join("up.log")).unwrap_or_default().matches(" is up in ").count()
     }
 
     pub(crate) fn wait_until_up(&self) {
@@ -138,6 +145,18 @@ impl Sandbox {
             }
         }
         out
+    }
+
+    /// Where `updraft up --health 127.0.0.1:0` serves health.
+    pub(crate) fn health_address(&self) -> String {
+        let log = std::fs::read_to_string(self.path().join("up.log")).unwrap();
+        log.split("health on ")
+            .nth(1)
+            .expect("it serves health")
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .to_owned()
     }
 
     /// The port that `updraft up --listen 127.0.0.1:0` took.
