@@ -2,7 +2,7 @@
 //!
 //! Expansion is lazy: definitions are looked up when a value is wanted, with the values they have then. What a name
 //! means is decided by the caller through [`Names`]; this module reads no file, environment or clock. The functions
-//! themselves live in [`crate::functions`].
+//! themselves live in `functions`.
 
 use std::borrow::Cow;
 
