@@ -63,6 +63,7 @@ pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failu
                 eprintln!("updraft: {what} {}: {why}", result.jobs);
             }
             None if what == "job" => text.push_str(&format!("job {} {verb}\n", result.jobs)),
+            None if result.jobs == "all" => text.push_str(&format!("{} jobs {verb}\n", result.changed)),
             None => text.push_str(&format!("{} jobs of {} {verb}\n", result.changed, result.jobs)),
         }
     }
