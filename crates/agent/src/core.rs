@@ -7,13 +7,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use api::agent::{
-    Assign, Attempt, CannotStart, Claim, Cluster, Down, Evicted, Exited, Happening, HeldClaim, Hello, Report,
-    Returned, Started, Up,
-};
+use api::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Report, Up};
 use model::event::Resources;
+use model::report::{Attempt, CannotStart, Happening};
 use model::template::Attribute;
-use starter::wire::{self, AttemptId, Order, What, Word};
+use starter::wire::{self, Order, Word};
 
 use crate::claims::Record;
 use crate::job::{Prepared, Refused};
@@ -37,7 +35,7 @@ struct Held {
     /// False once its starter is gone.
     alive: bool,
     /// Attempts whose end the manager has not acknowledged.
-    jobs: Vec<AttemptId>,
+    jobs: Vec<Attempt>,
     unacknowledged: VecDeque<Report>,
     last_seq: u64,
 }
@@ -86,7 +84,7 @@ impl Core {
         let claims = self.claims.values().map(|held| HeldClaim {
             claim: held.record.claim,
             key: held.record.key.clone(),
-            jobs: held.jobs.iter().map(|id| attempt(*id)).collect(),
+            jobs: held.jobs.clone(),
         });
         let hello = Hello { claims: claims.collect(), ..self.hello.clone() };
         actions.push(Action::Say(Up::Hello(hello)));
@@ -119,7 +117,7 @@ impl Core {
             Down::Cluster(cluster) => self.learn(&cluster),
             Down::Assign(assign) => self.assign(assign, actions),
             Down::Stop(stop) => {
-                let order = Order::Stop(wire::Stop { id: attempt_id(stop.job), hard: false });
+                let order = Order::Stop(wire::Stop { id: stop.job, hard: false });
                 self.order(stop.claim, order, actions);
             }
             Down::Recall(recall) => self.order(recall.claim, Order::Recall(recall.count), actions),
@@ -180,7 +178,7 @@ impl Core {
         let Some(prepared) = self.clusters.get(&assign.cluster).cloned() else { return };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
-            let id = AttemptId { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
+            let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
             if held.jobs.contains(&id) {
                 continue;
             }
@@ -191,8 +189,7 @@ impl Core {
                 }
                 Err(Refused { reason, code }) => {
                     // Not numbered: if it gets lost, the next hello does not list the job, and it is given again.
-                    let happening =
-                        Happening::CannotStart(CannotStart { job: attempt(id), reason, code, subcode: 0 });
+                    let happening = Happening::CannotStart(CannotStart { job: id, reason, code, subcode: 0 });
                     let report = Report { claim: assign.claim, seq: 0, happening: Some(happening) };
                     actions.push(Action::Say(Up::Report(report)));
                 }
@@ -235,7 +232,7 @@ impl Core {
         let Some(held) = self.claims.get_mut(&claim) else { return };
         match word {
             Word::Report(report) => {
-                if let Some(report) = translate(claim, report) {
+                if let Some(report) = of_claim(claim, report) {
                     held.keep(&report);
                     actions.push(Action::Say(Up::Report(report)));
                 }
@@ -248,7 +245,7 @@ impl Core {
                     }
                 }
                 for report in standing.unacknowledged {
-                    held.restore(translate(claim, report), actions);
+                    held.restore(of_claim(claim, report), actions);
                 }
             }
         }
@@ -265,7 +262,7 @@ impl Core {
         let Some(held) = self.claims.get_mut(&claim) else { return };
         held.alive = false;
         for report in left {
-            held.restore(translate(claim, report), actions);
+            held.restore(of_claim(claim, report), actions);
         }
         held.last_seq += 1;
         let happening = Some(Happening::Gone(why.to_owned()));
@@ -308,50 +305,27 @@ impl Held {
     }
 }
 
-fn attempt(id: AttemptId) -> Attempt {
-    Attempt { cluster: id.cluster, proc: id.proc, attempt: id.attempt }
-}
-
-fn attempt_id(a: Attempt) -> AttemptId {
-    AttemptId { cluster: a.cluster, proc: a.proc, attempt: a.attempt }
-}
-
 /// The attempts that a report ends.
-fn ended(report: &Report) -> Vec<AttemptId> {
+fn ended(report: &Report) -> Vec<Attempt> {
     match &report.happening {
-        Some(Happening::Exited(e)) => vec![attempt_id(e.job)],
-        Some(Happening::CannotStart(e)) => vec![attempt_id(e.job)],
-        Some(Happening::Evicted(e)) => vec![attempt_id(e.job)],
-        Some(Happening::Returned(e)) => e.jobs.iter().map(|j| attempt_id(*j)).collect(),
+        Some(Happening::Exited(e)) => vec![e.job],
+        Some(Happening::CannotStart(e)) => vec![e.job],
+        Some(Happening::Evicted(e)) => vec![e.job],
+        Some(Happening::Returned(e)) => e.jobs.clone(),
         Some(Happening::Started(_) | Happening::Gone(_)) | None => Vec::new(),
     }
 }
 
-/// A starter's report in the words for the manager.
-fn translate(claim: u64, report: wire::Report) -> Option<Report> {
-    let happening = match report.what? {
-        What::Started(e) => Happening::Started(Started { job: attempt(e.id), started_ms: e.started_ms }),
-        What::Exited(e) => {
-            Happening::Exited(Exited { job: attempt(e.id), exit: e.exit, started_ms: e.started_ms })
-        }
-        What::CannotStart(e) => Happening::CannotStart(CannotStart {
-            job: attempt(e.id),
-            reason: e.reason,
-            code: e.code,
-            subcode: e.subcode,
-        }),
-        What::Evicted(e) => {
-            Happening::Evicted(Evicted { job: attempt(e.id), reason: e.reason, code: e.code })
-        }
-        What::Returned(e) => Happening::Returned(Returned { jobs: e.ids.into_iter().map(attempt).collect() }),
-    };
-    Some(Report { claim, seq: report.seq, happening: Some(happening) })
+/// A starter's report, with its claim, for the manager.
+fn of_claim(claim: u64, report: wire::Report) -> Option<Report> {
+    report.happening.map(|happening| Report { claim, seq: report.seq, happening: Some(happening) })
 }
 
 #[cfg(test)]
 mod tests {
     use api::agent::{AssignedJob, Welcome};
     use model::event::Exit;
+    use model::report::Exited;
 
     use super::*;
 
@@ -402,9 +376,9 @@ mod tests {
     }
 
     fn exited(proc: u32, seq: u64) -> Word {
-        let id = AttemptId { cluster: 1, proc, attempt: 1 };
-        let what = What::Exited(wire::Exited { id, exit: Exit::default(), started_ms: 1 });
-        Word::Report(wire::Report { seq, what: Some(what) })
+        let job = Attempt { cluster: 1, proc, attempt: 1 };
+        let happening = Happening::Exited(Exited { job, exit: Exit::default(), started_ms: 1 });
+        Word::Report(wire::Report { seq, happening: Some(happening) })
     }
 
     #[test]

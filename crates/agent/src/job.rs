@@ -2,8 +2,9 @@
 
 use api::agent::Cluster;
 use classad::{ClassAd, Value};
+use model::report::Attempt;
 use starter::user::{self, Account};
-use starter::wire::{AttemptId, Identity, Job};
+use starter::wire::{Identity, Job};
 use submit::args::{self, Form};
 use submit::env;
 
@@ -56,7 +57,7 @@ impl Prepared {
     /// One job, ready to be started.
     pub(crate) fn job(
         &self,
-        id: AttemptId,
+        id: Attempt,
         values: &[String],
         slot: &str,
         private: bool,
@@ -216,7 +217,7 @@ mod tests {
         })
     }
 
-    const ID: AttemptId = AttemptId { cluster: 1, proc: 2, attempt: 3 };
+    const ID: Attempt = Attempt { cluster: 1, proc: 2, attempt: 3 };
 
     #[test]
     fn attributes_become_a_process() {

@@ -4,7 +4,8 @@
 //! agent reports about a claim is repeated until acknowledged; what the manager orders carries ids, so that repeating
 //! it is harmless.
 
-use model::event::{Exit, Resources};
+use model::event::Resources;
+use model::report::{Attempt, Happening};
 use model::template::Attribute;
 use prost::Message;
 
@@ -61,20 +62,6 @@ pub struct HeldClaim {
     pub jobs: Vec<Attempt>,
 }
 
-/// One attempt at a job.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Attempt {
-    /// Cluster.
-    #[prost(uint32, tag = "1")]
-    pub cluster: u32,
-    /// Proc.
-    #[prost(uint32, tag = "2")]
-    pub proc: u32,
-    /// Attempt.
-    #[prost(uint32, tag = "3")]
-    pub attempt: u32,
-}
-
 /// Something happened to a claim.
 #[derive(Clone, PartialEq, Message)]
 pub struct Report {
@@ -87,93 +74,6 @@ pub struct Report {
     /// What.
     #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8")]
     pub happening: Option<Happening>,
-}
-
-/// What happened.
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Happening {
-    /// A job's process was started.
-    #[prost(message, tag = "3")]
-    Started(Started),
-    /// A job's process ended.
-    #[prost(message, tag = "4")]
-    Exited(Exited),
-    /// A job could not be started.
-    #[prost(message, tag = "5")]
-    CannotStart(CannotStart),
-    /// A job was killed by the machine's side.
-    #[prost(message, tag = "6")]
-    Evicted(Evicted),
-    /// Jobs came back before they were started.
-    #[prost(message, tag = "7")]
-    Returned(Returned),
-    /// The claim is no more; nothing of it is alive.
-    #[prost(string, tag = "8")]
-    Gone(String),
-}
-
-/// A job's process was started.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Started {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub job: Attempt,
-    /// Unix milliseconds.
-    #[prost(uint64, tag = "2")]
-    pub started_ms: u64,
-}
-
-/// A job's process ended.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Exited {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub job: Attempt,
-    /// How.
-    #[prost(message, required, tag = "2")]
-    pub exit: Exit,
-    /// Unix milliseconds.
-    #[prost(uint64, tag = "3")]
-    pub started_ms: u64,
-}
-
-/// A job could not be started.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct CannotStart {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub job: Attempt,
-    /// Why.
-    #[prost(string, tag = "2")]
-    pub reason: String,
-    /// HoldReasonCode.
-    #[prost(uint32, tag = "3")]
-    pub code: u32,
-    /// HoldReasonSubCode.
-    #[prost(uint32, tag = "4")]
-    pub subcode: u32,
-}
-
-/// A job was killed by the machine's side.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Evicted {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub job: Attempt,
-    /// Why.
-    #[prost(string, tag = "2")]
-    pub reason: String,
-    /// Vacate code.
-    #[prost(uint32, tag = "3")]
-    pub code: u32,
-}
-
-/// Jobs came back before they were started.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Returned {
-    /// Which.
-    #[prost(message, repeated, tag = "1")]
-    pub jobs: Vec<Attempt>,
 }
 
 /// Manager to agent.

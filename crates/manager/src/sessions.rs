@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use api::agent::{
-    Ack, Assign, AssignedJob, Attempt, Claim, Cluster, Down, Happening, Hello, Recall, Report, Stop, ToAgent,
-    ToManager, Up, Welcome,
+    Ack, Assign, AssignedJob, Claim, Cluster, Down, Hello, Recall, Report, Stop, ToAgent, ToManager, Up,
+    Welcome,
 };
 use classad::ClassAd;
+use model::report::{Attempt, Happening};
 use model::{ClaimId, ClaimKey, JobId};
 use scheduler::{AgentHello, Core, Effect, HeldClaim, HeldJob, ReportKind, Session};
 use tokio::sync::mpsc;

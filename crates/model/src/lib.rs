@@ -6,6 +6,7 @@ pub mod event;
 pub mod id;
 pub mod limits;
 pub mod procs;
+pub mod report;
 pub mod template;
 pub mod text;
 

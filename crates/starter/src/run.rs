@@ -7,6 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use model::report::{Attempt, CannotStart, Evicted, Exited, Happening, Returned, Started};
 use model::text;
 
 use crate::frame::{self, Buffer};
@@ -14,10 +15,7 @@ use crate::leftovers;
 use crate::spawn::Spawner;
 use crate::spool::Spool;
 use crate::sys::{self, Reaped, Watch};
-use crate::wire::{
-    AttemptId, Begin, CannotStart, Evicted, Exited, FromStarter, Job, Order, Report, Returned, Standing,
-    Started, Stop, ToStarter, What, Word,
-};
+use crate::wire::{Begin, FromStarter, Job, Order, Report, Standing, Stop, ToStarter, Word};
 
 /// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
 const BACKLOG_BYTES: usize = 1 << 20;
@@ -280,8 +278,8 @@ impl Starter {
                 Order::Stop(stop) => self.stop(&stop),
                 Order::Recall(count) => {
                     let keep = self.waiting.len().saturating_sub(count as usize);
-                    let ids = self.waiting.drain(keep..).map(|j| j.id).collect();
-                    self.report(What::Returned(Returned { ids }));
+                    let jobs = self.waiting.drain(keep..).map(|j| j.id).collect();
+                    self.report(Happening::Returned(Returned { jobs }));
                 }
                 Order::Renew(lease_ms) => self.lease_until_us = sys::mono_us() + lease_ms * 1000,
                 Order::Ack(seq) => {
@@ -298,7 +296,7 @@ impl Starter {
     fn stop(&mut self, stop: &Stop) {
         if let Some(at) = self.waiting.iter().position(|j| j.id == stop.id) {
             self.waiting.remove(at);
-            self.report(What::Returned(Returned { ids: vec![stop.id] }));
+            self.report(Happening::Returned(Returned { jobs: vec![stop.id] }));
             return;
         }
         let Some(running) = self.running.as_mut().filter(|r| r.job.id == stop.id) else { return };
@@ -347,20 +345,20 @@ impl Starter {
             let (started_ms, started_us) = (sys::wall_ms(), sys::mono_us());
             match self.spawner.spawn(&job) {
                 Ok(pid) => {
-                    self.tell(What::Started(Started { id: job.id, started_ms }));
+                    self.tell(Happening::Started(Started { job: job.id, started_ms }));
                     let kill_at_us = None;
                     self.running =
                         Some(Running { job, pid, started_ms, started_us, kill_at_us, evicted: false });
                 }
                 Err(failure) if failure.is_ours() => {
                     let reason = failure.reason(&job);
-                    self.report(What::Evicted(Evicted { id: job.id, reason, code: 1006 }));
+                    self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006 }));
                 }
                 Err(failure) => {
                     let subcode = failure.error.raw_os_error().unwrap_or(0) as u32;
                     let reason = text::one_line(&failure.reason(&job), model::limits::REASON_BYTES);
-                    let (id, code) = (job.id, failure.code());
-                    self.report(What::CannotStart(CannotStart { id, reason, code, subcode }));
+                    let code = failure.code();
+                    self.report(Happening::CannotStart(CannotStart { job: job.id, reason, code, subcode }));
                 }
             }
         }
@@ -386,20 +384,20 @@ impl Starter {
         exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
         // The job is over when its first process is; what it left behind goes too.
         leftovers::kill_children();
-        let (id, started_ms) = (running.job.id, running.started_ms);
+        let (job, started_ms) = (running.job.id, running.started_ms);
         if running.evicted {
             let reason = "the lease ran out without word from the manager".to_owned();
-            self.report(What::Evicted(Evicted { id, reason, code: 1008 }));
+            self.report(Happening::Evicted(Evicted { job, reason, code: 1008 }));
         } else {
-            self.report(What::Exited(Exited { id, exit, started_ms }));
+            self.report(Happening::Exited(Exited { job, exit, started_ms }));
         }
     }
 
     /// The lease has run out. True while a killed job is still to be collected.
     fn give_up(&mut self) -> bool {
         if !self.waiting.is_empty() {
-            let ids: Vec<AttemptId> = self.waiting.drain(..).map(|j| j.id).collect();
-            self.report(What::Returned(Returned { ids }));
+            let jobs: Vec<Attempt> = self.waiting.drain(..).map(|j| j.id).collect();
+            self.report(Happening::Returned(Returned { jobs }));
         }
         match &mut self.running {
             Some(running) => {
@@ -421,8 +419,8 @@ impl Starter {
     }
 
     /// A report that must not be lost.
-    fn report(&mut self, what: What) {
-        let report = Report { seq: 0, what: Some(what) };
+    fn report(&mut self, happening: Happening) {
+        let report = Report { seq: 0, happening: Some(happening) };
         // A full disk must not lose the outcome while we live: it is kept in memory in any case.
         let report = match self.spool.keep(report) {
             Ok(report) => report,
@@ -437,9 +435,9 @@ impl Starter {
     }
 
     /// A report that is implied by a later one.
-    fn tell(&mut self, what: What) {
+    fn tell(&mut self, happening: Happening) {
         if let Some(agent) = &mut self.agent {
-            agent.say(Word::Report(Report { seq: 0, what: Some(what) }));
+            agent.say(Word::Report(Report { seq: 0, happening: Some(happening) }));
         }
     }
 }

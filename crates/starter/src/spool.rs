@@ -84,11 +84,11 @@ pub fn read(path: &Path) -> io::Result<Vec<Report>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{AttemptId, Started, What};
+    use model::report::{Attempt, Happening, Started};
 
     fn report(n: u32) -> Report {
-        let id = AttemptId { cluster: 1, proc: n, attempt: 1 };
-        Report { seq: 0, what: Some(What::Started(Started { id, started_ms: 5 })) }
+        let job = Attempt { cluster: 1, proc: n, attempt: 1 };
+        Report { seq: 0, happening: Some(Happening::Started(Started { job, started_ms: 5 })) }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Messages between agent and starter.
 
-use model::event::Exit;
+use model::report::{Attempt, Happening};
 use prost::Message;
 
 /// Agent to starter.
@@ -67,7 +67,7 @@ pub struct Run {
 pub struct Job {
     /// Which.
     #[prost(message, required, tag = "1")]
-    pub id: AttemptId,
+    pub id: Attempt,
     /// Program and arguments, as bytes: file names need not be UTF-8.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub argv: Vec<Vec<u8>>,
@@ -97,20 +97,6 @@ pub struct Job {
     pub grace_ms: u64,
 }
 
-/// A job's attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct AttemptId {
-    /// Cluster.
-    #[prost(uint32, tag = "1")]
-    pub cluster: u32,
-    /// Proc.
-    #[prost(uint32, tag = "2")]
-    pub proc: u32,
-    /// Attempt.
-    #[prost(uint32, tag = "3")]
-    pub attempt: u32,
-}
-
 /// Whom to become.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Identity {
@@ -130,7 +116,7 @@ pub struct Identity {
 pub struct Stop {
     /// Which.
     #[prost(message, required, tag = "1")]
-    pub id: AttemptId,
+    pub id: Attempt,
     /// Kill at once.
     #[prost(bool, tag = "2")]
     pub hard: bool,
@@ -163,7 +149,7 @@ pub struct Standing {
     pub claim: u64,
     /// Running and waiting jobs, in order.
     #[prost(message, repeated, tag = "2")]
-    pub jobs: Vec<AttemptId>,
+    pub jobs: Vec<Attempt>,
     /// Reports that were not acknowledged; they follow as messages too.
     #[prost(message, repeated, tag = "3")]
     pub unacknowledged: Vec<Report>,
@@ -179,90 +165,6 @@ pub struct Report {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "What", tags = "2, 3, 4, 5, 6")]
-    pub what: Option<What>,
-}
-
-/// What happened.
-#[derive(Clone, PartialEq, prost::Oneof)]
-pub enum What {
-    /// A process was started.
-    #[prost(message, tag = "2")]
-    Started(Started),
-    /// A process ended.
-    #[prost(message, tag = "3")]
-    Exited(Exited),
-    /// A process could not be started.
-    #[prost(message, tag = "4")]
-    CannotStart(CannotStart),
-    /// A process was killed because the lease ran out.
-    #[prost(message, tag = "5")]
-    Evicted(Evicted),
-    /// Jobs were given back unstarted.
-    #[prost(message, tag = "6")]
-    Returned(Returned),
-}
-
-/// A process was started.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
-pub struct Started {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub id: AttemptId,
-    /// Unix milliseconds.
-    #[prost(uint64, tag = "2")]
-    pub started_ms: u64,
-}
-
-/// A process ended.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Exited {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub id: AttemptId,
-    /// How.
-    #[prost(message, required, tag = "2")]
-    pub exit: Exit,
-    /// Unix milliseconds.
-    #[prost(uint64, tag = "3")]
-    pub started_ms: u64,
-}
-
-/// A process could not be started.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct CannotStart {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub id: AttemptId,
-    /// Why.
-    #[prost(string, tag = "2")]
-    pub reason: String,
-    /// HoldReasonCode.
-    #[prost(uint32, tag = "3")]
-    pub code: u32,
-    /// errno.
-    #[prost(uint32, tag = "4")]
-    pub subcode: u32,
-}
-
-/// A process was killed by this side.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Evicted {
-    /// Which.
-    #[prost(message, required, tag = "1")]
-    pub id: AttemptId,
-    /// Why.
-    #[prost(string, tag = "2")]
-    pub reason: String,
-    /// Vacate code.
-    #[prost(uint32, tag = "3")]
-    pub code: u32,
-}
-
-/// Jobs were given back unstarted.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct Returned {
-    /// Which.
-    #[prost(message, repeated, tag = "1")]
-    pub ids: Vec<AttemptId>,
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8")]
+    pub happening: Option<Happening>,
 }

@@ -1,0 +1,107 @@
+//! What happens to the jobs of a claim, in the words that starters, agents and managers share: a report goes from the
+//! starter that saw it to the manager that records it without being translated.
+
+use prost::Message;
+
+use crate::event::Exit;
+
+/// One attempt at a job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Attempt {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "2")]
+    pub proc: u32,
+    /// Attempt.
+    #[prost(uint32, tag = "3")]
+    pub attempt: u32,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Happening {
+    /// A job's process was started.
+    #[prost(message, tag = "3")]
+    Started(Started),
+    /// A job's process ended.
+    #[prost(message, tag = "4")]
+    Exited(Exited),
+    /// A job could not be started.
+    #[prost(message, tag = "5")]
+    CannotStart(CannotStart),
+    /// A job was killed by the machine's side.
+    #[prost(message, tag = "6")]
+    Evicted(Evicted),
+    /// Jobs came back before they were started.
+    #[prost(message, tag = "7")]
+    Returned(Returned),
+    /// The claim is no more; nothing of it is alive.
+    #[prost(string, tag = "8")]
+    Gone(String),
+}
+
+/// A job's process was started.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Started {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Unix milliseconds.
+    #[prost(uint64, tag = "2")]
+    pub started_ms: u64,
+}
+
+/// A job's process ended.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Exited {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// How.
+    #[prost(message, required, tag = "2")]
+    pub exit: Exit,
+    /// Unix milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub started_ms: u64,
+}
+
+/// A job could not be started.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct CannotStart {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Why.
+    #[prost(string, tag = "2")]
+    pub reason: String,
+    /// HoldReasonCode.
+    #[prost(uint32, tag = "3")]
+    pub code: u32,
+    /// HoldReasonSubCode.
+    #[prost(uint32, tag = "4")]
+    pub subcode: u32,
+}
+
+/// A job was killed by the machine's side.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Evicted {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Why.
+    #[prost(string, tag = "2")]
+    pub reason: String,
+    /// Vacate code.
+    #[prost(uint32, tag = "3")]
+    pub code: u32,
+}
+
+/// Jobs came back before they were started.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Returned {
+    /// Which.
+    #[prost(message, repeated, tag = "1")]
+    pub jobs: Vec<Attempt>,
+}
