@@ -132,7 +132,8 @@ impl Single {
     /// Reads the files that were rotated away after the one with this number, oldest first.
     fn between(&mut self, place: u32, sink: &mut dyn Sink) -> std::io::Result<()> {
         let mut format = (self.make)();
-        if let Some(mut line) = first_line(&self.older(place)).filter(|_| place > 1) {
+        if let Some(mut line) = first_line(&self.older(place)).filter(|_| place > 1 && self.kind == Kind::Lsf)
+        {
             // The next file repeats what was unfinished when this one was closed.
             line.push(b'\n');
             format.feed(&line, sink);

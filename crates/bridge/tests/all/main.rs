@@ -1,0 +1,7 @@
+//! Everything about the scheduler event generator that needs files: recorded cases, following, ending, damage.
+
+mod ending;
+mod follow;
+mod fuzz;
+mod harness;
+mod vectors;
