@@ -2,8 +2,8 @@
 //!
 //! Pure: [`protocol`] (the lines), [`number`] and [`clock`] (numbers and local times as the original reads them), one
 //! file for each log format ([`pbs`], [`lsf`], [`condor`], [`slurm`], [`fork`], [`sge`]) and [`lines`] (bytes to lines
-//! under a limit). With IO: [`follow`] (files that grow, rotate and vanish) and [`run`] (the loop with its ending
-//! rules). Which format is read how is said in one place, [`module`].
+//! under a limit). With IO: [`follow`] (files that grow, rotate and vanish) [`run`] (the loop with its ending
+//! rules) and [`plugin`] (modules of others). Which format is read how is said in one place, [`module`].
 
 pub mod clock;
 pub mod condor;
@@ -14,6 +14,7 @@ pub mod lsf;
 pub mod module;
 pub mod number;
 pub mod pbs;
+pub mod plugin;
 pub mod protocol;
 pub mod run;
 pub mod settings;

@@ -127,7 +127,7 @@ impl Emitter<'_> {
                 return Ok(if self.deadline.is_some() { End::Input } else { End::Told });
             }
             if self.deadline.is_none() {
-                rescan = self.wait(&mut watch, wake)?;
+                rescan = self.wait(&mut watch, source, wake)?;
             }
             if self.broken {
                 return Ok(End::Output);
@@ -136,12 +136,12 @@ impl Emitter<'_> {
     }
 
     /// Waits for a change, the end or the interval; true when names may have changed.
-    fn wait(&mut self, watch: &mut Watch, wake: Option<Duration>) -> io::Result<bool> {
+    fn wait(&mut self, watch: &mut Watch, source: &dyn Source, wake: Option<Duration>) -> io::Result<bool> {
         let interval = wake.map_or(watch.interval(), |w| w.min(watch.interval()));
-        let mut ready = [PollFlags::empty(); 3];
+        let mut ready = [PollFlags::empty(); 4];
         {
-            let mut fds = Vec::with_capacity(3);
-            let mut roles = [0; 3];
+            let mut fds = Vec::with_capacity(4);
+            let mut roles = [0; 4];
             if let Some(input) = &self.input {
                 fds.push(PollFd::new(input, PollFlags::IN));
             }
@@ -151,6 +151,10 @@ impl Emitter<'_> {
             }
             if let Some(fd) = watch.fd() {
                 roles[fds.len()] = 2;
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            }
+            if let Some(fd) = source.ready() {
+                roles[fds.len()] = 3;
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             }
             match poll(&mut fds, Some(&timespec(interval))) {
@@ -166,6 +170,9 @@ impl Emitter<'_> {
         }
         if ready[1].intersects(PollFlags::ERR | PollFlags::NVAL) {
             self.broken = true;
+        }
+        if !ready[3].is_empty() {
+            return Ok(false);
         }
         if ready[2].is_empty() {
             // Nothing was reported: time has passed, or the input spoke.

@@ -4,4 +4,5 @@ mod ending;
 mod follow;
 mod fuzz;
 mod harness;
+mod plugin;
 mod vectors;

@@ -10,6 +10,7 @@ pub mod folder;
 pub mod tail;
 pub mod watch;
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,10 @@ pub trait Source {
     fn turn(&mut self, turn: Turn, sink: &mut dyn Sink) -> std::io::Result<Option<Duration>>;
     /// Directories to watch.
     fn places(&self) -> Vec<PathBuf>;
+    /// Becomes readable when there is something new that no directory tells of.
+    fn ready(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// Files that were left for newer ones and may still get a last line.
