@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bridge::seg::follow::Source;
 use bridge::seg::module::Reading;
+use bridge::seg::plugin::Plugin;
 use bridge::seg::run::{Options, Output, copy, run as run_loop};
 use bridge::seg::{Module, settings};
 use clap::Parser;
@@ -25,7 +27,8 @@ const CHILD: &str = "--in-background";
 /// Tell every change of every job of another scheduler
 ///
 /// Prints `001;TIME;JOB;STATE;CODE` for each: 1 pending, 2 active, 4 failed, 8 done. Ends when standard input ends or
-/// nobody reads the output. Schedulers: pbs, pbs_acct, lsf, condor, slurm, fork, sge, job_manager.
+/// nobody reads the output. Schedulers: pbs, pbs_acct, lsf, condor, slurm, fork, sge, job_manager; any other NAME is a
+/// module libupdraft_seg_NAME.so, or its path.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Whose log to read
@@ -113,11 +116,8 @@ fn attempt(args: &Args) -> Result<(), String> {
     let name =
         args.scheduler.as_deref().ok_or("-s NAME is missing; `updraft seg -h` shows how to call it")?;
     let from = start_time(args.time.as_deref())?;
-    let module = Module::by_name(name).ok_or_else(|| {
-        let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).collect();
-        format!("Invalid module {name}: activation failed; there are {}", known.join(", "))
-    })?;
-    let path = log_path(args, module)?;
+    let reading = Reading { from, zone: TimeZone::system(), all_states: args.all_states };
+    let (mut source, place) = source(args, name, &reading)?;
     if let Some(directory) = &args.directory {
         rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
             .map_err(|e| format!("cannot write to {}: {e}", directory.display()))?;
@@ -132,7 +132,6 @@ fn attempt(args: &Args) -> Result<(), String> {
         // It stays with its parent's terminal if this fails, which a fresh child cannot see happen.
         let _ = rustix::process::setsid();
     }
-    let reading = Reading { from, zone: TimeZone::system(), all_states: args.all_states };
     let options = Options {
         follow: !args.once,
         json: args.json,
@@ -146,10 +145,22 @@ fn attempt(args: &Args) -> Result<(), String> {
         let output = copy(&std::io::stdout()).ok_or("standard output is closed")?;
         (if args.once { None } else { copy(&std::io::stdin()) }, Output::Stream(output))
     };
-    let mut source = module.source(&path, &reading);
     run_loop(source.as_mut(), options, input, output, &mut report)
         .map(|_| ())
-        .map_err(|error| format!("{}: {error}", path.display()))
+        .map_err(|error| format!("{place}: {error}"))
+}
+
+/// What to read, and what to call it: one of our modules, or somebody's library.
+fn source(args: &Args, name: &str, reading: &Reading) -> Result<(Box<dyn Source>, String), String> {
+    if let Some(module) = Module::by_name(name) {
+        let path = log_path(args, module)?;
+        return Ok((module.source(&path, reading), path.display().to_string()));
+    }
+    let plugin = Plugin::load(name, reading.from).map_err(|error| {
+        let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).collect();
+        format!("Invalid module {name}: activation failed; built in are {}. {error}", known.join(", "))
+    })?;
+    Ok((Box::new(plugin), format!("module {name}")))
 }
 
 /// Digits count up to the first that is none; 0 is the same as nothing.
