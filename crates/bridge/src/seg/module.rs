@@ -96,18 +96,45 @@ impl Module {
         let from = reading.from;
         let first = |zone: TimeZone| Clock::new(zone).day(from).unwrap_or(0);
         let local = first(reading.zone.clone());
+        let sought = from.saturating_sub(slack(&reading.zone, from));
         let make: MakeFormat = Box::new(move || self.format(&reading));
         match self {
             // A server that is busy at midnight writes a few lines of the new day into the old file.
             Self::Pbs | Self::PbsAccounting => {
-                Box::new(Days::new(path, previous_day(local).unwrap_or(local), from, make))
+                Box::new(Days::new(path, previous_day(local).unwrap_or(local), sought, make))
             }
-            Self::JobManager => Box::new(Days::new(path, first(TimeZone::UTC), from, make)),
-            Self::Lsf => Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, from, make)),
+            Self::JobManager => Box::new(Days::new(path, first(TimeZone::UTC), sought, make)),
+            Self::Lsf => Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, sought, make)),
             Self::Condor if path.is_dir() => Box::new(Folder::new(path, make)),
             Self::Condor | Self::Slurm | Self::Fork | Self::Sge => {
-                Box::new(Single::new(path, Kind::Plain, from, make))
+                Box::new(Single::new(path, Kind::Plain, sought, make))
             }
         }
+    }
+}
+
+/// How much earlier than the wanted time reading begins in a long log. Clocks step back a little at any time, and local
+/// times by an hour when the clocks are changed.
+fn slack(zone: &TimeZone, from: i64) -> i64 {
+    const LITTLE: i64 = 300;
+    const CHANGE: i64 = 3 * 3_600;
+    let offset = |by: i64| {
+        let moment = jiff::Timestamp::from_second(from.saturating_add(by)).ok()?;
+        Some(zone.to_offset(moment).seconds())
+    };
+    if offset(-CHANGE) == offset(CHANGE) { LITTLE } else { CHANGE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_begins_earlier_where_clocks_are_changed() {
+        let zone = TimeZone::get("America/New_York").unwrap();
+        // Half past one, the second time, on 3 November 2024; a day later; and a time that no calendar has.
+        assert_eq!(slack(&zone, 1_730_615_400), 10_800);
+        assert_eq!(slack(&zone, 1_730_701_800), 300);
+        assert_eq!(slack(&zone, i64::MIN), 300);
     }
 }

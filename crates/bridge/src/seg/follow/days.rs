@@ -36,7 +36,7 @@ pub struct Days {
 }
 
 impl Days {
-    /// Files of `first` and later days; of the first ones, what is surely older than `from` is skipped.
+    /// Files of `first` and later days; in long ones, what is older than `from` is skipped.
     pub fn new(directory: &Path, first: u32, from: i64, make: MakeFormat) -> Self {
         Self {
             directory: directory.to_owned(),

@@ -38,7 +38,7 @@ pub struct Single {
 }
 
 impl Single {
-    /// The file at `path`; what is surely older than `from` is skipped.
+    /// The file at `path`; if it is long, what is older than `from` is skipped.
     pub fn new(path: &Path, kind: Kind, from: i64, make: MakeFormat) -> Self {
         Self {
             path: path.to_owned(),

@@ -15,8 +15,6 @@ const MEMORY: usize = 1_024;
 const HEAD: usize = 256;
 /// Smaller logs are read from the start: that is exact even when their times are not in order.
 const SEEK_BYTES: u64 = 4 << 20;
-/// Times inside a log may step back by this much without a replay missing an event.
-const SEEK_SLACK: i64 = 2 * 3_600;
 /// A time is looked for within this many bytes behind the place of a probe.
 const PROBE: u64 = 1 << 18;
 
@@ -93,13 +91,12 @@ impl Tail {
         self.format
     }
 
-    /// Skips what is surely older than `from`, by bisection: the log must be in order, give or take two hours.
-    pub fn seek(&mut self, from: i64) -> io::Result<()> {
+    /// Skips what is surely older than `wanted`, by bisection: no line before one that is older may be newer.
+    pub fn seek(&mut self, wanted: i64) -> io::Result<()> {
         let size = self.file.metadata()?.len();
         if self.offset > 0 || size < SEEK_BYTES || (self.has_offset && !self.skip_header(size)?) {
             return Ok(());
         }
-        let wanted = from.saturating_sub(SEEK_SLACK);
         // Everything before `low` is older; `high` has a line that is not.
         let (mut low, mut high) = (self.offset, size);
         while high - low > SEEK_BYTES / 16 {
