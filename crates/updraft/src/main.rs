@@ -61,6 +61,8 @@ enum Command {
     Config(cmd::config::Args),
     /// Read, follow and check job event logs
     Joblog(cmd::joblog::Args),
+    /// Tell every change of every job of another scheduler
+    Seg(cmd::seg::Args),
     /// Print a completion script for a shell
     Completions(cmd::docs::Completions),
     /// Write man pages into a directory
@@ -71,6 +73,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // The original's name and exit codes: before anything else looks at the arguments.
+    if let Some(code) = cmd::seg::called() {
+        return code;
+    }
     let cli = Cli::parse();
     let result = match cli.command {
         // A starter must stay small and single-threaded: nothing else is set up for it.
@@ -78,6 +84,7 @@ fn main() -> ExitCode {
         Command::Classad(args) => return cmd::classad::run(args),
         Command::Config(args) => return cmd::config::run(args),
         Command::Joblog(args) => return cmd::joblog::run(args),
+        Command::Seg(args) => return cmd::seg::run(args),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),
         command => cli.log.init().and_then(|()| dispatch(command, &cli.place)),
@@ -111,6 +118,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Classad(_)
         | Command::Config(_)
         | Command::Joblog(_)
+        | Command::Seg(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Starter => Ok(ExitCode::SUCCESS),

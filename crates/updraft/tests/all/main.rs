@@ -7,4 +7,5 @@ mod garbage;
 mod harness;
 mod network;
 mod run;
+mod seg;
 mod trust;

@@ -1,0 +1,71 @@
+//! Following logs: files that grow, rotate, shrink, vanish and come back.
+//!
+//! [`tail`] reads one file; [`file`] is one path with what was rotated away from it; [`days`] is a directory with a file
+//! a day; [`folder`] is a directory of which every file is a log; [`watch`] says when to look again. What the bytes
+//! mean is not known here.
+
+pub mod days;
+pub mod file;
+pub mod folder;
+pub mod tail;
+pub mod watch;
+
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{Format, Sink};
+
+/// Makes a fresh parser for each file.
+pub type MakeFormat = Box<dyn Fn() -> Box<dyn Format> + Send>;
+
+/// How to look.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    /// When this is.
+    pub now: Instant,
+    /// Names may have changed.
+    pub rescan: bool,
+    /// There is no later: wait for nothing.
+    pub last: bool,
+}
+
+/// A log in whatever files it has.
+pub trait Source {
+    /// Reads all there is. Returns how soon to look again at the latest, if it waits for something that no change of a
+    /// file will tell.
+    fn turn(&mut self, turn: Turn, sink: &mut dyn Sink) -> std::io::Result<Option<Duration>>;
+    /// Directories to watch.
+    fn places(&self) -> Vec<PathBuf>;
+    /// Becomes readable when there is something new that no directory tells of.
+    fn ready(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Files that were left for newer ones and may still get a last line.
+const RETIRED: usize = 4;
+
+/// Says a thing about a path once, until it is all right again.
+#[derive(Debug, Default)]
+struct Once(std::collections::HashSet<PathBuf>);
+
+impl Once {
+    fn trouble(&mut self, path: &Path, error: &std::io::Error, sink: &mut dyn Sink) {
+        if self.0.insert(path.to_owned()) {
+            sink.note(&format!("{}: {error}; waiting for it", path.display()));
+        }
+    }
+
+    fn fine(&mut self, path: &Path) {
+        self.0.remove(path);
+    }
+}
+
+/// The directory of a path.
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}

@@ -1,0 +1,64 @@
+//! The scheduler event generator: the logs of many schedulers in, one stream of job state changes out.
+//!
+//! Pure: [`protocol`] (the lines), [`number`] and [`clock`] (numbers and local times as the original reads them), one
+//! file for each log format ([`pbs`], [`lsf`], [`condor`], [`slurm`], [`fork`], [`sge`]) and [`lines`] (bytes to lines
+//! under a limit). With IO: [`follow`] (files that grow, rotate and vanish) [`run`] (the loop with its ending
+//! rules) and [`plugin`] (modules of others). Which format is read how is said in one place, [`module`].
+
+pub mod clock;
+pub mod condor;
+pub mod follow;
+pub mod fork;
+pub mod lines;
+pub mod lsf;
+pub mod module;
+pub mod number;
+pub mod pbs;
+pub mod plugin;
+pub mod protocol;
+pub mod run;
+pub mod settings;
+pub mod sge;
+pub mod slurm;
+
+pub use module::Module;
+pub use protocol::{Event, State};
+
+/// Takes events as they are found.
+pub trait Sink {
+    /// One change of one job.
+    fn event(&mut self, event: &Event<'_>);
+    /// Something a person should know: bytes that are missing, a record that cannot be read.
+    fn note(&mut self, text: &str);
+    /// True when nobody wants more: whoever reads a long log asks between blocks.
+    fn is_over(&mut self) -> bool {
+        false
+    }
+}
+
+/// One log format: bytes in the order of the file go in, events come out. Keeps what is unfinished.
+pub trait Format {
+    /// The next bytes of the log.
+    fn feed(&mut self, bytes: &[u8], sink: &mut dyn Sink);
+    /// Bytes held back because their record is not complete.
+    fn pending(&self) -> usize;
+    /// Forgets what is unfinished: the next bytes are the beginning of another file, or of another record.
+    fn reset(&mut self);
+    /// When the record that begins with this line was written, if the line says so. Only formats whose logs are in
+    /// order of time answer; the others are read from the start.
+    fn stamp(&mut self, line: &[u8]) -> Option<i64>;
+    /// When the file was last changed; called before its bytes are fed.
+    fn modified(&mut self, _seconds: i64) {}
+}
+
+/// A format of which every record is one line.
+pub trait LineFormat {
+    /// One line without its newline; never holds a NUL.
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink);
+    /// See [`Format::stamp`].
+    fn stamp(&mut self, line: &[u8]) -> Option<i64>;
+    /// Another file begins.
+    fn reset(&mut self) {}
+    /// See [`Format::modified`].
+    fn modified(&mut self, _seconds: i64) {}
+}

@@ -1,0 +1,171 @@
+//! PBS: server logs of OpenPBS, PBS Pro and Torque, and their accounting logs.
+
+use jiff::tz::TimeZone;
+
+use super::clock::{Clock, american};
+use super::number::int;
+use super::{Event, LineFormat, Sink, State};
+
+/// The first six fields of a server log line; empty ones do not count.
+fn fields(line: &[u8]) -> Option<[&[u8]; 6]> {
+    let mut found: [&[u8]; 6] = [&[]; 6];
+    let mut count = 0;
+    let mut start = 0;
+    for end in memchr::memchr_iter(b';', line).chain(std::iter::once(line.len())) {
+        if end > start {
+            found[count] = &line[start..end];
+            count += 1;
+            if count == 6 {
+                return Some(found);
+            }
+        }
+        start = end + 1;
+    }
+    None
+}
+
+/// Job events (8) and usage records (0x10; 0x16 because some versions print decimal). Sums are something else.
+fn is_job_record(kind: &[u8]) -> bool {
+    // What nearly every line has.
+    if kind == b"0008" || kind == b"0010" {
+        return true;
+    }
+    let kind = super::number::skip_blanks(kind);
+    let kind = &kind[..kind.len().min(4)];
+    let kind = kind.strip_prefix(b"+").unwrap_or(kind);
+    let kind = kind.strip_prefix(b"0x").or_else(|| kind.strip_prefix(b"0X")).unwrap_or(kind);
+    let mut value = None;
+    for digit in kind.iter().map_while(|b| (*b as char).to_digit(16)) {
+        value = Some(value.unwrap_or(0) * 16 + digit);
+    }
+    matches!(value, Some(0x8 | 0x10 | 0x16))
+}
+
+/// Server logs.
+#[derive(Debug)]
+pub struct Server {
+    clock: Clock,
+    from: i64,
+}
+
+impl Server {
+    /// Logs of a host in this zone; events before `from` are not told.
+    pub fn new(zone: TimeZone, from: i64) -> Self {
+        Self { clock: Clock::new(zone), from }
+    }
+}
+
+/// The object, the state and the code that a message stands for.
+fn meaning<'a>(object: &'a [u8], message: &'a [u8]) -> Option<(&'a [u8], State, i32)> {
+    if let Some(rest) = message.strip_prefix(b"Job ") {
+        let state = if rest.starts_with(b"Queued") {
+            State::Pending
+        } else if rest.starts_with(b"Run") {
+            State::Active
+        } else if rest.starts_with(b"deleted") || rest.starts_with(b"to be deleted") {
+            State::Failed
+        } else {
+            return None;
+        };
+        return Some((object, state, 0));
+    }
+    if let Some(rest) = message.strip_prefix(b"Exit_status=") {
+        return Some((object, State::Done, int(rest)?.0));
+    }
+    // Torque 4 and later tell of the acceptance only here.
+    if object == b"req_commit" && message.starts_with(b"job_id:") {
+        return Some((message.get(8..)?, State::Pending, 0));
+    }
+    None
+}
+
+impl LineFormat for Server {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+        let Some([time, kind, _, _, object, message]) = fields(line) else { return };
+        if !is_job_record(kind) {
+            return;
+        }
+        let Some((id, state, code)) = meaning(object, message) else { return };
+        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
+        if stamp >= self.from {
+            sink.event(&Event { stamp, id, state, code });
+        }
+    }
+
+    fn stamp(&mut self, line: &[u8]) -> Option<i64> {
+        let end = memchr::memchr(b';', line)?;
+        american(&line[..end]).and_then(|c| self.clock.seconds(c))
+    }
+}
+
+/// Accounting logs.
+#[derive(Debug)]
+pub struct Accounting {
+    clock: Clock,
+    from: i64,
+    all_states: bool,
+}
+
+impl Accounting {
+    /// Logs of a host in this zone; with `all_states` suspending and resuming are told.
+    pub fn new(zone: TimeZone, from: i64, all_states: bool) -> Self {
+        Self { clock: Clock::new(zone), from, all_states }
+    }
+}
+
+/// The value of `Exit_status` among blank-separated `key=value` pairs.
+fn exit_status(pairs: &[u8]) -> Option<i32> {
+    pairs
+        .split(|b| *b == b' ')
+        .find_map(|pair| int(pair.strip_prefix(b"Exit_status=")?))
+        .map(|(code, _)| code)
+}
+
+impl LineFormat for Accounting {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+        let mut parts = line.splitn(4, |b| *b == b';');
+        let (Some(time), Some(kind), Some(id)) = (parts.next(), parts.next(), parts.next()) else { return };
+        let Some(rest) = parts.next() else { return };
+        let (state, code) = match kind {
+            b"Q" | b"R" => (State::Pending, 0),
+            b"S" | b"T" => (State::Active, 0),
+            b"E" => (State::Done, exit_status(rest).unwrap_or(0)),
+            b"D" | b"A" => (State::Failed, 0),
+            b"z" if self.all_states => (State::Suspended, 0),
+            b"r" if self.all_states => (State::Active, 0),
+            _ => return,
+        };
+        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
+        if stamp >= self.from {
+            sink.event(&Event { stamp, id, state, code });
+        }
+    }
+
+    fn stamp(&mut self, line: &[u8]) -> Option<i64> {
+        let end = memchr::memchr(b';', line)?;
+        american(&line[..end]).and_then(|c| self.clock.seconds(c))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_kinds() {
+        for good in ["0008", "8", "08", "0x8", "16", "0010", "0016", "10"] {
+            assert!(is_job_record(good.as_bytes()), "{good}");
+        }
+        for bad in ["0018", "8008", "00008", "", "zzzz", "0x", "-8"] {
+            assert!(!is_job_record(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_code_that_is_no_number_makes_no_event() {
+        assert_eq!(meaning(b"1.s", b"Exit_status=abc"), None);
+        assert_eq!(meaning(b"1.s", b"Exit_status= 6x"), Some((&b"1.s"[..], State::Done, 6)));
+        assert_eq!(meaning(b"req_commit", b"job_id: 5.s"), Some((&b"5.s"[..], State::Pending, 0)));
+        assert_eq!(meaning(b"req_commit", b"job_id:"), None);
+    }
+}

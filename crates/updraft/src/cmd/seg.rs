@@ -1,0 +1,244 @@
+//! `updraft seg`: tells every change of every job of another scheduler, one line each. Also what runs when the binary is
+//! called through a link named `globus-scheduler-event-generator`.
+//!
+//! Here are the call and its exit codes; reading logs is `bridge::seg`.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bridge::seg::follow::Source;
+use bridge::seg::module::Reading;
+use bridge::seg::plugin::Plugin;
+use bridge::seg::run::{Options, Output, copy, run as run_loop};
+use bridge::seg::{Module, settings};
+use clap::Parser;
+use jiff::tz::TimeZone;
+
+/// The name of the original.
+const LINK: &str = "globus-scheduler-event-generator";
+/// It leaves within 100 ms of the end of its input; this much of them may go into telling what is there.
+const FAREWELL: Duration = Duration::from_millis(80);
+/// Tells the child of `-b` from its parent.
+const CHILD: &str = "--in-background";
+
+/// Tell every change of every job of another scheduler
+///
+/// Prints `001;TIME;JOB;STATE;CODE` for each: 1 pending, 2 active, 4 failed, 8 done. Ends when standard input ends or
+/// nobody reads the output. Schedulers: pbs, pbs_acct, lsf, condor, slurm, fork, sge, job_manager; any other NAME is a
+/// module libupdraft_seg_NAME.so, or its path.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Whose log to read
+    #[arg(short = 's', long = "scheduler", value_name = "NAME")]
+    scheduler: Option<String>,
+    /// Only events at or after this UNIX time; 0 or nothing: from now on
+    #[arg(short = 't', long = "time", value_name = "SECONDS", allow_hyphen_values = true)]
+    time: Option<String>,
+    /// Write to DIR/YYYYMMDD by the UTC day of each event; standard input is not watched then
+    #[arg(short = 'd', long = "directory", value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Go to the background; only with -d
+    #[arg(short = 'b', long = "background")]
+    background: bool,
+    /// With -b: write the process id to FILE
+    #[arg(short = 'p', long = "pid-file", value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+    /// The log, a file or a directory, instead of the one in the configuration
+    #[arg(long, value_name = "PATH")]
+    log_path: Option<PathBuf>,
+    /// Go on when everything is read (the default)
+    #[arg(long, conflicts_with = "once")]
+    follow: bool,
+    /// Stop when everything is read; standard input is not watched then
+    #[arg(long)]
+    once: bool,
+    /// One JSON object a line instead of the protocol
+    #[arg(long)]
+    json: bool,
+    /// Also suspended and other states that readers of the classic protocol do not know
+    #[arg(long)]
+    all_states: bool,
+    /// Read this file for log_path instead of /etc/globus/globus-NAME.conf
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[arg(long = "in-background", hide = true)]
+    in_background: bool,
+}
+
+#[derive(Parser)]
+struct Direct {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// Takes the call over if it is for this command. Mistakes in it end with 1, as supervisors of the original expect.
+pub(crate) fn called() -> Option<ExitCode> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let is_link = words.first().and_then(|w| Path::new(w).file_name()) == Some(OsStr::new(LINK));
+    if !is_link {
+        if words.get(1).is_none_or(|w| w != "seg") {
+            return None;
+        }
+        words.remove(0);
+        words[0] = "updraft seg".into();
+    }
+    let parsed = Direct::try_parse_from(words);
+    Some(match parsed {
+        Ok(direct) => run(direct.args),
+        Err(error) => {
+            // Nothing can be done about a terminal that is gone.
+            let _ = error.print();
+            if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+    })
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> ExitCode {
+    match attempt(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            report(&message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever reads standard error may be gone; that is no reason to stop.
+fn report(message: &str) {
+    let _ = writeln!(std::io::stderr(), "updraft seg: {message}");
+}
+
+fn attempt(args: &Args) -> Result<(), String> {
+    let name =
+        args.scheduler.as_deref().ok_or("-s NAME is missing; `updraft seg -h` shows how to call it")?;
+    let from = start_time(args.time.as_deref())?;
+    let reading = Reading { from, zone: TimeZone::system(), all_states: args.all_states };
+    let (mut source, place) = source(args, name, &reading)?;
+    if let Some(directory) = &args.directory {
+        rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+            .map_err(|e| format!("cannot write to {}: {e}", directory.display()))?;
+    }
+    if args.background && !args.in_background {
+        if args.directory.is_some() {
+            return background(args);
+        }
+        report("-b has no effect without -d");
+    }
+    if args.in_background {
+        // It stays with its parent's terminal if this fails, which a fresh child cannot see happen.
+        let _ = rustix::process::setsid();
+    }
+    let options = Options {
+        follow: !args.once,
+        json: args.json,
+        all_states: args.all_states,
+        poll: false,
+        farewell: FAREWELL,
+    };
+    let (input, output) = if let Some(directory) = &args.directory {
+        (None, Output::Days(directory.clone()))
+    } else {
+        let output = copy(&std::io::stdout()).ok_or("standard output is closed")?;
+        (if args.once { None } else { copy(&std::io::stdin()) }, Output::Stream(output))
+    };
+    run_loop(source.as_mut(), options, input, output, &mut report)
+        .map(|_| ())
+        .map_err(|error| format!("{place}: {error}"))
+}
+
+/// What to read, and what to call it: one of our modules, or somebody's library.
+fn source(args: &Args, name: &str, reading: &Reading) -> Result<(Box<dyn Source>, String), String> {
+    if let Some(module) = Module::by_name(name) {
+        let path = log_path(args, module)?;
+        return Ok((module.source(&path, reading), path.display().to_string()));
+    }
+    let plugin = Plugin::load(name, reading.from).map_err(|error| {
+        let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).collect();
+        format!("Invalid module {name}: activation failed; built in are {}. {error}", known.join(", "))
+    })?;
+    Ok((Box::new(plugin), format!("module {name}")))
+}
+
+/// Digits count up to the first that is none; 0 is the same as nothing.
+fn start_time(text: Option<&str>) -> Result<i64, String> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+    let Some(text) = text else { return Ok(now()) };
+    let digits = text.trim_start();
+    let sign = digits.len() - digits.trim_start_matches(['-', '+']).len();
+    let end = digits[sign..].find(|c: char| !c.is_ascii_digit()).map_or(digits.len(), |n| n + sign);
+    match digits[..end].parse() {
+        Ok(0) => Ok(now()),
+        Ok(seconds) => Ok(seconds),
+        Err(_) => Err(format!("Invalid timestamp [{text}]")),
+    }
+}
+
+fn log_path(args: &Args, module: Module) -> Result<PathBuf, String> {
+    if let Some(path) = &args.log_path {
+        return Ok(path.clone());
+    }
+    if module == Module::JobManager && args.config.is_none() {
+        let scheduler = std::env::var_os("JOB_MANAGER_SEG_SCHEDULER")
+            .ok_or("JOB_MANAGER_SEG_SCHEDULER is not set; give --log-path or set it")?;
+        return Ok(std::env::var_os("JOB_MANAGER_SEG_LOG_PATH").map_or_else(
+            || {
+                let mut path = std::ffi::OsString::from("/var/lib/globus/globus-seg-");
+                path.push(scheduler);
+                PathBuf::from(path)
+            },
+            PathBuf::from,
+        ));
+    }
+    let file = args
+        .config
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("/etc/globus/globus-{}.conf", module.name())));
+    let text = std::fs::read_to_string(&file)
+        .map_err(|e| format!("{}: {e}; give --log-path or --config", file.display()))?;
+    settings::value(&text, "log_path")
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("{} does not set log_path", file.display()))
+}
+
+/// Starts a child with the same arguments and leaves. The call was checked before: what can go wrong is said here.
+fn background(args: &Args) -> Result<(), String> {
+    let pid_file = match &args.pid_file {
+        Some(path) => Some(std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?),
+        None => None,
+    };
+    let binary = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+    let skip = if std::env::args_os().nth(1).is_some_and(|w| w == "seg") { 2 } else { 1 };
+    let child = std::process::Command::new(binary)
+        .arg("seg")
+        .args(std::env::args_os().skip(skip))
+        .arg(CHILD)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| format!("cannot go to the background: {e}"))?;
+    if let Some(mut file) = pid_file {
+        writeln!(file, "{}", child.id()).map_err(|e| format!("cannot write the process id: {e}"))?;
+    }
+    let _ = writeln!(std::io::stdout(), "Running in background (pid={})", child.id());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::start_time;
+
+    #[test]
+    fn start_times_are_read_as_the_original_does() {
+        assert_eq!(start_time(Some("123abc")), Ok(123));
+        assert_eq!(start_time(Some("-5")), Ok(-5));
+        assert!(start_time(Some("0")).unwrap() > 1_700_000_000);
+        assert_eq!(start_time(None).unwrap() / 100, start_time(Some("0")).unwrap() / 100);
+        assert_eq!(start_time(Some("abc")), Err("Invalid timestamp [abc]".to_owned()));
+        assert!(start_time(Some("")).is_err());
+    }
+}
