@@ -3,6 +3,7 @@
 
 pub(crate) mod classad;
 mod pool;
+mod seg;
 
 use crate::{root, sh};
 
@@ -10,14 +11,19 @@ use crate::{root, sh};
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let quick = words.contains(&"--quick");
     let areas: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
-    if let Some(unknown) = areas.iter().find(|a| !["classad", "pool"].contains(a)) {
-        return Err(format!("there is no benchmark {unknown}; there are: classad, pool"));
+    if let Some(unknown) = areas.iter().find(|a| !["classad", "pool", "seg"].contains(a)) {
+        return Err(format!("there is no benchmark {unknown}; there are: classad, pool, seg"));
     }
     let wanted = |area: &str| areas.is_empty() || areas.contains(&area);
     let mut sections = Vec::new();
-    if wanted("pool") {
+    if wanted("pool") || wanted("seg") {
         sh("cargo", &["build", "--release", "--quiet", "-p", "updraft"], &[])?;
+    }
+    if wanted("pool") {
         sections.push(pool::run(quick)?);
+    }
+    if wanted("seg") {
+        sections.push(seg::run(quick)?);
     }
     if wanted("classad") {
         // The numbers of an unoptimised build mean nothing, so this part runs itself again, optimised.
