@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
-use crate::harness::{Sandbox, is_root, skip, text, updraft};
+use crate::harness::{Sandbox, is_root, repository, skip, text, updraft};
 
 type Story = BTreeMap<(i32, i32), Vec<u16>>;
 
@@ -206,4 +206,65 @@ fn in_a_shared_pool_a_log_is_written_with_its_owners_rights() {
     sandbox.until("the log is written", Duration::from_secs(30), over);
     assert_eq!(std::fs::metadata(&log).unwrap().uid(), 65534);
     assert!(!closed.join("log").exists(), "root's rights are not the owner's");
+}
+
+/// HTCondor's own reader as judge, while the log is being written. `cargo xtask test` installs it and sets the variable.
+#[test]
+fn the_original_reader_sees_exactly_the_journals_events() {
+    let Some(python) = std::env::var_os("UPDRAFT_JUDGE") else {
+        return skip(
+            "HTCondor's reader is not installed here (UPDRAFT_JUDGE names a Python that has htcondor2)",
+        );
+    };
+    let mut sandbox = Sandbox::new();
+    let (log, done) = (sandbox.path().join("events"), sandbox.path().join("done"));
+    std::fs::write(&log, "").unwrap();
+    let mut judge = Command::new(python);
+    judge.arg(repository().join("crates/updraft/tests/all/judge.py")).args([&log, &done]);
+    let judge = sandbox.spawn(judge, "judged");
+    let up = ["--cpus", "4", "--lease", "20", "--beat", "300"];
+    let pool = sandbox.up(&up);
+    let on = |sandbox: &Sandbox, act: &str, cluster: i32| sandbox.ok(&[act, &cluster.to_string()]);
+    let mut clusters = vec![
+        submit(&sandbox, &log, &["--count", "300"], &["true"]),
+        submit(&sandbox, &log, &["--count", "50", "--set", "max_retries=1"], &["false"]),
+        submit(&sandbox, &log, &["--count", "50"], &["sh", "-c", "kill -9 $$"]),
+    ];
+    let held = submit(&sandbox, &log, &["--count", "60", "--set", "hold=true"], &["sleep", "0.02"]);
+    let long = submit(&sandbox, &log, &["--count", "40", "--set", "priority=-5"], &["sleep", "600"]);
+    clusters.extend([held, long]);
+    sandbox.kill(pool);
+    sandbox.up(&up);
+    on(&sandbox, "release", held);
+    let patience = Duration::from_secs(90);
+    let some = |number: u16| logged(&log).iter().any(|(job, e)| job.0 == long && e.last() == Some(&number));
+    sandbox.until("the long ones run", patience, || some(1));
+    on(&sandbox, "vacate", long);
+    sandbox.until("they are evicted and run again", patience, || {
+        logged(&log).iter().any(|(job, e)| job.0 == long && e.contains(&4)) && some(1)
+    });
+    on(&sandbox, "hold", long);
+    sandbox.until("they are held", patience, || some(12) && !some(1));
+    on(&sandbox, "release", long);
+    sandbox.until("they run once more", patience, || some(1));
+    on(&sandbox, "rm", long);
+    let file = log.to_string_lossy().into_owned();
+    let waited = sandbox.run(&["wait", "--log", &file, "--timeout", "120"]);
+    assert_eq!(text(&waited.stdout).trim(), "360 succeeded, 100 failed, 40 removed", "{}", sandbox.logs());
+
+    std::fs::write(&done, "").unwrap();
+    let verdict = sandbox.reap(judge);
+    let judged = std::fs::read_to_string(sandbox.path().join("judged")).unwrap();
+    assert!(verdict.success(), "{judged}");
+    let mut story = Story::new();
+    for line in judged.lines() {
+        let words: Vec<i32> = line.split(' ').map(|w| w.parse().expect(line)).collect();
+        story.entry((words[1], words[2])).or_default().push(words[0] as u16);
+    }
+    assert_eq!(story, journalled(&sandbox, &clusters));
+    println!(
+        "HTCondor's reader saw {} events of {} jobs, as the journal has them",
+        judged.lines().count(),
+        story.len()
+    );
 }
