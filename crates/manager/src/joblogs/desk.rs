@@ -87,10 +87,15 @@ pub(super) struct Desk {
 
 impl Record {
     pub(super) fn load(dir: &Path) -> io::Result<Option<Self>> {
-        match std::fs::read(dir.join(FILE)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        let path = dir.join(FILE);
+        let named = |error: io::Error| {
+            let hint = "without it, the logs of all jobs that the journal remembers are written again";
+            io::Error::new(error.kind(), format!("{}: {error}; {hint}", path.display()))
+        };
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(|e| named(e.into()))?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(named(error)),
         }
     }
 

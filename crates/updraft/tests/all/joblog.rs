@@ -174,6 +174,21 @@ fn a_log_that_cannot_be_written_waits_and_blocks_nobody() {
 }
 
 #[test]
+fn periodic_expressions_act_by_themselves() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "2"]);
+    let log = sandbox.path().join("log");
+    let set = ["--set", "hold=true", "--set", "periodic_remove=JobStatus == 5"];
+    let cluster = submit(&sandbox, &log, &set, &["true"]);
+    let file = log.to_string_lossy().into_owned();
+    let waited = sandbox.run(&["wait", "--log", &file, "--timeout", "30"]);
+    assert_eq!(text(&waited.stdout).trim(), "0 succeeded, 0 failed, 1 removed", "{}", sandbox.logs());
+    assert_eq!(logged(&log)[&(cluster, 0)], [0, 12, 9]);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("PeriodicRemove expression 'JobStatus == 5' evaluated to TRUE"), "{text}");
+}
+
+#[test]
 fn a_private_run_leaves_a_complete_log() {
     let sandbox = Sandbox::new();
     let log = sandbox.path().join("run.events");

@@ -120,3 +120,12 @@ fn strangers_and_links_get_no_log() {
     assert_eq!((read(&target).as_str(), first.waiting()), ("precious", 2));
     assert!(!dir.path().join("other").exists());
 }
+
+#[test]
+fn a_damaged_record_is_named_and_not_taken_for_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(Record::load(dir.path()).unwrap(), None);
+    std::fs::write(dir.path().join(FILE), "{\"written\":[1").unwrap();
+    let error = Record::load(dir.path()).unwrap_err().to_string();
+    assert!(error.contains(FILE) && error.contains("written again"), "{error}");
+}
