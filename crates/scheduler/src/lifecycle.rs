@@ -11,6 +11,7 @@
 mod tests;
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use classad::{ClassAd, Expr, Scope};
 use model::event::{Afterwards, Exit, JobExited, JobsHeld, JobsReleased, JobsRemoved, JobsRequeued, Kind};
@@ -25,6 +26,10 @@ const AT_EXIT: [&str; 2] = ["OnExitHold", "OnExitRemove"];
 /// Expressions looked at from time to time, and when an attempt ends.
 const PERIODIC: [&str; 4] = ["PeriodicVacate", "PeriodicHold", "PeriodicRelease", "PeriodicRemove"];
 
+/// What a hold says beyond the expression that fired.
+const HOLD_DETAILS: [&str; 4] =
+    ["OnExitHoldReason", "OnExitHoldSubCode", "PeriodicHoldReason", "PeriodicHoldSubCode"];
+
 /// HoldReasonCode of a hold by the job's own expression.
 const JOB_POLICY: u32 = 3;
 /// Vacate code of a policy.
@@ -33,7 +38,7 @@ const VACATED_BY_POLICY: u32 = 1000;
 const JOBS_PER_TICK: usize = 500;
 
 /// Which lifecycle expressions a cluster has.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Policies {
     /// Some that matter when an attempt ends.
     pub(crate) at_exit: bool,
@@ -41,6 +46,8 @@ pub(crate) struct Policies {
     pub(crate) periodic: bool,
     /// The periodic ones say the same about all procs without a past.
     uniform: bool,
+    /// The attributes that the expressions lead to; `None` when that cannot be told from their texts.
+    needs: Option<Arc<[String]>>,
 }
 
 impl Policies {
@@ -59,35 +66,38 @@ impl Policies {
             policies.at_exit |= at_exit || periodic;
             policies.periodic |= periodic;
         }
-        policies.uniform = policies.periodic && is_uniform(template);
+        if policies.at_exit {
+            let reached = reach(template, &[&PERIODIC, &HOLD_DETAILS]);
+            policies.uniform = reached.is_some_and(|names| !names.iter().any(|n| n == "procid"));
+            policies.needs = reach(template, &[&AT_EXIT, &PERIODIC, &HOLD_DETAILS]).map(Arc::from);
+        }
         policies
     }
 }
 
-/// True when nothing that the periodic expressions lead to differs between procs.
-fn is_uniform(template: &JobTemplate) -> bool {
-    let mut todo: Vec<String> = PERIODIC.iter().map(|n| (*n).to_owned()).collect();
-    todo.extend(["PeriodicHoldReason", "PeriodicHoldSubCode"].map(str::to_owned));
+/// The names that expressions lead to, through shared attributes, in small letters. `None` when their texts do not say:
+/// `eval` reaches what it is told to, `random` differs each time, and a text that differs between procs may name anything.
+fn reach(template: &JobTemplate, from: &[&[&str]]) -> Option<Vec<String>> {
+    let mut todo: Vec<String> = from.iter().flat_map(|n| n.iter()).map(|n| n.to_ascii_lowercase()).collect();
+    let mut names: Vec<String> = Vec::new();
     let mut seen = HashSet::new();
     while let Some(name) = todo.pop() {
-        let lower = name.to_ascii_lowercase();
-        if lower == "procid" || template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(&name)) {
-            return false;
-        }
-        if !seen.insert(lower) {
+        if !seen.insert(name.clone()) {
             continue;
         }
-        let Some(expr) = template.shared(&name) else { continue };
-        let computed = expr.to_ascii_lowercase();
-        // These reach attributes that the text does not name, or differ each time.
-        if computed.contains("eval") || computed.contains("random") {
-            return false;
+        if let Some(text) = template.shared(&name) {
+            let lower = text.to_ascii_lowercase();
+            if lower.contains("eval") || lower.contains("random") {
+                return None;
+            }
+            let references = Expr::parse(text).map(|e| e.references()).unwrap_or_default();
+            todo.extend(references.iter().map(|n| n.to_string().to_ascii_lowercase()));
+        } else if template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(&name)) {
+            return None;
         }
-        if let Ok(expr) = Expr::parse(expr) {
-            todo.extend(expr.references().iter().map(ToString::to_string));
-        }
+        names.push(name);
     }
-    true
+    Some(names)
 }
 
 /// What expressions may ask about the past of a proc.
@@ -164,7 +174,14 @@ impl Cluster {
 
     /// The ad that a job's expressions are evaluated against. `exit` is how its attempt just ended, if it did.
     fn policy_ad(&self, id: u32, proc: u32, now: Now, exit: Option<Exit>) -> ClassAd {
-        let mut ad = crate::shape::job_ad(&self.owner, &self.template.get(), id, proc);
+        let template = self.template.get();
+        let mut ad = match &self.policies.needs {
+            None => crate::shape::job_ad(&self.owner, &template, id, proc),
+            Some(names) => {
+                let shared = names.iter().filter_map(|n| Some((n.as_str(), template.shared(n)?)));
+                crate::shape::ad_of(&self.owner, shared)
+            }
+        };
         let past = self.past.get(&proc).copied().unwrap_or_default();
         let live = self.live.get(&proc);
         let hold = self.holds.iter().find(|h| h.procs.contains(proc));

@@ -98,6 +98,25 @@ fn at_exit() {
 }
 
 #[test]
+fn expressions_reach_other_attributes() {
+    let mut varying = with(&[("OnExitHold", "Limit < ExitCode")]);
+    varying.set_varying("Limit", vec![PieceKind::Text("2 + ".into()), PieceKind::Proc(true)]);
+    let rows = [
+        with(&[("OnExitHold", "my.LIMIT > 3"), ("Limit", "Other + 1"), ("Other", "ExitCode")]),
+        with(&[("OnExitHold", "eval(\"Limit\") > 3"), ("Limit", "Other + 1"), ("Other", "ExitCode")]),
+        with(&[("OnExitHold", "Owner == \"u\" && Absent is undefined")]),
+        varying,
+    ];
+    for template in rows {
+        let mut world = World::new();
+        world.connect(0);
+        submit(&mut world, template.clone());
+        assert!(run_once(&mut world, code(3)));
+        assert_eq!(story(&world), "012:3:0", "{template:?}");
+    }
+}
+
+#[test]
 fn retries_are_counted_through_a_crash() {
     let mut world = World::new();
     // What submit makes of max_retries = 2.
