@@ -5,12 +5,14 @@
 //! - `registry`: tokens
 //! - `sessions`: connected agents
 //! - `feed`: subscribers that replay the journal from any position and then follow it
+//! - `joblogs`: the subscriber that writes job event logs
 //! - `http`: the API for people, the port for agents
 //! - `metrics`: counters; `state`: the state directory and its lock
 
 mod books;
 mod feed;
 pub mod http;
+mod joblogs;
 mod metrics;
 mod registry;
 mod sessions;
@@ -93,6 +95,7 @@ pub struct Manager {
     handle: Handle,
     shared: Arc<http::Shared>,
     writer: std::thread::JoinHandle<Result<(), Error>>,
+    logs: joblogs::JobLogs,
     stop: watch::Sender<bool>,
     servers: tokio::task::JoinSet<()>,
     listen: Option<SocketAddr>,
@@ -107,6 +110,8 @@ impl Manager {
         let authority = Arc::new(trust::ca::Authority::open(&state.trust())?);
         let metrics = Arc::new(metrics::Metrics::default());
         let (handle, writer) = writer::start(&state, &options, metrics.clone())?;
+        let head = journal::Reader::open(&state.manager())?.head()?;
+        let logs = joblogs::JobLogs::start(handle.feed.clone(), state.manager(), head, options.sharing)?;
         let (stop, stopped) = watch::channel(false);
         let shared = Arc::new(http::Shared {
             handle: handle.clone(),
@@ -131,7 +136,7 @@ impl Manager {
         if let Some(address) = options.health {
             health = Some(http::serve_health(address, shared.clone(), &mut servers).await?);
         }
-        Ok(Self { handle, shared, writer, stop, servers, listen, health, _state: state })
+        Ok(Self { handle, shared, writer, logs, stop, servers, listen, health, _state: state })
     }
 
     /// The way to talk to it from the same process.
@@ -159,13 +164,18 @@ impl Manager {
         self.writer.is_finished()
     }
 
-    /// Stops serving, writes a snapshot, and closes the journal.
+    /// Stops serving, writes a snapshot, closes the journal, and brings job logs up to date.
     pub async fn stop(mut self) -> Result<(), Error> {
         let _ = self.stop.send(true);
         self.handle.stop().await;
         self.servers.abort_all();
         while self.servers.join_next().await.is_some() {}
-        let joined = tokio::task::spawn_blocking(move || self.writer.join()).await;
+        let joined = tokio::task::spawn_blocking(move || {
+            let result = self.writer.join();
+            self.logs.finish();
+            result
+        })
+        .await;
         match joined {
             Ok(Ok(result)) => result,
             _ => Err(Error::System {

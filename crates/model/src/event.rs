@@ -119,6 +119,10 @@ pub struct JobsHeld {
     /// HoldReasonSubCode.
     #[prost(uint32, tag = "5")]
     pub subcode: u32,
+    /// How the process ended, when its end is what the hold is about; such an end counts as a completion.
+    #[prost(message, optional, tag = "6")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
 }
 
 /// Held jobs were released.
@@ -171,6 +175,10 @@ pub struct StopRequested {
     /// HoldReasonCode, when it is to be held.
     #[prost(uint32, tag = "6")]
     pub code: u32,
+    /// HoldReasonSubCode, when it is to be held.
+    #[prost(uint32, tag = "7")]
+    #[serde(default)]
+    pub subcode: u32,
 }
 
 /// What becomes of a job that was asked to stop.
@@ -364,6 +372,10 @@ pub struct JobsRequeued {
     /// Vacate code of the job event log (1000 and up), 0 for none.
     #[prost(uint32, tag = "5")]
     pub code: u32,
+    /// How the process ended, when it did and OnExitRemove kept the job; such an end counts as a completion.
+    #[prost(message, optional, tag = "6")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
 }
 
 /// A claim ended.

@@ -131,7 +131,11 @@ impl Core {
         if held {
             let reason = hold_reason.unwrap_or_else(|| "submitted on hold at user's request".to_owned());
             let procs = vec![Span { first: 0, count: procs }];
-            self.record(now, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: 15, subcode: 0 }), out);
+            self.record(
+                now,
+                Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: 15, subcode: 0, exit: None }),
+                out,
+            );
         } else {
             self.offer_jobs(now, cluster, digest, out);
         }
@@ -157,8 +161,15 @@ impl Core {
                 Act::Release => self.release(now, cluster, procs.as_ref(), reason, &mut outcome, out),
                 Act::Remove => self.remove(now, cluster, procs.as_ref(), reason, &mut outcome, out),
                 Act::Vacate => {
-                    let stopped =
-                        self.stop_live(now, cluster, procs.as_ref(), Afterwards::Idle, reason, 1022, out);
+                    let stopped = self.stop_live(
+                        now,
+                        cluster,
+                        procs.as_ref(),
+                        Afterwards::Idle,
+                        reason,
+                        (1022, 0),
+                        out,
+                    );
                     outcome.changed += stopped;
                     let named = procs.as_ref().map_or(0, ProcSet::len);
                     outcome.unsuitable += named.saturating_sub(stopped);
@@ -228,10 +239,10 @@ impl Core {
         outcome.changed += idle.len() + already;
         if !idle.is_empty() {
             let reason = reason.to_owned();
-            let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0 };
+            let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0, exit: None };
             self.record(now, Kind::JobsHeld(held), out);
         }
-        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Held, reason, 1, out);
+        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Held, reason, (1, 0), out);
     }
 
     fn release(
@@ -262,7 +273,7 @@ impl Core {
         out: &mut Out,
     ) {
         // The live ones first: the cluster is gone once its last job is.
-        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Removed, reason, 0, out);
+        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Removed, reason, (0, 0), out);
         let mut gone = self.chosen(cluster, procs, Part::Idle);
         for span in self.chosen(cluster, procs, Part::Held).spans() {
             gone.insert_range(span.first, span.procs().end);
@@ -291,14 +302,14 @@ impl Core {
 
     /// Asks the machines to stop live jobs; returns how many.
     #[allow(clippy::too_many_arguments)]
-    fn stop_live(
+    pub(crate) fn stop_live(
         &mut self,
         now: Now,
         cluster_id: u32,
         procs: Option<&ProcSet>,
         afterwards: Afterwards,
         reason: &str,
-        code: u32,
+        (code, subcode): (u32, u32),
         out: &mut Out,
     ) -> u64 {
         let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return 0 };
@@ -314,7 +325,8 @@ impl Core {
         for (proc, attempt, claim) in live {
             let reason = reason.to_owned();
             let afterwards = afterwards as i32;
-            let stop = StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code };
+            let stop =
+                StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code, subcode };
             self.record(now, Kind::StopRequested(stop), out);
             let session =
                 self.pool.claims.get(&claim).and_then(|c| self.pool.machines.get(&c.machine)?.session);

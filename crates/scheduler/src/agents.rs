@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
-use model::event::{
-    Afterwards, Exit, JobExited, JobStarted, JobsHeld, JobsRemoved, JobsRequeued, Kind, Resources,
-};
+use model::event::{Afterwards, Exit, JobStarted, JobsHeld, JobsRemoved, JobsRequeued, Kind, Resources};
 use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
 
 use crate::pool::{Claim, Machine, minus};
@@ -266,10 +264,12 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
                 } else {
-                    let JobId { cluster, proc } = job.job;
-                    let attempt = job.attempt;
-                    let exited = JobExited { claim: id.0, cluster, proc, attempt, exit, started_ms };
-                    self.record(now, Kind::JobExited(exited), out);
+                    let kept = self.take_exit(now, id, job, exit, started_ms, out);
+                    self.feed(now, id, digest, out);
+                    if kept {
+                        self.offer_jobs(now, job.job.cluster, digest, out);
+                    }
+                    return;
                 }
                 self.feed(now, id, digest, out);
             }
@@ -281,7 +281,7 @@ impl Core {
                 } else {
                     let JobId { cluster, proc } = job.job;
                     let procs = vec![Span { first: proc, count: 1 }];
-                    let held = JobsHeld { cluster, procs, reason, code, subcode };
+                    let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
                     self.record(now, Kind::JobsHeld(held), out);
                 }
                 self.feed(now, id, digest, out);
@@ -349,10 +349,12 @@ impl Core {
             let kind = match stop.afterwards {
                 Afterwards::Removed => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
                 Afterwards::Held => {
-                    Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: stop.code, subcode: 0 })
+                    let (code, subcode) = (stop.code, stop.subcode);
+                    Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None })
                 }
                 Afterwards::Idle => {
-                    Kind::JobsRequeued(JobsRequeued { claim: id.0, cluster, procs, reason, code: stop.code })
+                    let (claim, code) = (id.0, stop.code);
+                    Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code, exit: None })
                 }
             };
             self.record(now, kind, out);
@@ -363,11 +365,8 @@ impl Core {
     fn requeue(&mut self, now: Now, id: ClaimId, jobs: &[JobId], reason: &str, code: u32, out: &mut Out) {
         for (cluster, procs) in by_cluster(jobs) {
             let reason = reason.to_owned();
-            self.record(
-                now,
-                Kind::JobsRequeued(JobsRequeued { claim: id.0, cluster, procs, reason, code }),
-                out,
-            );
+            let requeued = JobsRequeued { claim: id.0, cluster, procs, reason, code, exit: None };
+            self.record(now, Kind::JobsRequeued(requeued), out);
         }
     }
 
@@ -386,7 +385,7 @@ impl Core {
         self.end_claim(now, id, reason, out);
     }
 
-    /// Time passed: leases that ran out, jobs that wait behind one that turned out long.
+    /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
         let expired: Vec<ClaimId> = self
             .pool
@@ -411,6 +410,7 @@ impl Core {
         for cluster in clusters {
             self.offer_jobs(now, cluster, digest, out);
         }
+        self.periodic(now, digest, out);
         self.recall_stuck(now, out);
     }
 
@@ -441,7 +441,8 @@ impl Core {
 
     /// When [`Core::tick`] wants to be called next, in milliseconds from now at the latest.
     pub fn next_tick_ms(&self) -> u64 {
-        if self.pool.claims.values().any(|c| c.jobs.len() > 1) { 100 } else { 1_000 }
+        let soon = self.round.is_under_way() || self.pool.claims.values().any(|c| c.jobs.len() > 1);
+        if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) }
     }
 
     /// Some machine looks at an attribute that was thought to be insignificant: sort all jobs anew.

@@ -10,6 +10,7 @@ use model::event::{
 use model::{ClaimId, JobId, ProcSet};
 
 use crate::Core;
+use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, plus};
 use crate::queue::{Cluster, Hold, Live, Stop};
 
@@ -20,14 +21,14 @@ impl Core {
         match kind {
             Kind::ClusterSubmitted(e) => self.apply_submitted(e, time_ms),
             Kind::JobsHeld(e) => self.apply_held(e, time_ms),
-            Kind::JobsReleased(e) => self.apply_released(e),
+            Kind::JobsReleased(e) => self.apply_released(e, time_ms),
             Kind::JobsRemoved(e) => self.apply_removed(e),
             Kind::StopRequested(e) => self.apply_stop(e),
             Kind::ClaimMade(e) => self.apply_claim_made(e, time_ms),
             Kind::JobsAssigned(e) => self.apply_assigned(e),
             Kind::JobStarted(e) => self.apply_started(e),
             Kind::JobExited(e) => self.apply_exited(e),
-            Kind::JobsRequeued(e) => self.apply_requeued(e),
+            Kind::JobsRequeued(e) => self.apply_requeued(e, time_ms),
             Kind::ClaimEnded(e) => self.apply_claim_ended(e),
             // These concern the manager's own books, not the queue.
             Kind::ManagerStarted(_)
@@ -53,7 +54,12 @@ impl Core {
             attempts: std::collections::HashMap::new(),
             summary: crate::queue::Summary::default(),
             requeues: 0,
+            policies: Policies::of(&e.template),
+            past: std::collections::BTreeMap::new(),
         };
+        if cluster.policies.periodic {
+            self.queue.periodic.insert(e.cluster);
+        }
         self.queue.next_cluster = self.queue.next_cluster.max(e.cluster + 1);
         if !e.idempotency_key.is_empty() {
             self.queue.keys.insert((e.owner.clone(), e.idempotency_key.clone()), e.cluster);
@@ -70,6 +76,7 @@ impl Core {
             }
             cluster.held.insert_range(span.first, span.procs().end);
         }
+        cluster.note_hold(e, time_ms);
         let procs: ProcSet = e.procs.iter().collect();
         let (reason, code, subcode) = (e.reason.clone(), e.code, e.subcode);
         cluster.holds.push(Hold { procs, reason, code, subcode, since_ms: time_ms });
@@ -77,8 +84,9 @@ impl Core {
         self.reindex(e.cluster);
     }
 
-    fn apply_released(&mut self, e: &JobsReleased) {
+    fn apply_released(&mut self, e: &JobsReleased, time_ms: u64) {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        cluster.note_release(&e.procs, time_ms);
         for span in &e.procs {
             cluster.unhold(span.first, span.procs().end);
         }
@@ -97,6 +105,7 @@ impl Core {
             count += u64::from(span.count);
             for proc in span.procs() {
                 cluster.attempts.remove(&proc);
+                cluster.past.remove(&proc);
             }
         }
         cluster.summary.removed += count;
@@ -107,7 +116,7 @@ impl Core {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         let Some(live) = cluster.live.get_mut(&e.proc) else { return };
         let afterwards = Afterwards::try_from(e.afterwards).unwrap_or(Afterwards::Idle);
-        live.stop = Some(Stop { afterwards, reason: e.reason.clone(), code: e.code });
+        live.stop = Some(Stop { afterwards, reason: e.reason.clone(), code: e.code, subcode: e.subcode });
     }
 
     fn apply_claim_made(&mut self, e: &ClaimMade, time_ms: u64) {
@@ -159,6 +168,9 @@ impl Core {
     fn apply_started(&mut self, e: &JobStarted) {
         if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
             live.started_ms = Some(e.started_ms);
+            if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
+                cluster.note_start(e.proc);
+            }
         }
     }
 
@@ -167,6 +179,7 @@ impl Core {
         self.end_attempts(e.cluster, &[span]);
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         cluster.attempts.remove(&e.proc);
+        cluster.past.remove(&e.proc);
         if e.exit.success() {
             cluster.summary.succeeded += 1;
         } else {
@@ -180,7 +193,10 @@ impl Core {
         self.finish(e.cluster, 1);
     }
 
-    fn apply_requeued(&mut self, e: &JobsRequeued) {
+    fn apply_requeued(&mut self, e: &JobsRequeued, time_ms: u64) {
+        if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
+            cluster.note_requeue(e, time_ms);
+        }
         self.end_attempts(e.cluster, &e.procs);
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.requeues += e.procs.iter().map(|s| u64::from(s.count)).sum::<u64>();
@@ -263,6 +279,7 @@ impl Core {
         }
         if cluster.is_finished() {
             let summary = cluster.summary;
+            self.queue.periodic.remove(&cluster_id);
             if let Some(cluster) = self.queue.clusters.remove(&cluster_id) {
                 self.shapes.release(&cluster.parts);
             }

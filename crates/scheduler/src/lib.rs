@@ -11,11 +11,13 @@
 //! - `pass`: who gets what: the scheduling decisions
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
+//! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod actions;
 mod agents;
 mod apply;
+mod lifecycle;
 mod pass;
 mod pool;
 mod queue;
@@ -45,11 +47,13 @@ pub struct Settings {
     pub ahead_us: u64,
     /// Most jobs that a claim may hold ahead.
     pub ahead_jobs: u32,
+    /// How often PeriodicHold, PeriodicRelease, PeriodicRemove and PeriodicVacate are looked at.
+    pub periodic_ms: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { lease_ms: 300_000, ahead_us: 100_000, ahead_jobs: 256 }
+        Self { lease_ms: 300_000, ahead_us: 100_000, ahead_jobs: 256, periodic_ms: 60_000 }
     }
 }
 
@@ -141,6 +145,8 @@ pub struct Core {
     /// Randomness the driver gave; the core draws none of its own.
     pub(crate) keys: Vec<ClaimKey>,
     pub(crate) starved: bool,
+    /// How far the look at periodic expressions has come.
+    pub(crate) round: lifecycle::Round,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs

@@ -3,12 +3,13 @@
 //! A proc is in exactly one of: idle, held, live (given to a claim), finished. The first, second and last are interval
 //! sets, so a million like-minded procs cost as much as one; only live procs have a record each.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use model::event::Afterwards;
 use model::{ClaimId, JobTemplate, ProcSet};
 
+use crate::lifecycle::{Past, Policies};
 use crate::shape::ShapeId;
 
 /// Finished clusters whose outcome is still known without reading history.
@@ -27,6 +28,8 @@ pub(crate) struct Queue {
     pub(crate) keys: HashMap<(String, String), u32>,
     /// Unfinished jobs per owner, for the quota.
     pub(crate) jobs_of: HashMap<Arc<str>, u64>,
+    /// Clusters with periodic expressions.
+    pub(crate) periodic: BTreeSet<u32>,
 }
 
 /// How a cluster ended (or stands).
@@ -59,6 +62,10 @@ pub(crate) struct Cluster {
     pub(crate) summary: Summary,
     /// Jobs whose attempt ended abnormally, for the people who look: how often.
     pub(crate) requeues: u64,
+    /// Whether the template has lifecycle expressions; looked up once.
+    pub(crate) policies: Policies,
+    /// What such expressions may ask about a proc's past; empty in clusters that have none.
+    pub(crate) past: BTreeMap<u32, Past>,
 }
 
 /// A template, kept small: jobs that are alike share all but a few attributes.
@@ -150,6 +157,7 @@ pub(crate) struct Stop {
     pub(crate) afterwards: Afterwards,
     pub(crate) reason: String,
     pub(crate) code: u32,
+    pub(crate) subcode: u32,
 }
 
 impl Cluster {

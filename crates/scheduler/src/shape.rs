@@ -259,10 +259,18 @@ impl Shapes {
 
 /// The whole ad of one job.
 pub(crate) fn job_ad(owner: &str, template: &JobTemplate, cluster: u32, proc: u32) -> ClassAd {
+    ad_of(owner, template.attributes(cluster, proc))
+}
+
+/// An ad of these attributes, and the owner.
+pub(crate) fn ad_of<'a>(
+    owner: &str,
+    attributes: impl Iterator<Item = (&'a str, impl AsRef<str>)>,
+) -> ClassAd {
     let mut ad = ClassAd::new();
-    for (name, text) in template.attributes(cluster, proc) {
+    for (name, text) in attributes {
         // Submit checked every expression; one that does not parse here is as good as an error value.
-        if ad.insert_text(name, &text).is_err() {
+        if ad.insert_text(name, text.as_ref()).is_err() {
             let _ = ad.insert_text(name, "error");
         }
     }

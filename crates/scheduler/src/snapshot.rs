@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::event::{Afterwards, ClaimMade, Kind};
+use model::event::{Afterwards, ClaimMade, Exit, Kind};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
+use crate::lifecycle::{Past, Policies};
 use crate::queue::{Cluster, Hold, Live, Stop, Summary};
 use crate::{Core, Settings};
 
@@ -57,6 +58,28 @@ struct SavedCluster {
     requeues: u64,
     #[prost(sint32, tag = "13")]
     priority: i32,
+    #[prost(message, repeated, tag = "14")]
+    past: Vec<SavedPast>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedPast {
+    #[prost(uint32, tag = "1")]
+    proc: u32,
+    #[prost(uint32, tag = "2")]
+    starts: u32,
+    #[prost(uint32, tag = "3")]
+    completions: u32,
+    #[prost(uint32, tag = "4")]
+    holds: u32,
+    #[prost(uint32, tag = "5")]
+    system_holds: u32,
+    #[prost(uint64, tag = "6")]
+    wall_ms: u64,
+    #[prost(uint64, optional, tag = "7")]
+    since_ms: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    exit: Option<Exit>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -89,6 +112,8 @@ struct SavedLive {
     stop_reason: String,
     #[prost(uint32, tag = "8")]
     stop_code: u32,
+    #[prost(uint32, tag = "9")]
+    stop_subcode: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -227,7 +252,12 @@ impl Core {
             attempts,
             summary: load_summary(saved.summary),
             requeues: saved.requeues,
+            policies: Policies::of(&saved.template),
+            past: saved.past.into_iter().map(load_past).collect(),
         };
+        if cluster.policies.periodic {
+            self.queue.periodic.insert(saved.id);
+        }
         self.queue.clusters.insert(saved.id, Box::new(cluster));
         self.reindex(saved.id);
     }
@@ -254,7 +284,18 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
         summary: save_summary(id, c.summary),
         requeues: c.requeues,
         priority: c.priority,
+        past: c.past.iter().map(|(&proc, p)| save_past(proc, p)).collect(),
     }
+}
+
+fn save_past(proc: u32, p: &Past) -> SavedPast {
+    let Past { starts, completions, holds, system_holds, wall_ms, since_ms, exit } = *p;
+    SavedPast { proc, starts, completions, holds, system_holds, wall_ms, since_ms, exit }
+}
+
+fn load_past(p: SavedPast) -> (u32, Past) {
+    let SavedPast { proc, starts, completions, holds, system_holds, wall_ms, since_ms, exit } = p;
+    (proc, Past { starts, completions, holds, system_holds, wall_ms, since_ms, exit })
 }
 
 fn save_live(proc: u32, l: &Live) -> SavedLive {
@@ -267,12 +308,14 @@ fn save_live(proc: u32, l: &Live) -> SavedLive {
         stop: stop.map(|s| s.afterwards as i32),
         stop_reason: stop.map_or_else(String::new, |s| s.reason.clone()),
         stop_code: stop.map_or(0, |s| s.code),
+        stop_subcode: stop.map_or(0, |s| s.subcode),
     }
 }
 
 fn load_live(l: SavedLive) -> (u32, Live) {
     let stop = l.stop.and_then(|s| Afterwards::try_from(s).ok());
-    let stop = stop.map(|afterwards| Stop { afterwards, reason: l.stop_reason, code: l.stop_code });
+    let (code, subcode) = (l.stop_code, l.stop_subcode);
+    let stop = stop.map(|afterwards| Stop { afterwards, reason: l.stop_reason, code, subcode });
     let claim = ClaimId(l.claim);
     (l.proc, Live { claim, attempt: l.attempt, started_ms: l.started_ms, stop })
 }

@@ -12,13 +12,13 @@ use crate::{
     Submission, Which,
 };
 
-fn digest(key: &ClaimKey) -> [u8; 32] {
+pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
     key.0
 }
 
 #[derive(Debug, Clone)]
 enum Step {
-    Submit { procs: u32, cpus: u32, owner: u8 },
+    Submit { procs: u32, cpus: u32, owner: u8, policies: bool },
     Connect(u8),
     Disconnect(u8),
     Deliver(u8),
@@ -32,7 +32,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (1..12u32, 1..3u32, 0..2u8).prop_map(|(procs, cpus, owner)| Step::Submit { procs, cpus, owner }),
+        2 => (1..12u32, 1..3u32, 0..2u8, any::<bool>()).prop_map(|(procs, cpus, owner, policies)| Step::Submit { procs, cpus, owner, policies }),
         2 => (0..3u8).prop_map(Step::Connect),
         1 => (0..3u8).prop_map(Step::Disconnect),
         6 => (0..3u8).prop_map(Step::Deliver),
@@ -47,11 +47,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A claim as its machine sees it.
 #[derive(Debug, Clone)]
-struct MachineClaim {
+pub(crate) struct MachineClaim {
     key: ClaimKey,
     /// Waiting jobs, the first may run.
     jobs: Vec<HeldJob>,
-    running: bool,
+    pub(crate) running: bool,
     lease_ms: u64,
     unacknowledged: Vec<Report>,
     seq: u64,
@@ -59,20 +59,20 @@ struct MachineClaim {
 
 /// A machine: truthful, but out of contact now and then.
 #[derive(Debug, Default)]
-struct Machine {
+pub(crate) struct Machine {
     session: Option<Session>,
-    claims: BTreeMap<ClaimId, MachineClaim>,
+    pub(crate) claims: BTreeMap<ClaimId, MachineClaim>,
     /// Effects under way to it, lost when the session ends.
-    inbox: Vec<Effect>,
+    pub(crate) inbox: Vec<Effect>,
     /// When an answered word was last sent.
     heard_ms: u64,
 }
 
-struct World {
-    core: Core,
-    journal: Vec<Event>,
-    machines: Vec<Machine>,
-    now: Now,
+pub(crate) struct World {
+    pub(crate) core: Core,
+    pub(crate) journal: Vec<Event>,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) now: Now,
     next_session: u64,
     next_key: u8,
     submitted: HashMap<u32, u32>,
@@ -81,7 +81,7 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             core: Core::new(settings()),
             journal: Vec::new(),
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    fn keys(&mut self) {
+    pub(crate) fn keys(&mut self) {
         while self.core.keys_left() < 64 {
             self.next_key = self.next_key.wrapping_add(1);
             let mut key = [self.next_key; 32];
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// Writes the events down, then lets the effects go.
-    fn commit(&mut self, out: Out) {
+    pub(crate) fn commit(&mut self, out: Out) {
         for event in &out.events {
             self.note(event);
         }
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    fn connect(&mut self, m: usize) {
+    pub(crate) fn connect(&mut self, m: usize) {
         self.disconnect(m);
         self.keys();
         let session = Session(self.next_session);
@@ -212,7 +212,7 @@ impl World {
     }
 
     /// The next message reaches a machine.
-    fn deliver(&mut self, m: usize) {
+    pub(crate) fn deliver(&mut self, m: usize) {
         let machine = &mut self.machines[m];
         if machine.inbox.is_empty() {
             return;
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    fn start(&mut self, m: usize) {
+    pub(crate) fn start(&mut self, m: usize) {
         let idle = self.machines[m].claims.iter().find(|(_, c)| !c.running && !c.jobs.is_empty());
         let Some((&claim, held)) = idle else { return };
         let job = held.jobs[0];
@@ -275,14 +275,14 @@ impl World {
         self.report(m, claim, ReportKind::Started { job, started_ms: self.now.wall_ms }, false);
     }
 
-    fn finish(&mut self, m: usize) {
+    pub(crate) fn finish(&mut self, m: usize) {
         let running = self.machines[m].claims.iter().find(|(_, c)| c.running).map(|(id, _)| *id);
         if let Some(claim) = running {
             self.end(m, claim, Exit { code: Some(0), wall_us: 5_000, ..Exit::default() });
         }
     }
 
-    fn end(&mut self, m: usize, claim: ClaimId, exit: Exit) {
+    pub(crate) fn end(&mut self, m: usize, claim: ClaimId, exit: Exit) {
         let held = self.machines[m].claims.get_mut(&claim).unwrap();
         let job = held.jobs.remove(0);
         held.running = false;
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Time passes: machines kill by their leases, then the manager looks.
-    fn wait(&mut self, ms: u64) {
+    pub(crate) fn wait(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
         for m in 0..self.machines.len() {
@@ -340,7 +340,7 @@ impl World {
     }
 
     /// The manager is killed: only the journal is left. With and without a snapshot the queue must be the same.
-    fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         let mut replayed = Core::new(settings());
         for event in &self.journal {
             replayed.apply(event.kind.as_ref().unwrap(), event.time_ms);
@@ -422,12 +422,13 @@ fn picture(core: &Core) -> String {
         let mut attempts: Vec<_> = c.attempts.iter().collect();
         attempts.sort();
         text += &format!(
-            "{id} {} {idle:?} {:?} {:?} {attempts:?} {:?} {}\n",
+            "{id} {} {idle:?} {:?} {:?} {attempts:?} {:?} {} {:?}\n",
             c.owner,
             c.held.spans(),
             c.live,
             c.summary,
-            c.requeues
+            c.requeues,
+            c.past
         );
     }
     let mut claims: Vec<_> = core
@@ -441,7 +442,7 @@ fn picture(core: &Core) -> String {
     text
 }
 
-fn template(procs: u32, cpus: u32) -> JobTemplate {
+pub(crate) fn template(procs: u32, cpus: u32) -> JobTemplate {
     let mut template = JobTemplate::of(procs);
     template.set("RequestCpus", cpus.to_string());
     template.set("Requirements", "TARGET.Memory > 10");
@@ -458,10 +459,18 @@ proptest! {
             world.keys();
             let mut out = Out::default();
             match step {
-                Step::Submit { procs, cpus, owner } => {
+                Step::Submit { procs, cpus, owner, policies } => {
+                    let mut template = template(procs, cpus);
+                    if policies {
+                        template.set("OnExitHold", "NumJobCompletions == 2 && ProcId % 3 == 0");
+                        template.set("OnExitRemove", "NumJobCompletions > 2");
+                        template.set("PeriodicHold", "JobStatus == 2 && time() - EnteredCurrentStatus > 100");
+                        template.set("PeriodicRelease", "NumHolds < 3");
+                        template.set("PeriodicRemove", "JobStatus == 5 && time() - EnteredCurrentStatus > 300");
+                    }
                     let submission = Submission {
                         owner: format!("u{owner}"),
-                        template: template(procs, cpus),
+                        template,
                         idempotency_key: String::new(),
                     };
                     world.core.submit(world.now, submission, digest, &mut out).unwrap();

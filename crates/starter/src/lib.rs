@@ -9,9 +9,11 @@
 //! - `spool`: outcomes that were not acknowledged yet
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop
+//! - `as_user`: opening a file with another user's rights (for the manager's job logs)
 //!
-//! Unsafe code is confined to `sys` and `spawn`.
+//! Unsafe code is confined to `sys`, `spawn` and `as_user`.
 
+pub mod as_user;
 pub mod frame;
 pub mod leftovers;
 mod run;

@@ -15,7 +15,7 @@ use jiff::tz::TimeZone;
 use serde_json::json;
 
 /// How often a followed log is looked at.
-const POLL: Duration = Duration::from_millis(100);
+pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// How much is read at once.
 const CHUNK: usize = 1 << 16;
 
@@ -153,31 +153,55 @@ fn stat(metadata: &std::fs::Metadata) -> Stat {
     Stat { id: metadata.ino() ^ metadata.dev().rotate_left(32), size: metadata.len() }
 }
 
-fn follow(file: &Path, json: bool, until_done: bool) -> std::io::Result<ExitCode> {
-    let zone = zone();
-    let mut follower = Follower::new(zone.clone(), jiff::Zoned::now().year());
-    let mut checker = Checker::new(Rules::Lenient);
-    let mut seen = false;
-    let mut handle: Option<File> = None;
-    let mut chunk = vec![0; CHUNK];
-    loop {
-        let opened = handle.as_ref().and_then(|f| f.metadata().ok()).map(|m| stat(&m));
-        let path = std::fs::metadata(file).ok().map(|m| stat(&m));
-        let step = follower.step(opened, path);
+/// A log on disk that is followed.
+pub(crate) struct Followed<'a> {
+    file: &'a Path,
+    follower: Follower,
+    handle: Option<File>,
+    chunk: Vec<u8>,
+}
+
+impl<'a> Followed<'a> {
+    pub(crate) fn new(file: &'a Path) -> Self {
+        let follower = Follower::new(zone(), jiff::Zoned::now().year());
+        Self { file, follower, handle: None, chunk: vec![0; CHUNK] }
+    }
+
+    /// Reads on a little. True when there is nothing more for now.
+    pub(crate) fn look(&mut self) -> std::io::Result<bool> {
+        let opened = self.handle.as_ref().and_then(|f| f.metadata().ok()).map(|m| stat(&m));
+        let path = std::fs::metadata(self.file).ok().map(|m| stat(&m));
+        let step = self.follower.step(opened, path);
         match step {
-            Step::Open => handle = Some(File::open(file).map_err(|e| named(file, &e))?),
+            Step::Open => self.handle = Some(File::open(self.file).map_err(|e| named(self.file, &e))?),
             Step::Read { offset, length } => {
-                if let Some(handle) = &mut handle {
+                if let Some(handle) = &mut self.handle {
                     handle.seek(SeekFrom::Start(offset))?;
                     let want = usize::try_from(length).unwrap_or(CHUNK).min(CHUNK);
-                    let read = handle.read(&mut chunk[..want]).map_err(|e| named(file, &e))?;
-                    follower.data(&chunk[..read]);
+                    let read = handle.read(&mut self.chunk[..want]).map_err(|e| named(self.file, &e))?;
+                    self.follower.data(&self.chunk[..read]);
                 }
             }
             Step::Wait => {}
         }
+        Ok(step == Step::Wait)
+    }
+
+    /// The next event or piece of news.
+    pub(crate) fn item(&mut self) -> Option<Item> {
+        self.follower.next()
+    }
+}
+
+fn follow(file: &Path, json: bool, until_done: bool) -> std::io::Result<ExitCode> {
+    let zone = zone();
+    let mut followed = Followed::new(file);
+    let mut checker = Checker::new(Rules::Lenient);
+    let mut seen = false;
+    loop {
+        let idle = followed.look()?;
         let mut out = std::io::stdout().lock();
-        while let Some(item) = follower.next() {
+        while let Some(item) = followed.item() {
             match item {
                 Item::Event(event) => {
                     seen = true;
@@ -192,7 +216,7 @@ fn follow(file: &Path, json: bool, until_done: bool) -> std::io::Result<ExitCode
             }
         }
         out.flush()?;
-        if step == Step::Wait {
+        if idle {
             if until_done && seen && checker.unfinished().next().is_none() {
                 return Ok(ExitCode::SUCCESS);
             }

@@ -8,7 +8,8 @@ use crate::cmd::{Failure, usage};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// What to log on standard error: a level, or filters such as manager=debug,info [default: warn; info for daemons]
-    #[arg(long, global = true, env = "UPDRAFT_LOG", value_name = "FILTER")]
+    // Not global: behind a command, --log is a job event log.
+    #[arg(long, env = "UPDRAFT_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
     /// Log one JSON object a line
     #[arg(long, global = true)]

@@ -5,6 +5,7 @@ mod crash;
 mod disk;
 mod garbage;
 mod harness;
+mod joblog;
 mod network;
 mod run;
 mod seg;

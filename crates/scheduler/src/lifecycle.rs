@@ -1,0 +1,491 @@
+//! What jobs' own expressions decide: at the end of an attempt, and from time to time.
+//!
+//! At an exit, in this order: PeriodicHold, PeriodicRemove, OnExitHold, OnExitRemove (true when absent). From time to
+//! time, one action for each job: PeriodicVacate, PeriodicHold, PeriodicRelease, PeriodicRemove. An expression that
+//! is undefined, an error or text never fires, and OnExitRemove keeps a job only when it is false or 0.
+//!
+//! Clusters without such expressions pay for one look at their template and nothing else; only the others keep a
+//! [`Past`] for procs that have one. Whom an expression kept or held is in the journal like everything else.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use classad::{ClassAd, Expr, Scope};
+use model::event::{Afterwards, Exit, JobExited, JobsHeld, JobsReleased, JobsRemoved, JobsRequeued, Kind};
+use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span, limits, text};
+
+use crate::agents::HeldJob;
+use crate::queue::Cluster;
+use crate::{Core, Digest, Out};
+
+/// Expressions looked at when an attempt ends.
+const AT_EXIT: [&str; 2] = ["OnExitHold", "OnExitRemove"];
+/// Expressions looked at from time to time, and when an attempt ends.
+const PERIODIC: [&str; 4] = ["PeriodicVacate", "PeriodicHold", "PeriodicRelease", "PeriodicRemove"];
+
+/// What a hold says beyond the expression that fired.
+const HOLD_DETAILS: [&str; 4] =
+    ["OnExitHoldReason", "OnExitHoldSubCode", "PeriodicHoldReason", "PeriodicHoldSubCode"];
+
+/// HoldReasonCode of a hold by the job's own expression.
+const JOB_POLICY: u32 = 3;
+/// Vacate code of a policy.
+const VACATED_BY_POLICY: u32 = 1000;
+/// Jobs looked at in one tick, so that a long queue cannot stop the pool; the next tick goes on.
+const JOBS_PER_TICK: usize = 500;
+
+/// Which lifecycle expressions a cluster has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Policies {
+    /// Some that matter when an attempt ends.
+    pub(crate) at_exit: bool,
+    /// Some that are looked at from time to time.
+    pub(crate) periodic: bool,
+    /// The periodic ones say the same about all procs without a past.
+    uniform: bool,
+    /// The attributes that the expressions lead to; `None` when that cannot be told from their texts.
+    needs: Option<Arc<[String]>>,
+}
+
+impl Policies {
+    pub(crate) fn of(template: &JobTemplate) -> Self {
+        let matters = |name: &str, expr: Option<&str>| {
+            let is = |names: &[&str]| names.iter().any(|n| n.eq_ignore_ascii_case(name));
+            // Submit writes the defaults out now and then; a constant that changes nothing is no expression.
+            let constant = |text: &str| expr.is_some_and(|e| e.trim().eq_ignore_ascii_case(text));
+            let default = if name.eq_ignore_ascii_case("OnExitRemove") { "true" } else { "false" };
+            (is(&AT_EXIT) && !constant(default), is(&PERIODIC) && !constant("false"))
+        };
+        let shared = template.shared.iter().map(|a| matters(&a.name, Some(&a.expr)));
+        let varying = template.varying.iter().map(|v| matters(&v.name, None));
+        let mut policies = Self::default();
+        for (at_exit, periodic) in shared.chain(varying) {
+            policies.at_exit |= at_exit || periodic;
+            policies.periodic |= periodic;
+        }
+        if policies.at_exit {
+            let reached = reach(template, &[&PERIODIC, &HOLD_DETAILS]);
+            policies.uniform = reached.is_some_and(|names| !names.iter().any(|n| n == "procid"));
+            policies.needs = reach(template, &[&AT_EXIT, &PERIODIC, &HOLD_DETAILS]).map(Arc::from);
+        }
+        policies
+    }
+}
+
+/// The names that expressions lead to, through shared attributes, in small letters. `None` when their texts do not say:
+/// `eval` reaches what it is told to, `random` differs each time, and a text that differs between procs may name anything.
+fn reach(template: &JobTemplate, from: &[&[&str]]) -> Option<Vec<String>> {
+    let mut todo: Vec<String> = from.iter().flat_map(|n| n.iter()).map(|n| n.to_ascii_lowercase()).collect();
+    let mut names: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
+    while let Some(name) = todo.pop() {
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        if let Some(text) = template.shared(&name) {
+            let lower = text.to_ascii_lowercase();
+            if lower.contains("eval") || lower.contains("random") {
+                return None;
+            }
+            let references = Expr::parse(text).map(|e| e.references()).unwrap_or_default();
+            todo.extend(references.iter().map(|n| n.to_string().to_ascii_lowercase()));
+        } else if template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(&name)) {
+            return None;
+        }
+        names.push(name);
+    }
+    Some(names)
+}
+
+/// What expressions may ask about the past of a proc.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Past {
+    pub(crate) starts: u32,
+    pub(crate) completions: u32,
+    pub(crate) holds: u32,
+    pub(crate) system_holds: u32,
+    /// Run time of the attempts that ended.
+    pub(crate) wall_ms: u64,
+    /// Since when it is idle, unless that is since it was submitted.
+    pub(crate) since_ms: Option<u64>,
+    /// How its process ended last.
+    pub(crate) exit: Option<Exit>,
+}
+
+impl Cluster {
+    fn has_policies(&self) -> bool {
+        self.policies.at_exit || self.policies.periodic
+    }
+
+    pub(crate) fn note_start(&mut self, proc: u32) {
+        if self.has_policies() {
+            self.past.entry(proc).or_default().starts += 1;
+        }
+    }
+
+    /// Called while the attempts that end with the hold are still there.
+    pub(crate) fn note_hold(&mut self, e: &JobsHeld, time_ms: u64) {
+        // A cluster that was submitted on hold has no past yet.
+        if !self.has_policies() || e.code == 15 {
+            return;
+        }
+        for proc in e.procs.iter().flat_map(|s| s.procs()) {
+            self.note_end(proc, e.exit, time_ms);
+            let past = self.past.entry(proc).or_default();
+            past.holds += 1;
+            past.system_holds += u32::from(e.code != 1);
+        }
+    }
+
+    pub(crate) fn note_release(&mut self, procs: &[Span], time_ms: u64) {
+        if self.has_policies() {
+            for proc in procs.iter().flat_map(|s| s.procs()) {
+                self.past.entry(proc).or_default().since_ms = Some(time_ms);
+            }
+        }
+    }
+
+    /// Called while the attempts that end are still there.
+    pub(crate) fn note_requeue(&mut self, e: &JobsRequeued, time_ms: u64) {
+        if self.has_policies() {
+            for proc in e.procs.iter().flat_map(|s| s.procs()) {
+                self.note_end(proc, e.exit, time_ms);
+                self.past.entry(proc).or_default().since_ms = Some(time_ms);
+            }
+        }
+    }
+
+    fn note_end(&mut self, proc: u32, exit: Option<Exit>, time_ms: u64) {
+        let started = self.live.get(&proc).and_then(|l| l.started_ms);
+        let past = self.past.entry(proc).or_default();
+        if exit.is_some() {
+            past.completions += 1;
+            past.exit = exit;
+        }
+        past.wall_ms += match (exit, started) {
+            (Some(exit), _) => exit.wall_us / 1000,
+            (None, Some(started_ms)) => time_ms.saturating_sub(started_ms),
+            (None, None) => 0,
+        };
+    }
+
+    /// The ad that a job's expressions are evaluated against. `exit` is how its attempt just ended, if it did.
+    fn policy_ad(&self, id: u32, proc: u32, now: Now, exit: Option<Exit>) -> ClassAd {
+        let template = self.template.get();
+        let mut ad = match &self.policies.needs {
+            None => crate::shape::job_ad(&self.owner, &template, id, proc),
+            Some(names) => {
+                let shared = names.iter().filter_map(|n| Some((n.as_str(), template.shared(n)?)));
+                crate::shape::ad_of(&self.owner, shared)
+            }
+        };
+        let past = self.past.get(&proc).copied().unwrap_or_default();
+        let live = self.live.get(&proc);
+        let hold = self.holds.iter().find(|h| h.procs.contains(proc));
+        let started = live.and_then(|l| l.started_ms);
+        let (status, since_ms) = match (hold, started) {
+            (Some(hold), _) => (5, hold.since_ms),
+            (None, Some(started_ms)) => (2, started_ms),
+            (None, None) => (1, past.since_ms.unwrap_or(self.submitted_ms)),
+        };
+        let seconds = |ms: u64| (ms / 1000) as i64;
+        let completions = past.completions + u32::from(exit.is_some());
+        let wall_ms = past.wall_ms + exit.map_or(0, |e| e.wall_us / 1000);
+        for (name, value) in [
+            ("ClusterId", i64::from(id)),
+            ("ProcId", i64::from(proc)),
+            ("JobStatus", status),
+            ("EnteredCurrentStatus", seconds(since_ms)),
+            ("QDate", seconds(self.submitted_ms)),
+            ("CurrentTime", seconds(now.wall_ms)),
+            ("NumJobStarts", i64::from(past.starts)),
+            ("NumShadowStarts", i64::from(self.attempts.get(&proc).copied().unwrap_or(0))),
+            ("NumJobCompletions", i64::from(completions)),
+            ("NumHolds", i64::from(past.holds)),
+            ("NumSystemHolds", i64::from(past.system_holds)),
+        ] {
+            ad.insert_int(name, value);
+        }
+        ad.insert_real("RemoteWallClockTime", wall_ms as f64 / 1000.0);
+        if let Some(started_ms) = started {
+            ad.insert_int("JobCurrentStartDate", seconds(started_ms));
+        }
+        for name in ["HoldReason", "HoldReasonCode", "HoldReasonSubCode"] {
+            ad.remove(name);
+        }
+        if let Some(hold) = hold {
+            ad.insert_str("HoldReason", &hold.reason);
+            ad.insert_int("HoldReasonCode", i64::from(hold.code));
+            ad.insert_int("HoldReasonSubCode", i64::from(hold.subcode));
+        }
+        if let Some(exit) = exit.or(past.exit) {
+            ad.insert_bool("ExitBySignal", exit.signal.is_some());
+            match (exit.signal, exit.code) {
+                (Some(signal), _) => ad.insert_int("ExitSignal", i64::from(signal)),
+                (None, Some(code)) => ad.insert_int("ExitCode", i64::from(code)),
+                (None, None) => {}
+            }
+        }
+        ad
+    }
+}
+
+/// What an expression decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// The job is over, in the ordinary way.
+    Leave,
+    Requeue,
+    Vacate {
+        reason: String,
+    },
+    Hold {
+        reason: String,
+        subcode: u32,
+    },
+    Release {
+        reason: String,
+    },
+    Remove {
+        reason: String,
+    },
+}
+
+/// An ad and the moment at which its expressions are asked.
+struct Asked<'a>(Scope<'a>, &'a ClassAd);
+
+impl<'a> Asked<'a> {
+    fn new(ad: &'a ClassAd, now: Now) -> Self {
+        Self(Scope::of(ad).now((now.wall_ms / 1000) as i64), ad)
+    }
+
+    /// The reason in words, when an expression fires.
+    fn fires(&self, name: &str) -> Option<String> {
+        self.0.attribute(name).is_true().then(|| {
+            let expr = self.1.get(name).map(ToString::to_string).unwrap_or_default();
+            let reason = format!("The job attribute {name} expression '{expr}' evaluated to TRUE");
+            text::shorten(&reason, limits::REASON_BYTES)
+        })
+    }
+
+    /// A hold, with the job's own words and subcode where it has any.
+    fn holds(&self, name: &str) -> Option<Verdict> {
+        let reason = self.fires(name)?;
+        let own = self.0.attribute(&format!("{name}Reason"));
+        let own = own.as_str().filter(|t| !t.is_empty()).map(|t| text::shorten(t, limits::REASON_BYTES));
+        let subcode = self.0.attribute(&format!("{name}SubCode")).as_int();
+        let subcode = subcode.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        Some(Verdict::Hold { reason: own.unwrap_or(reason), subcode })
+    }
+
+    fn at_exit(&self) -> Verdict {
+        if let Some(hold) = self.holds("PeriodicHold") {
+            return hold;
+        }
+        if let Some(reason) = self.fires("PeriodicRemove") {
+            return Verdict::Remove { reason };
+        }
+        if let Some(hold) = self.holds("OnExitHold") {
+            return hold;
+        }
+        if self.0.attribute("OnExitRemove").truth() == Some(false) {
+            return Verdict::Requeue;
+        }
+        Verdict::Leave
+    }
+
+    fn periodic(&self, running: bool, held: bool) -> Option<Verdict> {
+        let vacate = || self.fires("PeriodicVacate").filter(|_| running);
+        if let Some(reason) = vacate() {
+            return Some(Verdict::Vacate { reason });
+        }
+        if !held && let Some(hold) = self.holds("PeriodicHold") {
+            return Some(hold);
+        }
+        if held && let Some(reason) = self.fires("PeriodicRelease") {
+            return Some(Verdict::Release { reason });
+        }
+        self.fires("PeriodicRemove").map(|reason| Verdict::Remove { reason })
+    }
+}
+
+/// How far the look at periodic expressions has come.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// When the next one begins, by the monotonic clock.
+    due_ms: u64,
+    /// Where the present one goes on.
+    next: Option<(u32, u32)>,
+}
+
+impl Round {
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
+impl Core {
+    /// An attempt ended by itself: records what becomes of the job. True when the job is idle again.
+    pub(crate) fn take_exit(
+        &mut self,
+        now: Now,
+        claim: ClaimId,
+        held: HeldJob,
+        exit: Exit,
+        started_ms: u64,
+        out: &mut Out,
+    ) -> bool {
+        let JobId { cluster: id, proc } = held.job;
+        let asks = self.queue.clusters.get(&id).filter(|c| c.policies.at_exit);
+        let verdict = asks.map_or(Verdict::Leave, |cluster| {
+            Asked::new(&cluster.policy_ad(id, proc, now, Some(exit)), now).at_exit()
+        });
+        let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
+        let kept = verdict == Verdict::Requeue;
+        let kind = match verdict {
+            Verdict::Requeue => {
+                let reason = "OnExitRemove kept it in the queue".to_owned();
+                Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code: 0, exit: Some(exit) })
+            }
+            Verdict::Hold { reason, subcode } => {
+                let code = JOB_POLICY;
+                Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: Some(exit) })
+            }
+            Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
+            Verdict::Leave | Verdict::Vacate { .. } | Verdict::Release { .. } => {
+                let attempt = held.attempt;
+                Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms })
+            }
+        };
+        self.record(now, kind, out);
+        kept
+    }
+
+    /// Looks at the periodic expressions when it is time, a limited number of jobs at once.
+    pub(crate) fn periodic(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        let (first, mut from) = match self.round.next.take() {
+            Some(place) => place,
+            None if now.mono_ms < self.round.due_ms || self.queue.periodic.is_empty() => return,
+            None => {
+                self.round.due_ms = now.mono_ms.saturating_add(self.settings.periodic_ms);
+                (0, 0)
+            }
+        };
+        let mut left = JOBS_PER_TICK;
+        let clusters: Vec<u32> = self.queue.periodic.range(first..).copied().collect();
+        for id in clusters {
+            if id != first {
+                from = 0;
+            }
+            let Some(cluster) = self.queue.clusters.get(&id) else { continue };
+            let (mut verdicts, next) = due(cluster, id, from, now, &mut left);
+            verdicts.sort_by_key(|(procs, _)| procs.first());
+            for (procs, verdict) in verdicts {
+                self.carry_out(now, id, &procs, verdict, digest, out);
+            }
+            if let Some(proc) = next {
+                self.round.next = Some((id, proc));
+                return;
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        now: Now,
+        cluster: u32,
+        procs: &ProcSet,
+        verdict: Verdict,
+        digest: Digest,
+        out: &mut Out,
+    ) {
+        let Some(c) = self.queue.clusters.get(&cluster) else { return };
+        // All procs of one verdict are in one state: they were judged together or alone.
+        let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
+        let (code, exit) = (JOB_POLICY, None);
+        let spans = procs.spans();
+        let kind = match verdict {
+            Verdict::Vacate { reason } => {
+                let codes = (VACATED_BY_POLICY, 0);
+                self.stop_live(now, cluster, Some(procs), Afterwards::Idle, &reason, codes, out);
+                return;
+            }
+            Verdict::Hold { reason, subcode } if live => {
+                let codes = (code, subcode);
+                self.stop_live(now, cluster, Some(procs), Afterwards::Held, &reason, codes, out);
+                return;
+            }
+            Verdict::Remove { reason } if live => {
+                self.stop_live(now, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0), out);
+                return;
+            }
+            Verdict::Hold { reason, subcode } => {
+                Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit })
+            }
+            Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs: spans, reason }),
+            Verdict::Release { reason } => {
+                let released = JobsReleased { cluster, procs: spans, reason };
+                self.record(now, Kind::JobsReleased(released), out);
+                self.offer_jobs(now, cluster, digest, out);
+                return;
+            }
+            Verdict::Leave | Verdict::Requeue => return,
+        };
+        self.record(now, kind, out);
+    }
+}
+
+/// What the periodic expressions of a cluster say, from a proc on, and where to go on when there are too many.
+fn due(
+    cluster: &Cluster,
+    id: u32,
+    from: u32,
+    now: Now,
+    left: &mut usize,
+) -> (Vec<(ProcSet, Verdict)>, Option<u32>) {
+    let mut verdicts = Vec::new();
+    let ask = |proc: u32| {
+        let live = cluster.live.get(&proc);
+        // One that is about to stop has been judged.
+        if live.is_some_and(|l| l.stop.is_some()) {
+            return None;
+        }
+        let running = live.is_some_and(|l| l.started_ms.is_some());
+        let ad = cluster.policy_ad(id, proc, now, None);
+        Asked::new(&ad, now).periodic(running, cluster.held.contains(proc))
+    };
+    let idle = || cluster.parts.iter().flat_map(|p| p.idle.spans());
+    let rest = |spans: Vec<Span>| {
+        let procs = spans.into_iter().flat_map(move |s| s.first.max(from)..s.procs().end.max(from));
+        procs.take(JOBS_PER_TICK + 1)
+    };
+    let mut procs: BTreeSet<u32> = rest(cluster.held.spans()).collect();
+    procs.extend(cluster.live.range(from..).map(|(p, _)| *p).take(JOBS_PER_TICK + 1));
+    if cluster.policies.uniform {
+        // Idle procs without a past are all alike: one speaks for all.
+        let mut fresh: ProcSet = idle().collect::<Vec<_>>().iter().collect();
+        let with_past: Vec<u32> = cluster.past.keys().copied().filter(|p| fresh.contains(*p)).collect();
+        for proc in &with_past {
+            fresh.remove_range(*proc, proc + 1);
+        }
+        procs.extend(with_past.into_iter().filter(|p| *p >= from).take(JOBS_PER_TICK + 1));
+        if let Some(verdict) = fresh.first().filter(|_| from == 0).and_then(ask) {
+            verdicts.push((fresh, verdict));
+        }
+    } else {
+        procs.extend(rest(idle().collect()));
+    }
+    for proc in procs {
+        if *left == 0 {
+            return (verdicts, Some(proc));
+        }
+        *left -= 1;
+        if let Some(verdict) = ask(proc) {
+            verdicts.push(([proc].into_iter().collect(), verdict));
+        }
+    }
+    (verdicts, None)
+}
