@@ -1,4 +1,4 @@
-//! Lifecycle expressions by table; the rows are what the original was seen to do.
+//! Lifecycle expressions by table: what the original was seen to do, and cases of our own beside it.
 
 use model::JobTemplate;
 use model::event::{Exit, Kind};
