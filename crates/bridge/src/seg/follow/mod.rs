@@ -1,6 +1,6 @@
 //! Following logs: files that grow, rotate, shrink, vanish and come back.
 //!
-//! [`tail`] reads one file; [`file`] is one path with what was rotated away from it; [`days`] is a directory with a file
+//! [`tail`] reads one file; [`mod@file`] is one path with what was rotated away from it; [`days`] is a directory with a file
 //! a day; [`folder`] is a directory of which every file is a log; [`watch`] says when to look again. What the bytes
 //! mean is not known here.
 
