@@ -11,7 +11,7 @@ const CHUNK: usize = 1_000;
 /// Batches that a subscriber may be behind before it reads from disk again; kept in memory, so not many.
 const LIVE_BATCHES: usize = 64;
 
-/// A committed batch.
+/// Committed events that follow each other without a gap. Batches are shared between subscribers, not copied.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) first: u64,
@@ -25,8 +25,21 @@ pub(crate) struct Feed {
     journal_dir: Arc<PathBuf>,
 }
 
-/// What a subscriber gets: events in order without gaps, or the error that ends it.
-pub(crate) type Subscription = mpsc::Receiver<Result<Positioned, journal::Error>>;
+impl Batch {
+    /// The events from a position on.
+    pub(crate) fn from(&self, next: u64) -> impl Iterator<Item = (u64, &model::Event)> {
+        (self.first..).zip(&self.events).filter(move |(position, _)| *position >= next)
+    }
+
+    /// The position after its last event.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+}
+
+/// What a subscriber gets: batches in order without gaps, or the error that ends it. The first may begin before the
+/// position asked for: see [`Batch::from`].
+pub(crate) type Subscription = mpsc::Receiver<Result<Arc<Batch>, journal::Error>>;
 
 impl Feed {
     pub(crate) fn new(journal_dir: PathBuf) -> Self {
@@ -40,7 +53,7 @@ impl Feed {
 
     /// Everything from a position on; ends at the present unless it is to follow.
     pub(crate) fn subscribe(&self, from: u64, follow: bool) -> Subscription {
-        let (out, subscription) = mpsc::channel(256);
+        let (out, subscription) = mpsc::channel(16);
         let feed = self.clone();
         tokio::spawn(async move {
             if let Err(error) = feed.pump(from.max(1), follow, &out).await {
@@ -54,7 +67,7 @@ impl Feed {
         &self,
         mut next: u64,
         follow: bool,
-        out: &mpsc::Sender<Result<Positioned, journal::Error>>,
+        out: &mpsc::Sender<Result<Arc<Batch>, journal::Error>>,
     ) -> Result<(), journal::Error> {
         // Subscribing before reading: what is committed in between arrives twice rather than never.
         let mut live = self.live.subscribe();
@@ -64,14 +77,12 @@ impl Feed {
                 let (back, events) = read(reader, next).await;
                 reader = back;
                 let events = events?;
-                if events.is_empty() {
-                    break;
-                }
-                for (position, event) in events {
-                    next = position + 1;
-                    if out.send(Ok((position, event))).await.is_err() {
-                        return Ok(());
-                    }
+                let Some((first, _)) = events.first() else { break };
+                let batch =
+                    Batch { first: *first, events: events.into_iter().map(|(_, event)| event).collect() };
+                next = batch.end();
+                if out.send(Ok(Arc::new(batch))).await.is_err() {
+                    return Ok(());
                 }
             }
             if !follow {
@@ -84,15 +95,12 @@ impl Feed {
                 };
                 match batch {
                     Ok(batch) if batch.first > next => break, // a gap: the disk has it
+                    Ok(batch) if batch.end() <= next => {}    // read from disk already
                     Ok(batch) => {
-                        for (position, event) in
-                            (batch.first..).zip(&batch.events).filter(|(p, _)| *p >= next)
-                        {
-                            if out.send(Ok((position, event.clone()))).await.is_err() {
-                                return Ok(());
-                            }
+                        next = batch.end();
+                        if out.send(Ok(batch)).await.is_err() {
+                            return Ok(());
                         }
-                        next = next.max(batch.first + batch.events.len() as u64);
                     }
                     Err(broadcast::error::RecvError::Lagged(_)) => break,
                     Err(broadcast::error::RecvError::Closed) => return Ok(()),

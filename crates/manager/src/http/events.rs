@@ -48,27 +48,35 @@ pub(super) async fn stream(
         Some(from) => from,
         None => head(&shared).await + 1,
     };
+    let mut next = from;
     let mut events = shared.handle.feed.subscribe(from, query.follow);
     let mut stopped = shared.stopped.clone();
     let (out, body) = mpsc::channel::<Result<Bytes, Infallible>>(64);
     tokio::spawn(async move {
         loop {
-            let next = tokio::select! {
-                next = tokio::time::timeout(QUIET, events.recv()) => next,
+            let arrived = tokio::select! {
+                arrived = tokio::time::timeout(QUIET, events.recv()) => arrived,
                 _ = stopped.wait_for(|stop| *stop) => return,
             };
-            let text = match next {
+            let text = match arrived {
                 Err(_) => ": quiet\n\n".to_owned(),
                 Ok(None) => return,
                 Ok(Some(Err(error))) => {
                     format!("event: error\ndata: {}\n\n", model::text::one_line(&error.to_string(), 500))
                 }
-                Ok(Some(Ok((position, event)))) => {
-                    let about = event.kind.as_ref().and_then(cluster_of);
-                    if query.cluster.is_some() && about != query.cluster {
+                Ok(Some(Ok(batch))) => {
+                    let mut text = String::new();
+                    for (position, event) in batch.from(next) {
+                        let about = event.kind.as_ref().and_then(cluster_of);
+                        if query.cluster.is_none() || about == query.cluster {
+                            text.push_str(&render(position, event.clone(), &caller));
+                        }
+                    }
+                    next = batch.end();
+                    if text.is_empty() {
                         continue;
                     }
-                    render(position, event, &caller)
+                    text
                 }
             };
             if out.send(Ok(Bytes::from(text))).await.is_err() {

@@ -18,8 +18,8 @@ use crate::{Error, Sharing};
 use desk::{Desk, Record};
 use story::Story;
 
-/// Events taken together.
-const EVENTS: usize = 512;
+/// Batches taken together.
+const BATCHES: usize = 16;
 /// Lines collected before they are written, so that a cluster of a million jobs needs no memory for all of them.
 const LINES: usize = 4_096;
 /// How long to wait when the journal cannot be read.
@@ -106,17 +106,19 @@ impl Clerk {
             let _main = self.main.enter();
             self.feed.subscribe(self.next, on)
         };
-        let mut batch = Vec::new();
+        let mut batches = Vec::new();
         loop {
             let retry = self.desk.next_retry().unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
             let got = tokio::select! {
-                got = events.recv_many(&mut batch, EVENTS) => Some(got),
+                got = events.recv_many(&mut batches, BATCHES) => Some(got),
                 _ = finished.wait_for(|f| *f), if on => return Ended::Finish,
                 () = tokio::time::sleep_until(retry.into()) => None,
             };
-            for item in batch.drain(..) {
+            for item in batches.drain(..) {
                 match item {
-                    Ok((position, event)) => self.take(position, &event),
+                    Ok(batch) => {
+                        batch.from(self.next).for_each(|(position, event)| self.take(position, event))
+                    }
                     Err(error) => {
                         tracing::error!(%error, "job logs: cannot read the journal");
                         return Ended::Failed;
