@@ -128,10 +128,21 @@ impl Clause {
             Test::Condition { column, by_code } => {
                 let mut unsure = false;
                 let mut kept = Vec::new();
+                let dictionary = &court.columns.columns[*column].dictionary;
                 for (code, mut group) in court.columns.by_code(*column, classes) {
                     if let Some(conjunction) = by_code.get_mut(&code) {
                         unsure |= conjunction.filter(&mut group, court);
                         kept.append(&mut group);
+                    } else if let Some(at) = code.checked_sub(1) {
+                        // A value that came after the plan was made; an expression would have had it made anew.
+                        match dictionary[at as usize].as_literal() {
+                            Some(value) if value.is_true() => kept.append(&mut group),
+                            Some(_) => {}
+                            None => {
+                                unsure = true;
+                                kept.append(&mut group);
+                            }
+                        }
                     }
                 }
                 *classes = kept;

@@ -117,6 +117,26 @@ fn agrees(engine: &mut Engine, jobs: &[ClassAd], slots: &[Option<ClassAd>]) -> R
     Ok(())
 }
 
+/// Found by the property test below: a plain value behind a condition that was an expression in every slot before.
+#[test]
+fn a_slot_whose_start_becomes_a_plain_value_is_judged_by_it() {
+    let job = ClassAd::parse_new("[Requirements = true]").unwrap();
+    let slot = |start: &str| {
+        ClassAd::parse_new(&format!("[Requirements = START; START = {start}; Load = 0.0]")).unwrap()
+    };
+    let mut engine = Engine::new();
+    engine.put_slot(0, slot("Load < 0.3")).unwrap();
+    let id = engine.intern(&job);
+    assert!(engine.is_match(id, 0));
+    for (start, expected) in
+        [("true", true), ("false", false), ("undefined", false), ("Load > 1", false), ("true", true)]
+    {
+        engine.put_slot(0, slot(start)).unwrap();
+        let id = engine.intern(&job);
+        assert_eq!((engine.is_match(id, 0), engine.viable(id).contains(0)), (expected, expected), "{start}");
+    }
+}
+
 proptest! {
     #![proptest_config(crate::cases(200))]
 
