@@ -1,8 +1,8 @@
-//! The files of claims: `claims/ID/` with what must survive the agent.
+//! The files of claims: `claims/ID/` with what must survive the agent, `execute/ID/` with the files of its jobs.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use prost::Message;
@@ -33,6 +33,7 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) struct Claims {
     root: PathBuf,
+    execute: Option<PathBuf>,
     _lock: File,
 }
 
@@ -44,11 +45,16 @@ fn fail(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 impl Claims {
     pub(crate) fn open(state: &Path) -> Result<Self, Error> {
         let root = std::path::absolute(state).map_err(fail("cannot use", state))?;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(root.join("claims"))
-            .map_err(fail("cannot make", &root))?;
+        // Root's agent runs the jobs of many: they must be able to pass through to their scratch directories. What is
+        // secret in here has its own mode.
+        let others = if starter::user::own_uid() == 0 { 0o711 } else { 0o700 };
+        let make = |path: &Path, mode: u32| {
+            fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(fail("cannot make", path))
+        };
+        make(&root, others)?;
+        // Joining may have made it already, for itself alone.
+        fs::set_permissions(&root, fs::Permissions::from_mode(others)).map_err(fail("cannot use", &root))?;
+        make(&root.join("claims"), 0o700)?;
         let path = root.join("lock");
         let mut lock = fs::OpenOptions::new()
             .create(true)
@@ -64,7 +70,17 @@ impl Claims {
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}", std::process::id()))
             .map_err(fail("cannot write", &path))?;
-        Ok(Self { root, _lock: lock })
+        let execute = root.join("execute");
+        make(&execute, others)?;
+        let execute = Some(execute).filter(|dir| {
+            let closed = dir.ancestors().skip(1).find(|above| !is_open(above));
+            if let (0o711, Some(closed)) = (others, closed) {
+                tracing::warn!(dir = %closed.display(), "jobs get no scratch directory: other users may not pass through here");
+                return false;
+            }
+            true
+        });
+        Ok(Self { root, execute, _lock: lock })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -72,7 +88,12 @@ impl Claims {
     }
 
     pub(crate) fn dir(&self, claim: u64) -> PathBuf {
-        self.root.join("claims").join(format!("{claim:016x}"))
+        self.root.join("claims").join(name(claim))
+    }
+
+    /// Where the jobs of claims have their scratch directories.
+    pub(crate) fn execute(&self) -> Option<&Path> {
+        self.execute.as_deref()
     }
 
     /// Writes a claim's record, whole or not at all.
@@ -89,6 +110,20 @@ impl Claims {
     pub(crate) fn remove(&self, claim: u64) {
         // What cannot be removed now is looked at again at the next start.
         let _ = fs::remove_dir_all(self.dir(claim));
+        if let Some(execute) = &self.execute {
+            let _ = fs::remove_dir_all(scratch(execute, claim));
+        }
+    }
+
+    /// Removes scratch directories of claims that are no more.
+    pub(crate) fn sweep(&self, claims: &[Record]) {
+        let Some(entries) = self.execute.as_ref().and_then(|dir| fs::read_dir(dir).ok()) else { return };
+        for entry in entries.flatten() {
+            let known = |r: &Record| entry.path().ends_with(name(r.claim));
+            if !claims.iter().any(known) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// All claims found on disk. Directories without a whole record never had a starter.
@@ -105,4 +140,18 @@ impl Claims {
         }
         records
     }
+}
+
+fn name(claim: u64) -> String {
+    format!("{claim:016x}")
+}
+
+/// The scratch directory of a claim's jobs.
+pub(crate) fn scratch(execute: &Path, claim: u64) -> PathBuf {
+    execute.join(name(claim))
+}
+
+/// True when everybody may pass through a directory.
+fn is_open(dir: &Path) -> bool {
+    fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 0o001 != 0)
 }

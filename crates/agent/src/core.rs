@@ -5,16 +5,17 @@
 //! shows as a difference.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Report, Up};
+use api::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Object, Report, Up};
 use model::event::Resources;
 use model::report::{Attempt, CannotStart, Happening};
 use model::template::Attribute;
-use starter::wire::{self, Order, Word};
+use starter::wire::{self, Order, Packed, Word};
 
-use crate::claims::Record;
-use crate::job::{Prepared, Refused};
+use crate::claims::{Record, scratch};
+use crate::job::{Prepared, Refused, Site};
 
 /// Something to do.
 #[derive(Debug)]
@@ -27,6 +28,10 @@ pub(crate) enum Action {
     Order(u64, Order),
     /// A claim is over and acknowledged: remove its files.
     Forget(u64),
+    /// Bring a job's checkpoint here; the job starts then.
+    Fetch { claim: u64, job: Box<wire::Job>, object: Object },
+    /// Carry a checkpoint to the store.
+    Store { claim: u64, packed: Packed },
 }
 
 #[derive(Debug)]
@@ -48,6 +53,8 @@ pub(crate) struct Core {
     clusters: HashMap<u32, Arc<Prepared>>,
     /// The pool is one user's own.
     private: bool,
+    /// Where jobs have their scratch directories.
+    execute: Option<PathBuf>,
     /// Beats under way and when they were sent; beat 0 is the hello.
     beats: VecDeque<(u64, u64)>,
     next_beat: u64,
@@ -62,10 +69,16 @@ impl Core {
             claims: BTreeMap::new(),
             clusters: HashMap::new(),
             private: false,
+            execute: None,
             beats: VecDeque::new(),
             next_beat: 1,
             heard_ms: 0,
         }
+    }
+
+    /// Jobs get scratch directories here.
+    pub(crate) fn set_execute(&mut self, dir: Option<PathBuf>) {
+        self.execute = dir;
     }
 
     /// A claim found on disk at start, with what its starter left if it is dead.
@@ -117,13 +130,15 @@ impl Core {
             Down::Cluster(cluster) => self.learn(&cluster),
             Down::Assign(assign) => self.assign(assign, actions),
             Down::Stop(stop) => {
-                let order = Order::Stop(wire::Stop { id: stop.job, hard: false });
+                let order = Order::Stop(wire::Stop { id: stop.job, hard: false, evict: None });
                 self.order(stop.claim, order, actions);
             }
             Down::Recall(recall) => self.order(recall.claim, Order::Recall(recall.count), actions),
             Down::Drop(claim) => self.drop_claim(claim, actions),
             Down::Ack(ack) => self.acknowledge(ack.claim, ack.seq, actions),
             Down::Again(_) => self.session_opened(now_ms, actions),
+            // The loop deals with these.
+            Down::Ask(_) | Down::Took(_) | Down::Piece(_) => {}
         }
     }
 
@@ -176,16 +191,26 @@ impl Core {
     fn assign(&mut self, assign: Assign, actions: &mut Vec<Action>) {
         let Some(held) = self.claims.get_mut(&assign.claim).filter(|held| held.alive) else { return };
         let Some(prepared) = self.clusters.get(&assign.cluster).cloned() else { return };
+        let scratch = self.execute.as_ref().map(|dir| scratch(dir, assign.claim));
+        let scratch = scratch.map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
+        let site = Site { slot: &held.record.slot, private: self.private, scratch: &scratch, nice: 0 };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
             let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
             if held.jobs.contains(&id) {
                 continue;
             }
-            match prepared.job(id, &job.values, &held.record.slot, self.private) {
+            match prepared.job(id, &job.values, site) {
                 Ok(ready) => {
                     held.jobs.push(id);
-                    jobs.push(ready);
+                    match &job.checkpoint {
+                        None => jobs.push(ready),
+                        Some(object) => actions.push(Action::Fetch {
+                            claim: assign.claim,
+                            job: Box::new(ready),
+                            object: object.clone(),
+                        }),
+                    }
                 }
                 Err(Refused { reason, code }) => {
                     // Not numbered: if it gets lost, the next hello does not list the job, and it is given again.
@@ -237,6 +262,8 @@ impl Core {
                     actions.push(Action::Say(Up::Report(report)));
                 }
             }
+            Word::Use(_) => {}
+            Word::Packed(packed) => actions.push(Action::Store { claim, packed }),
             // Only an adopted starter has anything to say here that we do not know.
             Word::Standing(standing) => {
                 for id in standing.jobs {
@@ -247,8 +274,26 @@ impl Core {
                 for report in standing.unacknowledged {
                     held.restore(of_claim(claim, report), actions);
                 }
+                actions.extend(standing.packed.into_iter().map(|packed| Action::Store { claim, packed }));
             }
         }
+    }
+
+    /// A job's checkpoint is here: it can start.
+    pub(crate) fn fetched(&mut self, claim: u64, job: wire::Job, actions: &mut Vec<Action>) {
+        let wanted = |held: &&Held| held.alive && held.jobs.contains(&job.id);
+        if self.claims.get(&claim).filter(wanted).is_some() {
+            actions.push(Action::Order(claim, Order::Run(wire::Run { jobs: vec![job] })));
+        }
+    }
+
+    /// A job's checkpoint cannot be had. Starting anew would throw work away: a person decides.
+    pub(crate) fn missing(&mut self, claim: u64, job: &wire::Job, why: &str, actions: &mut Vec<Action>) {
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        held.jobs.retain(|id| *id != job.id);
+        let reason = format!("its checkpoint cannot be had: {why}");
+        let happening = Happening::CannotStart(CannotStart { job: job.id, reason, code: 13, subcode: 0 });
+        actions.push(Action::Say(Up::Report(Report { claim, seq: 0, happening: Some(happening) })));
     }
 
     /// A starter is gone and nothing of its claim is alive; this is what it left.
@@ -312,7 +357,14 @@ fn ended(report: &Report) -> Vec<Attempt> {
         Some(Happening::CannotStart(e)) => vec![e.job],
         Some(Happening::Evicted(e)) => vec![e.job],
         Some(Happening::Returned(e)) => e.jobs.clone(),
-        Some(Happening::Started(_) | Happening::Gone(_)) | None => Vec::new(),
+        Some(
+            Happening::Started(_)
+            | Happening::Gone(_)
+            | Happening::Suspended(_)
+            | Happening::Continued(_)
+            | Happening::Checkpointed(_),
+        )
+        | None => Vec::new(),
     }
 }
 
@@ -371,7 +423,7 @@ mod tests {
         let shared = vec![Attribute { name: "Cmd".into(), expr: "\"/bin/true\"".into() }];
         let cluster = Cluster { cluster: 1, owner: me(), shared, ..Cluster::default() };
         hear(core, 0, Down::Cluster(cluster));
-        let jobs = (0..2).map(|proc| AssignedJob { proc, attempt: 1, values: Vec::new() }).collect();
+        let jobs = (0..2).map(|proc| AssignedJob { proc, attempt: 1, ..AssignedJob::default() }).collect();
         hear(core, 0, Down::Assign(Assign { claim: 7, cluster: 1, jobs }))
     }
 

@@ -4,12 +4,24 @@ use api::agent::Cluster;
 use classad::{ClassAd, Value};
 use model::report::Attempt;
 use starter::user::{self, Account};
-use starter::wire::{Identity, Job};
+use starter::wire::{Checkpoint, Identity, Job, Limit};
 use submit::args::{self, Form};
 use submit::env;
 
 /// Seconds between the soft stop of a job and its kill, unless the job says otherwise.
 const GRACE_SECONDS: i64 = 30;
+
+/// What a job finds where it runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Site<'a> {
+    pub(crate) slot: &'a str,
+    /// The pool is one user's own.
+    pub(crate) private: bool,
+    /// A directory for its own files; empty for none.
+    pub(crate) scratch: &'a str,
+    /// Added to its nice value, unless it asks for more.
+    pub(crate) nice: u32,
+}
 
 /// What the jobs of a cluster share, read once.
 #[derive(Debug)]
@@ -55,13 +67,7 @@ impl Prepared {
     }
 
     /// One job, ready to be started.
-    pub(crate) fn job(
-        &self,
-        id: Attempt,
-        values: &[String],
-        slot: &str,
-        private: bool,
-    ) -> Result<Job, Refused> {
+    pub(crate) fn job(&self, id: Attempt, values: &[String], site: Site<'_>) -> Result<Job, Refused> {
         let mut ad = self.ad.clone();
         for (name, text) in self.varying.iter().zip(values) {
             if let Err(error) = ad.insert_text(name.as_str(), text) {
@@ -76,7 +82,7 @@ impl Prepared {
             Value::Int(n) => Some(n),
             _ => None,
         };
-        let identity = self.identity(private)?;
+        let identity = self.identity(site.private)?;
         let cwd = text("Iwd");
         let command = text("Cmd");
         if command.is_empty() {
@@ -106,7 +112,18 @@ impl Prepared {
         env.push(format!("UPDRAFT_CLUSTER={}", id.cluster).into_bytes());
         env.push(format!("UPDRAFT_PROC={}", id.proc).into_bytes());
         env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
-        env.push(format!("UPDRAFT_SLOT={slot}").into_bytes());
+        env.push(format!("UPDRAFT_SLOT={}", site.slot).into_bytes());
+        if !site.scratch.is_empty() {
+            env.push(format!("UPDRAFT_SCRATCH_DIR={}", site.scratch).into_bytes());
+            // The name that scripts written for HTCondor know, and the one that compilers and sort know.
+            env.push(format!("_CONDOR_SCRATCH_DIR={}", site.scratch).into_bytes());
+            if !env.iter().any(|e| e.starts_with(b"TMPDIR=")) {
+                env.push(format!("TMPDIR={}", site.scratch).into_bytes());
+            }
+        }
+        let core_size = number("CoreSize").and_then(|n| u64::try_from(n).ok());
+        let limits = core_size.map(|value| Limit { resource: libc::RLIMIT_CORE, value });
+        let checkpoint = checkpoint(&ad);
         Ok(Job {
             id,
             argv,
@@ -122,6 +139,10 @@ impl Prepared {
                 .unwrap_or(GRACE_SECONDS)
                 .clamp(0, 86_400) as u64
                 * 1000,
+            nice: site.nice,
+            limits: limits.into_iter().collect(),
+            checkpoint,
+            restore: String::new(),
         })
     }
 
@@ -181,6 +202,31 @@ impl Prepared {
     }
 }
 
+/// The exit code by which a job says that it left a checkpoint, when it names only a signal.
+const CHECKPOINT_EXIT_CODE: u32 = 85;
+
+/// How a job makes checkpoints, when it does.
+fn checkpoint(ad: &ClassAd) -> Option<Checkpoint> {
+    let code = match ad.eval("SuccessCheckpointExitCode") {
+        Value::Int(code) => u32::try_from(code).ok(),
+        _ => None,
+    };
+    let signal = match ad.eval("CheckpointSig") {
+        Value::Str(name) => signal_number(&name.to_string()),
+        Value::Int(number) => signal_number(&number.to_string()),
+        _ => 0,
+    };
+    if code.is_none() && signal == 0 {
+        return None;
+    }
+    let files = match ad.eval("TransferCheckpoint") {
+        Value::Str(list) => list.to_string(),
+        _ => String::new(),
+    };
+    let files = files.split(',').map(|f| f.trim().as_bytes().to_vec()).filter(|f| !f.is_empty()).collect();
+    Some(Checkpoint { exit_code: code.unwrap_or(CHECKPOINT_EXIT_CODE), signal, files })
+}
+
 /// A signal by name (`SIGTERM`, `term`) or number; SIGTERM for what is none.
 fn signal_number(name: &str) -> u32 {
     let upper = name.trim().to_ascii_uppercase();
@@ -217,6 +263,10 @@ mod tests {
         })
     }
 
+    fn own_pool() -> Site<'static> {
+        Site { slot: "slot1_1", private: true, scratch: "/scratch", ..Site::default() }
+    }
+
     const ID: Attempt = Attempt { cluster: 1, proc: 2, attempt: 3 };
 
     #[test]
@@ -231,18 +281,20 @@ mod tests {
                 ("KillSig", "\"SIGUSR1\""),
             ],
         );
-        let job = p.job(ID, &["\"one 'two three'\"".into()], "slot1_1", true).unwrap();
+        let job = p.job(ID, &["\"one 'two three'\"".into()], own_pool()).unwrap();
         let argv: Vec<_> = job.argv.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
         assert_eq!(argv, ["/data/run.sh", "one", "two three"]);
         assert!(job.env.contains(&b"A=x y".to_vec()) && job.env.contains(&b"UPDRAFT_PROC=2".to_vec()));
         assert_eq!((job.stop_signal, job.grace_ms), (libc::SIGUSR1 as u32, 30_000));
         assert_eq!(job.identity, None);
+        assert!(job.env.contains(&b"_CONDOR_SCRATCH_DIR=/scratch".to_vec()));
+        assert!(job.env.contains(&b"TMPDIR=/scratch".to_vec()));
     }
 
     #[test]
     fn nobody_runs_as_root_in_a_shared_pool_and_strangers_not_at_all() {
         let cmd = [("Cmd", "\"/bin/true\"")];
-        let of = |owner: &str| prepared(owner, &cmd).job(ID, &["\"\"".into()], "s", false);
+        let of = |owner: &str| prepared(owner, &cmd).job(ID, &["\"\"".into()], Site::default());
         assert_eq!(of("root").unwrap_err().code, 22);
         assert!(of("nobody-of-that-name").unwrap_err().reason.contains("nobody-of-that-name"));
     }
@@ -251,7 +303,7 @@ mod tests {
     fn a_job_cannot_choose_its_claim_marker() {
         let me = user::name_of(user::own_uid());
         let p = prepared(&me, &[("Cmd", "\"/bin/true\""), ("Environment", "\"UPDRAFT_CLAIM=forged\"")]);
-        let job = p.job(ID, &[], "s", true).unwrap();
+        let job = p.job(ID, &[], own_pool()).unwrap();
         assert!(!job.env.iter().any(|e| e.starts_with(b"UPDRAFT_CLAIM=")));
     }
 }

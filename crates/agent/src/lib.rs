@@ -4,6 +4,7 @@
 //! - `core`: what to do about each word from manager or starter, without IO
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
+//! - `transfers`: checkpoints to and from the store
 //! - `starters`: starter processes: spawning, adopting, reading what dead ones left
 //! - `claims`: the files of claims
 //! - `link`: the connection to the manager, over the network or within the process
@@ -18,6 +19,7 @@ mod link;
 mod machine;
 mod run;
 mod starters;
+mod transfers;
 
 use std::path::PathBuf;
 

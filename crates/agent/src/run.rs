@@ -1,17 +1,18 @@
 //! The loop: one task owns the core; starters, the manager's link and the clock feed it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use api::agent::{ToManager, Up};
-use starter::wire::{Begin, Order};
+use api::agent::{Down, ToManager, Up};
+use starter::wire::{Begin, Order, Stored};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::claims::{Claims, Record};
+use crate::claims::{Claims, Record, scratch};
 use crate::core::{Action, Core};
 use crate::link::{Connector, Link};
 use crate::starters::{self, News, Orders, Spare};
+use crate::transfers::{self, Transfers};
 use crate::{Error, Options, machine};
 
 /// First and longest wait between attempts to connect.
@@ -34,7 +35,9 @@ pub async fn run(
 ) -> Result<(), Error> {
     let claims = Claims::open(&options.state)?;
     let (news_sender, mut news) = mpsc::channel(4096);
-    let core = Core::new(env!("CARGO_PKG_VERSION"), options.total, machine::ad(&options));
+    let (transfer_news, transferred) = mpsc::unbounded_channel();
+    let mut core = Core::new(env!("CARGO_PKG_VERSION"), options.total, machine::ad(&options));
+    core.set_execute(claims.execute().map(Path::to_owned));
     let mut agent = Agent {
         core,
         claims,
@@ -42,6 +45,7 @@ pub async fn run(
         orders: HashMap::new(),
         quitting: HashSet::new(),
         news: news_sender,
+        transfers: Transfers::new(transfer_news),
         spare: None,
         up: None,
         start: Instant::now(),
@@ -51,10 +55,11 @@ pub async fn run(
     agent.prepare_spare();
     let (links, mut linked) = mpsc::channel(1);
     let dialler = tokio::spawn(dial(connector, links));
-    let result = agent.work(&mut news, &mut linked, &mut stop).await;
+    let mut sources = Sources { news, transferred };
+    let result = agent.work(&mut sources, &mut linked, &mut stop).await;
     dialler.abort();
     if result == OnStop::Kill {
-        agent.kill_all(&mut news).await;
+        agent.kill_all(&mut sources.news).await;
     }
     Ok(())
 }
@@ -81,6 +86,12 @@ async fn dial(mut connector: Box<dyn Connector>, links: mpsc::Sender<(Link, ones
     }
 }
 
+/// What the loop listens to besides the manager.
+struct Sources {
+    news: mpsc::Receiver<News>,
+    transferred: mpsc::UnboundedReceiver<transfers::News>,
+}
+
 struct Agent {
     core: Core,
     claims: Claims,
@@ -89,6 +100,7 @@ struct Agent {
     /// Claims that were told to quit.
     quitting: HashSet<u64>,
     news: mpsc::Sender<News>,
+    transfers: Transfers,
     spare: Option<Spare>,
     up: Option<mpsc::UnboundedSender<ToManager>>,
     start: Instant,
@@ -104,6 +116,8 @@ impl Agent {
     /// Finds the claims of an earlier agent: living starters are taken over, dead ones are buried.
     async fn adopt_all(&mut self, news: &mut mpsc::Receiver<News>) {
         let records = self.claims.load();
+        self.claims.sweep(&records);
+        starter::cgroup::sweep();
         let mut unheard: HashSet<u64> = records.iter().map(|r| r.claim).collect();
         for record in records {
             let (claim, marker) = (record.claim, record.marker.clone());
@@ -134,7 +148,7 @@ impl Agent {
 
     async fn work(
         &mut self,
-        news: &mut mpsc::Receiver<News>,
+        sources: &mut Sources,
         linked: &mut mpsc::Receiver<(Link, oneshot::Sender<()>)>,
         stop: &mut watch::Receiver<Option<OnStop>>,
     ) -> OnStop {
@@ -145,13 +159,14 @@ impl Agent {
                         Some(link) => break link,
                         None => return OnStop::Leave,
                     },
-                    Some(item) = news.recv() => self.hear(item),
+                    Some(item) = sources.news.recv() => self.hear(item),
+                    Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                     on_stop = stopped(stop) => return on_stop,
                 }
                 self.act();
             };
             let (link, done) = link;
-            if let Some(on_stop) = self.session(link, news, stop).await {
+            if let Some(on_stop) = self.session(link, sources, stop).await {
                 return on_stop;
             }
             self.up = None;
@@ -163,7 +178,7 @@ impl Agent {
     async fn session(
         &mut self,
         mut link: Link,
-        news: &mut mpsc::Receiver<News>,
+        sources: &mut Sources,
         stop: &mut watch::Receiver<Option<OnStop>>,
     ) -> Option<OnStop> {
         self.up = Some(link.up);
@@ -179,17 +194,18 @@ impl Agent {
                     let message = message?;
                     heard = tokio::time::Instant::now();
                     if let Some(down) = message.down {
-                        if let api::agent::Down::Welcome(welcome) = &down {
+                        if let Down::Welcome(welcome) = &down {
                             let every = Duration::from_millis(welcome.beat_ms.clamp(50, 600_000));
                             beat = tokio::time::interval(every);
                             beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
                             patience = every * 3 + Duration::from_secs(1);
                             tracing::info!(machine = welcome.machine, "connected to the manager");
                         }
-                        self.core.hear_manager(self.now_ms(), down, &mut self.actions);
+                        self.hear_manager(down);
                     }
                 }
-                Some(item) = news.recv() => self.hear(item),
+                Some(item) = sources.news.recv() => self.hear(item),
+                Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                 _ = beat.tick() => {
                     if heard.elapsed() > patience {
                         tracing::warn!("the manager is silent; connecting anew");
@@ -199,10 +215,31 @@ impl Agent {
                 }
                 on_stop = stopped(stop) => return Some(on_stop),
             }
-            while let Ok(item) = news.try_recv() {
+            while let Ok(item) = sources.news.try_recv() {
                 self.hear(item);
             }
             self.act();
+        }
+    }
+
+    fn hear_manager(&mut self, down: Down) {
+        match down {
+            Down::Took(took) => self.transfers.took(took),
+            Down::Piece(piece) => self.transfers.piece(piece),
+            down => self.core.hear_manager(self.now_ms(), down, &mut self.actions),
+        }
+    }
+
+    fn hear_transfer(&mut self, item: transfers::News) {
+        match item {
+            transfers::News::Say(up) => self.say(up),
+            transfers::News::Stored { claim, number, safe } => {
+                self.actions.push(Action::Order(claim, Order::Stored(Stored { number, safe })));
+            }
+            transfers::News::Fetched { claim, job } => self.core.fetched(claim, *job, &mut self.actions),
+            transfers::News::Missing { claim, job, why } => {
+                self.core.missing(claim, &job, &why, &mut self.actions);
+            }
         }
     }
 
@@ -236,6 +273,11 @@ impl Agent {
                     }
                 }
                 Action::Forget(claim) => self.claims.remove(claim),
+                Action::Store { claim, packed } => self.transfers.store(claim, packed),
+                Action::Fetch { claim, job, object } => {
+                    let to = self.claims.dir(claim).join(format!("restore-{}", job.id.proc));
+                    self.transfers.fetch(claim, job, object, to);
+                }
             }
         }
         self.actions = actions;
@@ -273,7 +315,9 @@ impl Agent {
         let dir: PathBuf = self.claims.dir(claim);
         let text = dir.to_string_lossy().into_owned();
         let orders = starters::employ(spare, claim, dir, record.marker.clone(), self.news.clone());
-        let begin = Begin { dir: text, claim, marker: record.marker, lease_ms };
+        let scratch = self.claims.execute().map(|execute| scratch(execute, claim));
+        let scratch = scratch.map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
+        let begin = Begin { dir: text, claim, marker: record.marker, lease_ms, scratch };
         let _ = orders.send(Order::Begin(begin));
         self.orders.insert(claim, orders);
     }

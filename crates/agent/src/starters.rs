@@ -157,7 +157,9 @@ async fn talk(
 async fn bury(claim: u64, dir: PathBuf, marker: String, orderly: bool, news: &mpsc::Sender<News>) {
     let left = tokio::task::spawn_blocking(move || {
         if !orderly {
-            let killed = starter::leftovers::kill_marked(&marker);
+            let group = std::fs::read_to_string(dir.join(starter::GROUP)).unwrap_or_default();
+            let killed =
+                starter::cgroup::kill_group(Path::new(&group)) + starter::leftovers::kill_marked(&marker);
             if killed > 0 {
                 tracing::warn!(claim, killed, "killed what a dead starter's job left behind");
             }

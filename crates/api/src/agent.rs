@@ -13,7 +13,7 @@ use prost::Message;
 #[derive(Clone, PartialEq, Message)]
 pub struct ToManager {
     /// What.
-    #[prost(oneof = "Up", tags = "1, 2, 3")]
+    #[prost(oneof = "Up", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub up: Option<Up>,
 }
 
@@ -29,6 +29,249 @@ pub enum Up {
     /// Something happened to a claim.
     #[prost(message, tag = "3")]
     Report(Report),
+    /// The machine has changed: its ad, and what its slots do.
+    #[prost(message, tag = "4")]
+    Machine(MachineNow),
+    /// What the machine's policy did.
+    #[prost(message, tag = "5")]
+    Trace(Trace),
+    /// The answer to a question.
+    #[prost(message, tag = "6")]
+    Answer(Answer),
+    /// Part of an object for the store; answered by `Took`.
+    #[prost(message, tag = "7")]
+    Put(Piece),
+    /// Asks for part of an object; answered by `Piece`.
+    #[prost(message, tag = "8")]
+    Get(Get),
+}
+
+/// The machine as it is now.
+#[derive(Clone, PartialEq, Message)]
+pub struct MachineNow {
+    /// The machine ad.
+    #[prost(message, repeated, tag = "1")]
+    pub ad: Vec<Attribute>,
+    /// Claimed slots.
+    #[prost(message, repeated, tag = "2")]
+    pub slots: Vec<SlotNow>,
+}
+
+/// A claimed slot.
+#[derive(Clone, PartialEq, Message)]
+pub struct SlotNow {
+    /// Its claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// State.
+    #[prost(string, tag = "2")]
+    pub state: String,
+    /// Activity.
+    #[prost(string, tag = "3")]
+    pub activity: String,
+    /// When it entered them, in Unix seconds.
+    #[prost(uint64, tag = "4")]
+    pub since: u64,
+    /// Address space of its job in KiB.
+    #[prost(uint64, tag = "5")]
+    pub image_kib: u64,
+    /// Memory of its job in KiB.
+    #[prost(uint64, tag = "6")]
+    pub rss_kib: u64,
+    /// CPU time of its job in microseconds.
+    #[prost(uint64, tag = "7")]
+    pub cpu_us: u64,
+    /// The machine's rank of its job.
+    #[prost(double, tag = "8")]
+    pub rank: f64,
+}
+
+/// Transitions of a machine's slots.
+#[derive(Clone, PartialEq, Message)]
+pub struct Trace {
+    /// In order.
+    #[prost(message, repeated, tag = "1")]
+    pub transitions: Vec<Transition>,
+    /// How many were left out because there were too many.
+    #[prost(uint64, tag = "2")]
+    pub left_out: u64,
+}
+
+/// One transition.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Transition {
+    /// Unix milliseconds.
+    #[prost(uint64, tag = "1")]
+    pub time_ms: u64,
+    /// Slot.
+    #[prost(string, tag = "2")]
+    pub slot: String,
+    /// `State/Activity` before.
+    #[prost(string, tag = "3")]
+    pub from: String,
+    /// `State/Activity` after.
+    #[prost(string, tag = "4")]
+    pub to: String,
+    /// Its number in the book, 0 for the first state.
+    #[prost(uint32, tag = "5")]
+    pub number: u32,
+    /// What made it happen: the expression that fired, or the command.
+    #[prost(string, tag = "6")]
+    pub cause: String,
+}
+
+/// The answer to a question.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Answer {
+    /// Number of the question.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// False when it could not be done; then the text says why.
+    #[prost(bool, tag = "2")]
+    pub done: bool,
+    /// In words, or JSON.
+    #[prost(string, tag = "3")]
+    pub text: String,
+}
+
+/// Part of an object.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Piece {
+    /// Name: SHA-256 in hexadecimal digits.
+    #[prost(string, tag = "1")]
+    pub object: String,
+    /// Size of the whole.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// Where this part begins.
+    #[prost(uint64, tag = "3")]
+    pub offset: u64,
+    /// The part.
+    #[prost(bytes = "vec", tag = "4")]
+    pub data: Vec<u8>,
+    /// Why there is none; empty when there is.
+    #[prost(string, tag = "5")]
+    pub error: String,
+}
+
+/// Asks for part of an object.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Get {
+    /// Name.
+    #[prost(string, tag = "1")]
+    pub object: String,
+    /// From here.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// At most so much.
+    #[prost(uint32, tag = "3")]
+    pub most: u32,
+}
+
+/// What became of part of an object.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Took {
+    /// Name.
+    #[prost(string, tag = "1")]
+    pub object: String,
+    /// What is wanted next; the whole size when it is complete, verified and on disk.
+    #[prost(uint64, tag = "2")]
+    pub next: u64,
+    /// The whole is safe.
+    #[prost(bool, tag = "3")]
+    pub safe: bool,
+    /// Why it was not taken; empty when it was.
+    #[prost(string, tag = "4")]
+    pub error: String,
+}
+
+/// An object in the store.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Object {
+    /// Name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Size.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+}
+
+/// A question or an order for a machine, which it answers.
+#[derive(Clone, PartialEq, Message)]
+pub struct Ask {
+    /// Number, unique within the session.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// What.
+    #[prost(oneof = "Question", tags = "2, 3, 4, 5, 6")]
+    pub question: Option<Question>,
+}
+
+/// What a machine is asked.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Question {
+    /// Do this with claims.
+    #[prost(message, tag = "2")]
+    Control(Control),
+    /// Set a policy macro, or remove the setting.
+    #[prost(message, tag = "3")]
+    Set(SetMacro),
+    /// Explain what keeps the machine as it is.
+    #[prost(bool, tag = "4")]
+    Why(bool),
+    /// Show the configuration with its sources.
+    #[prost(bool, tag = "5")]
+    Config(bool),
+    /// Read the configuration files again.
+    #[prost(bool, tag = "6")]
+    Reconfigure(bool),
+}
+
+/// Do something with claims.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Control {
+    /// What.
+    #[prost(enumeration = "Verb", tag = "1")]
+    pub verb: i32,
+    /// Which claim; 0 for all of the machine.
+    #[prost(uint64, tag = "2")]
+    pub claim: u64,
+    /// Why, for the job's log.
+    #[prost(string, tag = "3")]
+    pub reason: String,
+    /// Checkpoints may use so many bytes in a second while this lasts; 0 for no cap.
+    #[prost(uint64, tag = "4")]
+    pub bytes_per_second: u64,
+}
+
+/// What to do with claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Verb {
+    /// Let the job save its work and go.
+    Vacate = 0,
+    /// Kill it.
+    Kill = 1,
+    /// Stop it where it is.
+    Suspend = 2,
+    /// Let it go on.
+    Continue = 3,
+    /// Ask it for a checkpoint.
+    Checkpoint = 4,
+}
+
+/// Set a policy macro of a machine.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct SetMacro {
+    /// Several set together are one named set; the machine keeps it across restarts.
+    #[prost(string, tag = "1")]
+    pub set: String,
+    /// `NAME = value` lines; empty to remove the set.
+    #[prost(string, tag = "2")]
+    pub text: String,
+    /// Who set it.
+    #[prost(string, tag = "3")]
+    pub by: String,
 }
 
 /// Here I am.
@@ -72,7 +315,7 @@ pub struct Report {
     #[prost(uint64, tag = "2")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub happening: Option<Happening>,
 }
 
@@ -80,7 +323,7 @@ pub struct Report {
 #[derive(Clone, PartialEq, Message)]
 pub struct ToAgent {
     /// What.
-    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub down: Option<Down>,
 }
 
@@ -117,6 +360,15 @@ pub enum Down {
     /// Say hello again, and repeat what was not acknowledged: the manager had to forget what it had not yet written.
     #[prost(bool, tag = "10")]
     Again(bool),
+    /// Answer this.
+    #[prost(message, tag = "11")]
+    Ask(Ask),
+    /// What became of a part of an object.
+    #[prost(message, tag = "12")]
+    Took(Took),
+    /// Part of an object.
+    #[prost(message, tag = "13")]
+    Piece(Piece),
 }
 
 /// Welcome.
@@ -205,6 +457,9 @@ pub struct AssignedJob {
     /// Expression texts of the varying attributes.
     #[prost(string, repeated, tag = "3")]
     pub values: Vec<String>,
+    /// Begin from this checkpoint.
+    #[prost(message, optional, tag = "4")]
+    pub checkpoint: Option<Object>,
 }
 
 /// Stop a job.

@@ -35,6 +35,12 @@ pub enum Act {
     Remove,
     /// Stop and put back into the queue.
     Vacate,
+    /// Stop where they are.
+    Suspend,
+    /// Let suspended ones go on.
+    Continue,
+    /// Ask for a checkpoint.
+    Checkpoint,
 }
 
 /// `POST /v1/act`
@@ -145,7 +151,7 @@ pub struct Counts {
 pub struct Job {
     /// `cluster.proc`
     pub job: String,
-    /// idle, running, held.
+    /// idle, running, suspended, held.
     pub state: String,
     /// When its process was started.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -308,4 +314,75 @@ pub struct ErrorReply {
     pub code: String,
     /// Sentence for people.
     pub message: String,
+}
+
+/// One line of `GET /v1/machines/NAME/transitions`: what a machine's policy did.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TransitionLine {
+    /// Ask for what comes after this one.
+    pub position: u64,
+    /// Unix milliseconds.
+    pub time_ms: u64,
+    /// Slot.
+    pub slot: String,
+    /// `State/Activity` before.
+    pub from: String,
+    /// `State/Activity` after.
+    pub to: String,
+    /// Its number in the book; 0 for the first state.
+    pub transition: u32,
+    /// The expression that fired, or the command.
+    pub cause: String,
+    /// How many followed that are not shown because there were too many.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub left_out: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// `POST /v1/machines/NAME/control`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlRequest {
+    /// What to do with everything that runs there.
+    pub verb: MachineVerb,
+    /// Why, for the jobs' logs.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// What to do with what runs on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MachineVerb {
+    /// Let jobs save their work and go.
+    Vacate,
+    /// Kill them.
+    Kill,
+    /// Stop them where they are.
+    Suspend,
+    /// Let them go on.
+    Continue,
+    /// Ask them for checkpoints.
+    Checkpoint,
+}
+
+/// `POST /v1/machines/NAME/config`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigRequest {
+    /// Several macros set together are one named set.
+    pub set: String,
+    /// `NAME = value` lines; empty to remove the set.
+    pub text: String,
+}
+
+/// The answer of a machine, in words.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MachineReply {
+    /// What it said.
+    pub text: String,
 }

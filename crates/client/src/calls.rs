@@ -1,8 +1,9 @@
 //! The REST calls.
 
 use api::rest::{
-    ActReply, ActRequest, CertificateReply, ClusterReply, ErrorReply, JoinRequest, QueueReply, RenewRequest,
-    StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest,
+    ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, ErrorReply,
+    JoinRequest, MachineReply, QueueReply, RenewRequest, StatusReply, SubmitReply, TokenLine, TokenReply,
+    TokenRequest, TransitionLine,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -104,6 +105,36 @@ impl Client {
     pub async fn status(&self, machine: Option<&str>, ads: bool) -> Result<StatusReply, Error> {
         let machine = machine.map_or_else(String::new, |m| format!("&machine={}", escape(m)));
         self.get(&format!("/v1/status?ads={ads}{machine}")).await
+    }
+
+    /// What a machine's policy did after a position.
+    pub async fn transitions(&self, machine: &str, after: u64) -> Result<Vec<TransitionLine>, Error> {
+        self.get(&format!("/v1/machines/{}/transitions?after={after}", escape(machine))).await
+    }
+
+    /// Why a machine is as it is, in words.
+    pub async fn why(&self, machine: &str) -> Result<MachineReply, Error> {
+        self.get(&format!("/v1/machines/{}/why", escape(machine))).await
+    }
+
+    /// A machine's configuration, with sources.
+    pub async fn machine_config(&self, machine: &str) -> Result<MachineReply, Error> {
+        self.get(&format!("/v1/machines/{}/config", escape(machine))).await
+    }
+
+    /// Sets or removes policy macros on a machine.
+    pub async fn configure(&self, machine: &str, request: &ConfigRequest) -> Result<MachineReply, Error> {
+        self.call(Method::POST, &format!("/v1/machines/{}/config", escape(machine)), Some(request)).await
+    }
+
+    /// Has a machine read its configuration again.
+    pub async fn reconfigure(&self, machine: &str) -> Result<MachineReply, Error> {
+        self.call(Method::POST, &format!("/v1/machines/{}/reconfigure", escape(machine)), None::<&()>).await
+    }
+
+    /// Does something with everything that runs on a machine.
+    pub async fn control(&self, machine: &str, request: &ControlRequest) -> Result<MachineReply, Error> {
+        self.call(Method::POST, &format!("/v1/machines/{}/control", escape(machine)), Some(request)).await
     }
 
     /// The event stream.

@@ -3,26 +3,31 @@
 //! - `writer`: the loop: inputs to decisions, decisions to the journal, and only then effects to the world
 //! - `books`: what the writer owns: the scheduler core and the register of tokens
 //! - `registry`: tokens
-//! - `sessions`: connected agents
+//! - `agents`: an agent's connection, questions to machines; `sessions`: the core's decisions as messages to agents
+//! - `objects`: the store for checkpoints; `traces`: what machines' policies did lately
 //! - `feed`: subscribers that replay the journal from any position and then follow it
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `http`: the API for people, the port for agents
 //! - `metrics`: counters; `state`: the state directory and its lock
 
+mod agents;
 mod books;
 mod feed;
 pub mod http;
 mod joblogs;
 mod metrics;
+mod objects;
 mod registry;
 mod sessions;
 mod state;
+mod traces;
 mod writer;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use agents::{AgentSession, NoAnswer};
 pub use sessions::{AgentLink, Incoming};
 pub use state::StateDir;
 use tokio::sync::watch;
@@ -132,6 +137,7 @@ impl Manager {
             let tls = trust::tls::server(&authority, &credentials)?;
             listen = Some(http::serve_tls(address, tls, shared.clone(), &mut servers).await?);
         }
+        servers.spawn(objects::tidy(handle.clone()));
         let mut health = None;
         if let Some(address) = options.health {
             health = Some(http::serve_health(address, shared.clone(), &mut servers).await?);

@@ -3,14 +3,16 @@
 use std::collections::{HashMap, HashSet};
 
 use api::agent::{
-    Ack, Assign, AssignedJob, Claim, Cluster, Down, Hello, Recall, Report, Stop, ToAgent, ToManager, Up,
-    Welcome,
+    Ack, Ask, Assign, AssignedJob, Claim, Cluster, Control, Down, Hello, Object, Question, Recall, Report,
+    Stop, ToAgent, ToManager, Up, Verb, Welcome,
 };
 use classad::ClassAd;
 use model::report::{Attempt, Happening};
 use model::{ClaimId, ClaimKey, JobId};
-use scheduler::{AgentHello, Core, Effect, HeldClaim, HeldJob, ReportKind, Session};
+use scheduler::{AgentHello, Core, Effect, HeldClaim, HeldJob, ReportKind, Session, SlotState};
 use tokio::sync::mpsc;
+
+use crate::objects;
 
 /// Clusters that an agent is told about before it may forget the older ones.
 const KNOWN_CLUSTERS: usize = 1_024;
@@ -61,6 +63,13 @@ impl Sessions {
         }
     }
 
+    /// Says something to a machine; false when it is not connected.
+    pub(crate) fn tell(&self, machine: &str, down: Down) -> bool {
+        // The newest, should an old connection still be around.
+        let newest = self.open.iter().filter(|(_, open)| open.machine == machine).max_by_key(|(s, _)| **s);
+        newest.is_some_and(|(_, open)| open.link.send(ToAgent { down: Some(down) }).is_ok())
+    }
+
     pub(crate) fn welcome(&self, session: Session, beat_ms: u64, private: bool) {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         if let Some(machine) = self.machine(session).map(str::to_owned) {
@@ -93,6 +102,15 @@ impl Sessions {
                 let job = Attempt { cluster: job.cluster, proc: job.proc, attempt };
                 self.say(session, Down::Stop(Stop { claim: claim.0, job }));
             }
+            Effect::Control { session, claim, what } => {
+                let verb = match what {
+                    scheduler::Control::Suspend => Verb::Suspend,
+                    scheduler::Control::Continue => Verb::Continue,
+                    scheduler::Control::Checkpoint => Verb::Checkpoint,
+                };
+                let control = Control { verb: verb.into(), claim: claim.0, ..Control::default() };
+                self.say(session, Down::Ask(Ask { id: 0, question: Some(Question::Control(control)) }));
+            }
             Effect::Recall { session, claim, count } => {
                 self.say(session, Down::Recall(Recall { claim: claim.0, count }));
             }
@@ -119,7 +137,9 @@ impl Sessions {
         }
         let jobs = jobs.iter().map(|&(proc, attempt)| {
             let values = template.varying.iter().map(|v| template.expand(v, cluster, proc)).collect();
-            AssignedJob { proc, attempt, values }
+            let checkpoint = core.checkpoint(JobId { cluster, proc });
+            let checkpoint = checkpoint.map(|c| Object { name: c.object.to_string(), bytes: c.bytes });
+            AssignedJob { proc, attempt, values, checkpoint }
         });
         let assign = Assign { claim: claim.0, cluster, jobs: jobs.collect() };
         let _ = open.link.send(ToAgent { down: Some(Down::Assign(assign)) });
@@ -132,6 +152,7 @@ pub(crate) enum Said {
     Hello(Box<AgentHello>),
     Beat(u64),
     Report(scheduler::Report),
+    Machine { ad: Option<ClassAd>, slots: Vec<(ClaimId, SlotState)> },
 }
 
 pub(crate) fn understand(session: Session, machine: &str, message: ToManager) -> Option<Said> {
@@ -139,6 +160,25 @@ pub(crate) fn understand(session: Session, machine: &str, message: ToManager) ->
         Up::Hello(hello) => Some(Said::Hello(Box::new(hello_of(session, machine, hello)))),
         Up::Beat(n) => Some(Said::Beat(n)),
         Up::Report(report) => report_of(report).map(Said::Report),
+        Up::Machine(now) => {
+            let word = |text: String| model::text::one_line(&text, model::limits::NAME_BYTES);
+            let slots = now.slots.into_iter().take(model::limits::SLOTS_PER_AGENT).map(|s| {
+                let state = SlotState {
+                    state: word(s.state),
+                    activity: word(s.activity),
+                    since: s.since,
+                    image_kib: s.image_kib,
+                    rss_kib: s.rss_kib,
+                    cpu_us: s.cpu_us,
+                    rank: s.rank,
+                };
+                (ClaimId(s.claim), state)
+            });
+            let ad = (!now.ad.is_empty()).then(|| ad_of(&now.ad));
+            Some(Said::Machine { ad, slots: slots.collect() })
+        }
+        // Dealt with before the writer hears of them.
+        Up::Trace(_) | Up::Answer(_) | Up::Put(_) | Up::Get(_) => None,
     }
 }
 
@@ -147,17 +187,22 @@ fn held(attempt: Attempt) -> HeldJob {
 }
 
 fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
-    let mut ad = ClassAd::new();
-    for attribute in hello.ad.iter().take(model::limits::ATTRIBUTES_PER_AD) {
-        // A machine's mistake in one attribute must not hide the machine.
-        let _ = ad.insert_text(&attribute.name, &attribute.expr);
-    }
+    let ad = ad_of(&hello.ad);
     let claims = hello.claims.into_iter().filter_map(|claim| {
         let key = ClaimKey(claim.key.try_into().ok()?);
         let jobs = claim.jobs.into_iter().map(held).collect();
         Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs })
     });
     AgentHello { machine: machine.to_owned(), session, total: hello.total, ad, claims: claims.collect() }
+}
+
+fn ad_of(attributes: &[model::template::Attribute]) -> ClassAd {
+    let mut ad = ClassAd::new();
+    for attribute in attributes.iter().take(model::limits::ATTRIBUTES_PER_AD) {
+        // A machine's mistake in one attribute must not hide the machine.
+        let _ = ad.insert_text(&attribute.name, &attribute.expr);
+    }
+    ad
 }
 
 fn report_of(report: Report) -> Option<scheduler::Report> {
@@ -178,6 +223,11 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
         }
         Happening::Returned(e) => ReportKind::Returned { jobs: e.jobs.into_iter().map(held).collect() },
         Happening::Gone(why) => ReportKind::Gone { reason: reason(why) },
+        Happening::Suspended(e) => ReportKind::Suspended { job: held(e.job), processes: e.processes },
+        Happening::Continued(job) => ReportKind::Continued { job: held(job) },
+        Happening::Checkpointed(e) => {
+            ReportKind::Checkpointed { job: held(e.job), object: objects::name(&e.sha256)?, bytes: e.bytes }
+        }
     };
     Some(scheduler::Report { claim: ClaimId(report.claim), seq: report.seq, kind })
 }

@@ -8,6 +8,7 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use api::agent::Down;
 use journal::SqliteJournal;
 use model::event::{Kind, MachineJoined, ManagerStarted, TokenIssued, TokenRevoked};
 use model::{ClaimKey, Event, Now};
@@ -15,12 +16,15 @@ use scheduler::{Act, Actor, Core, Out, Outcome, Refusal, Session, Submission, Wh
 use tokio::sync::{mpsc, oneshot};
 use trust::token::Token;
 
+use crate::agents::{AgentSession, Questions};
 use crate::books::Books;
 use crate::feed::{Batch, Feed};
 use crate::metrics::Metrics;
+use crate::objects::Store;
 use crate::registry::{Registry, Rejected};
 use crate::sessions::{AgentLink, Incoming, Said, Sessions, understand};
 use crate::state::StateDir;
+use crate::traces::Traces;
 use crate::{Error, Options};
 
 /// Inputs that wait for the writer before senders have to wait too.
@@ -73,6 +77,8 @@ enum Input {
         link: AgentLink,
         answer: oneshot::Sender<Session>,
     },
+    /// A word for a machine; answered whether it is connected.
+    Tell(String, Down, oneshot::Sender<bool>),
     FromAgent(Session, Incoming),
     CloseSession(Session),
     Stop(oneshot::Sender<()>),
@@ -85,6 +91,9 @@ pub struct Handle {
     pub(crate) feed: Feed,
     registry: Arc<RwLock<Registry>>,
     degraded: Arc<RwLock<Option<String>>>,
+    pub(crate) objects: Store,
+    pub(crate) traces: Arc<Traces>,
+    pub(crate) questions: Arc<Questions>,
 }
 
 impl std::fmt::Debug for Handle {
@@ -146,17 +155,23 @@ impl Handle {
     }
 
     /// Opens an agent's session.
-    pub async fn open_session(&self, machine: String, link: AgentLink) -> Result<Session, Unavailable> {
-        self.ask(|answer| Input::OpenSession { machine, link, answer }).await
+    pub async fn open_session(&self, machine: String, link: AgentLink) -> Result<AgentSession, Unavailable> {
+        let (name, to) = (machine.clone(), link.clone());
+        let session = self.ask(|answer| Input::OpenSession { machine: name, link: to, answer }).await?;
+        Ok(AgentSession { session, machine, link, handle: self.clone() })
+    }
+
+    pub(crate) async fn tell_machine(&self, machine: &str, down: Down) -> Result<bool, Unavailable> {
+        let machine = machine.to_owned();
+        self.ask(|answer| Input::Tell(machine, down, answer)).await
     }
 
     /// Passes on what an agent said.
-    pub async fn from_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
+    pub(crate) async fn from_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
         self.inputs.send(Input::FromAgent(session, message)).await.map_err(|_| Unavailable::Stopping)
     }
 
-    /// Ends an agent's session.
-    pub async fn close_session(&self, session: Session) {
+    pub(crate) async fn close_session(&self, session: Session) {
         let _ = self.inputs.send(Input::CloseSession(session)).await;
     }
 
@@ -193,11 +208,16 @@ pub(crate) fn start(
     let snapshot_at = recovery.snapshot.as_ref().map_or(0, |(position, _)| *position);
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
     let (inputs, receiver) = mpsc::channel(QUEUE);
+    let objects = Store::open(&dir)
+        .map_err(|source| Error::System { doing: "cannot open the store for checkpoints", source })?;
     let handle = Handle {
         inputs,
         feed: Feed::new(dir),
         registry: Arc::new(RwLock::new(books.registry.clone())),
         degraded: Arc::new(RwLock::new(None)),
+        objects,
+        traces: Arc::default(),
+        questions: Arc::default(),
     };
     let mut writer = Writer {
         books,
@@ -377,6 +397,9 @@ impl Writer {
             Input::OpenSession { machine, link, answer } => {
                 let _ = answer.send(self.sessions.open(machine, link));
             }
+            Input::Tell(machine, down, answer) => {
+                let _ = answer.send(self.sessions.tell(&machine, down));
+            }
             Input::FromAgent(session, message) => self.take_word(now, session, message),
             Input::CloseSession(session) => self.close(session),
             Input::Stop(_) => {}
@@ -405,6 +428,9 @@ impl Writer {
             Some(Said::Beat(n)) => {
                 self.books.core.agent_heard(now, &machine, session);
                 self.sessions.say(session, api::agent::Down::Beat(n));
+            }
+            Some(Said::Machine { ad, slots }) => {
+                self.books.core.machine_changed(now, &machine, session, ad, slots, digest, out);
             }
             Some(Said::Report(report)) => {
                 self.books.core.agent_report(now, &machine, session, report, digest, out);
@@ -518,6 +544,7 @@ impl Writer {
             Input::OpenSession { machine, link, answer } => {
                 let _ = answer.send(self.sessions.open(machine, link));
             }
+            Input::Tell(machine, down, answer) => drop(answer.send(self.sessions.tell(&machine, down))),
             // Leases go on, so that running jobs do; reports will be repeated when we ask for them.
             Input::FromAgent(session, message) => match message.up {
                 Some(api::agent::Up::Beat(n)) => self.sessions.say(session, api::agent::Down::Beat(n)),

@@ -17,7 +17,7 @@ pub struct Event {
     #[prost(uint64, tag = "1")]
     pub time_ms: u64,
     /// What happened.
-    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
     #[serde(flatten)]
     pub kind: Option<Kind>,
 }
@@ -71,6 +71,15 @@ pub enum Kind {
     /// A token was revoked.
     #[prost(message, tag = "16")]
     TokenRevoked(TokenRevoked),
+    /// A running job's processes were stopped where they are.
+    #[prost(message, tag = "17")]
+    JobSuspended(JobSuspended),
+    /// A suspended job goes on.
+    #[prost(message, tag = "18")]
+    JobContinued(JobContinued),
+    /// A checkpoint of a job is in the store; its next attempt begins there.
+    #[prost(message, tag = "19")]
+    JobCheckpointed(JobCheckpointed),
 }
 
 /// A manager took the journal over.
@@ -296,6 +305,66 @@ pub struct JobStarted {
     pub started_ms: u64,
 }
 
+/// A running job's processes were stopped where they are.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobSuspended {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Attempt.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// How many processes.
+    #[prost(uint32, tag = "5")]
+    pub processes: u32,
+}
+
+/// A suspended job goes on.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobContinued {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Attempt.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+}
+
+/// A checkpoint of a job is in the store.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobCheckpointed {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Attempt.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// Its name in the store: the SHA-256 of the archive, in hexadecimal digits.
+    #[prost(string, tag = "5")]
+    pub object: String,
+    /// Size of the archive.
+    #[prost(uint64, tag = "6")]
+    pub bytes: u64,
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct Exit {
@@ -450,6 +519,9 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobStarted(e) => Some(e.cluster),
         Kind::JobExited(e) => Some(e.cluster),
         Kind::JobsRequeued(e) => Some(e.cluster),
+        Kind::JobSuspended(e) => Some(e.cluster),
+        Kind::JobContinued(e) => Some(e.cluster),
+        Kind::JobCheckpointed(e) => Some(e.cluster),
         Kind::ManagerStarted(_)
         | Kind::ClaimMade(_)
         | Kind::ClaimEnded(_)

@@ -14,6 +14,8 @@ pub const NAME_BYTES: usize = 256;
 pub const REQUEST_BYTES: usize = 64 << 20;
 /// Bytes of one message between manager and agent.
 pub const MESSAGE_BYTES: usize = 16 << 20;
+/// Bytes of one object in the store (a checkpoint).
+pub const OBJECT_BYTES: u64 = 1 << 40;
 /// Bytes of one message between agent and starter.
 pub const STARTER_MESSAGE_BYTES: usize = 8 << 20;
 /// Bytes of free text that a person gives (hold reason, batch name).

@@ -40,6 +40,40 @@ pub enum Happening {
     /// The claim is no more; nothing of it is alive.
     #[prost(string, tag = "8")]
     Gone(String),
+    /// A job's processes were stopped where they are.
+    #[prost(message, tag = "9")]
+    Suspended(Suspended),
+    /// A suspended job goes on.
+    #[prost(message, tag = "10")]
+    Continued(Attempt),
+    /// A checkpoint of a job is in the store.
+    #[prost(message, tag = "11")]
+    Checkpointed(Checkpointed),
+}
+
+/// A checkpoint of a job is in the store.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Checkpointed {
+    /// Whose.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Its name in the store: the SHA-256 of the archive.
+    #[prost(bytes = "vec", tag = "2")]
+    pub sha256: Vec<u8>,
+    /// Size of the archive.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+}
+
+/// A job's processes were stopped where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Suspended {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// How many processes.
+    #[prost(uint32, tag = "2")]
+    pub processes: u32,
 }
 
 /// A job's process was started.

@@ -3,7 +3,7 @@
 use model::event::{Afterwards, ClusterSubmitted, JobsHeld, JobsReleased, JobsRemoved, Kind, StopRequested};
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
-use crate::{Core, Digest, Effect, Out};
+use crate::{Control, Core, Digest, Effect, Out};
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Act {
     Remove,
     /// Stop running ones and put them back into the queue.
     Vacate,
+    /// Have their machines do something with running ones.
+    Control(Control),
 }
 
 /// Which jobs.
@@ -174,6 +176,11 @@ impl Core {
                     let named = procs.as_ref().map_or(0, ProcSet::len);
                     outcome.unsuitable += named.saturating_sub(stopped);
                 }
+                Act::Control(what) => {
+                    let told = self.control(cluster, procs.as_ref(), what, out);
+                    outcome.changed += told;
+                    outcome.unsuitable += procs.as_ref().map_or(0, ProcSet::len).saturating_sub(told);
+                }
             }
             if act == Act::Release {
                 self.offer_jobs(now, cluster, digest, out);
@@ -283,6 +290,24 @@ impl Core {
             let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
             self.record(now, Kind::JobsRemoved(removed), out);
         }
+    }
+
+    /// Tells the machines of running jobs; returns how many.
+    fn control(&self, cluster: u32, procs: Option<&ProcSet>, what: Control, out: &mut Out) -> u64 {
+        let Some(cluster) = self.queue.clusters.get(&cluster) else { return 0 };
+        let mut count = 0;
+        for (proc, live) in &cluster.live {
+            if live.started_ms.is_none() || procs.is_some_and(|p| !p.contains(*proc)) {
+                continue;
+            }
+            let claim = self.pool.claims.get(&live.claim);
+            let session = claim.and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            if let Some(session) = session {
+                out.effects.push(Effect::Control { session, claim: live.claim, what });
+                count += 1;
+            }
+        }
+        count
     }
 
     /// The chosen procs of a cluster that are idle, or held.

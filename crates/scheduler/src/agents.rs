@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
-use model::event::{Afterwards, Exit, JobStarted, JobsHeld, JobsRemoved, JobsRequeued, Kind, Resources};
+use model::event::{
+    Afterwards, Exit, JobCheckpointed, JobContinued, JobStarted, JobSuspended, JobsHeld, JobsRemoved,
+    JobsRequeued, Kind, Resources,
+};
 use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
 
-use crate::pool::{Claim, Machine, minus};
+use crate::pool::{Claim, Machine, SlotState, minus};
 use crate::queue::{Live, Stop};
 use crate::{Core, Digest, Effect, Out, Session};
 
@@ -100,6 +103,27 @@ pub enum ReportKind {
     Returned {
         /// Which.
         jobs: Vec<HeldJob>,
+    },
+    /// A job's processes were stopped where they are.
+    Suspended {
+        /// Which.
+        job: HeldJob,
+        /// How many processes.
+        processes: u32,
+    },
+    /// A suspended job goes on.
+    Continued {
+        /// Which.
+        job: HeldJob,
+    },
+    /// A checkpoint of a job is in the store.
+    Checkpointed {
+        /// Which.
+        job: HeldJob,
+        /// Its name in the store.
+        object: String,
+        /// Its size.
+        bytes: u64,
     },
     /// The claim is no more; nothing of it is alive.
     Gone {
@@ -204,6 +228,39 @@ impl Core {
         }
     }
 
+    /// A machine has changed: what it says of itself, and of its claimed slots.
+    #[allow(clippy::too_many_arguments)]
+    pub fn machine_changed(
+        &mut self,
+        now: Now,
+        name: &str,
+        session: Session,
+        ad: Option<ClassAd>,
+        slots: Vec<(ClaimId, SlotState)>,
+        digest: Digest,
+        out: &mut Out,
+    ) {
+        if !self.agent_heard(now, name, session) {
+            return;
+        }
+        for (id, state) in slots {
+            if let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| &*c.machine == name) {
+                claim.slot_now = Some(state);
+            }
+        }
+        let Some(ad) = ad else { return };
+        let Some((name, _)) = self.pool.machines.get_key_value(name) else { return };
+        let name = name.clone();
+        if self.shapes.note_machine(&ad) {
+            self.reshape();
+        }
+        if let Some(machine) = self.pool.machines.get_mut(&name) {
+            machine.ad = Arc::new(ad);
+            machine.ad_version += 1;
+        }
+        self.offer_machine(now, &name, digest, out);
+    }
+
     /// An agent's connection ended. Its claims live on until their lease runs out.
     pub fn agent_down(&mut self, session: Session) {
         let Some((name, machine)) = self.pool.machines.iter_mut().find(|(_, m)| m.session == Some(session))
@@ -295,6 +352,28 @@ impl Core {
                 }
                 self.feed(now, id, digest, out);
                 self.offer_jobs(now, job.job.cluster, digest, out);
+            }
+            ReportKind::Suspended { job, processes } => {
+                let Some(live) = self.live_of(id, job).filter(|l| !l.suspended) else { return };
+                let (claim, attempt) = (id.0, live.attempt);
+                let JobId { cluster, proc } = job.job;
+                let kind = JobSuspended { claim, cluster, proc, attempt, processes };
+                self.record(now, Kind::JobSuspended(kind), out);
+            }
+            ReportKind::Continued { job } => {
+                let Some(live) = self.live_of(id, job).filter(|l| l.suspended) else { return };
+                let (claim, attempt) = (id.0, live.attempt);
+                let JobId { cluster, proc } = job.job;
+                self.record(now, Kind::JobContinued(JobContinued { claim, cluster, proc, attempt }), out);
+            }
+            ReportKind::Checkpointed { job, object, bytes } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                let (claim, attempt) = (id.0, live.attempt);
+                let JobId { cluster, proc } = job.job;
+                if self.checkpoint(job.job).is_none_or(|c| *c.object != *object) {
+                    let kind = JobCheckpointed { claim, cluster, proc, attempt, object, bytes };
+                    self.record(now, Kind::JobCheckpointed(kind), out);
+                }
             }
             ReportKind::Returned { jobs } => self.take_back(now, id, &jobs, digest, out),
             ReportKind::Gone { reason } => {

@@ -4,15 +4,15 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use model::event::{
-    Afterwards, ClaimEnded, ClaimMade, ClusterSubmitted, JobExited, JobStarted, JobsAssigned, JobsHeld,
-    JobsReleased, JobsRemoved, JobsRequeued, Kind, StopRequested,
+    Afterwards, ClaimEnded, ClaimMade, ClusterSubmitted, JobCheckpointed, JobExited, JobStarted,
+    JobsAssigned, JobsHeld, JobsReleased, JobsRemoved, JobsRequeued, Kind, StopRequested,
 };
 use model::{ClaimId, JobId, ProcSet};
 
 use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, plus};
-use crate::queue::{Cluster, Hold, Live, Stop};
+use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop};
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -27,6 +27,9 @@ impl Core {
             Kind::ClaimMade(e) => self.apply_claim_made(e, time_ms),
             Kind::JobsAssigned(e) => self.apply_assigned(e),
             Kind::JobStarted(e) => self.apply_started(e),
+            Kind::JobSuspended(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), true),
+            Kind::JobContinued(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), false),
+            Kind::JobCheckpointed(e) => self.apply_checkpointed(e),
             Kind::JobExited(e) => self.apply_exited(e),
             Kind::JobsRequeued(e) => self.apply_requeued(e, time_ms),
             Kind::ClaimEnded(e) => self.apply_claim_ended(e),
@@ -56,6 +59,7 @@ impl Core {
             requeues: 0,
             policies: Policies::of(&e.template),
             past: std::collections::BTreeMap::new(),
+            checkpoints: std::collections::BTreeMap::new(),
         };
         if cluster.policies.periodic {
             self.queue.periodic.insert(e.cluster);
@@ -106,6 +110,7 @@ impl Core {
             for proc in span.procs() {
                 cluster.attempts.remove(&proc);
                 cluster.past.remove(&proc);
+                cluster.checkpoints.remove(&proc);
             }
         }
         cluster.summary.removed += count;
@@ -133,6 +138,7 @@ impl Core {
             jobs: Vec::new(),
             made_ms: time_ms,
             recalled: false,
+            slot_now: None,
         };
         self.pool.next_claim = self.pool.next_claim.max(e.claim + 1);
         self.pool.claims.insert(ClaimId(e.claim), claim);
@@ -154,8 +160,7 @@ impl Core {
             for proc in span.procs() {
                 let attempt = cluster.attempts.entry(proc).or_default();
                 *attempt += 1;
-                let live = Live { claim: claim_id, attempt: *attempt, started_ms: None, stop: None };
-                cluster.live.insert(proc, live);
+                cluster.live.insert(proc, Live::new(claim_id, *attempt));
             }
         }
         if let Some(claim) = self.pool.claims.get_mut(&claim_id) {
@@ -174,12 +179,25 @@ impl Core {
         }
     }
 
+    fn apply_suspended(&mut self, (cluster, proc, attempt): (u32, u32, u32), suspended: bool) {
+        if let Some(live) = self.live_mut(cluster, proc, attempt) {
+            live.suspended = suspended;
+        }
+    }
+
+    fn apply_checkpointed(&mut self, e: &JobCheckpointed) {
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let checkpoint = Checkpoint { object: Arc::from(e.object.as_str()), bytes: e.bytes };
+        cluster.checkpoints.insert(e.proc, checkpoint);
+    }
+
     fn apply_exited(&mut self, e: &JobExited) {
         let span = model::Span { first: e.proc, count: 1 };
         self.end_attempts(e.cluster, &[span]);
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         cluster.attempts.remove(&e.proc);
         cluster.past.remove(&e.proc);
+        cluster.checkpoints.remove(&e.proc);
         if e.exit.success() {
             cluster.summary.succeeded += 1;
         } else {

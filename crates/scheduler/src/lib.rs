@@ -32,8 +32,8 @@ use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
-pub use pool::Session;
-pub use queue::Summary;
+pub use pool::{Session, SlotState};
+pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
 pub use view::{ClusterView, JobState, JobView, MachineView, PoolView, RunningView};
 
@@ -108,6 +108,15 @@ pub enum Effect {
         /// Attempt.
         attempt: u32,
     },
+    /// Have a machine do something with a claim's running job. Nothing is recorded: the machine reports what came of it.
+    Control {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
+        /// What.
+        what: Control,
+    },
     /// Ask for jobs back that were not started yet.
     Recall {
         /// To whom.
@@ -133,6 +142,17 @@ pub enum Effect {
         /// Sequence number of the report.
         seq: u64,
     },
+}
+
+/// What a machine may be asked to do with a running job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// Stop it where it is.
+    Suspend,
+    /// Let it go on.
+    Continue,
+    /// Ask it for a checkpoint.
+    Checkpoint,
 }
 
 /// The core.

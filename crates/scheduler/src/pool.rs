@@ -78,6 +78,27 @@ pub(crate) struct Claim {
     pub(crate) made_ms: u64,
     /// A recall is under way: do not ask twice.
     pub(crate) recalled: bool,
+    /// What its machine last said of it.
+    pub(crate) slot_now: Option<SlotState>,
+}
+
+/// What a machine says of a claimed slot. Soft: known while the machine is connected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlotState {
+    /// Claimed, Preempting, ...
+    pub state: String,
+    /// Busy, Suspended, ...
+    pub activity: String,
+    /// When it entered them, in Unix seconds.
+    pub since: u64,
+    /// Address space of its job in KiB.
+    pub image_kib: u64,
+    /// Memory of its job in KiB.
+    pub rss_kib: u64,
+    /// CPU time of its job in microseconds.
+    pub cpu_us: u64,
+    /// The machine's rank of its job.
+    pub rank: f64,
 }
 
 /// `a` less `b`, never below zero.

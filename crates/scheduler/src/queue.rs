@@ -66,6 +66,17 @@ pub(crate) struct Cluster {
     pub(crate) policies: Policies,
     /// What such expressions may ask about a proc's past; empty in clusters that have none.
     pub(crate) past: BTreeMap<u32, Past>,
+    /// Where the next attempts of unfinished procs begin.
+    pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
+}
+
+/// A checkpoint in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Its name: the SHA-256 of the archive, in hexadecimal digits.
+    pub object: Arc<str>,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// A template, kept small: jobs that are alike share all but a few attributes.
@@ -149,6 +160,14 @@ pub(crate) struct Live {
     /// When its process was started; `None` while it waits in its starter.
     pub(crate) started_ms: Option<u64>,
     pub(crate) stop: Option<Stop>,
+    /// Its processes stand still.
+    pub(crate) suspended: bool,
+}
+
+impl Live {
+    pub(crate) fn new(claim: ClaimId, attempt: u32) -> Self {
+        Self { claim, attempt, started_ms: None, stop: None, suspended: false }
+    }
 }
 
 /// A stop that was asked for.

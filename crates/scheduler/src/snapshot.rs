@@ -7,7 +7,7 @@ use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
-use crate::queue::{Cluster, Hold, Live, Stop, Summary};
+use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop, Summary};
 use crate::{Core, Settings};
 
 /// A snapshot that cannot be read.
@@ -60,6 +60,18 @@ struct SavedCluster {
     priority: i32,
     #[prost(message, repeated, tag = "14")]
     past: Vec<SavedPast>,
+    #[prost(message, repeated, tag = "15")]
+    checkpoints: Vec<SavedCheckpoint>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedCheckpoint {
+    #[prost(uint32, tag = "1")]
+    proc: u32,
+    #[prost(string, tag = "2")]
+    object: String,
+    #[prost(uint64, tag = "3")]
+    bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -114,6 +126,8 @@ struct SavedLive {
     stop_code: u32,
     #[prost(uint32, tag = "9")]
     stop_subcode: u32,
+    #[prost(bool, tag = "10")]
+    suspended: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -254,6 +268,11 @@ impl Core {
             requeues: saved.requeues,
             policies: Policies::of(&saved.template),
             past: saved.past.into_iter().map(load_past).collect(),
+            checkpoints: saved
+                .checkpoints
+                .into_iter()
+                .map(|c| (c.proc, Checkpoint { object: c.object.into(), bytes: c.bytes }))
+                .collect(),
         };
         if cluster.policies.periodic {
             self.queue.periodic.insert(saved.id);
@@ -285,6 +304,11 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
         requeues: c.requeues,
         priority: c.priority,
         past: c.past.iter().map(|(&proc, p)| save_past(proc, p)).collect(),
+        checkpoints: c
+            .checkpoints
+            .iter()
+            .map(|(&proc, c)| SavedCheckpoint { proc, object: c.object.to_string(), bytes: c.bytes })
+            .collect(),
     }
 }
 
@@ -309,6 +333,7 @@ fn save_live(proc: u32, l: &Live) -> SavedLive {
         stop_reason: stop.map_or_else(String::new, |s| s.reason.clone()),
         stop_code: stop.map_or(0, |s| s.code),
         stop_subcode: stop.map_or(0, |s| s.subcode),
+        suspended: l.suspended,
     }
 }
 
@@ -317,5 +342,6 @@ fn load_live(l: SavedLive) -> (u32, Live) {
     let (code, subcode) = (l.stop_code, l.stop_subcode);
     let stop = stop.map(|afterwards| Stop { afterwards, reason: l.stop_reason, code, subcode });
     let claim = ClaimId(l.claim);
-    (l.proc, Live { claim, attempt: l.attempt, started_ms: l.started_ms, stop })
+    let (attempt, started_ms, suspended) = (l.attempt, l.started_ms, l.suspended);
+    (l.proc, Live { claim, attempt, started_ms, stop, suspended })
 }

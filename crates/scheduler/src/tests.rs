@@ -117,6 +117,7 @@ impl World {
                 | Effect::Stop { session, .. }
                 | Effect::Recall { session, .. }
                 | Effect::Drop { session, .. }
+                | Effect::Control { session, .. }
                 | Effect::Ack { session, .. } => *session,
             };
             if let Some(machine) = self.machines.iter_mut().find(|m| m.session == Some(session)) {
@@ -245,6 +246,7 @@ impl World {
                 }
             }
             Effect::Drop { claim, .. } => self.bury(m, claim),
+            Effect::Control { .. } => {}
             Effect::Ack { claim, seq, .. } => {
                 if let Some(held) = machine.claims.get_mut(&claim) {
                     held.unacknowledged.retain(|r| r.seq > seq);

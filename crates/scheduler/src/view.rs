@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use model::event::Resources;
-use model::{JobId, JobTemplate};
+use model::{ClaimId, JobId, JobTemplate};
 
 use crate::Core;
-use crate::queue::Summary;
+use crate::pool::SlotState;
+use crate::queue::{Checkpoint, Summary};
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -42,6 +43,8 @@ pub enum JobState {
     Idle,
     /// Has a process.
     Running,
+    /// Has processes that stand still: the machine's owner needs it.
+    Suspended,
     /// On hold.
     Held,
 }
@@ -97,6 +100,10 @@ pub struct RunningView {
     pub since_ms: u64,
     /// What it holds.
     pub resources: Resources,
+    /// What its machine says of it.
+    pub now: Option<SlotState>,
+    /// Its id.
+    pub claim: ClaimId,
 }
 
 /// Totals.
@@ -171,7 +178,11 @@ impl Core {
         };
         let live = c.live.iter().map(|(&proc, l)| {
             let claim = self.pool.claims.get(&l.claim);
-            let state = if l.started_ms.is_some() { JobState::Running } else { JobState::Idle };
+            let state = match l.started_ms {
+                None => JobState::Idle,
+                Some(_) if l.suspended => JobState::Suspended,
+                Some(_) => JobState::Running,
+            };
             JobView {
                 started_ms: l.started_ms,
                 machine: claim.map(|k| k.machine.clone()),
@@ -200,8 +211,10 @@ impl Core {
             claims: m
                 .claims
                 .iter()
-                .filter_map(|id| self.pool.claims.get(id))
-                .map(|c| RunningView {
+                .filter_map(|id| self.pool.claims.get(id).map(|claim| (id, claim)))
+                .map(|(id, c)| RunningView {
+                    claim: *id,
+                    now: c.slot_now.clone(),
                     slot: c.slot.clone(),
                     owner: c.owner.clone(),
                     job: c.jobs.first().copied(),
@@ -231,6 +244,16 @@ impl Core {
         }
         view.claims = self.pool.claims.len() as u64;
         view
+    }
+
+    /// Where the next attempt at a job begins; `None` for its beginning.
+    pub fn checkpoint(&self, job: JobId) -> Option<&Checkpoint> {
+        self.queue.clusters.get(&job.cluster)?.checkpoints.get(&job.proc)
+    }
+
+    /// All checkpoints that unfinished jobs may begin from.
+    pub fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
+        self.queue.clusters.values().flat_map(|c| c.checkpoints.values())
     }
 
     /// The template and owner of a cluster, for whoever must tell a machine what to run.

@@ -1,6 +1,6 @@
-//! Opening a file with another user's rights, for daemons that run as root and write into users' directories.
+//! Touching files with another user's rights, for daemons that run as root and work in users' directories.
 //!
-//! The open happens in a thread of its own whose *effective* ids (raw system calls change one thread only) become the
+//! The work happens in a thread of its own whose *effective* ids (raw system calls change one thread only) become the
 //! user's; the thread ends with them and never comes back to root, so there is nothing to restore and nothing to
 //! forget. Its real and saved ids stay root's: the user could otherwise send a signal to the thread, and with it to the
 //! whole daemon.
@@ -15,13 +15,30 @@ use crate::user::Account;
 /// Opens (or makes) a regular file for appending and reading, as this user (`None`: as we are). The last part of the
 /// path is never followed when it is a symbolic link, and what is not a regular file is refused.
 pub fn open_append(path: &Path, account: Option<&Account>) -> io::Result<File> {
-    let Some(account) = account else { return open(path) };
+    let who = account.map(|a| Who { uid: a.uid, gid: a.gid, groups: &a.groups });
+    run(who, || open(path))
+}
+
+/// Whose rights to use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Who<'a> {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: &'a [u32],
+}
+
+/// Does something with a user's rights (`None`: with our own).
+pub(crate) fn run<T: Send>(
+    who: Option<Who<'_>>,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let Some(who) = who else { return work() };
     std::thread::scope(|scope| {
-        let opened = std::thread::Builder::new().name("as-user".into()).spawn_scoped(scope, || {
-            become_user(account)?;
-            open(path)
+        let worker = std::thread::Builder::new().name("as-user".into()).spawn_scoped(scope, || {
+            become_user(who)?;
+            work()
         })?;
-        opened.join().unwrap_or_else(|_| Err(io::Error::other("the thread that opens the file panicked")))
+        worker.join().unwrap_or_else(|_| Err(io::Error::other("the thread with the user's rights panicked")))
     })
 }
 
@@ -38,15 +55,15 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Gives this thread the user's groups, effective group and effective user, in that order.
-fn become_user(account: &Account) -> io::Result<()> {
+fn become_user(who: Who<'_>) -> io::Result<()> {
     let keep: libc::c_long = -1;
     let check = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: system calls on numbers and on a list of groups that outlives them. Raw ones, because the C library's
     // wrappers would change every thread of the process.
     unsafe {
-        check(libc::syscall(libc::SYS_setgroups, account.groups.len(), account.groups.as_ptr()))?;
-        check(libc::syscall(libc::SYS_setresgid, keep, libc::c_long::from(account.gid), keep))?;
-        check(libc::syscall(libc::SYS_setresuid, keep, libc::c_long::from(account.uid), keep))
+        check(libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr()))?;
+        check(libc::syscall(libc::SYS_setresgid, keep, libc::c_long::from(who.gid), keep))?;
+        check(libc::syscall(libc::SYS_setresuid, keep, libc::c_long::from(who.uid), keep))
     }
 }
 

@@ -7,19 +7,28 @@
 //! - `wire`: messages between agent and starter; `frame`: how they stand in a byte stream
 //! - `spawn`: one new process with the job's identity, files and session
 //! - `spool`: outcomes that were not acknowledged yet
+//! - `checkpoint`, `archive`: what a job saves of its work, and how it comes back
+//! - `scratch`: a directory for the jobs' own files
+//! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
-//! - `run`: the loop
+//! - `run`: the loop; `connection`: its way to the agent
 //! - `as_user`: opening a file with another user's rights (for the manager's job logs)
 //!
 //! Unsafe code is confined to `sys`, `spawn` and `as_user`.
 
+mod archive;
 pub mod as_user;
+pub mod cgroup;
+mod checkpoint;
+mod connection;
 pub mod frame;
 pub mod leftovers;
 mod run;
+mod scratch;
 mod spawn;
 pub mod spool;
 mod sys;
+mod tree;
 pub mod user;
 pub mod wire;
 
@@ -31,5 +40,7 @@ pub const CLAIM_VARIABLE: &str = "UPDRAFT_CLAIM";
 pub const SOCKET: &str = "sock";
 /// The file whose lock a living starter holds.
 pub const LOCK: &str = "lock";
+/// The name of the starter's control group, when it has one.
+pub const GROUP: &str = "cgroup";
 /// The spool of outcomes.
 pub const OUTCOMES: &str = "outcomes";

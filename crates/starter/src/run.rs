@@ -2,20 +2,24 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use model::report::{Attempt, CannotStart, Evicted, Exited, Happening, Returned, Started};
+use model::report::{Attempt, CannotStart, Evicted, Exited, Happening, Returned, Started, Suspended};
 use model::text;
 
-use crate::frame::{self, Buffer};
-use crate::leftovers;
+use crate::cgroup::Group;
+use crate::checkpoint::Checkpoints;
+use crate::connection::Connection;
+use crate::scratch::Scratch;
 use crate::spawn::Spawner;
 use crate::spool::Spool;
 use crate::sys::{self, Reaped, Watch};
-use crate::wire::{Begin, FromStarter, Job, Order, Report, Standing, Stop, ToStarter, Word};
+use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Use, Word};
+use crate::{archive, frame, leftovers, tree};
 
 /// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
 const BACKLOG_BYTES: usize = 1 << 20;
@@ -40,7 +44,7 @@ pub enum Fatal {
     Nonsense(#[from] frame::Bad),
 }
 
-fn fatal(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Fatal {
+pub(crate) fn fatal(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Fatal {
     let doing = doing.into();
     move |source| Fatal::System { doing, source }
 }
@@ -52,111 +56,65 @@ pub fn run(agent: OwnedFd) -> Result<(), Fatal> {
     let signals = sys::signal_descriptor().map_err(fatal("cannot receive signals"))?;
     let mut agent =
         Connection::new(UnixStream::from(agent)).map_err(fatal("cannot use the agent's connection"))?;
+    let group = Group::enter_new();
     // Fresh starters wait here, ready, for the next claim of any job.
-    let begin = loop {
-        if !agent.wait_and_read()? {
-            return Ok(());
-        }
+    let result = first_order(&mut agent).and_then(|begin| match begin {
+        Some(begin) => Starter::begin(begin, agent, group.as_ref())?.run(&signals),
+        None => Ok(()),
+    });
+    if let Some(group) = group {
+        group.remove();
+    }
+    result
+}
+
+/// Waits for a claim; `None` when there will be none.
+fn first_order(agent: &mut Connection) -> Result<Option<Begin>, Fatal> {
+    while agent.wait_and_read()? {
         match agent.next_order()? {
-            Some(Order::Begin(begin)) => break begin,
-            Some(Order::Quit(_)) => return Ok(()),
+            Some(Order::Begin(begin)) => return Ok(Some(begin)),
+            Some(Order::Quit(_)) => return Ok(None),
             Some(_) | None => {}
         }
-    };
-    Starter::begin(begin, agent)?.run(&signals)
-}
-
-/// A connection to an agent.
-struct Connection {
-    stream: UnixStream,
-    input: Buffer,
-    output: Vec<u8>,
-}
-
-impl Connection {
-    fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, input: Buffer::default(), output: Vec::new() })
     }
-
-    /// Reads what is there; false when the agent is gone.
-    fn read(&mut self) -> bool {
-        let mut chunk = [0; 16 << 10];
-        loop {
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return false,
-                Ok(n) => {
-                    self.input.extend(&chunk[..n]);
-                    if n < chunk.len() {
-                        return true;
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-    }
-
-    fn wait_and_read(&mut self) -> Result<bool, Fatal> {
-        let mut watch = [Watch { fd: self.stream.as_fd(), write: false, ready: false }];
-        sys::poll(&mut watch, -1).map_err(fatal("cannot wait for the agent"))?;
-        Ok(self.read())
-    }
-
-    fn next_order(&mut self) -> Result<Option<Order>, Fatal> {
-        Ok(frame::take::<ToStarter>(&mut self.input)?.and_then(|message| message.order))
-    }
-
-    fn say(&mut self, word: Word) {
-        frame::put(&FromStarter { word: Some(word) }, &mut self.output);
-    }
-
-    /// Writes what can be written; false when the agent is gone.
-    fn flush(&mut self) -> bool {
-        let mut sent = 0;
-        while sent < self.output.len() {
-            match self.stream.write(&self.output[sent..]) {
-                Ok(n) => sent += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        self.output.drain(..sent);
-        true
-    }
+    Ok(None)
 }
 
 /// The job that runs.
-struct Running {
-    job: Job,
-    pid: i32,
-    started_ms: u64,
-    started_us: u64,
+pub(crate) struct Running {
+    pub(crate) job: Job,
+    pub(crate) pid: i32,
+    pub(crate) started_ms: u64,
+    pub(crate) started_us: u64,
     /// When the soft stop turns into a kill.
-    kill_at_us: Option<u64>,
-    /// Set when we killed it because the lease ran out.
-    evicted: bool,
+    pub(crate) kill_at_us: Option<u64>,
+    /// Set when it is made to end by the machine's side, which makes its end an eviction.
+    pub(crate) evicted: Option<Eviction>,
+    pub(crate) suspended: bool,
+    /// It was asked for a checkpoint.
+    pub(crate) asked: bool,
 }
 
-struct Starter {
-    claim: u64,
-    agent: Option<Connection>,
-    listener: UnixListener,
-    spool: Spool,
-    spawner: Spawner,
-    waiting: VecDeque<Job>,
-    running: Option<Running>,
-    lease_until_us: u64,
+pub(crate) struct Starter<'a> {
+    pub(crate) claim: u64,
+    pub(crate) group: Option<&'a Group>,
+    pub(crate) scratch: Option<Scratch>,
+    pub(crate) agent: Option<Connection>,
+    pub(crate) listener: UnixListener,
+    pub(crate) spool: Spool,
+    pub(crate) spawner: Spawner,
+    pub(crate) waiting: VecDeque<Job>,
+    pub(crate) running: Option<Running>,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) lease_until_us: u64,
     /// Set when the claim is over: whether to be gentle.
-    quit: Option<bool>,
+    pub(crate) quit: Option<bool>,
     /// Held as long as we live: its lock says so.
     _lock: File,
 }
 
-impl Starter {
-    fn begin(begin: Begin, agent: Connection) -> Result<Self, Fatal> {
+impl<'a> Starter<'a> {
+    fn begin(begin: Begin, agent: Connection, group: Option<&'a Group>) -> Result<Self, Fatal> {
         let dir = PathBuf::from(&begin.dir);
         let lock_path = dir.join(crate::LOCK);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
@@ -169,15 +127,22 @@ impl Starter {
         let spool_path = dir.join(crate::OUTCOMES);
         let spool =
             Spool::create(&spool_path).map_err(fatal(format!("cannot write {}", spool_path.display())))?;
+        if let Some(group) = group {
+            // Without it the agent still finds leftovers by their marker.
+            let _ = std::fs::write(dir.join(crate::GROUP), group.dir().as_os_str().as_bytes());
+        }
         let listener = bind(&dir).map_err(fatal(format!("cannot listen in {}", dir.display())))?;
         let mut starter = Self {
             claim: begin.claim,
+            group,
+            scratch: Scratch::at(&begin.scratch),
             agent: Some(agent),
             listener,
             spool,
             spawner: Spawner::new(&begin.marker),
             waiting: VecDeque::new(),
             running: None,
+            checkpoints: Checkpoints::new(&dir),
             lease_until_us: sys::mono_us() + begin.lease_ms * 1000,
             quit: None,
             _lock: lock,
@@ -190,10 +155,11 @@ impl Starter {
         loop {
             self.obey()?;
             if let Some(gently) = self.quit {
+                self.go_on();
                 if gently {
                     self.ask_to_end();
                 }
-                leftovers::kill_children();
+                self.clean_up();
                 return Ok(());
             }
             self.start_next();
@@ -202,12 +168,33 @@ impl Starter {
             }
             let now = sys::mono_us();
             if now >= self.lease_until_us && !self.give_up() {
+                self.clean_up();
                 return Ok(());
             }
             // Rounded up: waking a moment early would only mean another turn of the loop.
             let timeout_ms = self.wake_us().saturating_sub(now).div_ceil(1000).min(3_600_000) as i32;
             self.wait(signals, timeout_ms)?;
             self.check_kill();
+        }
+    }
+
+    /// Nothing of the claim is left behind.
+    fn clean_up(&self) {
+        leftovers::kill_children();
+        if let Some(scratch) = &self.scratch {
+            scratch.remove();
+        }
+    }
+
+    pub(crate) fn empty_scratch(&self) {
+        if let Some(scratch) = &self.scratch {
+            scratch.empty();
+        }
+    }
+
+    pub(crate) fn say(&mut self, word: Word) {
+        if let Some(agent) = &mut self.agent {
+            agent.say(word);
         }
     }
 
@@ -258,17 +245,17 @@ impl Starter {
     }
 
     fn say_standing(&mut self) {
-        let running = self.running.iter().map(|r| r.job.id);
+        let running = self.running.iter().map(|r| r.job.id).chain(self.checkpoints.leaving());
         let jobs = running.chain(self.waiting.iter().map(|j| j.id)).collect();
         let standing = Standing {
             claim: self.claim,
             jobs,
             unacknowledged: self.spool.unacknowledged().to_vec(),
             running_since_ms: self.running.as_ref().map(|r| r.started_ms),
+            suspended: self.running.as_ref().is_some_and(|r| r.suspended),
+            packed: self.checkpoints.waiting().to_vec(),
         };
-        if let Some(agent) = &mut self.agent {
-            agent.say(Word::Standing(standing));
-        }
+        self.say(Word::Standing(standing));
     }
 
     fn obey(&mut self) -> Result<(), Fatal> {
@@ -287,6 +274,11 @@ impl Starter {
                     let _ = self.spool.acknowledge(seq);
                 }
                 Order::Quit(gently) => self.quit = Some(gently),
+                Order::Suspend(true) => self.suspend(),
+                Order::Suspend(false) => self.go_on(),
+                Order::Measure(_) => self.measure(),
+                Order::Checkpoint(_) => self.ask_for_checkpoint(),
+                Order::Stored(stored) => self.stored(stored),
                 Order::Begin(_) => {}
             }
         }
@@ -299,15 +291,68 @@ impl Starter {
             self.report(Happening::Returned(Returned { jobs: vec![stop.id] }));
             return;
         }
-        let Some(running) = self.running.as_mut().filter(|r| r.job.id == stop.id) else { return };
+        if stop.hard && self.checkpoints.leaving() == Some(stop.id) {
+            self.leave_without_checkpoint("there was no more time");
+        }
+        if self.running.as_ref().is_none_or(|r| r.job.id != stop.id) {
+            return;
+        }
+        // A job that stands still could not take the signal.
+        self.go_on();
+        let Some(running) = self.running.as_mut() else { return };
         let now = sys::mono_us();
+        if running.evicted.is_none() {
+            running.evicted.clone_from(&stop.evict);
+        }
         if stop.hard {
             running.kill_at_us = Some(now);
         } else if running.kill_at_us.is_none() {
-            sys::signal(-running.pid, running.job.stop_signal as i32);
-            running.kill_at_us = Some(now + running.job.grace_ms * 1000);
+            // A job that is only moved gets the chance to save its work.
+            let save = running.job.checkpoint.as_ref().map_or(0, |c| c.signal);
+            let signal = if stop.evict.is_some() && save > 0 { save } else { running.job.stop_signal };
+            sys::signal(-running.pid, signal as i32);
+            let patience_ms = stop.evict.as_ref().map_or(running.job.grace_ms, |e| e.patience_ms);
+            let forever = stop.evict.is_some() && patience_ms == 0;
+            running.kill_at_us = Some(if forever { u64::MAX } else { now + patience_ms * 1000 });
         }
         self.check_kill();
+    }
+
+    /// Stops all processes of the running job where they are.
+    fn suspend(&mut self) {
+        let Some(running) = self.running.as_mut().filter(|r| !r.suspended) else { return };
+        running.suspended = true;
+        let job = running.job.id;
+        let frozen = self.group.and_then(|group| group.freeze().ok());
+        let processes = frozen.unwrap_or_else(tree::stop) as u32;
+        self.report(Happening::Suspended(Suspended { job, processes }));
+    }
+
+    /// Lets a suspended job go on.
+    fn go_on(&mut self) {
+        let Some(running) = self.running.as_mut().filter(|r| r.suspended) else { return };
+        running.suspended = false;
+        let job = running.job.id;
+        // Both: whichever way it was stopped, and if the group failed half-way.
+        if let Some(group) = self.group {
+            let _ = group.thaw();
+        }
+        tree::go_on();
+        self.report(Happening::Continued(job));
+    }
+
+    fn measure(&mut self) {
+        let Some(running) = &self.running else { return };
+        let used = tree::measure();
+        let word = Use {
+            job: running.job.id,
+            cpu_us: used.cpu_us,
+            image_kib: used.image_kib,
+            rss_kib: used.rss_kib,
+            processes: used.processes,
+            suspended: running.suspended,
+        };
+        self.say(Word::Use(word));
     }
 
     /// Gives the running job the chance to end by itself. Whatever its exit says: it was made to end, so it will run again.
@@ -340,15 +385,29 @@ impl Starter {
     fn start_next(&mut self) {
         // Alone, we finish what runs and begin nothing: the manager may be giving the rest to others by now.
         let ready = |agent: &Connection| agent.output.len() < BACKLOG_BYTES;
-        while self.running.is_none() && self.agent.as_ref().is_some_and(ready) {
+        while self.running.is_none()
+            && self.checkpoints.leaving().is_none()
+            && self.agent.as_ref().is_some_and(ready)
+        {
             let Some(job) = self.waiting.pop_front() else { return };
             let (started_ms, started_us) = (sys::wall_ms(), sys::mono_us());
+            if let Err(reason) = self.prepare(&job) {
+                self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006 }));
+                continue;
+            }
             match self.spawner.spawn(&job) {
                 Ok(pid) => {
                     self.tell(Happening::Started(Started { job: job.id, started_ms }));
-                    let kill_at_us = None;
-                    self.running =
-                        Some(Running { job, pid, started_ms, started_us, kill_at_us, evicted: false });
+                    self.running = Some(Running {
+                        job,
+                        pid,
+                        started_ms,
+                        started_us,
+                        kill_at_us: None,
+                        evicted: None,
+                        suspended: false,
+                        asked: false,
+                    });
                 }
                 Err(failure) if failure.is_ours() => {
                     let reason = failure.reason(&job);
@@ -362,6 +421,22 @@ impl Starter {
                 }
             }
         }
+    }
+
+    /// What a job finds when it starts.
+    fn prepare(&mut self, job: &Job) -> Result<(), String> {
+        if let Some(scratch) = &mut self.scratch {
+            let made = scratch.prepare(job.identity.as_ref());
+            made.map_err(|e| format!("cannot make the job's scratch directory: {e}"))?;
+        }
+        if !job.restore.is_empty() {
+            let path = Path::new(&job.restore);
+            let cwd = Path::new(std::ffi::OsStr::from_bytes(&job.cwd));
+            let restored = archive::unpack(path, cwd, job.identity.as_ref());
+            let _ = std::fs::remove_file(path);
+            restored.map_err(|e| format!("cannot put the checkpoint's files in place: {e}"))?;
+        }
+        Ok(())
     }
 
     fn reap(&mut self) {
@@ -384,12 +459,17 @@ impl Starter {
         exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
         // The job is over when its first process is; what it left behind goes too.
         leftovers::kill_children();
+        if let Some(group) = self.group.filter(|_| running.suspended) {
+            let _ = group.thaw();
+        }
+        let Some(running) = self.take_checkpoint(running, &exit) else { return };
+        self.empty_scratch();
         let (job, started_ms) = (running.job.id, running.started_ms);
-        if running.evicted {
-            let reason = "the lease ran out without word from the manager".to_owned();
-            self.report(Happening::Evicted(Evicted { job, reason, code: 1008 }));
-        } else {
-            self.report(Happening::Exited(Exited { job, exit, started_ms }));
+        match running.evicted {
+            Some(Eviction { reason, code, .. }) => {
+                self.report(Happening::Evicted(Evicted { job, reason, code }))
+            }
+            None => self.report(Happening::Exited(Exited { job, exit, started_ms })),
         }
     }
 
@@ -399,9 +479,11 @@ impl Starter {
             let jobs: Vec<Attempt> = self.waiting.drain(..).map(|j| j.id).collect();
             self.report(Happening::Returned(Returned { jobs }));
         }
+        self.leave_without_checkpoint("the lease ran out");
         match &mut self.running {
             Some(running) => {
-                running.evicted = true;
+                let reason = "the lease ran out without word from the manager".to_owned();
+                running.evicted = Some(Eviction { reason, code: 1008, patience_ms: 0 });
                 let pid = running.pid;
                 sys::signal(-pid, libc::SIGKILL);
                 sys::signal(pid, libc::SIGKILL);
@@ -419,7 +501,7 @@ impl Starter {
     }
 
     /// A report that must not be lost.
-    fn report(&mut self, happening: Happening) {
+    pub(crate) fn report(&mut self, happening: Happening) {
         let report = Report { seq: 0, happening: Some(happening) };
         // A full disk must not lose the outcome while we live: it is kept in memory in any case.
         let report = match self.spool.keep(report) {
@@ -429,16 +511,12 @@ impl Starter {
                 None => return,
             },
         };
-        if let Some(agent) = &mut self.agent {
-            agent.say(Word::Report(report));
-        }
+        self.say(Word::Report(report));
     }
 
     /// A report that is implied by a later one.
     fn tell(&mut self, happening: Happening) {
-        if let Some(agent) = &mut self.agent {
-            agent.say(Word::Report(Report { seq: 0, happening: Some(happening) }));
-        }
+        self.say(Word::Report(Report { seq: 0, happening: Some(happening) }));
     }
 }
 

@@ -4,8 +4,8 @@
 //! page tables and lets it leave word of what failed, and where, without a pipe. In exchange the code between `clone`
 //! and `execve` may only make system calls on data prepared beforehand: no allocation, no locks.
 //!
-//! Order in the child, which tests check: own session; supplementary groups, group, user; no new privileges; umask;
-//! death with the starter; then, as the user, working directory and files.
+//! Order in the child, which tests check: own session; niceness and limits; supplementary groups, group, user; no new
+//! privileges; umask; death with the starter; then, as the user, working directory and files.
 
 use std::ffi::CString;
 use std::io;
@@ -13,7 +13,7 @@ use std::io;
 use libc::{c_char, c_int, c_void};
 
 use crate::sys;
-use crate::wire::{Identity, Job};
+use crate::wire::{Identity, Job, Limit};
 
 const STACK_BYTES: usize = 64 << 10;
 
@@ -94,6 +94,9 @@ struct Plan {
     stderr: *const c_char,
     same_output: bool,
     identity: *const Identity,
+    nice: c_int,
+    limits: *const Limit,
+    limit_count: usize,
     parent: c_int,
     failed: Stage,
     errno: c_int,
@@ -133,6 +136,9 @@ impl Spawner {
             stderr: stderr.as_ptr(),
             same_output: !job.stdout.is_empty() && job.stdout == job.stderr,
             identity: job.identity.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+            nice: job.nice.min(19) as c_int,
+            limits: job.limits.as_ptr(),
+            limit_count: job.limits.len(),
             parent: sys::own_pid(),
             failed: Stage::None,
             errno: 0,
@@ -179,6 +185,18 @@ fn prepare(plan: &Plan) -> (Stage, c_int) {
         libc::sigemptyset(&raw mut none);
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        if plan.nice != 0 {
+            libc::nice(plan.nice);
+        }
+        for n in 0..plan.limit_count {
+            // Lower than what we have is always allowed; a wish for more is none.
+            let limit = &*plan.limits.add(n);
+            let mut now: libc::rlimit = std::mem::zeroed();
+            libc::getrlimit(limit.resource as _, &raw mut now);
+            let value = if limit.value < now.rlim_max { limit.value } else { now.rlim_max };
+            now = libc::rlimit { rlim_cur: value, rlim_max: value };
+            libc::setrlimit(limit.resource as _, &raw const now);
+        }
         if let Some(identity) = plan.identity.as_ref() {
             let groups = identity.groups.as_ptr();
             if libc::syscall(libc::SYS_setgroups, identity.groups.len(), groups) != 0 {

@@ -170,6 +170,23 @@ pub(crate) fn own_pid() -> i32 {
     std::process::id() as i32
 }
 
+/// Clock ticks of `/proc/PID/stat` in a second.
+pub(crate) fn ticks_per_second() -> u64 {
+    // SAFETY: sysconf touches no memory.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|n| *n > 0).unwrap_or(100)
+}
+
+/// Size of a memory page in KiB.
+pub(crate) fn page_kib() -> u64 {
+    // SAFETY: sysconf touches no memory.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().map_or(4, |n| (n / 1024).max(1))
+}
+
+/// Gives a file or directory to a user and group.
+pub(crate) fn give_to(path: &std::path::Path, uid: u32, gid: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid))
+}
+
 /// Monotonic microseconds.
 pub(crate) fn mono_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

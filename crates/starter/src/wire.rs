@@ -7,7 +7,7 @@ use prost::Message;
 #[derive(Clone, PartialEq, Message)]
 pub struct ToStarter {
     /// What.
-    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub order: Option<Order>,
 }
 
@@ -35,6 +35,18 @@ pub enum Order {
     /// The claim is over: end what runs, report nothing of it, exit. True: ask the job to end first, and give it a moment.
     #[prost(bool, tag = "7")]
     Quit(bool),
+    /// True: stop all processes of the running job where they are. False: let them go on.
+    #[prost(bool, tag = "8")]
+    Suspend(bool),
+    /// Say what the running job uses.
+    #[prost(bool, tag = "9")]
+    Measure(bool),
+    /// Ask the running job for a checkpoint.
+    #[prost(bool, tag = "10")]
+    Checkpoint(bool),
+    /// The checkpoint with this number is in the store (or will never be, when false).
+    #[prost(message, tag = "11")]
+    Stored(Stored),
 }
 
 /// Take a claim.
@@ -52,6 +64,9 @@ pub struct Begin {
     /// First lease.
     #[prost(uint64, tag = "4")]
     pub lease_ms: u64,
+    /// A directory for the jobs' own files, made before a job starts and emptied after it; empty for none.
+    #[prost(string, tag = "5")]
+    pub scratch: String,
 }
 
 /// Jobs to run.
@@ -95,6 +110,55 @@ pub struct Job {
     /// Milliseconds between the soft stop and the kill.
     #[prost(uint64, tag = "10")]
     pub grace_ms: u64,
+    /// Added to the job's nice value.
+    #[prost(uint32, tag = "11")]
+    pub nice: u32,
+    /// Limits on what each of its processes may use.
+    #[prost(message, repeated, tag = "12")]
+    pub limits: Vec<Limit>,
+    /// How it makes checkpoints; absent when it makes none.
+    #[prost(message, optional, tag = "13")]
+    pub checkpoint: Option<Checkpoint>,
+    /// An archive of checkpoint files to put in place before it starts; empty for none. The starter removes it.
+    #[prost(string, tag = "14")]
+    pub restore: String,
+}
+
+/// How a job makes checkpoints: it writes its files and exits with a code that says so, of its own accord or when a
+/// signal asks for it, and is then started again.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Checkpoint {
+    /// The code.
+    #[prost(uint32, tag = "1")]
+    pub exit_code: u32,
+    /// The signal that asks for one; 0 when there is none.
+    #[prost(uint32, tag = "2")]
+    pub signal: u32,
+    /// Files and directories, relative to the working directory.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub files: Vec<Vec<u8>>,
+}
+
+/// What became of a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Stored {
+    /// Which.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// It is safe.
+    #[prost(bool, tag = "2")]
+    pub safe: bool,
+}
+
+/// A limit on a resource, as `setrlimit` has them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Limit {
+    /// The resource's number (`RLIMIT_CORE` and so on).
+    #[prost(uint32, tag = "1")]
+    pub resource: u32,
+    /// At most this.
+    #[prost(uint64, tag = "2")]
+    pub value: u64,
 }
 
 /// Whom to become.
@@ -120,13 +184,31 @@ pub struct Stop {
     /// Kill at once.
     #[prost(bool, tag = "2")]
     pub hard: bool,
+    /// The machine wants it gone: the job's end is an eviction, however it ends, and who asked decides how long it may
+    /// take, not the job.
+    #[prost(message, optional, tag = "3")]
+    pub evict: Option<Eviction>,
+}
+
+/// Why a machine wants a job gone.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Eviction {
+    /// In words.
+    #[prost(string, tag = "1")]
+    pub reason: String,
+    /// Vacate code.
+    #[prost(uint32, tag = "2")]
+    pub code: u32,
+    /// It is killed after so long at the latest; 0 when whoever asked decides that later.
+    #[prost(uint64, tag = "3")]
+    pub patience_ms: u64,
 }
 
 /// Starter to agent.
 #[derive(Clone, PartialEq, Message)]
 pub struct FromStarter {
     /// What.
-    #[prost(oneof = "Word", tags = "1, 2")]
+    #[prost(oneof = "Word", tags = "1, 2, 3, 4")]
     pub word: Option<Word>,
 }
 
@@ -139,6 +221,58 @@ pub enum Word {
     /// Something happened.
     #[prost(message, tag = "2")]
     Report(Report),
+    /// What the running job uses; the answer to `Measure`.
+    #[prost(message, tag = "3")]
+    Use(Use),
+    /// A checkpoint waits to be put into the store; answered by `Stored`.
+    #[prost(message, tag = "4")]
+    Packed(Packed),
+}
+
+/// A checkpoint that waits to be put into the store.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Packed {
+    /// Whose.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Number within the claim.
+    #[prost(uint32, tag = "2")]
+    pub number: u32,
+    /// The archive.
+    #[prost(string, tag = "3")]
+    pub path: String,
+    /// Its SHA-256.
+    #[prost(bytes = "vec", tag = "4")]
+    pub sha256: Vec<u8>,
+    /// Its size.
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    /// The job waits for this to be stored before it leaves the machine.
+    #[prost(bool, tag = "6")]
+    pub leaving: bool,
+}
+
+/// What a running job uses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Use {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// CPU time of all its processes so far.
+    #[prost(uint64, tag = "2")]
+    pub cpu_us: u64,
+    /// Address space.
+    #[prost(uint64, tag = "3")]
+    pub image_kib: u64,
+    /// Memory.
+    #[prost(uint64, tag = "4")]
+    pub rss_kib: u64,
+    /// Processes.
+    #[prost(uint32, tag = "5")]
+    pub processes: u32,
+    /// It stands still.
+    #[prost(bool, tag = "6")]
+    pub suspended: bool,
 }
 
 /// Where a starter stands.
@@ -156,6 +290,12 @@ pub struct Standing {
     /// When the running job was started; absent when none runs.
     #[prost(uint64, optional, tag = "4")]
     pub running_since_ms: Option<u64>,
+    /// The running job stands still.
+    #[prost(bool, tag = "5")]
+    pub suspended: bool,
+    /// Checkpoints that wait to be put into the store.
+    #[prost(message, repeated, tag = "6")]
+    pub packed: Vec<Packed>,
 }
 
 /// Something happened. Reports with a number are kept until acknowledged.
@@ -165,6 +305,6 @@ pub struct Report {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub happening: Option<Happening>,
 }

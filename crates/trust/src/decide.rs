@@ -96,6 +96,8 @@ pub enum Action {
     ActOnAny,
     /// Issue and revoke tokens.
     ManageTokens,
+    /// Vacate machines, set their policy.
+    ManageMachines,
     /// Buy a certificate with a join token, which is checked separately.
     Join,
     /// Open an agent session, renew one's certificate.
@@ -104,7 +106,7 @@ pub enum Action {
 
 impl Action {
     /// All of them, for tests and documents.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Health,
         Self::Metrics,
         Self::Look,
@@ -112,6 +114,7 @@ impl Action {
         Self::ActOnOwn,
         Self::ActOnAny,
         Self::ManageTokens,
+        Self::ManageMachines,
         Self::Join,
         Self::ServeAsMachine,
     ];
@@ -140,6 +143,7 @@ pub fn decide(principal: &Principal, action: Action) -> Result<(), Denied> {
         Action::ActOnOwn => ("act on jobs", Role::Write),
         Action::ActOnAny => ("act on other people's jobs", Role::Admin),
         Action::ManageTokens => ("manage tokens", Role::Admin),
+        Action::ManageMachines => ("manage machines", Role::Admin),
         Action::ServeAsMachine => ("serve as a machine", Role::Agent),
     };
     let deny = |why| Err(Denied { who: principal.name().to_owned(), what, why });
@@ -180,6 +184,7 @@ mod tests {
             "..yy..", // ActOnOwn
             "...y..", // ActOnAny
             "...y..", // ManageTokens
+            "...y..", // ManageMachines
             "yyyyyy", // Join
             ".....y", // ServeAsMachine
         ];

@@ -49,6 +49,36 @@ pub fn digest(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
+/// SHA-256 of what comes in parts.
+#[derive(Clone)]
+pub struct Hasher(ring::digest::Context);
+
+impl std::fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hasher")
+    }
+}
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(ring::digest::Context::new(&ring::digest::SHA256))
+    }
+}
+
+impl Hasher {
+    /// One more part.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of all parts.
+    pub fn finish(self) -> [u8; 32] {
+        let mut out = [0; 32];
+        out.copy_from_slice(self.0.finish().as_ref());
+        out
+    }
+}
+
 /// Random bytes from the system.
 pub fn random<const N: usize>() -> [u8; N] {
     use ring::rand::SecureRandom as _;

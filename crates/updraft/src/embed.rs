@@ -48,14 +48,13 @@ impl Connector for Local {
                     }
                 }
             });
-            let handle = self.handle.clone();
             tokio::spawn(async move {
                 while let Some(message) = from_agent.recv().await {
-                    if handle.from_agent(session, message).await.is_err() {
+                    if session.hear(message).await.is_err() {
                         return;
                     }
                 }
-                handle.close_session(session).await;
+                session.close().await;
             });
             Ok(Link { up, down })
         })

@@ -8,6 +8,7 @@ mod table;
 
 use std::process::ExitCode;
 
+use api::rest::{Act, MachineVerb};
 use clap::{Parser, Subcommand};
 
 use crate::cmd::Failure;
@@ -50,7 +51,13 @@ enum Command {
     /// Release held jobs
     Release(cmd::act::Args),
     /// Stop running jobs and put them back into the queue
-    Vacate(cmd::act::Args),
+    Vacate(cmd::act::VacateArgs),
+    /// Stop running jobs where they are
+    Suspend(cmd::act::MachineArgs),
+    /// Let suspended jobs go on
+    Continue(cmd::act::MachineArgs),
+    /// Ask running jobs for a checkpoint
+    Checkpoint(cmd::act::MachineArgs),
     /// Show what happened, and what happens
     Events(cmd::events::Args),
     /// Issue, list and revoke tokens
@@ -109,10 +116,19 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Queue(args) => cmd::queue::run(&args, place),
         Command::Status(args) => cmd::status::run(&args, place),
         Command::Wait(args) => cmd::wait::run(&args, place),
-        Command::Rm(args) => cmd::act::run(args, api::rest::Act::Remove, place),
-        Command::Hold(args) => cmd::act::run(args, api::rest::Act::Hold, place),
-        Command::Release(args) => cmd::act::run(args, api::rest::Act::Release, place),
-        Command::Vacate(args) => cmd::act::run(args, api::rest::Act::Vacate, place),
+        Command::Rm(args) => cmd::act::run(args, Act::Remove, place),
+        Command::Hold(args) => cmd::act::run(args, Act::Hold, place),
+        Command::Release(args) => cmd::act::run(args, Act::Release, place),
+        Command::Vacate(args) => cmd::act::vacate(args, place),
+        Command::Suspend(args) => {
+            cmd::act::run_here_or_there(args, Act::Suspend, MachineVerb::Suspend, place)
+        }
+        Command::Continue(args) => {
+            cmd::act::run_here_or_there(args, Act::Continue, MachineVerb::Continue, place)
+        }
+        Command::Checkpoint(args) => {
+            cmd::act::run_here_or_there(args, Act::Checkpoint, MachineVerb::Checkpoint, place)
+        }
         Command::Events(args) => cmd::events::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
         Command::Classad(_)

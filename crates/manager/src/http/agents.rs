@@ -17,6 +17,7 @@ use trust::{Action, Principal};
 
 use super::Shared;
 use super::who::Caller;
+use crate::AgentSession;
 
 #[derive(Debug, Clone)]
 struct Agents(Arc<Shared>);
@@ -72,7 +73,7 @@ fn unavailable(why: crate::Unavailable) -> Status {
 }
 
 /// Passes an agent's words on until it is gone, silent for too long, or we stop.
-async fn pump(shared: Arc<Shared>, session: scheduler::Session, mut up: Streaming<ToManager>) {
+async fn pump(shared: Arc<Shared>, session: AgentSession, mut up: Streaming<ToManager>) {
     let mut stopped = shared.stopped.clone();
     // Three beats missed: the connection is dead, whatever TCP thinks of it.
     let patience = Duration::from_millis(shared.beat_ms * 3 + 1_000);
@@ -82,9 +83,9 @@ async fn pump(shared: Arc<Shared>, session: scheduler::Session, mut up: Streamin
             _ = stopped.wait_for(|stop| *stop) => break,
         };
         let Ok(Ok(Some(message))) = next else { break };
-        if shared.handle.from_agent(session, message).await.is_err() {
+        if session.hear(message).await.is_err() {
             break;
         }
     }
-    shared.handle.close_session(session).await;
+    session.close().await;
 }

@@ -8,6 +8,7 @@
 mod agents;
 mod events;
 mod gate;
+mod machines;
 mod routes;
 mod serve;
 mod who;

@@ -18,13 +18,13 @@ use axum::{Extension, Json, Router};
 use model::event::TokenIssued;
 use model::{JobName, limits, text};
 use prost::Message as _;
-use scheduler::{Act, Actor, ClusterView, JobState, Submission, Which};
+use scheduler::{Act, Actor, ClusterView, Control, JobState, Submission, Which};
 use serde::Deserialize;
 use trust::token::Token;
 use trust::{Action, Principal, Role};
 
 use super::who::{Caller, Problem, establish};
-use super::{Shared, agents, events};
+use super::{Shared, agents, events, machines};
 use crate::Sharing;
 
 /// The whole API behind the Unix socket and the TLS port.
@@ -35,6 +35,11 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/queue", get(queue))
         .route("/v1/clusters/{id}", get(cluster))
         .route("/v1/status", get(status))
+        .route("/v1/machines/{name}/transitions", get(machines::transitions))
+        .route("/v1/machines/{name}/why", get(machines::why))
+        .route("/v1/machines/{name}/config", get(machines::config).post(machines::configure))
+        .route("/v1/machines/{name}/reconfigure", post(machines::reconfigure))
+        .route("/v1/machines/{name}/control", post(machines::control))
         .route("/v1/events", get(events::stream))
         .route("/v1/tokens", get(tokens).post(issue_token))
         .route("/v1/tokens/{id}", axum::routing::delete(revoke_token))
@@ -81,9 +86,9 @@ async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], shared.metrics.render(totals)))
 }
 
-type Body<T> = Result<Json<T>, JsonRejection>;
+pub(super) type Body<T> = Result<Json<T>, JsonRejection>;
 
-fn body<T>(parsed: Body<T>) -> Result<T, Problem> {
+pub(super) fn body<T>(parsed: Body<T>) -> Result<T, Problem> {
     match parsed {
         Ok(Json(value)) => Ok(value),
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => Err(Problem::new(
@@ -158,6 +163,9 @@ async fn act(
         api::rest::Act::Release => Act::Release,
         api::rest::Act::Remove => Act::Remove,
         api::rest::Act::Vacate => Act::Vacate,
+        api::rest::Act::Suspend => Act::Control(Control::Suspend),
+        api::rest::Act::Continue => Act::Control(Control::Continue),
+        api::rest::Act::Checkpoint => Act::Control(Control::Checkpoint),
     };
     let reason = text::one_line(&request.reason, limits::REASON_BYTES);
     let reason = if reason.is_empty() { default_reason(act, user) } else { reason };
@@ -176,6 +184,7 @@ fn default_reason(act: Act, user: &str) -> String {
         Act::Release => "released",
         Act::Remove => "removed",
         Act::Vacate => "vacated",
+        Act::Control(_) => "asked for",
     };
     format!("{verb} by user {user}")
 }
@@ -270,6 +279,7 @@ async fn cluster(
                 state: match j.state {
                     JobState::Idle => "idle",
                     JobState::Running => "running",
+                    JobState::Suspended => "suspended",
                     JobState::Held => "held",
                 }
                 .to_owned(),

@@ -112,6 +112,24 @@ impl Story {
                 Telling::new(self, &cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
                 self.clusters.insert(e.cluster, cluster);
             }
+            Kind::JobSuspended(e) => {
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let body = Body::Suspended { processes: i64::from(e.processes) };
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+            }
+            Kind::JobContinued(e) => {
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(
+                    e.proc,
+                    e.claim,
+                    Body::Unsuspended,
+                );
+            }
+            Kind::JobCheckpointed(e) => {
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let body = Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } };
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+            }
             Kind::JobExited(e) => {
                 let (exit, run) = (how(&e.exit), used(&e.exit));
                 let total = run.clone();

@@ -1,8 +1,8 @@
-//! `updraft rm`, `hold`, `release`, `vacate`.
+//! `updraft rm`, `hold`, `release`, and `vacate`, `suspend`, `continue`, `checkpoint` for jobs or for whole machines.
 
 use std::process::ExitCode;
 
-use api::rest::{Act, ActRequest};
+use api::rest::{Act, ActRequest, ControlRequest, MachineVerb};
 
 use crate::cmd::{Failure, print, print_json, small_runtime, usage};
 use crate::place::Place;
@@ -27,6 +27,46 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Which jobs, or which machine, and why
+#[derive(Debug, clap::Args)]
+pub(crate) struct MachineArgs {
+    #[command(flatten)]
+    jobs: Args,
+    /// Everything that runs on this machine (for administrators)
+    #[arg(long, conflicts_with_all = ["jobs", "all", "user"], value_name = "HOST")]
+    machine: Option<String>,
+}
+
+/// Vacate: like the others, with a choice of haste.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VacateArgs {
+    #[command(flatten)]
+    which: MachineArgs,
+    /// Kill at once, without time to save work (with --machine)
+    #[arg(long, requires = "machine")]
+    fast: bool,
+}
+
+pub(crate) fn vacate(args: VacateArgs, place: &Place) -> Result<ExitCode, Failure> {
+    let verb = if args.fast { MachineVerb::Kill } else { MachineVerb::Vacate };
+    run_here_or_there(args.which, Act::Vacate, verb, place)
+}
+
+/// Jobs by name, or everything on a machine.
+pub(crate) fn run_here_or_there(
+    args: MachineArgs,
+    act: Act,
+    verb: MachineVerb,
+    place: &Place,
+) -> Result<ExitCode, Failure> {
+    let Some(machine) = args.machine else { return run(args.jobs, act, place) };
+    let request = ControlRequest { verb, reason: args.jobs.reason };
+    let reply = small_runtime()?.block_on(async {
+        place.connect().await?.control(&machine, &request).await.map_err(Failure::from)
+    })?;
+    if args.jobs.json { print_json(&reply) } else { print(&format!("{}\n", reply.text)) }
+}
+
 pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failure> {
     let jobs = match (args.all, args.user) {
         (true, _) => vec!["all".to_owned()],
@@ -47,6 +87,9 @@ pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failu
         Act::Hold => ("held", "cannot be held"),
         Act::Release => ("released", "not on hold"),
         Act::Vacate => ("vacated", "not running"),
+        Act::Suspend => ("asked to stand still", "not running"),
+        Act::Continue => ("asked to go on", "not running"),
+        Act::Checkpoint => ("asked for a checkpoint", "not running"),
     };
     let mut failed = false;
     let mut text = String::new();

@@ -9,4 +9,5 @@ mod joblog;
 mod network;
 mod run;
 mod seg;
+mod starter;
 mod trust;

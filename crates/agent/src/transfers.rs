@@ -1,0 +1,304 @@
+//! Checkpoints on their way to and from the store, part by part over the manager's session, under a bandwidth cap.
+//!
+//! Each transfer is a task of its own that sends one part, waits for its answer and sends the next, so that heartbeats
+//! never wait behind a long file. A session that breaks only means beginning again when there is a new one.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::agent::{Get, Object, Piece, Took, Up};
+use starter::wire::{Job, Packed};
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
+
+/// Bytes of one part, at most.
+const PART_BYTES: usize = 256 << 10;
+/// An answer that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often a refused upload is tried before its checkpoint is given up.
+const ATTEMPTS: u32 = 10;
+
+/// What transfers tell the agent's loop.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// To be said to the manager.
+    Say(Up),
+    /// A checkpoint is in the store, or never will be.
+    Stored { claim: u64, number: u32, safe: bool },
+    /// A checkpoint is here: the job can start.
+    Fetched { claim: u64, job: Box<Job> },
+    /// A checkpoint cannot be had.
+    Missing { claim: u64, job: Box<Job>, why: String },
+}
+
+#[derive(Debug)]
+enum Reply {
+    Took(Took),
+    Piece(Piece),
+}
+
+/// All transfers of this agent.
+#[derive(Debug)]
+pub(crate) struct Transfers {
+    /// By object: whoever waits for an answer about it.
+    waiting: HashMap<String, mpsc::Sender<Reply>>,
+    news: mpsc::UnboundedSender<News>,
+    pace: Arc<Pace>,
+}
+
+impl Transfers {
+    pub(crate) fn new(news: mpsc::UnboundedSender<News>) -> Self {
+        Self { waiting: HashMap::new(), news, pace: Arc::default() }
+    }
+
+    /// Sets the cap; 0 for none.
+    pub(crate) fn set_cap(&self, bytes_per_second: u64) {
+        self.pace.cap.store(bytes_per_second, Ordering::Relaxed);
+    }
+
+    pub(crate) fn took(&mut self, took: Took) {
+        self.answer(took.object.clone(), Reply::Took(took));
+    }
+
+    pub(crate) fn piece(&mut self, piece: Piece) {
+        self.answer(piece.object.clone(), Reply::Piece(piece));
+    }
+
+    fn answer(&mut self, object: String, reply: Reply) {
+        if self.waiting.get(&object).is_some_and(|to| to.try_send(reply).is_err_and(is_closed)) {
+            self.waiting.remove(&object);
+        }
+    }
+
+    fn expect(&mut self, object: &str) -> mpsc::Receiver<Reply> {
+        let (sender, receiver) = mpsc::channel(4);
+        self.waiting.retain(|_, s| !s.is_closed());
+        self.waiting.insert(object.to_owned(), sender);
+        receiver
+    }
+
+    /// Carries a checkpoint to the store.
+    pub(crate) fn store(&mut self, claim: u64, packed: Packed) {
+        let object: String = packed.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        let replies = self.expect(&object);
+        let (news, pace) = (self.news.clone(), self.pace.clone());
+        tokio::spawn(async move {
+            let number = packed.number;
+            let safe = upload(&object, &packed, replies, &news, &pace).await;
+            let _ = news.send(News::Stored { claim, number, safe });
+        });
+    }
+
+    /// Brings a job's checkpoint here.
+    pub(crate) fn fetch(&mut self, claim: u64, mut job: Box<Job>, object: Object, to: PathBuf) {
+        let replies = self.expect(&object.name);
+        let (news, pace) = (self.news.clone(), self.pace.clone());
+        tokio::spawn(async move {
+            let fetched = download(&object, &to, replies, &news, &pace).await;
+            let _ = news.send(match fetched {
+                Ok(()) => {
+                    job.restore = to.to_string_lossy().into_owned();
+                    News::Fetched { claim, job }
+                }
+                Err(why) => News::Missing { claim, job, why },
+            });
+        });
+    }
+}
+
+fn is_closed<T>(error: mpsc::error::TrySendError<T>) -> bool {
+    matches!(error, mpsc::error::TrySendError::Closed(_))
+}
+
+async fn upload(
+    object: &str,
+    packed: &Packed,
+    mut replies: mpsc::Receiver<Reply>,
+    news: &mpsc::UnboundedSender<News>,
+    pace: &Pace,
+) -> bool {
+    let mut refused = 0;
+    let mut offset = 0;
+    // Ends by itself when the file is gone: the job left without it.
+    loop {
+        let part = pace.part().min(usize::try_from(packed.bytes - offset).unwrap_or(PART_BYTES));
+        let Ok(data) = read_part(&packed.path, offset, part) else { return false };
+        pace.take(data.len() as u64).await;
+        let piece =
+            Piece { object: object.to_owned(), bytes: packed.bytes, offset, data, error: String::new() };
+        if news.send(News::Say(Up::Put(piece))).is_err() {
+            return false;
+        }
+        match tokio::time::timeout(PATIENCE, replies.recv()).await {
+            Ok(Some(Reply::Took(took))) if took.safe => return true,
+            Ok(Some(Reply::Took(took))) if took.error.is_empty() => offset = took.next.min(packed.bytes),
+            Ok(Some(Reply::Took(took))) => {
+                refused += 1;
+                tracing::warn!(object, why = took.error, refused, "the store refuses a checkpoint");
+                if refused >= ATTEMPTS {
+                    return false;
+                }
+                offset = 0;
+                tokio::time::sleep(PAUSE * refused).await;
+            }
+            Ok(Some(Reply::Piece(_))) => {}
+            Ok(None) => return false,
+            Err(_) => offset = 0,
+        }
+    }
+}
+
+async fn download(
+    object: &Object,
+    to: &Path,
+    mut replies: mpsc::Receiver<Reply>,
+    news: &mpsc::UnboundedSender<News>,
+    pace: &Pace,
+) -> Result<(), String> {
+    let fail = |e: io::Error| format!("cannot write {}: {e}", to.display());
+    let _ = std::fs::remove_file(to);
+    let mut file =
+        std::fs::File::options().write(true).create_new(true).mode(0o600).open(to).map_err(fail)?;
+    let mut hasher = trust::Hasher::default();
+    let mut offset = 0;
+    while offset < object.bytes {
+        let most = pace.part() as u32;
+        let get = Get { object: object.name.clone(), offset, most };
+        if news.send(News::Say(Up::Get(get))).is_err() {
+            return Err("the agent stops".to_owned());
+        }
+        match tokio::time::timeout(PATIENCE, replies.recv()).await {
+            Ok(Some(Reply::Piece(piece))) if !piece.error.is_empty() => return Err(piece.error),
+            Ok(Some(Reply::Piece(piece))) if piece.offset == offset && !piece.data.is_empty() => {
+                file.write_all(&piece.data).map_err(fail)?;
+                hasher.update(&piece.data);
+                offset += piece.data.len() as u64;
+                pace.take(piece.data.len() as u64).await;
+            }
+            Ok(None) => return Err("the agent stops".to_owned()),
+            // An answer to an earlier question, or none: ask again.
+            Ok(Some(_)) | Err(_) => {}
+        }
+    }
+    let hash: String = hasher.finish().iter().map(|byte| format!("{byte:02x}")).collect();
+    if hash != object.name {
+        return Err("it was damaged on its way: its hash differs from its name".to_owned());
+    }
+    Ok(())
+}
+
+fn read_part(path: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let file = std::fs::File::open(path)?;
+    let mut data = vec![0; len];
+    file.read_exact_at(&mut data, offset)?;
+    Ok(data)
+}
+
+/// A cap on bytes per second, shared by all transfers.
+#[derive(Debug, Default)]
+struct Pace {
+    cap: AtomicU64,
+    /// When the line is free again.
+    free: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    /// How much to send at once: under a cap, a twentieth of a second's worth, so that no second sees more than its part.
+    fn part(&self) -> usize {
+        match self.cap.load(Ordering::Relaxed) {
+            0 => PART_BYTES,
+            cap => ((cap / 20) as usize).clamp(1_024, PART_BYTES),
+        }
+    }
+
+    /// Waits until so many bytes may pass.
+    async fn take(&self, bytes: u64) {
+        let cap = self.cap.load(Ordering::Relaxed);
+        if cap == 0 {
+            return;
+        }
+        let until = {
+            let mut free = self.free.lock().await;
+            let now = Instant::now();
+            let start = free.filter(|at| *at > now).unwrap_or(now);
+            let end = start + Duration::from_secs_f64(bytes as f64 / cap as f64);
+            *free = Some(end);
+            end
+        };
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays the manager: stores parts in memory, loses some answers.
+    async fn manager(transfers: &mut Transfers, news: &mut mpsc::UnboundedReceiver<News>) -> (Vec<u8>, News) {
+        let mut have: Vec<u8> = Vec::new();
+        loop {
+            match news.recv().await.unwrap() {
+                News::Say(Up::Put(piece)) => {
+                    if piece.offset == 0 {
+                        have.clear();
+                    }
+                    if piece.offset == have.len() as u64 {
+                        have.extend(&piece.data);
+                    }
+                    let safe = have.len() as u64 == piece.bytes;
+                    let next = have.len() as u64;
+                    transfers.took(Took { object: piece.object, next, safe, error: String::new() });
+                }
+                News::Say(Up::Get(get)) => {
+                    let whole: Vec<u8> = (0..600_000u32).map(|n| (n / 7) as u8).collect();
+                    let to = (get.offset as usize + get.most as usize).min(whole.len());
+                    let data = whole[get.offset as usize..to].to_vec();
+                    let bytes = whole.len() as u64;
+                    let (object, offset) = (get.object, get.offset);
+                    transfers.piece(Piece { object, bytes, offset, data, error: String::new() });
+                }
+                other => return (have, other),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn files_arrive_whole_and_no_faster_than_the_cap() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole: Vec<u8> = (0..600_000u32).map(|n| (n / 7) as u8).collect();
+        let sha256 = trust::digest(&whole).to_vec();
+        let path = dir.path().join("checkpoint-1");
+        std::fs::write(&path, &whole).unwrap();
+        let (sender, mut news) = mpsc::unbounded_channel();
+        let mut transfers = Transfers::new(sender);
+        transfers.set_cap(2_000_000);
+        let began = Instant::now();
+        let path = path.to_string_lossy().into_owned();
+        let packed = Packed { number: 1, path, sha256, bytes: 600_000, ..Packed::default() };
+        let object: String = packed.sha256.iter().map(|b| format!("{b:02x}")).collect();
+        transfers.store(7, packed);
+        let (have, end) = manager(&mut transfers, &mut news).await;
+        assert_eq!(have, whole);
+        assert!(matches!(end, News::Stored { claim: 7, number: 1, safe: true }), "{end:?}");
+        assert!(began.elapsed() >= Duration::from_millis(299), "{:?}", began.elapsed());
+
+        transfers.set_cap(0);
+        let to = dir.path().join("restore");
+        let object = Object { name: object, bytes: 600_000 };
+        transfers.fetch(7, Box::default(), object.clone(), to.clone());
+        let (_, end) = manager(&mut transfers, &mut news).await;
+        assert!(matches!(end, News::Fetched { .. }), "{end:?}");
+        assert_eq!(std::fs::read(&to).unwrap(), whole);
+        let wrong = Object { name: "0".repeat(64), ..object };
+        transfers.fetch(7, Box::default(), wrong, to);
+        let (_, end) = manager(&mut transfers, &mut news).await;
+        assert!(matches!(&end, News::Missing { why, .. } if why.contains("damaged")), "{end:?}");
+    }
+}

@@ -1,0 +1,234 @@
+//! The object store: checkpoints, named by the SHA-256 of their content, in a directory beside the journal.
+//!
+//! An object exists once all of it has arrived, its hash is what its name says, and it is on disk; until then it is a
+//! file in `arriving/` that nobody reads. Objects that no unfinished job may begin from are removed after a while.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use api::agent::{Get, Piece, Took};
+use model::limits;
+
+/// Largest part that is handed out at a time.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// An object nobody refers to is kept so long: its event may be on its way.
+const SPARED: Duration = Duration::from_secs(600);
+
+/// The store.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    root: PathBuf,
+}
+
+/// The name of an object with this hash; `None` for what is no hash.
+pub(crate) fn name(sha256: &[u8]) -> Option<String> {
+    use std::fmt::Write as _;
+    let hash: &[u8; 32] = sha256.try_into().ok()?;
+    Some(hash.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+impl Store {
+    /// Opens the store in a directory of the manager's.
+    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
+        let root = dir.join("objects");
+        let arriving = root.join("arriving");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&arriving)?;
+        // Nobody goes on with an upload of an earlier life.
+        for entry in fs::read_dir(&arriving)?.flatten() {
+            let _ = fs::remove_file(entry.path());
+        }
+        Ok(Self { root })
+    }
+
+    fn place(&self, object: &str) -> PathBuf {
+        self.root.join(&object[..2]).join(object)
+    }
+
+    /// Takes part of an object from a machine.
+    pub(crate) fn put(&self, machine: &str, piece: &Piece) -> Took {
+        let object = piece.object.clone();
+        match self.take(machine, piece) {
+            Ok((next, safe)) => Took { object, next, safe, error: String::new() },
+            Err(error) => {
+                tracing::warn!(machine, object, %error, "a checkpoint cannot be stored");
+                Took { object, next: 0, safe: false, error: error.to_string() }
+            }
+        }
+    }
+
+    fn take(&self, machine: &str, piece: &Piece) -> io::Result<(u64, bool)> {
+        let invalid = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if !is_name(&piece.object) {
+            return invalid("that is not the name of an object");
+        }
+        if piece.bytes > limits::OBJECT_BYTES {
+            return invalid("it is too large");
+        }
+        let place = self.place(&piece.object);
+        if place.exists() {
+            // Somebody's equal file, or ours, whose answer was lost.
+            return Ok((piece.bytes, true));
+        }
+        let arriving = self.root.join("arriving").join(format!("{}.{machine}", piece.object));
+        if piece.offset == 0 {
+            match fs::remove_file(&arriving) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        let mut file = File::options().create(true).append(true).read(true).mode(0o600).open(&arriving)?;
+        let have = file.metadata()?.len();
+        if have != piece.offset {
+            return Ok((have, false));
+        }
+        if have + piece.data.len() as u64 > piece.bytes {
+            return invalid("it is longer than was said");
+        }
+        file.write_all(&piece.data)?;
+        let have = have + piece.data.len() as u64;
+        if have < piece.bytes {
+            return Ok((have, false));
+        }
+        if hash(&mut file)? != piece.object {
+            drop(file);
+            fs::remove_file(&arriving)?;
+            return invalid("it was damaged on its way: its hash differs from its name");
+        }
+        file.sync_all()?;
+        if let Some(dir) = place.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            fs::rename(&arriving, &place)?;
+            File::open(dir)?.sync_all()?;
+        }
+        Ok((have, true))
+    }
+
+    /// Part of an object.
+    pub(crate) fn get(&self, want: &Get) -> Piece {
+        let object = want.object.clone();
+        let read = || -> io::Result<Piece> {
+            if !is_name(&want.object) {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is not the name of an object"));
+            }
+            let file = File::open(self.place(&want.object))?;
+            let bytes = file.metadata()?.len();
+            let most = (want.most as usize).min(PIECE_BYTES) as u64;
+            let mut data = vec![0; bytes.saturating_sub(want.offset).min(most) as usize];
+            file.read_exact_at(&mut data, want.offset)?;
+            Ok(Piece { object: object.clone(), bytes, offset: want.offset, data, error: String::new() })
+        };
+        read().unwrap_or_else(|error| Piece {
+            object: object.clone(),
+            error: format!("the store cannot give {object}: {error}"),
+            ..Piece::default()
+        })
+    }
+
+    /// Removes objects that nobody needs any more; returns how many.
+    pub(crate) fn sweep(&self, needed: &HashSet<String>) -> usize {
+        let old = |path: &Path| {
+            let age =
+                fs::metadata(path).and_then(|m| m.modified()).map(|t| SystemTime::now().duration_since(t));
+            age.is_ok_and(|age| age.is_ok_and(|age| age > SPARED))
+        };
+        let mut removed = 0;
+        for dir in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            for entry in fs::read_dir(dir.path()).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if is_name(&name) && !needed.contains(&name) && old(&entry.path()) {
+                    removed += usize::from(fs::remove_file(entry.path()).is_ok());
+                }
+            }
+        }
+        removed
+    }
+}
+
+/// Removes what nobody needs, from time to time.
+pub(crate) async fn tidy(handle: crate::Handle) {
+    let mut interval = tokio::time::interval(Duration::from_secs(60));
+    loop {
+        interval.tick().await;
+        let needed = |core: &scheduler::Core| core.checkpoints().map(|c| c.object.to_string()).collect();
+        let Ok(needed) = handle.look(needed).await else { return };
+        let store = handle.objects.clone();
+        if let Ok(removed @ 1..) = tokio::task::spawn_blocking(move || store.sweep(&needed)).await {
+            tracing::debug!(removed, "removed old checkpoints");
+        }
+    }
+}
+
+fn hash(file: &mut File) -> io::Result<String> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut hasher = trust::Hasher::default();
+    let mut chunk = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(name(&hasher.finish()).unwrap_or_default()),
+            n => hasher.update(&chunk[..n]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(object: &str, whole: &[u8], from: usize, to: usize) -> Piece {
+        Piece {
+            object: object.to_owned(),
+            bytes: whole.len() as u64,
+            offset: from as u64,
+            data: whole[from..to].to_vec(),
+            error: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_object_exists_when_all_of_it_is_there_and_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let whole: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+        let object = name(&trust::digest(&whole)).unwrap();
+        let get = |offset| store.get(&Get { object: object.clone(), offset, most: 60_000 });
+        let took = store.put("m", &piece(&object, &whole, 0, 40_000));
+        assert_eq!((took.next, took.safe), (40_000, false));
+        assert!(!get(0).error.is_empty(), "half an object is none");
+        // A part that was lost is asked for again; another machine's upload is its own.
+        assert_eq!(store.put("m", &piece(&object, &whole, 90_000, 100_000)).next, 40_000);
+        assert_eq!(store.put("n", &piece(&object, &whole, 0, 10)).next, 10);
+        let took = store.put("m", &piece(&object, &whole, 40_000, 100_000));
+        assert!(took.safe && took.error.is_empty());
+        let back = [get(0).data, get(60_000).data].concat();
+        assert_eq!(back, whole);
+        assert!(store.put("n", &piece(&object, &whole, 0, 10)).safe, "it is there already");
+    }
+
+    #[test]
+    fn damage_is_noticed_and_names_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let object = name(&trust::digest(b"right")).unwrap();
+        let took = store.put("m", &piece(&object, b"wrong", 0, 5));
+        assert!(!took.safe && took.error.contains("damaged"), "{took:?}");
+        for bad in ["", "../../etc/passwd", &object[1..], &object.to_uppercase()] {
+            assert!(!store.put("m", &piece(bad, b"x", 0, 1)).error.is_empty());
+            assert!(!store.get(&Get { object: bad.to_owned(), offset: 0, most: 1 }).error.is_empty());
+        }
+        let huge = Piece { object: object.clone(), bytes: u64::MAX, ..Piece::default() };
+        assert!(!store.put("m", &huge).error.is_empty());
+        assert_eq!(store.sweep(&HashSet::new()), 0, "young ones are spared");
+    }
+}

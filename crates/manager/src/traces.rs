@@ -1,0 +1,57 @@
+//! What machines' policies did lately: kept in memory, a bounded number per machine.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+
+use api::agent::Trace;
+use api::rest::TransitionLine;
+use model::{limits, text};
+
+/// Transitions that are remembered of one machine.
+const PER_MACHINE: usize = 2_000;
+/// Machines that are remembered.
+const MACHINES: usize = 100_000;
+
+/// The memory.
+#[derive(Debug, Default)]
+pub(crate) struct Traces {
+    machines: Mutex<HashMap<String, VecDeque<TransitionLine>>>,
+}
+
+impl Traces {
+    pub(crate) fn take(&self, machine: &str, trace: Trace) {
+        let Ok(mut machines) = self.machines.lock() else { return };
+        if !machines.contains_key(machine) && machines.len() >= MACHINES {
+            return;
+        }
+        let lines = machines.entry(machine.to_owned()).or_default();
+        let mut number = lines.back().map_or(0, |line| line.position);
+        let word = |text: &str| text::one_line(text, limits::REASON_BYTES);
+        for t in trace.transitions {
+            number += 1;
+            lines.push_back(TransitionLine {
+                position: number,
+                time_ms: t.time_ms,
+                slot: word(&t.slot),
+                from: word(&t.from),
+                to: word(&t.to),
+                transition: t.number,
+                cause: word(&t.cause),
+                left_out: 0,
+            });
+        }
+        if let Some(last) = lines.back_mut() {
+            last.left_out += trace.left_out;
+        }
+        while lines.len() > PER_MACHINE {
+            lines.pop_front();
+        }
+    }
+
+    /// What is remembered of a machine after a position.
+    pub(crate) fn after(&self, machine: &str, position: u64) -> Vec<TransitionLine> {
+        let Ok(machines) = self.machines.lock() else { return Vec::new() };
+        let lines = machines.get(machine).into_iter().flatten();
+        lines.filter(|line| line.position > position).cloned().collect()
+    }
+}

@@ -1,0 +1,239 @@
+//! Checkpoint files, packed into one archive and put back: always with the rights of the job's user, never halfway.
+//!
+//! An archive is a tar of regular files and directories, named by its SHA-256 from the moment it is written. Putting one
+//! back replaces each file in one step, so that a job killed in the middle finds the old file or the new one.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use tar::{Archive, Builder, EntryType, Header};
+
+use crate::as_user::{self, Who};
+use crate::wire::Identity;
+
+/// What was packed.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) sha256: Vec<u8>,
+    pub(crate) bytes: u64,
+}
+
+fn who(identity: Option<&Identity>) -> Option<Who<'_>> {
+    identity.map(|i| Who { uid: i.uid, gid: i.gid, groups: &i.groups })
+}
+
+/// Packs these files and directories of `dir` into a new file.
+pub(crate) fn pack(
+    dir: &Path,
+    files: &[Vec<u8>],
+    to: &Path,
+    identity: Option<&Identity>,
+) -> io::Result<Made> {
+    let archive = File::create_new(to)?;
+    let made = as_user::run(who(identity), move || {
+        let mut builder = Builder::new(Hashing::new(BufWriter::with_capacity(256 << 10, archive)));
+        for name in files {
+            let name = relative(Path::new(OsStr::from_bytes(name)))?;
+            add(&mut builder, dir, &name, 0).map_err(|e| about(&name, &e))?;
+        }
+        let (file, sha256, bytes) = builder.into_inner()?.finish()?;
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // A checkpoint that is believed must be there after a power cut.
+        file.sync_all()?;
+        Ok(Made { sha256, bytes })
+    });
+    if made.is_err() {
+        let _ = fs::remove_file(to);
+    }
+    made
+}
+
+/// Puts the files of an archive into `dir`.
+pub(crate) fn unpack(from: &Path, dir: &Path, identity: Option<&Identity>) -> io::Result<()> {
+    let archive = File::open(from)?;
+    as_user::run(who(identity), move || {
+        for entry in Archive::new(BufReader::with_capacity(256 << 10, archive)).entries()? {
+            let mut entry = entry?;
+            let name = relative(&entry.path()?)?;
+            let path = dir.join(&name);
+            match entry.header().entry_type() {
+                EntryType::Directory => fs::create_dir_all(&path),
+                EntryType::Regular => replace(&mut entry, &path),
+                _ => continue,
+            }
+            .map_err(|e| about(&name, &e))?;
+        }
+        Ok(())
+    })
+}
+
+fn about(name: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", name.display()))
+}
+
+/// The name, when it stays below the directory it is relative to.
+fn relative(name: &Path) -> io::Result<PathBuf> {
+    let plain = |c: &Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
+    if name.as_os_str().is_empty() || !name.components().all(|c| plain(&c)) {
+        let message = "checkpoint files lie in or below the job's working directory";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {message}", name.display())));
+    }
+    Ok(name.components().filter(|c| matches!(c, Component::Normal(_))).collect())
+}
+
+fn add<W: Write>(builder: &mut Builder<W>, dir: &Path, name: &Path, depth: u32) -> io::Result<()> {
+    if depth > 64 {
+        return Err(io::Error::other("directories are nested more than 64 deep"));
+    }
+    let path = dir.join(name);
+    let kind = fs::symlink_metadata(&path)?.file_type();
+    // Times and owners are left out: equal files make equal archives.
+    let mut header = Header::new_gnu();
+    header.set_mtime(0);
+    if kind.is_dir() {
+        header.set_entry_type(EntryType::Directory);
+        header.set_mode(0o700);
+        header.set_size(0);
+        if name.components().next().is_some() {
+            builder.append_data(&mut header, name, io::empty())?;
+        }
+        let mut inside: Vec<_> = fs::read_dir(&path)?.collect::<Result<Vec<_>, _>>()?;
+        inside.sort_by_key(fs::DirEntry::file_name);
+        for entry in inside {
+            add(builder, dir, &name.join(entry.file_name()), depth + 1)?;
+        }
+    } else if kind.is_file() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = File::open(&path)?;
+        let size = file.metadata()?.len();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(file.metadata()?.permissions().mode() & 0o777);
+        header.set_size(size);
+        // A file that grows meanwhile is cut at the size that was announced; one that shrinks is an error of the job.
+        builder.append_data(&mut header, name, Exactly { from: file, left: size })?;
+    } else if depth == 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a directory"));
+    }
+    Ok(())
+}
+
+fn replace(entry: &mut tar::Entry<'_, impl io::Read>, path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    if let Some(above) = path.parent() {
+        fs::create_dir_all(above)?;
+    }
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".updraft-restore");
+    let temporary = PathBuf::from(temporary);
+    let mode = entry.header().mode()? & 0o777;
+    let _ = fs::remove_file(&temporary);
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(&temporary)?;
+    let announced = entry.header().size()?;
+    if io::copy(entry, &mut file)? != announced {
+        let _ = fs::remove_file(&temporary);
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within it"));
+    }
+    fs::rename(&temporary, path)
+}
+
+/// Reads so many bytes, no more; fewer are an error.
+struct Exactly {
+    from: File,
+    left: u64,
+}
+
+impl io::Read for Exactly {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let got = self.from.read(&mut buffer[..most])?;
+        if got == 0 && self.left > 0 && most > 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it shrank while it was read"));
+        }
+        self.left -= got as u64;
+        Ok(got)
+    }
+}
+
+/// Hashes and counts what passes through.
+struct Hashing<W> {
+    to: W,
+    context: ring::digest::Context,
+    bytes: u64,
+}
+
+impl<W: Write> Hashing<W> {
+    fn new(to: W) -> Self {
+        Self { to, context: ring::digest::Context::new(&ring::digest::SHA256), bytes: 0 }
+    }
+
+    fn finish(mut self) -> io::Result<(W, Vec<u8>, u64)> {
+        self.to.flush()?;
+        Ok((self.to, self.context.finish().as_ref().to_vec(), self.bytes))
+    }
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.to.write(bytes)?;
+        self.context.update(&bytes[..n]);
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_come_back_as_they_were_and_equal_files_make_equal_archives() {
+        let (from, to, place) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(from.path().join("state"), "one").unwrap();
+        fs::create_dir_all(from.path().join("deep/er")).unwrap();
+        fs::write(from.path().join("deep/er/x"), vec![7; 100_000]).unwrap();
+        fs::write(from.path().join("other"), "not asked for").unwrap();
+        let files = [b"state".to_vec(), b"./deep".to_vec()];
+        let archive = place.path().join("a");
+        let made = pack(from.path(), &files, &archive, None).unwrap();
+        assert_eq!(fs::metadata(&archive).unwrap().len(), made.bytes);
+        let again = pack(from.path(), &files, &place.path().join("b"), None).unwrap();
+        assert_eq!(made.sha256, again.sha256);
+        fs::write(to.path().join("state"), "half-written").unwrap();
+        unpack(&archive, to.path(), None).unwrap();
+        assert_eq!(fs::read(to.path().join("state")).unwrap(), b"one");
+        assert_eq!(fs::read(to.path().join("deep/er/x")).unwrap(), vec![7; 100_000]);
+        assert!(!to.path().join("other").exists());
+    }
+
+    #[test]
+    fn nothing_outside_and_nothing_strange_is_packed() {
+        let (dir, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
+        for bad in ["../x", "/etc/passwd", "", "absent", "link"] {
+            let to = place.path().join("a");
+            assert!(pack(dir.path(), &[bad.into()], &to, None).is_err(), "{bad}");
+            assert!(!to.exists(), "no half archive is left");
+        }
+    }
+
+    #[test]
+    fn a_broken_archive_replaces_no_file_by_half_of_one() {
+        let (dir, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(dir.path().join("state"), vec![1; 50_000]).unwrap();
+        let archive = place.path().join("a");
+        pack(dir.path(), &[b"state".to_vec()], &archive, None).unwrap();
+        let whole = fs::read(&archive).unwrap();
+        fs::write(&archive, &whole[..20_000]).unwrap();
+        fs::write(dir.path().join("state"), "old").unwrap();
+        assert!(unpack(&archive, dir.path(), None).is_err());
+        assert_eq!(fs::read(dir.path().join("state")).unwrap(), b"old");
+    }
+}

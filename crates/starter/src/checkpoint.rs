@@ -1,0 +1,142 @@
+//! Checkpoints: when a job says that it has saved its work, keep what it saved, and start it again or let it go.
+//!
+//! A job saves its work by writing its files and exiting with the code that it declared. The files are packed at once,
+//! into the claim's directory, so that the job can go on while the agent carries the archive to the store; the manager is
+//! told of a checkpoint only when the store has it. A job that must leave the machine waits for that.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use model::event::Exit;
+use model::report::{Attempt, Checkpointed, Evicted, Happening};
+
+use crate::archive;
+use crate::run::{Running, Starter};
+use crate::sys;
+use crate::wire::{Eviction, Packed, Stored, Word};
+
+/// Checkpoints of a claim's jobs on their way to the store.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    dir: PathBuf,
+    next: u32,
+    waiting: Vec<Packed>,
+    /// The job that leaves as soon as its last checkpoint is stored, and why.
+    leaving: Option<(Attempt, Eviction)>,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), next: 1, waiting: Vec::new(), leaving: None }
+    }
+
+    pub(crate) fn waiting(&self) -> &[Packed] {
+        &self.waiting
+    }
+
+    /// The job that waits for its checkpoint to be stored.
+    pub(crate) fn leaving(&self) -> Option<Attempt> {
+        self.leaving.as_ref().map(|(job, _)| *job)
+    }
+}
+
+impl Starter<'_> {
+    /// Asks the running job for a checkpoint.
+    pub(crate) fn ask_for_checkpoint(&mut self) {
+        let Some(running) = self.running.as_mut().filter(|r| r.evicted.is_none() && !r.asked) else { return };
+        let signal = running.job.checkpoint.as_ref().map_or(0, |c| c.signal);
+        if signal > 0 {
+            running.asked = true;
+            sys::signal(-running.pid, signal as i32);
+        }
+    }
+
+    /// Looks at how a job ended. When that was a checkpoint, keeps its files, and starts it again or lets it leave;
+    /// hands back a job that is over.
+    pub(crate) fn take_checkpoint(&mut self, mut running: Running, exit: &Exit) -> Option<Running> {
+        let Some(plan) = running.job.checkpoint.clone() else { return Some(running) };
+        // A job that people stop is over, whatever it says.
+        let stopped = running.kill_at_us.is_some() && running.evicted.is_none();
+        if exit.code != Some(plan.exit_code) || stopped {
+            return Some(running);
+        }
+        let job = running.job.id;
+        let number = self.checkpoints.next;
+        self.checkpoints.next += 1;
+        let path = self.checkpoints.dir.join(format!("checkpoint-{number}"));
+        let cwd = Path::new(OsStr::from_bytes(&running.job.cwd));
+        let packed = archive::pack(cwd, &plan.files, &path, running.job.identity.as_ref());
+        match (packed, running.evicted.take()) {
+            (Ok(made), evicted) => {
+                let path = path.to_string_lossy().into_owned();
+                let leaving = evicted.is_some();
+                let (sha256, bytes) = (made.sha256, made.bytes);
+                let packed = Packed { job, number, path, sha256, bytes, leaving };
+                self.checkpoints.leaving = evicted.map(|why| (job, why));
+                self.checkpoints.waiting.push(packed.clone());
+                self.say(Word::Packed(packed));
+                if leaving {
+                    return None;
+                }
+            }
+            (Err(error), Some(mut why)) => {
+                why.reason = format!("{} (its checkpoint could not be kept: {error})", why.reason);
+                running.evicted = Some(why);
+                return Some(running);
+            }
+            // It saved its work, we could not keep it: it goes on all the same, and the older checkpoint stands.
+            (Err(error), None) => eprintln!("a checkpoint of job {job:?} could not be kept: {error}"),
+        }
+        match self.spawner.spawn(&running.job) {
+            Ok(pid) => {
+                running.pid = pid;
+                running.asked = false;
+                running.suspended = false;
+                self.running = Some(running);
+            }
+            Err(failure) => {
+                let reason =
+                    format!("it could not go on after a checkpoint: {}", failure.reason(&running.job));
+                self.report(Happening::Evicted(Evicted { job, reason, code: 1006 }));
+            }
+        }
+        None
+    }
+
+    /// A checkpoint is in the store, or never will be.
+    pub(crate) fn stored(&mut self, stored: Stored) {
+        let Some(at) = self.checkpoints.waiting.iter().position(|p| p.number == stored.number) else {
+            return;
+        };
+        let packed = self.checkpoints.waiting.remove(at);
+        let _ = std::fs::remove_file(&packed.path);
+        if stored.safe {
+            let Packed { job, sha256, bytes, .. } = packed;
+            self.report(Happening::Checkpointed(Checkpointed { job, sha256, bytes }));
+        }
+        if packed.leaving {
+            let why = if stored.safe { "" } else { "the store did not take its checkpoint" };
+            self.leave(why);
+        }
+    }
+
+    /// Time is up for a job that waits for its checkpoint to be stored.
+    pub(crate) fn leave_without_checkpoint(&mut self, why: &str) {
+        if let Some(at) = self.checkpoints.waiting.iter().position(|p| p.leaving) {
+            let packed = self.checkpoints.waiting.remove(at);
+            let _ = std::fs::remove_file(packed.path);
+        }
+        self.leave(&format!("its checkpoint was not stored: {why}"));
+    }
+
+    fn leave(&mut self, note: &str) {
+        let Some((job, mut eviction)) = self.checkpoints.leaving.take() else { return };
+        self.empty_scratch();
+        if !note.is_empty() {
+            eviction.reason = format!("{} ({note})", eviction.reason);
+        }
+        let Eviction { reason, code, .. } = eviction;
+        self.report(Happening::Evicted(Evicted { job, reason, code }));
+    }
+}
