@@ -316,8 +316,11 @@ impl Writer {
         let mut arrived = Vec::new();
         loop {
             let degraded = self.degraded().is_some();
-            let patience =
-                if degraded { PROBE } else { Duration::from_millis(self.books.core.next_tick_ms()) };
+            let patience = if degraded {
+                PROBE
+            } else {
+                Duration::from_millis(self.books.core.next_tick_ms(self.clock.now()))
+            };
             let received = tokio::time::timeout(patience, inputs.recv_many(&mut arrived, TOGETHER)).await;
             if received == Ok(0) {
                 return self.finish();

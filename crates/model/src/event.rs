@@ -17,7 +17,7 @@ pub struct Event {
     #[prost(uint64, tag = "1")]
     pub time_ms: u64,
     /// What happened.
-    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
+    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
     #[serde(flatten)]
     pub kind: Option<Kind>,
 }
@@ -80,6 +80,9 @@ pub enum Kind {
     /// A checkpoint of a job is in the store; its next attempt begins there.
     #[prost(message, tag = "19")]
     JobCheckpointed(JobCheckpointed),
+    /// An administrator set a user's priority or factor.
+    #[prost(message, tag = "20")]
+    PrioritySet(PrioritySet),
 }
 
 /// A manager took the journal over.
@@ -269,6 +272,10 @@ pub struct ClaimMade {
     /// Without contact for so long, the agent kills what runs and the manager gives the jobs to others.
     #[prost(uint64, tag = "7")]
     pub lease_ms: u64,
+    /// On whose account: `group.user`, or empty when that is the owner.
+    #[prost(string, tag = "8")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub submitter: String,
 }
 
 /// Jobs were given to a claim.
@@ -507,6 +514,25 @@ pub struct TokenRevoked {
     pub by: String,
 }
 
+/// An administrator set a user's priority or factor.
+#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
+pub struct PrioritySet {
+    /// Whose.
+    #[prost(string, tag = "1")]
+    pub user: String,
+    /// The factor; below 1 for the pool's default.
+    #[prost(double, optional, tag = "2")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// The real priority.
+    #[prost(double, optional, tag = "3")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real: Option<f64>,
+    /// Who set it.
+    #[prost(string, tag = "4")]
+    pub by: String,
+}
+
 /// The cluster an event is about, when it is about one.
 pub fn cluster_of(kind: &Kind) -> Option<u32> {
     match kind {
@@ -527,6 +553,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         | Kind::ClaimEnded(_)
         | Kind::TokenIssued(_)
         | Kind::MachineJoined(_)
+        | Kind::PrioritySet(_)
         | Kind::TokenRevoked(_) => None,
     }
 }

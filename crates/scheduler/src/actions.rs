@@ -117,7 +117,8 @@ impl Core {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }
         // Interning twice (here and in apply) is cheap next to a refused journal event.
-        let parts = self.shapes.parts(&s.owner, &s.template).ok_or(Refusal::TooManyShapes)?;
+        let parts = self.shapes.parts(&s.owner, &s.template, &mut self.accounts, now.wall_ms);
+        let parts = parts.ok_or(Refusal::TooManyShapes)?;
         self.shapes.release(&parts);
         let cluster = self.queue.next_cluster.max(1);
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");

@@ -142,10 +142,11 @@ impl Core {
         }
         for (name, claims) in machines {
             let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
+            let number = self.pool.number(&name);
             let machine = Machine {
+                number,
                 session: None,
                 ad: Arc::new(ClassAd::new()),
-                ad_version: 0,
                 total: Resources::default(),
                 free: Resources::default(),
                 claims,
@@ -159,19 +160,20 @@ impl Core {
 
     /// An agent connected: its word about what it holds settles every difference.
     pub fn agent_up(&mut self, now: Now, hello: AgentHello, digest: Digest, out: &mut Out) {
-        if self.shapes.note_machine(&hello.ad) {
-            self.reshape();
-        }
         let name: Arc<str> = Arc::from(hello.machine.as_str());
-        let (ad_version, claims, slots) = match self.pool.machines.remove(&name) {
-            Some(old) => (old.ad_version + 1, old.claims, old.slots),
-            None => (1, BTreeSet::new(), BTreeSet::new()),
+        let number = self.pool.number(&name);
+        if self.shapes.put_machine(number, &hello.ad) {
+            self.reshape(now.wall_ms);
+        }
+        let (claims, slots) = match self.pool.machines.remove(&name) {
+            Some(old) => (old.claims, old.slots),
+            None => (BTreeSet::new(), BTreeSet::new()),
         };
         let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
         let machine = Machine {
             session: Some(hello.session),
             ad: Arc::new(hello.ad),
-            ad_version,
+            number,
             total: hello.total,
             free: used.fold(hello.total, minus),
             claims: claims.clone(),
@@ -181,6 +183,7 @@ impl Core {
         };
         self.pool.machines.insert(name.clone(), machine);
         self.pool.note_room(&name);
+        self.count_cores();
 
         let mut held: HashMap<ClaimId, &HeldClaim> = HashMap::new();
         for claim in &hello.claims {
@@ -210,6 +213,18 @@ impl Core {
             }
         }
         self.offer_machine(now, &name, digest, out);
+    }
+
+    fn forget_machine(&mut self, name: &Arc<str>) {
+        if let Some(number) = self.pool.forget(name) {
+            self.shapes.remove_machine(number);
+        }
+    }
+
+    /// Quotas that are parts of the pool follow its size.
+    fn count_cores(&mut self) {
+        let connected = self.pool.machines.values().filter(|m| m.session.is_some());
+        self.accounts.set_cores(connected.map(|m| f64::from(m.total.cpus)).sum());
     }
 
     /// The live attempt at a job.
@@ -251,12 +266,12 @@ impl Core {
         let Some(ad) = ad else { return };
         let Some((name, _)) = self.pool.machines.get_key_value(name) else { return };
         let name = name.clone();
-        if self.shapes.note_machine(&ad) {
-            self.reshape();
+        let number = self.pool.number(&name);
+        if self.shapes.put_machine(number, &ad) {
+            self.reshape(now.wall_ms);
         }
         if let Some(machine) = self.pool.machines.get_mut(&name) {
             machine.ad = Arc::new(ad);
-            machine.ad_version += 1;
         }
         self.offer_machine(now, &name, digest, out);
     }
@@ -269,10 +284,12 @@ impl Core {
         };
         let name = name.clone();
         machine.session = None;
-        if machine.claims.is_empty() {
-            self.pool.machines.remove(&name);
-        }
+        let empty = machine.claims.is_empty();
         self.pool.note_room(&name);
+        if empty {
+            self.forget_machine(&name);
+        }
+        self.count_cores();
     }
 
     /// Word from an agent: its leases begin anew. False when the session is not the machine's current one.
@@ -483,7 +500,7 @@ impl Core {
             let machine = self.pool.claims[&id].machine.clone();
             self.lose_claim(now, id, "its machine was out of contact for longer than the lease", 1008, out);
             if self.pool.machines.get(&machine).is_some_and(|m| m.session.is_none() && m.claims.is_empty()) {
-                self.pool.machines.remove(&machine);
+                self.forget_machine(&machine);
             }
         }
         for cluster in clusters {
@@ -491,6 +508,11 @@ impl Core {
         }
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
+        self.shapes.set_now(now.wall_ms);
+        if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
+            self.resume(now, digest, out);
+            self.throttle.expire(now.mono_ms);
+        }
     }
 
     fn recall_stuck(&mut self, now: Now, out: &mut Out) {
@@ -519,21 +541,26 @@ impl Core {
     }
 
     /// When [`Core::tick`] wants to be called next, in milliseconds from now at the latest.
-    pub fn next_tick_ms(&self) -> u64 {
+    pub fn next_tick_ms(&self, now: Now) -> u64 {
+        if let Some(due) = self.throttle.due_ms() {
+            return due.saturating_sub(now.mono_ms).clamp(1, 100);
+        }
         let soon = self.round.is_under_way() || self.pool.claims.values().any(|c| c.jobs.len() > 1);
         if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) }
     }
 
     /// Some machine looks at an attribute that was thought to be insignificant: sort all jobs anew.
-    fn reshape(&mut self) {
+    fn reshape(&mut self, now_ms: u64) {
         self.shapes.clear();
+        self.accounts.clear_ready();
         let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
         for id in ids {
             let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
             let idle: ProcSet =
                 cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect();
             let (owner, template) = (cluster.owner.clone(), cluster.template.get());
-            let Some(mut parts) = self.shapes.parts(&owner, &template) else { continue };
+            let parts = self.shapes.parts(&owner, &template, &mut self.accounts, now_ms);
+            let Some(mut parts) = parts else { continue };
             for part in &mut parts {
                 part.idle = match &part.members {
                     None => idle.clone(),

@@ -32,7 +32,11 @@ impl Core {
             Kind::JobCheckpointed(e) => self.apply_checkpointed(e),
             Kind::JobExited(e) => self.apply_exited(e),
             Kind::JobsRequeued(e) => self.apply_requeued(e, time_ms),
-            Kind::ClaimEnded(e) => self.apply_claim_ended(e),
+            Kind::ClaimEnded(e) => self.apply_claim_ended(e, time_ms),
+            Kind::PrioritySet(e) => {
+                let user = self.accounts.user(&e.user, time_ms);
+                self.accounts.set(user, e.factor, e.real, time_ms);
+            }
             // These concern the manager's own books, not the queue.
             Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
@@ -42,7 +46,7 @@ impl Core {
     }
 
     fn apply_submitted(&mut self, e: &ClusterSubmitted, time_ms: u64) {
-        let parts = self.shapes.parts(&e.owner, &e.template).unwrap_or_default();
+        let parts = self.shapes.parts(&e.owner, &e.template, &mut self.accounts, time_ms).unwrap_or_default();
         let priority = e.template.shared("JobPrio").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let cluster = Cluster {
             owner: self.queue.count_jobs(&e.owner, u64::from(e.template.procs)),
@@ -127,17 +131,23 @@ impl Core {
     fn apply_claim_made(&mut self, e: &ClaimMade, time_ms: u64) {
         let slot_number = e.slot.rsplit('_').next().and_then(|n| n.parse().ok()).unwrap_or(0);
         let machine: Arc<str> = Arc::from(e.machine.as_str());
+        let submitter = if e.submitter.is_empty() { &e.owner } else { &e.submitter };
+        let user = self.accounts.user(submitter, time_ms);
+        self.accounts.hold(user, f64::from(e.resources.cpus), time_ms);
         let claim = Claim {
             machine: machine.clone(),
             slot: e.slot.clone(),
             slot_number,
             owner: Arc::from(e.owner.as_str()),
+            user,
+            limits: Box::default(),
             resources: e.resources,
             key_digest: e.key_digest.clone(),
             lease_ms: e.lease_ms,
             jobs: Vec::new(),
             made_ms: time_ms,
             recalled: false,
+            rival: None,
             slot_now: None,
         };
         self.pool.next_claim = self.pool.next_claim.max(e.claim + 1);
@@ -163,7 +173,16 @@ impl Core {
                 cluster.live.insert(proc, Live::new(claim_id, *attempt));
             }
         }
+        let shape =
+            e.procs.first().and_then(|s| cluster.parts.get(cluster.part_of(s.first))).map(|p| p.shape);
         if let Some(claim) = self.pool.claims.get_mut(&claim_id) {
+            // All jobs that a claim gets take the same; it has that from its first.
+            if claim.limits.is_empty()
+                && let Some(shape) = shape.and_then(|s| self.shapes.all.get(&s))
+            {
+                claim.limits.clone_from(&shape.limits);
+                self.in_use.take(&claim.limits);
+            }
             let jobs = e.procs.iter().flat_map(|s| s.procs()).map(|proc| JobId { cluster: e.cluster, proc });
             claim.jobs.extend(jobs);
         }
@@ -222,8 +241,10 @@ impl Core {
         self.make_idle(e.cluster, &e.procs);
     }
 
-    fn apply_claim_ended(&mut self, e: &ClaimEnded) {
+    fn apply_claim_ended(&mut self, e: &ClaimEnded, time_ms: u64) {
         let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
+        self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
+        self.in_use.give_back(&claim.limits);
         if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
             machine.free = plus(machine.free, claim.resources);
             machine.claims.remove(&ClaimId(e.claim));
@@ -275,13 +296,8 @@ impl Core {
     pub(crate) fn reindex(&mut self, cluster_id: u32) {
         let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
         for (index, part) in cluster.parts.iter().enumerate() {
-            let Some(shape) = self.shapes.all.get_mut(&part.shape) else { continue };
             let entry = (Reverse(cluster.priority), cluster_id, index as u32);
-            if part.idle.is_empty() {
-                shape.ready.remove(&entry);
-            } else {
-                shape.ready.insert(entry);
-            }
+            self.shapes.set_ready(part.shape, entry, !part.idle.is_empty(), &mut self.accounts);
         }
     }
 

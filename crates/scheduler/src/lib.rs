@@ -8,33 +8,42 @@
 //! - `queue`: clusters and the state of their jobs (durable)
 //! - `pool`: machines and claims (claims are durable, machines soft)
 //! - `shape`: which jobs are alike for matching, and which machines can run them
-//! - `pass`: who gets what: the scheduling decisions
+//! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
+//! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
+mod accounts;
 mod actions;
 mod agents;
 mod apply;
+mod concurrency;
 mod lifecycle;
 mod pass;
 mod pool;
+mod preempt;
 mod queue;
 mod shape;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod view;
 
+use classad::Expr;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
+pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
+pub use concurrency::Limits;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
+pub use throttle::Burst;
 pub use view::{ClusterView, JobState, JobView, MachineView, PoolView, RunningView};
 
 /// What the pool's owner may set.
@@ -49,11 +58,34 @@ pub struct Settings {
     pub ahead_jobs: u32,
     /// How often PeriodicHold, PeriodicRelease, PeriodicRemove and PeriodicVacate are looked at.
     pub periodic_ms: u64,
+    /// How users share the pool.
+    pub shares: Shares,
+    /// Named limits.
+    pub limits: Limits,
+    /// The start throttle.
+    pub burst: Burst,
+    /// CLAIM_WORKLIFE: so long a claim goes on with its user's jobs before others get their turn.
+    pub claim_worklife_ms: u64,
+    /// PREEMPTION_REQUIREMENTS: when may a job make another go because of its user's priority? `None` for never.
+    pub preemption_requirements: Option<Expr>,
+    /// PREEMPTION_RANK: which one goes; the highest first.
+    pub preemption_rank: Option<Expr>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { lease_ms: 300_000, ahead_us: 100_000, ahead_jobs: 256, periodic_ms: 60_000 }
+        Self {
+            lease_ms: 300_000,
+            ahead_us: 100_000,
+            ahead_jobs: 256,
+            periodic_ms: 60_000,
+            shares: Shares::default(),
+            limits: Limits::default(),
+            burst: Burst::default(),
+            claim_worklife_ms: 2_000,
+            preemption_requirements: None,
+            preemption_rank: None,
+        }
     }
 }
 
@@ -162,6 +194,9 @@ pub struct Core {
     pub(crate) queue: queue::Queue,
     pub(crate) pool: pool::Pool,
     pub(crate) shapes: shape::Shapes,
+    pub(crate) accounts: accounts::Accounts,
+    pub(crate) in_use: concurrency::InUse,
+    pub(crate) throttle: throttle::Throttle,
     /// Randomness the driver gave; the core draws none of its own.
     pub(crate) keys: Vec<ClaimKey>,
     pub(crate) starved: bool,
@@ -176,7 +211,13 @@ pub type Digest = fn(&ClaimKey) -> [u8; 32];
 impl Core {
     /// An empty pool.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+        Self {
+            accounts: accounts::Accounts::new(settings.shares.clone()),
+            in_use: concurrency::InUse::new(settings.limits.clone()),
+            throttle: throttle::Throttle::new(settings.burst),
+            settings,
+            ..Self::default()
+        }
     }
 
     /// Fresh claim keys from the driver's random source; the core makes no claim without one.

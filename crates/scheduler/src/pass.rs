@@ -5,66 +5,184 @@ use std::sync::Arc;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
-use crate::pool::{fits, plus};
+use crate::pool::{Claim, fits, plus};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
 /// The best waiting jobs for some room: which shape, which part of which cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Candidate {
-    shape: ShapeId,
-    ready: Ready,
+pub(crate) struct Candidate {
+    pub(crate) shape: ShapeId,
+    pub(crate) ready: Ready,
+}
+
+/// Why jobs of a shape do not start on a machine now. What the pass decides by is what people are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The machine is out of contact.
+    NoContact,
+    /// It takes nothing new.
+    Closed,
+    /// It has less than the job asks for, even when empty.
+    TooSmall,
+    /// Its Requirements and the job's do not agree.
+    Requirements,
+    /// It is in use.
+    Busy,
 }
 
 impl Core {
-    /// Jobs of a cluster became idle: look for room.
+    /// Jobs of a cluster became idle: look for room. What waited before could not use that room, so only these are
+    /// tried.
     pub(crate) fn offer_jobs(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
-        let roomy: Vec<Arc<str>> = self.pool.roomy.iter().cloned().collect();
-        for machine in roomy {
-            let waits = self.queue.clusters.get(&cluster).is_some_and(|c| c.idle_count() > 0);
-            if !waits {
-                return;
-            }
-            self.offer_machine(now, &machine, digest, out);
+        self.accounts.refresh(now.wall_ms);
+        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+        let mut shapes: Vec<ShapeId> =
+            found.parts.iter().filter(|p| !p.idle.is_empty()).map(|p| p.shape).collect();
+        shapes.dedup();
+        for shape in shapes {
+            self.offer_shape(now, shape, digest, out);
         }
     }
 
-    /// A machine has room: fill it.
-    pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
-        while let Some(machine) = self.pool.machines.get(name) {
-            let (Some(session), false) = (machine.session, machine.closed) else { return };
-            let Some(candidate) = self.best(name, machine.free) else { return };
-            let Some(key) = self.keys.pop() else {
-                self.starved = true;
+    /// Finds room for waiting jobs of a shape while there is any.
+    pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
+        loop {
+            let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
+            let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { return };
+            let Some(name) = self.room_for(shape) else {
+                self.preempt_for(now, shape, out);
                 return;
             };
-            let Some(claim) = self.make_claim(now, name, candidate, &key, digest, out) else { return };
-            out.effects.push(self.claim_effect(session, claim, key));
-            self.feed(now, claim, digest, out);
+            if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
+                return;
+            }
         }
     }
 
-    /// Goes on with what was left undone for want of keys.
+    /// The machine with room that such a job likes best; the first, when it likes all the same.
+    fn room_for(&mut self, shape: ShapeId) -> Option<Arc<str>> {
+        let (request, picky) = self.shapes.all.get(&shape).map(|s| (s.request, s.picky))?;
+        let viable = self.shapes.viable(shape)?;
+        let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
+        let fitting = bits(common).filter(|&number| {
+            let machine = self.pool.name(number).and_then(|name| self.pool.machines.get(name));
+            machine.is_some_and(|m| fits(request, m.free))
+        });
+        let best = if picky {
+            let fitting: Vec<u32> = fitting.collect();
+            let ranked = fitting.into_iter().map(|n| (self.shapes.rank(shape, n), std::cmp::Reverse(n)));
+            ranked.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, n)| n.0)
+        } else {
+            let mut fitting = fitting;
+            fitting.next()
+        };
+        self.pool.name(best?).cloned()
+    }
+
+    /// A machine has room: fill it, each time with whose turn it is.
+    pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
+        self.accounts.refresh(now.wall_ms);
+        while let Some(machine) = self.pool.machines.get(name) {
+            if machine.session.is_none() || machine.closed || machine.free.cpus == 0 {
+                return;
+            }
+            let Some(candidate) = self.best(name, machine.free) else { return };
+            if !self.start(now, name, candidate, digest, out) {
+                return;
+            }
+        }
+    }
+
+    /// Goes on with what was left undone for want of keys, or for the throttle.
     pub fn resume(&mut self, now: Now, digest: Digest, out: &mut Out) {
         self.starved = false;
-        let roomy: Vec<Arc<str>> = self.pool.roomy.iter().cloned().collect();
+        let roomy: Vec<Arc<str>> =
+            self.pool.roomy.iter().filter_map(|n| self.pool.name(n).cloned()).collect();
         for machine in roomy {
             self.offer_machine(now, &machine, digest, out);
+        }
+    }
+
+    /// Makes a claim for waiting jobs and gives it the first; false when that must wait.
+    pub(crate) fn start(
+        &mut self,
+        now: Now,
+        name: &Arc<str>,
+        candidate: Candidate,
+        digest: Digest,
+        out: &mut Out,
+    ) -> bool {
+        let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return false };
+        if self.keys.is_empty() {
+            self.starved = true;
+            return false;
+        }
+        if !self.throttle.may_start(now.mono_ms) {
+            return false;
+        }
+        let Some(key) = self.keys.pop() else { return false };
+        let Some(claim) = self.make_claim(now, name, candidate, &key, digest, out) else { return false };
+        out.effects.push(self.claim_effect(session, claim, key));
+        self.feed(now, claim, digest, out);
+        true
+    }
+
+    /// True unless a limit or a quota stands against another claim for such jobs.
+    pub(crate) fn may_have_more(&self, shape: ShapeId) -> bool {
+        let Some(shape) = self.shapes.all.get(&shape) else { return false };
+        self.in_use.short_of(&shape.limits).is_none()
+            && self.accounts.over_quota(shape.user, f64::from(shape.request.cpus)).is_none()
+    }
+
+    /// Why jobs of a shape do not start on a machine now; `None` when they would.
+    pub(crate) fn obstacle(&mut self, shape: ShapeId, name: &str) -> Option<Obstacle> {
+        let Some(machine) = self.pool.machines.get(name) else { return Some(Obstacle::NoContact) };
+        let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else {
+            return Some(Obstacle::Requirements);
+        };
+        if machine.session.is_none() {
+            Some(Obstacle::NoContact)
+        } else if !fits(request, machine.total) {
+            Some(Obstacle::TooSmall)
+        } else if !self.shapes.can_run(shape, machine) {
+            Some(Obstacle::Requirements)
+        } else if machine.closed {
+            Some(Obstacle::Closed)
+        } else if !fits(request, machine.free) {
+            Some(Obstacle::Busy)
+        } else {
+            None
         }
     }
 
     /// The first in line among the jobs that fit into `room` on a machine.
     fn best(&mut self, name: &Arc<str>, room: Resources) -> Option<Candidate> {
-        let mut waiting: Vec<Candidate> = self
-            .shapes
-            .all
-            .iter()
-            .filter(|(_, shape)| fits(shape.request, room))
-            .filter_map(|(&id, shape)| shape.ready.first().map(|&ready| Candidate { shape: id, ready }))
-            .collect();
-        waiting.sort_unstable_by_key(|c| c.ready);
         let machine = self.pool.machines.get(name)?;
-        waiting.into_iter().find(|c| self.shapes.can_run(c.shape, name, machine))
+        for user in self.accounts.in_line() {
+            for (ready, shape) in user.waiting() {
+                let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
+                if allowed && self.may_have_more(shape) && self.shapes.can_run(shape, machine) {
+                    return Some(Candidate { shape, ready });
+                }
+            }
+        }
+        None
+    }
+
+    /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
+    fn next_for(&mut self, claim: &Claim) -> Option<Candidate> {
+        let machine = self.pool.machines.get(&claim.machine)?;
+        for (ready, shape) in self.accounts.get(claim.user).waiting() {
+            let Some(s) = self.shapes.all.get(&shape) else { continue };
+            let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
+            let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
+            let same = s.request == claim.resources && lease == claim.lease_ms && s.limits == claim.limits;
+            if same && same_owner && self.shapes.can_run(shape, machine) {
+                return Some(Candidate { shape, ready });
+            }
+        }
+        None
     }
 
     fn make_claim(
@@ -78,6 +196,8 @@ impl Core {
     ) -> Option<ClaimId> {
         let shape = self.shapes.all.get(&candidate.shape)?;
         let owner = self.queue.clusters.get(&candidate.ready.1)?.owner.to_string();
+        let submitter = self.accounts.get(shape.user).name.to_string();
+        let submitter = if submitter == owner { String::new() } else { submitter };
         let machine = self.pool.machines.get(name)?;
         let number = (1..=u32::MAX).find(|n| !machine.slots.contains(n))?;
         let claim = self.pool.next_claim.max(1);
@@ -89,8 +209,14 @@ impl Core {
             resources: shape.request,
             key_digest: digest(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
+            submitter,
         };
+        let limits = shape.limits.clone();
         self.record(now, Kind::ClaimMade(made), out);
+        if let Some(claim) = self.pool.claims.get_mut(&ClaimId(claim)) {
+            self.in_use.take(&limits);
+            claim.limits = limits;
+        }
         Some(ClaimId(claim))
     }
 
@@ -118,21 +244,23 @@ impl Core {
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (name, owner, resources) = (claim.machine.clone(), claim.owner.clone(), claim.resources);
-            let room = plus(machine.free, resources);
-            let closed = machine.closed;
-            let candidate = if closed { None } else { self.best(&name, room) };
-            let suits = candidate.filter(|c| {
-                let same_owner = self.queue.clusters.get(&c.ready.1).is_some_and(|x| x.owner == owner);
-                let lease = self.pool.claims.get(&id).map(|x| x.lease_ms);
-                self.shapes.all.get(&c.shape).is_some_and(|s| {
-                    same_owner && s.request == resources && Some(self.lease_ms(s.lease_ms)) == lease
-                })
-            });
-            let Some(candidate) = suits else {
+            let (name, closed, rival) = (claim.machine.clone(), machine.closed, claim.rival);
+            // A claim goes on with its own user for a while; then it is everybody's turn again.
+            let candidate = if closed || (rival.is_some() && held == 0) {
+                None
+            } else {
+                let claim = claim.clone();
+                let next = self.next_for(&claim);
+                let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
+                next.filter(|next| !old || held > 0 || self.is_still_their_turn(&claim, *next))
+            };
+            let Some(candidate) = candidate else {
                 if held == 0 {
                     self.end_claim(now, id, "no more jobs for it", out);
                     out.effects.push(Effect::Drop { session, claim: id });
+                    if let Some(shape) = rival {
+                        self.replace(now, &name, shape, digest, out);
+                    }
                     if !closed {
                         self.offer_machine(now, &name, digest, out);
                     }
@@ -158,6 +286,19 @@ impl Core {
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
             out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs });
         }
+    }
+
+    /// Would the room of this claim go to the same jobs if it were free?
+    fn is_still_their_turn(&mut self, claim: &Claim, next: Candidate) -> bool {
+        let Some(machine) = self.pool.machines.get(&claim.machine) else { return false };
+        let room = plus(machine.free, claim.resources);
+        let user = claim.user;
+        // Its own cores must not count against its user.
+        let cores = f64::from(claim.resources.cpus);
+        self.accounts.lend(user, cores);
+        let best = self.best(&claim.machine.clone(), room);
+        self.accounts.lend(user, -cores);
+        best.is_none_or(|best| best == next)
     }
 
     /// A job may ask for a shorter lease than the pool's, not for a longer one: the pool's says how long a lost machine
@@ -190,4 +331,16 @@ impl Core {
     pub(crate) fn end_claim(&mut self, now: Now, id: ClaimId, reason: &str, out: &mut Out) {
         self.record(now, Kind::ClaimEnded(ClaimEnded { claim: id.0, reason: reason.to_owned() }), out);
     }
+}
+
+/// The numbers of the bits that are set.
+fn bits(words: impl Iterator<Item = u64>) -> impl Iterator<Item = u32> {
+    words.enumerate().flat_map(|(at, word)| {
+        let mut rest = word;
+        std::iter::from_fn(move || {
+            let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+            rest &= rest - 1;
+            Some(at as u32 * 64 + bit)
+        })
+    })
 }

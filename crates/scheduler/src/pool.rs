@@ -7,8 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use classad::ClassAd;
+use classad::engine::SlotSet;
 use model::ClaimId;
 use model::event::Resources;
+
+use crate::accounts::UserId;
+use crate::shape::ShapeId;
 
 /// One connection of one agent. Numbers only go up, so an old connection is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,19 +24,49 @@ pub(crate) struct Pool {
     pub(crate) machines: BTreeMap<Arc<str>, Machine>,
     pub(crate) claims: HashMap<ClaimId, Claim>,
     pub(crate) next_claim: u64,
-    /// Connected machines with a core to spare.
-    pub(crate) roomy: BTreeSet<Arc<str>>,
+    /// Connected machines with a core to spare, by number.
+    pub(crate) roomy: SlotSet,
+    /// Machines by number. Numbers are small and dense: sets of machines are bitmaps.
+    names: Vec<Option<Arc<str>>>,
+    unused: Vec<u32>,
 }
 
 impl Pool {
     /// Keeps `roomy` true for one machine.
     pub(crate) fn note_room(&mut self, name: &Arc<str>) {
-        let has_room = |m: &Machine| m.session.is_some() && !m.closed && m.free.cpus > 0;
-        if self.machines.get(name).is_some_and(has_room) {
-            self.roomy.insert(name.clone());
+        let Some(machine) = self.machines.get(name) else { return };
+        if machine.session.is_some() && !machine.closed && machine.free.cpus > 0 {
+            self.roomy.insert(machine.number);
         } else {
-            self.roomy.remove(name);
+            self.roomy.remove(machine.number);
         }
+    }
+
+    /// A number for a machine: its own if it has one.
+    pub(crate) fn number(&mut self, name: &Arc<str>) -> u32 {
+        if let Some(machine) = self.machines.get(name) {
+            return machine.number;
+        }
+        let number = self.unused.pop().unwrap_or_else(|| {
+            self.names.push(None);
+            self.names.len() as u32 - 1
+        });
+        self.names[number as usize] = Some(name.clone());
+        number
+    }
+
+    /// The machine with a number.
+    pub(crate) fn name(&self, number: u32) -> Option<&Arc<str>> {
+        self.names.get(number as usize)?.as_ref()
+    }
+
+    /// Forgets a machine; returns its number, which may be given out again.
+    pub(crate) fn forget(&mut self, name: &Arc<str>) -> Option<u32> {
+        let number = self.machines.remove(name)?.number;
+        self.roomy.remove(number);
+        self.names[number as usize] = None;
+        self.unused.push(number);
+        Some(number)
     }
 }
 
@@ -48,11 +82,10 @@ impl Claim {
 /// A machine whose agent is (or was) connected.
 #[derive(Debug)]
 pub(crate) struct Machine {
+    pub(crate) number: u32,
     /// The live session, if any.
     pub(crate) session: Option<Session>,
     pub(crate) ad: Arc<ClassAd>,
-    /// Changes with every new ad; match results are remembered per version.
-    pub(crate) ad_version: u64,
     pub(crate) total: Resources,
     pub(crate) free: Resources,
     pub(crate) claims: BTreeSet<ClaimId>,
@@ -70,6 +103,10 @@ pub(crate) struct Claim {
     pub(crate) slot: String,
     pub(crate) slot_number: u32,
     pub(crate) owner: Arc<str>,
+    /// Whose account it is on.
+    pub(crate) user: UserId,
+    /// Named resources that it takes.
+    pub(crate) limits: Box<[(Box<str>, f64)]>,
     pub(crate) resources: Resources,
     pub(crate) key_digest: Vec<u8>,
     pub(crate) lease_ms: u64,
@@ -78,6 +115,8 @@ pub(crate) struct Claim {
     pub(crate) made_ms: u64,
     /// A recall is under way: do not ask twice.
     pub(crate) recalled: bool,
+    /// A better job waits for it to end.
+    pub(crate) rival: Option<ShapeId>,
     /// What its machine last said of it.
     pub(crate) slot_now: Option<SlotState>,
 }

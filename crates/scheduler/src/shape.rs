@@ -2,17 +2,21 @@
 //!
 //! Two jobs have the same shape when all their attributes are equal except those that no one looks at when matching
 //! (command, arguments, files ...). That is cruder than finding out which attributes are significant, and always
-//! right; a shape's verdict about a machine is worked out once per machine ad.
+//! right. Which machines can run a shape is the match engine's business: it finds out which attributes really matter, and
+//! works a verdict out once per kind of job and kind of machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use classad::engine::{AutoclusterId, Engine, SlotSet};
 use classad::{ClassAd, Value};
 use model::event::Resources;
 use model::{JobTemplate, ProcSet};
 
-use crate::pool::Machine;
+use crate::accounts::{Accounts, UserId};
+use crate::concurrency;
+use crate::pool::{Machine, fits};
 use crate::queue::{Part, Stored};
 
 /// Most different shapes in one cluster; beyond that the submit is refused.
@@ -98,6 +102,12 @@ pub(crate) struct Shapes {
     next: u32,
     /// Normally insignificant attributes that some machine's expressions mention.
     mentioned: HashSet<String>,
+    engine: Engine,
+    /// Machines that like some jobs more than others.
+    pub(crate) ranking: SlotSet,
+    /// How many shapes have an autocluster.
+    autoclusters: HashMap<AutoclusterId, usize>,
+    generation: u64,
 }
 
 /// Jobs that are alike.
@@ -112,8 +122,14 @@ pub(crate) struct Shape {
     pub(crate) ready: BTreeSet<Ready>,
     /// Mean run time of such jobs in microseconds, once one has finished.
     pub(crate) mean_us: Option<f64>,
-    /// Machine -> (ad version, can it run this).
-    verdicts: HashMap<Arc<str>, (u64, bool)>,
+    /// What it is to the match engine.
+    autocluster: AutoclusterId,
+    /// On whose account its jobs are.
+    pub(crate) user: UserId,
+    /// Named resources that its jobs take, and how much of each.
+    pub(crate) limits: Box<[(Box<str>, f64)]>,
+    /// False when all machines are equal to its jobs.
+    pub(crate) picky: bool,
     /// Clusters' parts that have this shape.
     users: usize,
     /// The first template of this shape; others are kept as their differences from it.
@@ -122,12 +138,18 @@ pub(crate) struct Shape {
 
 impl Shapes {
     /// Sorts a cluster's procs into parts by shape. `None` when there are too many.
-    pub(crate) fn parts(&mut self, owner: &str, template: &JobTemplate) -> Option<Vec<Part>> {
+    pub(crate) fn parts(
+        &mut self,
+        owner: &str,
+        template: &JobTemplate,
+        accounts: &mut Accounts,
+        now_ms: u64,
+    ) -> Option<Vec<Part>> {
         let matters: Vec<_> =
             template.varying.iter().filter(|v| self.is_significant(&v.name, template)).collect();
         let idle = ProcSet::all(template.procs);
         if matters.is_empty() {
-            let shape = self.intern(owner, template, 0);
+            let shape = self.intern(owner, template, 0, accounts, now_ms);
             return Some(vec![Part { shape, members: None, idle }]);
         }
         let mut groups: HashMap<Vec<String>, ProcSet> = HashMap::new();
@@ -142,7 +164,8 @@ impl Shapes {
         let mut members: Vec<ProcSet> = groups.into_values().collect();
         members.sort_by_key(ProcSet::first);
         let part = |members: ProcSet| {
-            let shape = self.intern(owner, template, members.first().unwrap_or(0));
+            let first = members.first().unwrap_or(0);
+            let shape = self.intern(owner, template, first, accounts, now_ms);
             Part { shape, idle: members.clone(), members: Some(members) }
         };
         Some(members.into_iter().map(part).collect())
@@ -158,7 +181,14 @@ impl Shapes {
             .any(|a| template.attribute(0, 0, a).is_some_and(|text| mentions(&text, &name)))
     }
 
-    fn intern(&mut self, owner: &str, template: &JobTemplate, proc: u32) -> ShapeId {
+    fn intern(
+        &mut self,
+        owner: &str,
+        template: &JobTemplate,
+        proc: u32,
+        accounts: &mut Accounts,
+        now_ms: u64,
+    ) -> ShapeId {
         let mut significant: Vec<(String, String)> = template
             .attributes(0, proc)
             .filter(|(name, _)| self.is_significant(name, template))
@@ -181,7 +211,13 @@ impl Shapes {
         let id = ShapeId(self.next);
         self.next += 1;
         let ad = job_ad(owner, template, 0, proc);
+        let autocluster = self.engine.intern(&ad);
+        *self.autoclusters.entry(autocluster).or_default() += 1;
         let shape = Shape {
+            autocluster,
+            user: accounts.user(&submitter(owner, &ad), now_ms),
+            limits: concurrency::limits_of(&ad),
+            picky: ad.get("Rank").is_some_and(|rank| rank.as_literal().is_none()),
             request: request_of(&ad),
             lease_ms: match ad.eval("JobLeaseDuration") {
                 Value::Int(seconds) if seconds > 0 => Some(seconds as u64 * 1000),
@@ -190,7 +226,6 @@ impl Shapes {
             ad,
             ready: BTreeSet::new(),
             mean_us: None,
-            verdicts: HashMap::new(),
             users: 1,
             base: Arc::new(template.clone()),
             text: text.clone(),
@@ -215,29 +250,102 @@ impl Shapes {
             let Some(shape) = self.all.get_mut(&part.shape) else { continue };
             shape.users -= 1;
             if shape.users == 0 {
+                let autocluster = shape.autocluster;
                 self.by_text.remove(&shape.text);
                 self.all.remove(&part.shape);
+                self.forget(autocluster);
             }
         }
     }
 
-    /// Can this machine run jobs of this shape, were it empty? Requirements of both sides decide, and the size.
-    pub(crate) fn can_run(&mut self, shape: ShapeId, name: &Arc<str>, machine: &Machine) -> bool {
-        let Some(shape) = self.all.get_mut(&shape) else { return false };
-        if let Some(&(version, verdict)) = shape.verdicts.get(name)
-            && version == machine.ad_version
-        {
-            return verdict;
+    fn forget(&mut self, autocluster: AutoclusterId) {
+        let Some(count) = self.autoclusters.get_mut(&autocluster) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.autoclusters.remove(&autocluster);
+            self.engine.release(autocluster);
         }
-        let verdict = crate::pool::fits(shape.request, machine.total)
-            && classad::symmetric_match(&shape.ad, &machine.ad);
-        shape.verdicts.insert(name.clone(), (machine.ad_version, verdict));
-        verdict
+    }
+
+    /// A machine is here, or has changed. True when machines look at more of a job than before: then every shape must
+    /// be made anew.
+    pub(crate) fn put_machine(&mut self, number: u32, ad: &ClassAd) -> bool {
+        // Numbers are dense, so a pool would need sixteen million machines to be refused.
+        let _ = self.engine.put_slot(number, ad.clone());
+        if ad.get("Rank").is_some_and(|rank| rank.as_literal().is_none()) {
+            self.ranking.insert(number);
+        } else {
+            self.ranking.remove(number);
+        }
+        let mentioned = self.note_machine(ad);
+        let generation = self.engine.generation();
+        let grown = generation != std::mem::replace(&mut self.generation, generation);
+        if grown && !mentioned {
+            // Shapes are finer than autoclusters; only these must be found again.
+            self.autoclusters.clear();
+            for shape in self.all.values_mut() {
+                shape.autocluster = self.engine.intern(&shape.ad);
+                *self.autoclusters.entry(shape.autocluster).or_default() += 1;
+            }
+        }
+        mentioned
+    }
+
+    /// A machine is gone.
+    pub(crate) fn remove_machine(&mut self, number: u32) {
+        self.engine.remove_slot(number);
+        self.ranking.remove(number);
+    }
+
+    /// Tells the time, for expressions that ask for it.
+    pub(crate) fn set_now(&mut self, now_ms: u64) {
+        self.engine.set_now((now_ms / 1000) as i64);
+    }
+
+    /// The machines whose Requirements and the jobs' agree, busy or not.
+    pub(crate) fn viable(&mut self, id: ShapeId) -> Option<&SlotSet> {
+        let shape = self.all.get(&id)?;
+        Some(self.engine.viable(shape.autocluster))
+    }
+
+    /// How much such a job likes a machine.
+    pub(crate) fn rank(&mut self, id: ShapeId, machine: u32) -> f64 {
+        let Some(shape) = self.all.get(&id) else { return 0.0 };
+        self.engine.rank(shape.autocluster, machine)
+    }
+
+    /// How much a machine likes such a job.
+    pub(crate) fn machine_rank(&self, machine: u32, id: ShapeId) -> f64 {
+        self.all.get(&id).map_or(0.0, |shape| self.engine.slot_rank(machine, shape.autocluster))
+    }
+
+    /// The ad that stands for a shape.
+    pub(crate) fn ad(&self, id: ShapeId) -> Option<&ClassAd> {
+        self.all.get(&id).map(|shape| &shape.ad)
+    }
+
+    /// Puts a part of a cluster into its shape's waiting list, or takes it out.
+    pub(crate) fn set_ready(&mut self, id: ShapeId, entry: Ready, waits: bool, accounts: &mut Accounts) {
+        let Some(shape) = self.all.get_mut(&id) else { return };
+        let old = shape.ready.first().copied();
+        if waits {
+            shape.ready.insert(entry);
+        } else {
+            shape.ready.remove(&entry);
+        }
+        let new = shape.ready.first().copied();
+        accounts.set_ready(shape.user, id, old, new);
+    }
+
+    /// Can this machine run jobs of this shape, were it empty? Requirements of both sides decide, and the size.
+    pub(crate) fn can_run(&mut self, id: ShapeId, machine: &Machine) -> bool {
+        let Some(shape) = self.all.get(&id) else { return false };
+        fits(shape.request, machine.total) && self.engine.is_match(shape.autocluster, machine.number)
     }
 
     /// Notes which normally insignificant attributes a machine's expressions mention. True when there are new ones:
     /// then every shape must be made anew.
-    pub(crate) fn note_machine(&mut self, ad: &ClassAd) -> bool {
+    fn note_machine(&mut self, ad: &ClassAd) -> bool {
         let mut new = false;
         for expr in ["Requirements", "Start", "Rank"].iter().filter_map(|name| ad.get(name)) {
             let text = expr.to_string();
@@ -254,6 +362,9 @@ impl Shapes {
     pub(crate) fn clear(&mut self) {
         self.by_text.clear();
         self.all.clear();
+        for (autocluster, _) in self.autoclusters.drain() {
+            self.engine.release(autocluster);
+        }
     }
 }
 
@@ -276,6 +387,17 @@ pub(crate) fn ad_of<'a>(
     }
     let _ = ad.insert_text("Owner", &model::text::quote(owner));
     ad
+}
+
+/// On whose account a job is: `group.user` when it names a group, a nice name when it is nice, else its owner.
+fn submitter(owner: &str, ad: &ClassAd) -> String {
+    if let Value::Str(account) = ad.eval("AccountingGroup") {
+        return model::text::one_line(&account.to_string(), model::limits::NAME_BYTES);
+    }
+    match ad.eval("NiceUser") {
+        Value::Bool(true) => format!("nice-user.{owner}"),
+        _ => owner.to_owned(),
+    }
 }
 
 /// What a job asks of a machine.

@@ -29,6 +29,22 @@ struct Saved {
     finished: Vec<SavedSummary>,
     #[prost(message, repeated, tag = "6")]
     keys: Vec<SavedKey>,
+    #[prost(message, repeated, tag = "7")]
+    users: Vec<SavedUser>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SavedUser {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(double, tag = "2")]
+    real: f64,
+    #[prost(uint64, tag = "3")]
+    at_ms: u64,
+    #[prost(double, tag = "4")]
+    used: f64,
+    #[prost(double, optional, tag = "5")]
+    factor: Option<f64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -183,6 +199,7 @@ impl Core {
                 resources: c.resources,
                 key_digest: c.key_digest.clone(),
                 lease_ms: c.lease_ms,
+                submitter: self.accounts.get(c.user).name.to_string(),
             },
             made_ms: c.made_ms,
             jobs: c.jobs.iter().flat_map(|j| [j.cluster, j.proc]).collect(),
@@ -192,6 +209,13 @@ impl Core {
             key: key.clone(),
             cluster,
         });
+        let users = self.accounts.saved().map(|(name, real, at_ms, used, factor)| SavedUser {
+            name: name.to_owned(),
+            real,
+            at_ms,
+            used,
+            factor,
+        });
         Saved {
             next_cluster: self.queue.next_cluster,
             next_claim: self.pool.next_claim,
@@ -199,6 +223,7 @@ impl Core {
             claims: claims.collect(),
             finished: self.queue.finished.iter().map(|&(id, s)| save_summary(id, s)).collect(),
             keys: keys.collect(),
+            users: users.collect(),
         }
         .encode_to_vec()
     }
@@ -207,8 +232,12 @@ impl Core {
     pub fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
         let saved = Saved::decode(bytes)?;
         let mut core = Self::new(settings);
+        for u in saved.users {
+            core.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
+        }
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);
+            // Its cores are in the user's account since it was made; the account was settled later than that.
             core.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
             if let Some(made) = core.pool.claims.get_mut(&id) {
                 made.jobs =
@@ -218,6 +247,7 @@ impl Core {
         for saved in saved.clusters {
             core.load_cluster(saved);
         }
+        core.restore_limits();
         core.queue.next_cluster = saved.next_cluster;
         core.pool.next_claim = saved.next_claim;
         for summary in saved.finished {
@@ -229,8 +259,22 @@ impl Core {
         Ok(core)
     }
 
+    /// What claims take of named resources follows from their jobs.
+    fn restore_limits(&mut self) {
+        for claim in self.pool.claims.values_mut() {
+            let cluster = claim.jobs.first().and_then(|j| Some((j, self.queue.clusters.get(&j.cluster)?)));
+            let part = cluster.and_then(|(job, cluster)| cluster.parts.get(cluster.part_of(job.proc)));
+            if let Some(shape) = part.and_then(|p| self.shapes.all.get(&p.shape)) {
+                claim.limits.clone_from(&shape.limits);
+                self.in_use.take(&claim.limits);
+            }
+        }
+    }
+
     fn load_cluster(&mut self, saved: SavedCluster) {
-        let mut parts = self.shapes.parts(&saved.owner, &saved.template).unwrap_or_default();
+        let accounts = &mut self.accounts;
+        let parts = self.shapes.parts(&saved.owner, &saved.template, accounts, saved.submitted_ms);
+        let mut parts = parts.unwrap_or_default();
         let idle: ProcSet = saved.idle.iter().collect();
         for part in &mut parts {
             part.idle = match &part.members {

@@ -6,6 +6,7 @@ use model::event::Resources;
 use model::{ClaimId, JobId, JobTemplate};
 
 use crate::Core;
+use crate::accounts::UserView;
 use crate::pool::SlotState;
 use crate::queue::{Checkpoint, Summary};
 
@@ -224,6 +225,11 @@ impl Core {
                 })
                 .collect(),
         })
+    }
+
+    /// Users and their standing, best priority first.
+    pub fn users(&self, now_ms: u64) -> Vec<UserView> {
+        self.accounts.views(now_ms)
     }
 
     /// Totals for metrics.

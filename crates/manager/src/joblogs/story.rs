@@ -171,6 +171,7 @@ impl Story {
             | Kind::JobsAssigned(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
+            | Kind::PrioritySet(_)
             | Kind::TokenRevoked(_) => {}
         }
     }

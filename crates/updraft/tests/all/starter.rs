@@ -111,8 +111,7 @@ impl Starter {
         let argv = ["/bin/sh", "-c", script].map(|a| a.as_bytes().to_vec()).to_vec();
         let cwd = self.dir.path().to_string_lossy().into_owned().into_bytes();
         let env = vec![b"PATH=/usr/bin:/bin".to_vec()];
-        let mut job =
-            Job { id: ID, argv, env, cwd, stop_signal: 15, grace_ms: 5_000, ..Job::default() };
+        let mut job = Job { id: ID, argv, env, cwd, stop_signal: 15, grace_ms: 5_000, ..Job::default() };
         change(&mut job);
         self.order(Order::Run(Run { jobs: vec![job] }));
     }

@@ -1,5 +1,7 @@
 //! The core under random inputs: what must always hold, checked after every step, and recovery at every step.
 
+mod sharing;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use classad::ClassAd;
