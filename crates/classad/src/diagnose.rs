@@ -102,6 +102,90 @@ pub fn clauses(expr: &Expr) -> Vec<Expr> {
     found
 }
 
+/// How two conditions are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Junction {
+    /// `&&`
+    And,
+    /// `||`
+    Or,
+}
+
+/// The operands of a chain of one connective, in order and without parentheses around them; None for an expression
+/// that is no such chain.
+///
+/// ```
+/// use classad::diagnose::{Junction, operands};
+/// let e = classad::Expr::parse("(a || (b || c && d))").unwrap();
+/// let (junction, parts) = operands(&e).unwrap();
+/// assert_eq!(junction, Junction::Or);
+/// assert_eq!(parts.iter().map(|c| c.to_string()).collect::<Vec<_>>(), ["a", "b", "c && d"]);
+/// assert!(operands(&classad::Expr::parse("a > 1").unwrap()).is_none());
+/// ```
+pub fn operands(expr: &Expr) -> Option<(Junction, Vec<Expr>)> {
+    let (op, junction) = match strip(expr).as_node()? {
+        Node::Binary(BinOp::And, ..) => (BinOp::And, Junction::And),
+        Node::Binary(BinOp::Or, ..) => (BinOp::Or, Junction::Or),
+        _ => return None,
+    };
+    let mut found = Vec::new();
+    let mut todo = vec![expr];
+    while let Some(expr) = todo.pop() {
+        let expr = strip(expr);
+        match expr.as_node() {
+            Some(Node::Binary(o, a, b)) if *o == op => todo.extend([b, a]),
+            _ => found.push(expr.clone()),
+        }
+    }
+    Some((junction, found))
+}
+
+/// The parts of an expression that do arithmetic on a string literal, which always gives error: mostly a sum of
+/// comparisons whose author forgot that `+` binds tighter than `==`.
+///
+/// ```
+/// let e = classad::Expr::parse("Owner == \"a\" + Owner == \"b\"").unwrap();
+/// assert_eq!(classad::diagnose::string_arithmetic(&e)[0].to_string(), "\"a\" + Owner");
+/// ```
+pub fn string_arithmetic(expr: &Expr) -> Vec<Expr> {
+    let is_string = |e: &Expr| matches!(e.as_literal(), Some(Value::Str(_)));
+    let mut found = Vec::new();
+    refs::walk(expr, |e| {
+        if let Some(Node::Binary(BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Mod, a, b)) =
+            e.as_node()
+            && (is_string(a) || is_string(b))
+        {
+            found.push(e.clone());
+        }
+    });
+    found
+}
+
+/// The literal patterns of regular-expression calls that can never match anything because they do not compile, for
+/// instance because they would grow beyond the limits.
+///
+/// ```
+/// let e = classad::Expr::parse("regexp(\"(((a{999}){999}){999})\", Owner) || regexp(\"^a\", Owner)").unwrap();
+/// assert_eq!(classad::diagnose::bad_patterns(&e), ["(((a{999}){999}){999})"]);
+/// ```
+pub fn bad_patterns(expr: &Expr) -> Vec<String> {
+    let mut found = Vec::new();
+    refs::walk(expr, |e| {
+        let Some(Node::Call(Call { name, args, func: Some(_) })) = e.as_node() else { return };
+        if !name.as_str().to_ascii_lowercase().contains("regexp") {
+            return;
+        }
+        let Some(Value::Str(pattern)) = args.first().and_then(Expr::as_literal) else { return };
+        let name = Name::new("regexp");
+        let func = func::NAMES.iter().find(|(n, _)| *n == "regexp").map(|(_, f)| *f);
+        let args = Box::new([Expr::literal(pattern.clone()), Expr::literal("")]);
+        if Scope::new().eval(&Expr::node(Node::Call(Call { name, func, args }))).is_error() {
+            found.extend(pattern.as_str().map(str::to_owned));
+        }
+    });
+    found
+}
+
 /// The names an expression mentions and where it looks for them. Names inside nested ads, and those with a
 /// meaning of their own, are left out.
 ///

@@ -32,6 +32,7 @@ const fn known(name: &'static str, kind: Kind, default: &'static str) -> Known {
 
 /// All known settings, sorted by name without regard to case.
 pub const KNOWN: &[Known] = &[
+    known("ALIAS_VANILLA_EXPRESSIONS", B, "True"),
     known("ALIVE_INTERVAL", I, "300"),
     known("ALLOW_ADMINISTRATOR", T, ""),
     known("ALLOW_READ", T, "*"),
@@ -123,6 +124,7 @@ pub const KNOWN: &[Known] = &[
     known("WANT_SUSPEND_VANILLA", E, ""),
     known("WANT_VACATE", E, "True"),
     known("WANT_VACATE_VANILLA", E, ""),
+    known("XIDLE_HELPER", T, ""),
 ];
 
 /// What is known about a name; prefixes such as `STARTD.` are the caller's business.

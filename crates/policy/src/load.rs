@@ -1,0 +1,157 @@
+//! From a configuration to a [`Policy`]: everything that must be an expression is one, or the whole policy is refused
+//! with name, file and line.
+//!
+//! The macro language itself is the crate `config`; doubtful but legal policies are the business of `lint`.
+
+use classad::{Expr, Name, Value, diagnose};
+use config::settings::Origin;
+use config::{Config, Diagnostic, Diagnostics};
+
+use crate::expressions::{Expression, Policy, Timers};
+use crate::lint;
+
+impl Policy {
+    /// Reads a policy. Any error refuses the whole of it, so that a reload can keep the old one.
+    pub fn from_config(config: &Config<'_>) -> Result<Self, Diagnostics> {
+        let mut errors = Vec::new();
+        let mut policy = Self::new([]);
+        let mut given = Vec::new();
+        for expression in Expression::ALL {
+            for name in [Some(expression.name()), expression.vanilla_name()].into_iter().flatten() {
+                match config.expression(name) {
+                    Ok(Some(expr)) => {
+                        errors.extend(unfit(config, name, expression, &expr));
+                        given.push((expression, name, expr));
+                    }
+                    Ok(None) => {}
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        for (expression, name, expr) in given {
+            if name == expression.name() {
+                policy.set(expression, expr);
+            } else {
+                policy.set_vanilla(expression, expr);
+            }
+        }
+        policy.attributes = attributes(config, &mut errors);
+        policy.job_attributes = names(config, ["STARTD_JOB_EXPRS", "STARTD_JOB_ATTRS"], &mut errors)
+            .iter()
+            .map(|n| Name::new(n))
+            .collect();
+        policy.timers = timers(config, &mut errors);
+        match config.boolean("ALIAS_VANILLA_EXPRESSIONS") {
+            Ok(alias) => policy.alias_vanilla = alias.unwrap_or(true),
+            Err(error) => errors.push(error),
+        }
+        if !errors.is_empty() {
+            return Err(Diagnostics(errors));
+        }
+        policy.warnings = lint::findings(&policy);
+        for warning in &mut policy.warnings {
+            if let Some(name) = warning.message.split([' ', ':']).next() {
+                warning.place = place(config, name);
+            }
+        }
+        Ok(policy)
+    }
+}
+
+/// Where a name is defined.
+fn place(config: &Config<'_>, name: &str) -> Option<config::Place> {
+    match config.origin(name)? {
+        Origin::Definition(d) => Some(d.span.place(0, d.raw.len().max(1))),
+        Origin::Default(_) => None,
+    }
+}
+
+pub(crate) fn error(config: &Config<'_>, name: &str, message: String) -> Diagnostic {
+    let finding = Diagnostic::error(message);
+    match place(config, name) {
+        Some(place) => finding.at(place),
+        None => finding,
+    }
+}
+
+/// Why an expression that parses can never do its work.
+fn unfit(config: &Config<'_>, name: &str, expression: Expression, expr: &Expr) -> Option<Diagnostic> {
+    if let Some(pattern) = diagnose::bad_patterns(expr).first() {
+        let pattern = model::text::one_line(pattern, 60);
+        let message =
+            format!("{name}: the regular expression \"{pattern}\" does not compile or is too large");
+        return Some(error(config, name, message));
+    }
+    // With nothing to look at, its value is known now.
+    if expression == Expression::Rank || !diagnose::references(expr).is_empty() {
+        return None;
+    }
+    let value = classad::Scope::new().eval(expr);
+    let wrong = matches!(
+        value,
+        Value::Str(_) | Value::List(_) | Value::Ad(_) | Value::AbsTime(_) | Value::RelTime(_)
+    );
+    wrong.then(|| {
+        let kind = value.kind().name();
+        let message = format!("{name} must be true or false, but it is always the {kind} {value}");
+        error(config, name, message).hint("write True or False without quotes, or a comparison")
+    })
+}
+
+/// The items of list settings.
+fn names<const N: usize>(
+    config: &Config<'_>,
+    settings: [&str; N],
+    errors: &mut Vec<Diagnostic>,
+) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for setting in settings {
+        match config.text(setting) {
+            Ok(text) => {
+                let items = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|i| !i.is_empty());
+                found.extend(items.map(str::to_owned));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    found
+}
+
+fn attributes(config: &Config<'_>, errors: &mut Vec<Diagnostic>) -> Vec<(Name, Expr)> {
+    let mut found = Vec::new();
+    for name in names(config, ["STARTD_EXPRS", "STARTD_ATTRS"], errors) {
+        match config.expression(&name) {
+            Ok(Some(expr)) => found.push((Name::new(&name), expr)),
+            // Condor skips names that nobody defines; a list shared by many machines relies on it.
+            Ok(None) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    found
+}
+
+fn timers(config: &Config<'_>, errors: &mut Vec<Diagnostic>) -> Timers {
+    /// A year: more is a mistake, and far from overflowing anything.
+    const MOST_SECONDS: i64 = 31_536_000;
+    let mut seconds = |name: &str, least: i64| -> u64 {
+        match config.integer(name) {
+            Ok(Some(n)) if (least..=MOST_SECONDS).contains(&n) => n as u64 * 1_000,
+            Ok(None) => least as u64 * 1_000,
+            Ok(Some(n)) => {
+                let message = format!("{name} must be between {least} and {MOST_SECONDS} seconds, not {n}");
+                errors.push(error(config, name, message));
+                1_000
+            }
+            Err(error) => {
+                errors.push(error);
+                1_000
+            }
+        }
+    };
+    Timers {
+        update_ms: seconds("UPDATE_INTERVAL", 1),
+        poll_ms: seconds("POLLING_INTERVAL", 1),
+        match_ms: seconds("MATCH_TIMEOUT", 1),
+        killing_ms: seconds("KILLING_TIMEOUT", 1),
+    }
+}

@@ -1,0 +1,364 @@
+//! What each request means in each standing. Every pair is written down; no arm hides a new standing.
+//!
+//! Requests never override the owner: a claim needs START, and an operator cannot wake a job that SUSPEND wants asleep.
+
+use classad::{ClassAd, Value};
+use model::id::ClaimId;
+
+use crate::evaluate::Eviction;
+use crate::expressions::Expression;
+use crate::input::{Action, CheckpointWhy};
+use crate::machine::Machine;
+use crate::slot::{Claim, Running, Slot, SlotId, can_checkpoint};
+use crate::slots::{Resources, SlotKind};
+use crate::state::Standing;
+use crate::transition::{Cause, Record};
+
+impl Machine {
+    pub(crate) fn on_match(&mut self, slot: SlotId, claim: ClaimId, out: &mut Vec<Action>) {
+        let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
+        if self.slots[at].kind == SlotKind::Partitionable {
+            return refuse(slot, claim, "a partitionable slot is claimed without a match notice", out);
+        }
+        match self.slots[at].standing {
+            Standing::UnclaimedIdle | Standing::Benchmarking => {
+                self.go(at, Standing::Matched, Cause::Event("match notice"), out);
+                self.slots[at].matched = Some(claim);
+                self.slots[at].deadline_ms = Some(self.now_ms + self.policy.timers.match_ms);
+            }
+            // The same notice again, or one that the claim has overtaken.
+            Standing::Matched if self.slots[at].matched == Some(claim) => {}
+            Standing::ClaimedIdle
+            | Standing::Busy
+            | Standing::Suspended
+            | Standing::Vacating
+            | Standing::Killing
+                if self.holder(at) == Some(claim) => {}
+            standing @ (Standing::Owner
+            | Standing::Matched
+            | Standing::ClaimedIdle
+            | Standing::Busy
+            | Standing::Suspended
+            | Standing::Vacating
+            | Standing::Killing) => refuse(slot, claim, &format!("the slot is {standing}"), out),
+        }
+    }
+
+    pub(crate) fn on_claim(&mut self, slot: SlotId, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
+        if let Some(at) = self.holding(claim) {
+            // The answer was lost on the way.
+            return out.push(Action::ClaimAccepted { slot: self.slots[at].id, claim });
+        }
+        let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
+        match self.slots[at].standing {
+            Standing::UnclaimedIdle | Standing::Benchmarking
+                if self.slots[at].kind == SlotKind::Partitionable =>
+            {
+                self.carve(at, claim, job, out);
+            }
+            Standing::UnclaimedIdle | Standing::Benchmarking => match self.unwelcome(at, &job) {
+                None => {
+                    self.take(at, Claim::new(claim, job, self.now_ms), Cause::Event("claim request"), out)
+                }
+                Some(reason) => {
+                    refuse(slot, claim, &reason, out);
+                    self.enter_owner(at, Cause::Event("claim request refused"), out);
+                }
+            },
+            Standing::Matched if self.slots[at].matched == Some(claim) => match self.unwelcome(at, &job) {
+                None => {
+                    self.take(at, Claim::new(claim, job, self.now_ms), Cause::Event("claim request"), out)
+                }
+                Some(reason) => {
+                    refuse(slot, claim, &reason, out);
+                    self.slots[at].matched = None;
+                    self.enter_owner(at, Cause::Event("claim request refused"), out);
+                }
+            },
+            Standing::Matched => refuse(slot, claim, "the slot is matched to another claim", out),
+            Standing::ClaimedIdle | Standing::Busy | Standing::Suspended => {
+                self.on_rival(at, claim, job, out)
+            }
+            Standing::Vacating | Standing::Killing
+                if self.slots[at].rival.as_ref().is_some_and(|r| r.id == claim) =>
+            {
+                out.push(Action::ClaimWaits { slot, claim });
+            }
+            standing @ (Standing::Owner | Standing::Vacating | Standing::Killing) => {
+                refuse(slot, claim, &format!("the slot is {standing}"), out);
+            }
+        }
+    }
+
+    /// A claim asks for a slot that another holds. Refused, it changes nothing.
+    fn on_rival(&mut self, at: usize, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
+        let slot = self.slots[at].id;
+        if let Some(reason) = self.unwelcome(at, &job) {
+            return refuse(slot, claim, &reason, out);
+        }
+        let (rank, current) = (self.rank_of(at, &job), self.slots[at].current_rank);
+        if rank < current {
+            return refuse(slot, claim, &format!("its rank {rank} is below the present {current}"), out);
+        }
+        self.slots[at].rival = Some(Claim::new(claim, job, self.now_ms));
+        if self.slots[at].running().is_some() {
+            out.push(Action::ClaimWaits { slot, claim });
+        }
+        self.preempt(at, Eviction::Polite, Cause::Event("better claim"), out);
+    }
+
+    /// Why a job may not come here.
+    fn unwelcome(&self, at: usize, job: &ClassAd) -> Option<String> {
+        let verdict = self.start_for(at, job);
+        (!verdict.value.is_true()).then(|| format!("START is {} for this job", verdict.value))
+    }
+
+    /// Cuts a slot for a claim out of a partitionable one.
+    fn carve(&mut self, at: usize, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
+        let slot = self.slots[at].id;
+        if let Some(reason) = self.unwelcome(at, &job) {
+            return refuse(slot, claim, &reason, out);
+        }
+        let wanted = self.request(at, &job);
+        let Some(left) = self.slots[at].resources.less(wanted) else {
+            return refuse(slot, claim, "what is left of the slot is too small for this job", out);
+        };
+        self.slots[at].resources = left;
+        self.slots[at].children += 1;
+        self.slots[at].changed = true;
+        let id = SlotId { child: self.slots[at].children, ..slot };
+        let child = Slot::new(id, SlotKind::Dynamic, wanted, Standing::UnclaimedIdle, self.now_ms);
+        out.push(Action::Trace(Record {
+            at_ms: self.now_ms,
+            slot: id,
+            from: None,
+            to: Standing::UnclaimedIdle,
+            transition: None,
+            cause: Cause::Event("cut for a claim"),
+        }));
+        self.slots.push(child);
+        self.take(
+            self.slots.len() - 1,
+            Claim::new(claim, job, self.now_ms),
+            Cause::Event("claim request"),
+            out,
+        );
+    }
+
+    /// What a job asks for, rounded up as the original does: memory to 128 MiB, disk to 1 MiB, cores to 1.
+    fn request(&self, at: usize, job: &ClassAd) -> Resources {
+        let slot = &self.slots[at];
+        let scene = self.scene(at, crate::ad::About::Nobody);
+        let asked = |name: &str, otherwise: u64| {
+            let value = classad::Scope::of(job).target(&scene.my).now(self.now_s()).attribute(name);
+            match value {
+                Value::Int(n) => n.max(0) as u64,
+                Value::Real(r) => r.max(0.0).ceil() as u64,
+                _ => otherwise,
+            }
+        };
+        let up = |n: u64, unit: u64| n.div_ceil(unit).saturating_mul(unit);
+        // Rounding must not make a job too big for a slot that it fits.
+        let fit = |n: u64, rounded: u64, have: u64| if rounded > have { n } else { rounded };
+        let has = slot.resources;
+        let memory = asked("RequestMemory", 1);
+        let disk = asked("RequestDisk", 1);
+        Resources {
+            cpus: asked("RequestCpus", 1).max(1),
+            memory_mib: fit(memory, up(memory, 128), has.memory_mib),
+            disk_kib: fit(disk, up(disk, 1_024), has.disk_kib),
+            swap_kib: 0,
+            gpus: asked("RequestGPUs", 0),
+        }
+    }
+
+    pub(crate) fn on_activate(&mut self, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
+        let refuse =
+            |reason: String, out: &mut Vec<Action>| out.push(Action::ActivationRefused { claim, reason });
+        let Some(at) = self.holding(claim) else { return refuse("the claim holds no slot here".into(), out) };
+        match self.slots[at].standing {
+            Standing::ClaimedIdle => {
+                if let Some(reason) = self.unwelcome(at, &job) {
+                    return refuse(reason, out);
+                }
+                let rank = self.rank_of(at, &job);
+                let now_ms = self.now_ms;
+                let can_checkpoint = can_checkpoint(&job);
+                let slot = &mut self.slots[at];
+                slot.current_rank = rank;
+                if let Some(held) = &mut slot.claim {
+                    held.job = job;
+                    held.stopped_by_operator = false;
+                    held.running =
+                        Some(Running { started_ms: now_ms, last_checkpoint_ms: now_ms, can_checkpoint });
+                }
+                let slot = slot.id;
+                self.go(at, Standing::Busy, Cause::Event("activation"), out);
+                out.push(Action::Activate { slot, claim });
+            }
+            standing @ (Standing::Busy | Standing::Suspended | Standing::Vacating | Standing::Killing) => {
+                refuse(format!("the slot is {standing}"), out);
+            }
+            // Nobody holds a claim in these.
+            Standing::Owner | Standing::UnclaimedIdle | Standing::Benchmarking | Standing::Matched => {}
+        }
+    }
+
+    pub(crate) fn on_job_changed(&mut self, claim: ClaimId, changes: &ClassAd) {
+        if let Some(at) = self.holding(claim)
+            && let Some(held) = &mut self.slots[at].claim
+        {
+            held.job.update(changes);
+        }
+    }
+
+    pub(crate) fn on_starter_gone(&mut self, claim: ClaimId, out: &mut Vec<Action>) {
+        let Some(at) = self.holding(claim) else { return };
+        if let Some(held) = &mut self.slots[at].claim {
+            held.running = None;
+            held.stopped_by_operator = false;
+        }
+        let cause = Cause::Event("starter gone");
+        match self.slots[at].standing {
+            Standing::Busy => self.go(at, Standing::ClaimedIdle, cause, out),
+            Standing::Suspended => {
+                // Somebody killed the stopped job. There is no arrow to Claimed/Idle but by way of Busy.
+                self.go(at, Standing::Busy, cause.clone(), out);
+                self.go(at, Standing::ClaimedIdle, cause, out);
+            }
+            Standing::Vacating | Standing::Killing => self.leave_preempting(at, "starter gone", out),
+            Standing::Owner
+            | Standing::UnclaimedIdle
+            | Standing::Benchmarking
+            | Standing::Matched
+            | Standing::ClaimedIdle => {}
+        }
+    }
+
+    /// Release by the holder, or its lease ran out.
+    pub(crate) fn on_release(&mut self, claim: ClaimId, expired: bool, out: &mut Vec<Action>) {
+        let cause = if expired { Cause::Timer("claim lease") } else { Cause::Command("release") };
+        if let Some(at) =
+            self.slots.iter().position(|s| !s.gone && s.rival.as_ref().is_some_and(|r| r.id == claim))
+        {
+            // The present job keeps leaving: a vacate cannot be taken back.
+            self.slots[at].rival = None;
+            return;
+        }
+        if let Some(at) = self.slots.iter().position(|s| !s.gone && s.matched == Some(claim)) {
+            self.slots[at].matched = None;
+            return self.enter_owner(at, cause, out);
+        }
+        let Some(at) = self.holding(claim) else { return };
+        if let Some(held) = &mut self.slots[at].claim {
+            held.lease_expired |= expired;
+        }
+        match self.slots[at].standing {
+            Standing::ClaimedIdle | Standing::Busy | Standing::Suspended => {
+                self.preempt(at, Eviction::Polite, cause, out);
+            }
+            Standing::Vacating
+            | Standing::Killing
+            | Standing::Owner
+            | Standing::UnclaimedIdle
+            | Standing::Benchmarking
+            | Standing::Matched => {}
+        }
+    }
+
+    pub(crate) fn on_vacate(&mut self, at: usize, fast: bool, out: &mut Vec<Action>) -> Option<&'static str> {
+        let (how, cause) = if fast {
+            (Eviction::Fast, Cause::Command("vacate fast"))
+        } else {
+            (Eviction::Polite, Cause::Command("vacate"))
+        };
+        match self.slots[at].standing {
+            Standing::ClaimedIdle | Standing::Busy | Standing::Suspended => self.preempt(at, how, cause, out),
+            Standing::Matched => self.break_match(at, cause, out),
+            Standing::Vacating if fast => self.kill(at, cause, out),
+            Standing::Vacating | Standing::Killing => return Some("the job is leaving already"),
+            Standing::Owner | Standing::UnclaimedIdle | Standing::Benchmarking => {
+                return Some("no claim holds it");
+            }
+        }
+        None
+    }
+
+    pub(crate) fn on_checkpoint(&mut self, at: usize, out: &mut Vec<Action>) -> Option<&'static str> {
+        match self.slots[at].standing {
+            Standing::Busy if self.slots[at].running().is_some_and(|(_, r)| r.can_checkpoint) => {
+                self.checkpoint(at, CheckpointWhy::Command, out);
+                None
+            }
+            Standing::Busy => Some("its job cannot be checkpointed"),
+            Standing::Suspended => Some("its job is suspended"),
+            Standing::Vacating | Standing::Killing => Some("its job is leaving"),
+            Standing::Owner
+            | Standing::UnclaimedIdle
+            | Standing::Benchmarking
+            | Standing::Matched
+            | Standing::ClaimedIdle => Some("no job runs on it"),
+        }
+    }
+
+    pub(crate) fn on_suspend(&mut self, at: usize, out: &mut Vec<Action>) -> Option<&'static str> {
+        match self.slots[at].standing {
+            Standing::Busy => self.suspend(at, Cause::Command("suspend"), out),
+            // Suspended by the policy: it shall not go on by the policy alone.
+            Standing::Suspended => {}
+            Standing::Vacating | Standing::Killing => return Some("its job is leaving"),
+            Standing::Owner
+            | Standing::UnclaimedIdle
+            | Standing::Benchmarking
+            | Standing::Matched
+            | Standing::ClaimedIdle => return Some("no job runs on it"),
+        }
+        if let Some(held) = &mut self.slots[at].claim {
+            held.stopped_by_operator = true;
+        }
+        None
+    }
+
+    pub(crate) fn on_continue(&mut self, at: usize, out: &mut Vec<Action>) -> Option<&'static str> {
+        match self.slots[at].standing {
+            Standing::Suspended => {
+                let stopped =
+                    self.slots[at].claim.as_mut().is_some_and(|c| std::mem::take(&mut c.stopped_by_operator));
+                if !stopped {
+                    return Some("the owner's policy suspended it, and only CONTINUE lets it go on");
+                }
+                if self.holds(at, Expression::WantSuspend, out).is_some()
+                    && self.holds(at, Expression::Suspend, out).is_some()
+                {
+                    return Some("SUSPEND is true now; it goes on when CONTINUE is");
+                }
+                self.resume(at, Cause::Command("continue"), out);
+                None
+            }
+            Standing::Busy => Some("its job is running"),
+            Standing::Vacating | Standing::Killing => Some("its job is leaving"),
+            Standing::Owner
+            | Standing::UnclaimedIdle
+            | Standing::Benchmarking
+            | Standing::Matched
+            | Standing::ClaimedIdle => Some("no job runs on it"),
+        }
+    }
+
+    pub(crate) fn on_benchmark_finished(&mut self, mips: i64, kflops: i64, out: &mut Vec<Action>) {
+        self.benchmark_runs = false;
+        self.readings.insert_int("Mips", mips);
+        self.readings.insert_int("KFlops", kflops);
+        self.readings.insert_int("LastBenchmark", self.now_s());
+        for at in 0..self.slots.len() {
+            self.slots[at].changed = true;
+            if self.slots[at].standing == Standing::Benchmarking {
+                self.go(at, Standing::UnclaimedIdle, Cause::Event("benchmark finished"), out);
+            }
+        }
+    }
+}
+
+fn refuse(slot: SlotId, claim: ClaimId, reason: &str, out: &mut Vec<Action>) {
+    out.push(Action::ClaimRefused { slot, claim, reason: reason.to_owned() });
+}

@@ -1,0 +1,11 @@
+//! All integration tests of `policy` in one binary.
+
+mod all {
+    mod invariants;
+    mod loading;
+    mod rules;
+    mod scenarios;
+    mod slots;
+    mod table;
+    mod world;
+}

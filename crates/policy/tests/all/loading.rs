@@ -1,0 +1,81 @@
+//! From configuration to policy: what is refused, with its place, and what is only warned about.
+
+use policy::Expression;
+
+use super::world::load;
+
+fn refused(text: &str) -> String {
+    load(text).expect_err(text).to_string()
+}
+
+#[test]
+fn bad_policies_are_refused_with_name_file_and_line() {
+    let cases = [
+        ("# c\nSTART = KeyboardIdle >\n", "test.conf:2:", "START is not an expression"),
+        ("START = True\nSUSPEND = \"true\"\n", "test.conf:2:", "SUSPEND must be true or false"),
+        ("KILL_VANILLA = { 1 }\n", "test.conf:1:", "KILL_VANILLA must be true or false"),
+        (
+            "START = regexp(\"(((a{999}){999}){999})\", Owner)\n",
+            "test.conf:1:",
+            "does not compile or is too large",
+        ),
+        ("START = $(A)\nA = $(B)\nB = $(A)\n", "test.conf:", "A"),
+        ("POLLING_INTERVAL = 0\n", "test.conf:1:", "POLLING_INTERVAL must be between 1"),
+        ("UPDATE_INTERVAL = often\n", "test.conf:1:", "UPDATE_INTERVAL must be a whole number"),
+        ("STARTD_EXPRS = Lab\nLab = \"unfinished\n", "test.conf:2:", "Lab is not an expression"),
+        ("ALIAS_VANILLA_EXPRESSIONS = perhaps\n", "test.conf:1:", "must be True or False"),
+    ];
+    for (text, place, words) in cases {
+        let message = refused(text);
+        assert!(message.contains(place) && message.contains(words), "{text}\n{message}");
+    }
+}
+
+#[test]
+fn the_shipped_policies_load_without_a_word() {
+    for name in ["desktop.conf", "cs.conf", "cs-testing.conf"] {
+        let policy = load(&format!("include : {name}\n")).unwrap();
+        assert!(policy.warnings.is_empty(), "{name}: {:?}", policy.warnings);
+    }
+    for preset in ["Desktop", "UWCS", "AlwaysRun"] {
+        let policy = load(&format!("use POLICY : {preset}\n")).unwrap();
+        assert!(policy.warnings.is_empty(), "{preset}: {:?}", policy.warnings);
+    }
+}
+
+#[test]
+fn doubtful_policies_are_warned_about() {
+    let cases = [
+        ("RANK = Owner == \"coltrane\" + Owner == \"tyner\"\n", "RANK does arithmetic on a string"),
+        ("RANK = Owner == \"coltrane\" * 1000000000000\n", "RANK does arithmetic on a string"),
+        (
+            "WANT_SUSPEND = True\nSUSPEND = KeyboardIdle < 600\nCONTINUE = KeyboardIdle > 300\n",
+            "SUSPEND and CONTINUE can both be true",
+        ),
+        ("WANT_SUSPEND = True\nSUSPEND = LoadAvg > 0.3\n", "SUSPEND and CONTINUE can both be true"),
+        ("START = stringListMembr(Owner, \"a\")\n", "START: there is no function"),
+    ];
+    for (text, words) in cases {
+        let policy = load(text).unwrap();
+        let [warning] = policy.warnings.as_slice() else { panic!("{text}: {:?}", policy.warnings) };
+        assert!(warning.message.contains(words), "{}", warning.message);
+        assert!(warning.place.is_some(), "{text}");
+    }
+    let fine = load("RANK = (Owner == \"coltrane\") + (Owner == \"tyner\") * 10\n").unwrap();
+    assert!(fine.warnings.is_empty());
+}
+
+#[test]
+fn built_in_values_are_those_of_the_reference() {
+    let policy = load("").unwrap();
+    let text = |e| policy.get(e).to_string();
+    assert_eq!(text(Expression::Start), "true");
+    assert_eq!(text(Expression::WantVacate), "true");
+    assert_eq!(text(Expression::WantSuspend), "false");
+    assert_eq!(text(Expression::RunBenchmarks), "LastBenchmark == 0");
+    assert!(policy.wants_startup_benchmark());
+    assert!(!load("RunBenchmarks = False\n").unwrap().wants_startup_benchmark());
+    assert_eq!((policy.timers.update_ms, policy.timers.killing_ms), (300_000, 30_000));
+    assert!(policy.alias_vanilla);
+    assert!(load("use POLICY : UWCS\n").unwrap().vanilla(Expression::WantSuspend).is_some());
+}
