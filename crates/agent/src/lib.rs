@@ -4,6 +4,7 @@
 //! - `core`: what to do about each word from manager or starter, without IO
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
+//! - `sensors`: what the machine ad says about owner, load and hardware, measured or scripted
 //! - `starters`: starter processes: spawning, adopting, reading what dead ones left
 //! - `claims`: the files of claims
 //! - `link`: the connection to the manager, over the network or within the process
@@ -17,6 +18,7 @@ mod join;
 mod link;
 mod machine;
 mod run;
+pub mod sensors;
 mod starters;
 
 use std::path::PathBuf;
