@@ -3,7 +3,7 @@
 //! One line per change: seconds since the start, then `Name = value` pairs separated by semicolons. A value is a
 //! ClassAd literal, `none` to take the attribute out, or `idle` for a number that is 0 at that moment and grows by one
 //! each second (`idle 600` begins at 600). `scale 60` on a line of its own lets 60 seconds of the timeline pass in one
-//! real second; `#` begins a comment. The ad says `ScriptedSensors = true`, so that nobody takes a play for the world.
+//! real second; a line that begins with `#` is a comment. The ad says `ScriptedSensors = true`, so that nobody takes a play for the world.
 
 use std::collections::BTreeMap;
 
