@@ -5,6 +5,7 @@
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
 //! - `transfers`: checkpoints to and from the store
+//! - `sensors`: what the machine ad says about owner, load and hardware, measured or scripted
 //! - `starters`: starter processes: spawning, adopting, reading what dead ones left
 //! - `claims`: the files of claims
 //! - `link`: the connection to the manager, over the network or within the process
@@ -18,6 +19,7 @@ mod join;
 mod link;
 mod machine;
 mod run;
+pub mod sensors;
 mod starters;
 mod transfers;
 

@@ -8,13 +8,16 @@ use crate::slot::SlotId;
 use crate::state::Standing;
 use crate::transition::Record;
 
+/// Attributes with their values; None takes the attribute out of the ad.
+pub type Attributes = Vec<(Name, Option<Value>)>;
+
 /// What the sensors see. A value of None takes the attribute out of the ad.
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
     /// For the whole machine.
-    pub machine: Vec<(Name, Option<Value>)>,
+    pub machine: Attributes,
     /// For single slots; they win over those of the machine.
-    pub slots: Vec<(SlotId, Vec<(Name, Option<Value>)>)>,
+    pub slots: Vec<(SlotId, Attributes)>,
 }
 
 impl Readings {

@@ -31,7 +31,7 @@ mod transition;
 pub mod why;
 
 pub use expressions::{Expression, Policy, Timers};
-pub use input::{Action, CheckpointWhy, Input, Readings, Warning};
+pub use input::{Action, Attributes, CheckpointWhy, Input, Readings, Warning};
 pub use machine::Machine;
 pub use slot::SlotId;
 pub use state::{Activity, Standing, State};

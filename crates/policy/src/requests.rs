@@ -49,6 +49,11 @@ impl Machine {
             // The answer was lost on the way.
             return out.push(Action::ClaimAccepted { slot: self.slots[at].id, claim });
         }
+        let is_promised =
+            |s: &Slot| s.matched == Some(claim) || s.rival.as_ref().is_some_and(|r| r.id == claim);
+        if self.slots.iter().any(|s| s.id != slot && is_promised(s)) {
+            return refuse(slot, claim, "the claim was promised another slot", out);
+        }
         let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
         match self.slots[at].standing {
             Standing::UnclaimedIdle | Standing::Benchmarking

@@ -55,8 +55,13 @@ fn job_of(arguments: &Json) -> classad::ClassAd {
     job(&format!("JobUniverse = {universe}; ImageSize = {image}; Owner = \"{owner}\""))
 }
 
+/// When, to where, by which number.
+type Moves = Vec<(u64, String, u64)>;
+/// When, what.
+type Deeds = Vec<(u64, String)>;
+
 /// Plays a row; what happened, and which checkpoints and kills were ordered.
-fn play(row: &Json) -> (Vec<(u64, String, u64)>, Vec<(u64, String)>) {
+fn play(row: &Json) -> (Moves, Deeds) {
     let mut trace = Vec::new();
     let mut deeds = Vec::new();
     let events: Vec<Json> = row["events"].as_array().cloned().unwrap_or_default();

@@ -116,9 +116,11 @@ fn claim(claim: model::id::ClaimId, extra: &str) -> Input {
     Input::Claim { slot: SLOT, claim, job: job(extra) }
 }
 
+type Lever = (&'static str, bool);
+
 /// What an evaluation does when these levers are moved.
 #[rustfmt::skip]
-const LEVERS: &[(&[(&str, bool)], [&str; 9])] = &[
+const LEVERS: &[(&[Lever], [&str; 9])] = &[
     //                                  Owner  Uncl   Bench  Match  Idle      Busy  Susp     Vac     Kill
     (&[("Open", true)],                ["1",  "-",   "-",   "-",   "-",      "-",  "-",     "-",    "-"]),
     (&[("Open", false)],               ["-",  "2",   "2",   "7",   "9 17",   "-",  "-",     "-",    "-"]),

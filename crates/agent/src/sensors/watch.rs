@@ -1,0 +1,154 @@
+//! Being told at once when somebody touches the machine, so that a job need not run on until the next poll.
+//!
+//! Input devices are polled for readiness (root, or the group `input`); reads of terminals are seen through inotify.
+//! What cannot be opened is left out: then the next poll notices the owner. What was typed is never looked at.
+
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+
+/// Most input devices that are watched.
+const DEVICES: usize = 64;
+/// A touch is reported at most this often: somebody who types is there, that is all there is to know.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A watch over input devices and terminals.
+#[derive(Debug)]
+pub struct InputWatch {
+    devices: Vec<OwnedFd>,
+    terminals: Option<OwnedFd>,
+}
+
+impl InputWatch {
+    /// Opens what there is under `root`. None if nothing can be watched.
+    pub fn open(root: &Path, console_devices: &[String]) -> Option<Self> {
+        let watch = Self { devices: input_devices(root), terminals: terminals(root, console_devices) };
+        (!watch.devices.is_empty() || watch.terminals.is_some()).then_some(watch)
+    }
+
+    /// The file descriptors that become readable; for a caller with its own loop, which then calls
+    /// [`InputWatch::drain`].
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.devices.iter().chain(&self.terminals).map(AsFd::as_fd)
+    }
+
+    /// Waits until somebody touches the machine; false if nobody did in that time.
+    pub fn wait_for_input(&mut self, time: Option<Duration>) -> io::Result<bool> {
+        let time = time.and_then(|t| Timespec::try_from(t).ok());
+        let ready = {
+            let mut polled: Vec<PollFd<'_>> =
+                self.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            match poll(&mut polled, time.as_ref()) {
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => 0,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Ok(ready > 0 && self.drain())
+    }
+
+    /// Takes everything that is waiting; true if it was a touch. Devices that were unplugged are dropped.
+    pub fn drain(&mut self) -> bool {
+        let mut touched = false;
+        self.devices.retain(|device| {
+            let mut buffer = [0; 4_096];
+            loop {
+                match rustix::io::read(device, &mut buffer) {
+                    Ok(0) => return false,
+                    Ok(_) => touched = true,
+                    Err(error) => {
+                        return error == rustix::io::Errno::AGAIN || error == rustix::io::Errno::INTR;
+                    }
+                }
+            }
+        });
+        if let Some(terminals) = &self.terminals {
+            let mut buffer = [MaybeUninit::uninit(); 4_096];
+            let mut reader = inotify::Reader::new(terminals, &mut buffer);
+            while let Ok(event) = reader.next() {
+                // A new terminal is no touch yet, but the read that follows is.
+                touched |= event.events().contains(inotify::ReadFlags::ACCESS);
+            }
+        }
+        touched
+    }
+
+    /// Calls `touched` from a thread of its own whenever somebody touches the machine, until it returns false or
+    /// nothing is left to watch.
+    pub fn spawn(mut self, mut touched: impl FnMut() -> bool + Send + 'static) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("input-watch".to_owned()).spawn(move || {
+            while self.descriptors().next().is_some() {
+                match self.wait_for_input(None) {
+                    Ok(true) if !touched() => return,
+                    Ok(_) => std::thread::sleep(PAUSE),
+                    Err(_) => return,
+                }
+            }
+        })
+    }
+}
+
+fn input_devices(root: &Path) -> Vec<OwnedFd> {
+    let entries = fs::read_dir(root.join("dev/input")).into_iter().flatten().flatten();
+    let events = entries.filter(|e| e.file_name().to_string_lossy().starts_with("event"));
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let open = |path: &Path| fs::File::options().read(true).custom_flags(flags).open(path).ok();
+    events.filter_map(|e| open(&e.path())).map(OwnedFd::from).take(DEVICES).collect()
+}
+
+fn terminals(root: &Path, console_devices: &[String]) -> Option<OwnedFd> {
+    use inotify::{CreateFlags, WatchFlags};
+    let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+    let mut paths = vec![root.join("dev/pts")];
+    // The virtual consoles; the rest of /dev is read by everybody all the time.
+    paths.extend((1..=12).map(|n| root.join(format!("dev/tty{n}"))));
+    paths.extend(console_devices.iter().map(|d| root.join("dev").join(d)));
+    let watched =
+        paths.iter().filter(|p| inotify::add_watch(&watch, p.as_path(), WatchFlags::ACCESS).is_ok());
+    (watched.count() > 0).then_some(watch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_of_a_terminal_is_a_touch_and_a_write_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("dev/pts")).unwrap();
+        let pty = dir.path().join("dev/pts/3");
+        fs::write(&pty, "typed").unwrap();
+        let mut watch = InputWatch::open(dir.path(), &[]).unwrap();
+        let wait = Some(Duration::from_millis(50));
+        assert!(!watch.wait_for_input(wait).unwrap());
+        fs::write(&pty, "printed").unwrap();
+        assert!(!watch.wait_for_input(wait).unwrap());
+        assert_eq!(fs::read(&pty).unwrap(), b"printed");
+        assert!(watch.wait_for_input(wait).unwrap());
+        assert!(!watch.wait_for_input(wait).unwrap(), "it was drained");
+    }
+
+    #[test]
+    fn an_input_device_is_read_and_its_end_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("dev/input")).unwrap();
+        fs::write(dir.path().join("dev/input/event0"), [0; 24]).unwrap();
+        let mut watch = InputWatch::open(dir.path(), &[]).unwrap();
+        assert!(watch.wait_for_input(None).unwrap());
+        assert_eq!(watch.descriptors().count(), 0, "a plain file ends, as an unplugged device does");
+    }
+
+    #[test]
+    fn nothing_to_watch_is_said_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(InputWatch::open(dir.path(), &[]).is_none());
+    }
+}
