@@ -33,7 +33,9 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub(crate) struct Claims {
     root: PathBuf,
-    execute: Option<PathBuf>,
+    execute: PathBuf,
+    /// Other users may pass through to `execute`.
+    open: bool,
     _lock: File,
 }
 
@@ -72,15 +74,8 @@ impl Claims {
             .map_err(fail("cannot write", &path))?;
         let execute = root.join("execute");
         make(&execute, others)?;
-        let execute = Some(execute).filter(|dir| {
-            let closed = dir.ancestors().skip(1).find(|above| !is_open(above));
-            if let (0o711, Some(closed)) = (others, closed) {
-                tracing::warn!(dir = %closed.display(), "jobs get no scratch directory: other users may not pass through here");
-                return false;
-            }
-            true
-        });
-        Ok(Self { root, execute, _lock: lock })
+        let open = execute.ancestors().skip(1).all(is_open);
+        Ok(Self { root, execute, open, _lock: lock })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -92,8 +87,13 @@ impl Claims {
     }
 
     /// Where the jobs of claims have their scratch directories.
-    pub(crate) fn execute(&self) -> Option<&Path> {
-        self.execute.as_deref()
+    pub(crate) fn execute(&self) -> &Path {
+        &self.execute
+    }
+
+    /// Other users' jobs can reach them.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
     }
 
     /// Writes a claim's record, whole or not at all.
@@ -110,14 +110,12 @@ impl Claims {
     pub(crate) fn remove(&self, claim: u64) {
         // What cannot be removed now is looked at again at the next start.
         let _ = fs::remove_dir_all(self.dir(claim));
-        if let Some(execute) = &self.execute {
-            let _ = fs::remove_dir_all(scratch(execute, claim));
-        }
+        let _ = fs::remove_dir_all(scratch(&self.execute, claim));
     }
 
     /// Removes scratch directories of claims that are no more.
     pub(crate) fn sweep(&self, claims: &[Record]) {
-        let Some(entries) = self.execute.as_ref().and_then(|dir| fs::read_dir(dir).ok()) else { return };
+        let Ok(entries) = fs::read_dir(&self.execute) else { return };
         for entry in entries.flatten() {
             let known = |r: &Record| entry.path().ends_with(name(r.claim));
             if !claims.iter().any(known) {

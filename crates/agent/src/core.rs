@@ -5,10 +5,11 @@
 //! shows as a difference.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Object, Report, Up};
+use classad::ClassAd;
 use model::event::Resources;
 use model::report::{Attempt, CannotStart, Happening};
 use model::template::Attribute;
@@ -28,8 +29,12 @@ pub(crate) enum Action {
     Order(u64, Order),
     /// A claim is over and acknowledged: remove its files.
     Forget(u64),
+    /// Jobs to run, if the owner lets them; each with the values that are its own.
+    Run { claim: u64, jobs: Vec<(wire::Job, Vec<String>)> },
+    /// Make a claim's job leave the machine.
+    Vacate { claim: u64, job: Attempt },
     /// Bring a job's checkpoint here; the job starts then.
-    Fetch { claim: u64, job: Box<wire::Job>, object: Object },
+    Fetch { claim: u64, job: Box<wire::Job>, values: Vec<String>, object: Object },
     /// Carry a checkpoint to the store.
     Store { claim: u64, packed: Packed },
 }
@@ -54,7 +59,10 @@ pub(crate) struct Core {
     /// The pool is one user's own.
     private: bool,
     /// Where jobs have their scratch directories.
-    execute: Option<PathBuf>,
+    execute: PathBuf,
+    /// Other users can reach them.
+    open: bool,
+    nice: u32,
     /// Beats under way and when they were sent; beat 0 is the hello.
     beats: VecDeque<(u64, u64)>,
     next_beat: u64,
@@ -63,13 +71,25 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// The machine ad that the next hello carries.
+    pub(crate) fn set_ad(&mut self, ad: Vec<Attribute>) {
+        self.hello.ad = ad;
+    }
+
+    /// Added to the nice value of jobs.
+    pub(crate) fn set_nice(&mut self, nice: u32) {
+        self.nice = nice;
+    }
+
     pub(crate) fn new(version: &str, total: Resources, ad: Vec<Attribute>) -> Self {
         Self {
             hello: Hello { version: version.to_owned(), total, ad, claims: Vec::new() },
             claims: BTreeMap::new(),
             clusters: HashMap::new(),
             private: false,
-            execute: None,
+            execute: PathBuf::new(),
+            open: false,
+            nice: 0,
             beats: VecDeque::new(),
             next_beat: 1,
             heard_ms: 0,
@@ -77,8 +97,9 @@ impl Core {
     }
 
     /// Jobs get scratch directories here.
-    pub(crate) fn set_execute(&mut self, dir: Option<PathBuf>) {
-        self.execute = dir;
+    pub(crate) fn set_execute(&mut self, dir: &Path, open: bool) {
+        dir.clone_into(&mut self.execute);
+        self.open = open;
     }
 
     /// A claim found on disk at start, with what its starter left if it is dead.
@@ -129,6 +150,9 @@ impl Core {
             Down::Claim(claim) => self.begin(now_ms, claim, actions),
             Down::Cluster(cluster) => self.learn(&cluster),
             Down::Assign(assign) => self.assign(assign, actions),
+            Down::Stop(stop) if stop.vacate && self.claims.get(&stop.claim).is_some_and(|h| h.alive) => {
+                actions.push(Action::Vacate { claim: stop.claim, job: stop.job });
+            }
             Down::Stop(stop) => {
                 let order = Order::Stop(wire::Stop { id: stop.job, hard: false, evict: None });
                 self.order(stop.claim, order, actions);
@@ -191,9 +215,11 @@ impl Core {
     fn assign(&mut self, assign: Assign, actions: &mut Vec<Action>) {
         let Some(held) = self.claims.get_mut(&assign.claim).filter(|held| held.alive) else { return };
         let Some(prepared) = self.clusters.get(&assign.cluster).cloned() else { return };
-        let scratch = self.execute.as_ref().map(|dir| scratch(dir, assign.claim));
-        let scratch = scratch.map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
-        let site = Site { slot: &held.record.slot, private: self.private, scratch: &scratch, nice: 0 };
+        let scratch = scratch(&self.execute, assign.claim).to_string_lossy().into_owned();
+        // In a directory that one cannot reach one has no use for a file.
+        let scratch = if self.private || self.open { scratch } else { String::new() };
+        let site =
+            Site { slot: &held.record.slot, private: self.private, scratch: &scratch, nice: self.nice };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
             let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
@@ -204,10 +230,11 @@ impl Core {
                 Ok(ready) => {
                     held.jobs.push(id);
                     match &job.checkpoint {
-                        None => jobs.push(ready),
+                        None => jobs.push((ready, job.values.clone())),
                         Some(object) => actions.push(Action::Fetch {
                             claim: assign.claim,
                             job: Box::new(ready),
+                            values: job.values.clone(),
                             object: object.clone(),
                         }),
                     }
@@ -221,8 +248,13 @@ impl Core {
             }
         }
         if !jobs.is_empty() {
-            actions.push(Action::Order(assign.claim, Order::Run(wire::Run { jobs })));
+            actions.push(Action::Run { claim: assign.claim, jobs });
         }
+    }
+
+    /// The whole ad of a job, as the machine's policy sees it.
+    pub(crate) fn ad(&self, id: Attempt, values: &[String]) -> ClassAd {
+        self.clusters.get(&id.cluster).map(|prepared| prepared.ad(id, values)).unwrap_or_default()
     }
 
     fn drop_claim(&mut self, claim: u64, actions: &mut Vec<Action>) {
@@ -240,7 +272,7 @@ impl Core {
     fn acknowledge(&mut self, claim: u64, seq: u64, actions: &mut Vec<Action>) {
         let Some(held) = self.claims.get_mut(&claim) else { return };
         while let Some(report) = held.unacknowledged.pop_front_if(|r| r.seq <= seq) {
-            for id in ended(&report) {
+            for id in report.happening.iter().flat_map(ended) {
                 held.jobs.retain(|j| *j != id);
             }
         }
@@ -262,6 +294,7 @@ impl Core {
                     actions.push(Action::Say(Up::Report(report)));
                 }
             }
+            // The loop tells the owner.
             Word::Use(_) => {}
             Word::Packed(packed) => actions.push(Action::Store { claim, packed }),
             // Only an adopted starter has anything to say here that we do not know.
@@ -280,10 +313,16 @@ impl Core {
     }
 
     /// A job's checkpoint is here: it can start.
-    pub(crate) fn fetched(&mut self, claim: u64, job: wire::Job, actions: &mut Vec<Action>) {
-        let wanted = |held: &&Held| held.alive && held.jobs.contains(&job.id);
-        if self.claims.get(&claim).filter(wanted).is_some() {
-            actions.push(Action::Order(claim, Order::Run(wire::Run { jobs: vec![job] })));
+    pub(crate) fn fetched(
+        &mut self,
+        claim: u64,
+        job: wire::Job,
+        values: Vec<String>,
+        actions: &mut Vec<Action>,
+    ) {
+        let wanted = |held: &Held| held.alive && held.jobs.contains(&job.id);
+        if self.claims.get(&claim).is_some_and(wanted) {
+            actions.push(Action::Run { claim, jobs: vec![(job, values)] });
         }
     }
 
@@ -340,7 +379,7 @@ impl Held {
     /// A report that may be known already.
     fn restore(&mut self, report: Option<Report>, actions: &mut Vec<Action>) {
         let Some(report) = report.filter(|r| r.seq > self.last_seq) else { return };
-        for id in ended(&report) {
+        for id in report.happening.iter().flat_map(ended) {
             if !self.jobs.contains(&id) {
                 self.jobs.push(id);
             }
@@ -351,20 +390,17 @@ impl Held {
 }
 
 /// The attempts that a report ends.
-fn ended(report: &Report) -> Vec<Attempt> {
-    match &report.happening {
-        Some(Happening::Exited(e)) => vec![e.job],
-        Some(Happening::CannotStart(e)) => vec![e.job],
-        Some(Happening::Evicted(e)) => vec![e.job],
-        Some(Happening::Returned(e)) => e.jobs.clone(),
-        Some(
-            Happening::Started(_)
-            | Happening::Gone(_)
-            | Happening::Suspended(_)
-            | Happening::Continued(_)
-            | Happening::Checkpointed(_),
-        )
-        | None => Vec::new(),
+pub(crate) fn ended(happening: &Happening) -> Vec<Attempt> {
+    match happening {
+        Happening::Exited(e) => vec![e.job],
+        Happening::CannotStart(e) => vec![e.job],
+        Happening::Evicted(e) => vec![e.job],
+        Happening::Returned(e) => e.jobs.clone(),
+        Happening::Started(_)
+        | Happening::Gone(_)
+        | Happening::Suspended(_)
+        | Happening::Continued(_)
+        | Happening::Checkpointed(_) => Vec::new(),
     }
 }
 
@@ -456,7 +492,7 @@ mod tests {
         hear(&mut core, 2, Down::Welcome(Welcome { private: true, ..Welcome::default() }));
         claim(&mut core, 3);
         assert!(
-            matches!(assign(&mut core).as_slice(), [Action::Order(7, Order::Run(run))] if run.jobs.len() == 2)
+            matches!(assign(&mut core).as_slice(), [Action::Run { claim: 7, jobs }] if jobs.len() == 2)
         );
         assert!(assign(&mut core).is_empty(), "the same assignment again is nothing new");
         core.hear_starter(7, exited(0, 1), &mut Vec::new());

@@ -66,6 +66,24 @@ impl Prepared {
         prepared
     }
 
+    /// The whole ad of a job.
+    pub(crate) fn ad(&self, id: Attempt, values: &[String]) -> ClassAd {
+        let mut ad = self.ad.clone();
+        for (name, text) in self.varying.iter().zip(values) {
+            let _ = ad.insert_text(name.as_str(), text);
+        }
+        ad.set("ClusterId", i64::from(id.cluster));
+        ad.set("ProcId", i64::from(id.proc));
+        ad.set("Owner", self.owner.as_str());
+        // What the manager takes a job to ask for that does not say.
+        for (name, value) in [("RequestCpus", 1), ("RequestMemory", 128), ("RequestDisk", 0)] {
+            if !ad.contains(name) {
+                ad.set(name, value);
+            }
+        }
+        ad
+    }
+
     /// One job, ready to be started.
     pub(crate) fn job(&self, id: Attempt, values: &[String], site: Site<'_>) -> Result<Job, Refused> {
         let mut ad = self.ad.clone();

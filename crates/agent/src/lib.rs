@@ -4,6 +4,8 @@
 //! - `core`: what to do about each word from manager or starter, without IO
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
+//! - `owner`: drives the policy core: whether, how and how long jobs may run here; `rules`: the configuration it is from
+//! - `questions`: what administrators ask of a machine through its manager
 //! - `transfers`: checkpoints to and from the store
 //! - `sensors`: what the machine ad says about owner, load and hardware, measured or scripted
 //! - `starters`: starter processes: spawning, adopting, reading what dead ones left
@@ -18,6 +20,9 @@ mod job;
 mod join;
 mod link;
 mod machine;
+mod owner;
+mod questions;
+mod rules;
 mod run;
 pub mod sensors;
 mod starters;
@@ -28,6 +33,7 @@ use std::path::PathBuf;
 pub use join::{Membership, join};
 pub use link::{Connector, Link, Remote};
 pub use machine::{host_name, resources};
+pub use rules::ConfigSource;
 pub use run::{OnStop, run};
 
 /// How to run an agent.
@@ -43,6 +49,10 @@ pub struct Options {
     pub program: PathBuf,
     /// Machines with the same domain see the same files.
     pub filesystem_domain: String,
+    /// Where its policy comes from.
+    pub config: ConfigSource,
+    /// A timeline of sensor values instead of the machine's own.
+    pub script: Option<sensors::scripted::Scripted>,
 }
 
 /// Why an agent cannot go on.
@@ -67,6 +77,9 @@ pub enum Error {
         /// Its process.
         pid: String,
     },
+    /// The configuration cannot be used.
+    #[error("the machine's configuration cannot be used:\n{0}")]
+    Config(String),
     /// Joining failed.
     #[error("cannot join the pool: {0}")]
     Join(String),

@@ -51,7 +51,7 @@ fn gpus() -> u32 {
     entries.flatten().filter(|e| e.file_name().to_str().is_some_and(is_gpu)).count() as u32
 }
 
-/// The machine ad.
+/// What the machine ad says whatever sensors and policy say.
 pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let total = options.total;
@@ -61,28 +61,16 @@ pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
         other => other,
     };
     let attributes = [
-        ("MyType", quote("Machine")),
-        ("Machine", quote(&options.machine)),
-        ("Name", quote(&format!("slot1@{}", options.machine))),
         ("Arch", quote(arch)),
         ("OpSys", quote("LINUX")),
         ("KernelVersion", quote(kernel.trim())),
-        ("Cpus", total.cpus.to_string()),
         ("TotalCpus", total.cpus.to_string()),
-        ("Memory", total.memory_mib.to_string()),
         ("TotalMemory", total.memory_mib.to_string()),
-        ("Disk", total.disk_kib.to_string()),
-        ("GPUs", total.gpus.to_string()),
         ("FileSystemDomain", quote(&options.filesystem_domain)),
         // Files are not transferred yet: a job needs a machine that sees its files.
         ("HasFileTransfer", "false".to_owned()),
         ("SlotType", quote("Partitionable")),
         ("PartitionableSlot", "true".to_owned()),
-        ("State", quote("Unclaimed")),
-        ("Activity", quote("Idle")),
-        ("Start", "true".to_owned()),
-        ("Requirements", "Start".to_owned()),
-        ("Rank", "0.0".to_owned()),
         ("UpdraftVersion", quote(env!("CARGO_PKG_VERSION"))),
     ];
     attributes.into_iter().map(|(name, expr)| Attribute { name: name.to_owned(), expr }).collect()

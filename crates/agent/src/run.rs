@@ -1,22 +1,36 @@
 //! The loop: one task owns the core; starters, the manager's link and the clock feed it.
 
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use api::agent::{Down, ToManager, Up};
-use starter::wire::{Begin, Order, Stored};
+use classad::ClassAd;
+use model::report::{Attempt, Happening};
+use policy::Input;
+use starter::wire::{self, Begin, Eviction, Job, Order, Report, Standing, Stored, Word};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::claims::{Claims, Record, scratch};
-use crate::core::{Action, Core};
+use crate::core::{Action, Core, ended};
 use crate::link::{Connector, Link};
+use crate::owner::{Owner, Wish};
+use crate::rules::{self, OverrideFiles, Overrides, Rules};
+use crate::sensors::benchmark;
+use crate::sensors::watch::InputWatch;
 use crate::starters::{self, News, Orders, Spare};
 use crate::transfers::{self, Transfers};
 use crate::{Error, Options, machine};
 
 /// First and longest wait between attempts to connect.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// How long a benchmark takes.
+const BENCHMARK: Duration = Duration::from_millis(500);
+/// The manager hears of what does not matter for matching no more often than this.
+const TELL: Duration = Duration::from_secs(1);
+/// The ad of a claim's job, for the next agent.
+const JOB_AD: &str = "job.ad";
 
 /// What to do with running jobs when the agent is told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,28 +48,47 @@ pub async fn run(
     mut stop: watch::Receiver<Option<OnStop>>,
 ) -> Result<(), Error> {
     let claims = Claims::open(&options.state)?;
-    let (news_sender, mut news) = mpsc::channel(4096);
+    let override_files = OverrideFiles::new(claims.root());
+    let overrides = override_files.read();
+    let rules = rules::load(&options.config, &overrides).map_err(Error::Config)?;
+    for warning in &rules.warnings {
+        tracing::warn!("{warning}");
+    }
+    let (news_sender, news) = mpsc::channel(4096);
     let (transfer_news, transferred) = mpsc::unbounded_channel();
-    let mut core = Core::new(env!("CARGO_PKG_VERSION"), options.total, machine::ad(&options));
-    core.set_execute(claims.execute().map(Path::to_owned));
+    let (signs_sender, signs) = mpsc::channel(16);
+    let fixed = machine::ad(&options);
+    let owner = Owner::new(&options.machine, &rules, options.total, fixed, options.script.clone());
+    let mut core = Core::new(env!("CARGO_PKG_VERSION"), options.total, owner.ad());
+    core.set_execute(claims.execute(), claims.is_open());
     let mut agent = Agent {
         core,
+        owner,
         claims,
-        options,
         orders: HashMap::new(),
         quitting: HashSet::new(),
+        losing: HashMap::new(),
+        lines: HashMap::new(),
         news: news_sender,
         transfers: Transfers::new(transfer_news),
+        signs: signs_sender,
+        overrides,
+        override_files,
+        rules,
         spare: None,
         up: None,
         start: Instant::now(),
         actions: Vec::new(),
+        told: Instant::now(),
+        options,
     };
-    agent.adopt_all(&mut news).await;
+    agent.obey_rules();
+    let mut sources = Sources { news, transferred, signs };
+    agent.watch_input();
+    agent.adopt_all(&mut sources.news).await;
     agent.prepare_spare();
     let (links, mut linked) = mpsc::channel(1);
     let dialler = tokio::spawn(dial(connector, links));
-    let mut sources = Sources { news, transferred };
     let result = agent.work(&mut sources, &mut linked, &mut stop).await;
     dialler.abort();
     if result == OnStop::Kill {
@@ -90,21 +123,43 @@ async fn dial(mut connector: Box<dyn Connector>, links: mpsc::Sender<(Link, ones
 struct Sources {
     news: mpsc::Receiver<News>,
     transferred: mpsc::UnboundedReceiver<transfers::News>,
+    signs: mpsc::Receiver<Sign>,
 }
 
-struct Agent {
-    core: Core,
-    claims: Claims,
-    options: Options,
-    orders: HashMap<u64, Orders>,
+/// What the machine itself has to say.
+pub(crate) enum Sign {
+    /// Somebody touched it.
+    Touched,
+    /// It was measured.
+    Benchmarked(benchmark::Figures),
+}
+
+/// Jobs of a claim that are not over, the running one first, with their ads while the policy may ask for them.
+type Line = VecDeque<(Attempt, Option<ClassAd>)>;
+
+pub(crate) struct Agent {
+    pub(crate) core: Core,
+    pub(crate) owner: Owner,
+    pub(crate) claims: Claims,
+    pub(crate) options: Options,
+    pub(crate) orders: HashMap<u64, Orders>,
     /// Claims that were told to quit.
     quitting: HashSet<u64>,
+    /// Claims that the owner does not want, and why; the manager is told when nothing of them is left.
+    losing: HashMap<u64, String>,
+    lines: HashMap<u64, Line>,
     news: mpsc::Sender<News>,
-    transfers: Transfers,
+    pub(crate) transfers: Transfers,
+    signs: mpsc::Sender<Sign>,
+    pub(crate) overrides: Overrides,
+    pub(crate) override_files: OverrideFiles,
+    pub(crate) rules: Rules,
     spare: Option<Spare>,
     up: Option<mpsc::UnboundedSender<ToManager>>,
     start: Instant,
-    actions: Vec<Action>,
+    pub(crate) actions: Vec<Action>,
+    /// When the manager was last told of the machine.
+    told: Instant,
 }
 
 impl Agent {
@@ -130,10 +185,48 @@ impl Agent {
         while !unheard.is_empty() {
             let Ok(Some(item)) = tokio::time::timeout_at(deadline, news.recv()).await else { break };
             match &item {
-                News::Said(claim, _) | News::Gone { claim, .. } => unheard.remove(claim),
-            };
+                News::Said(claim, Word::Standing(standing)) => {
+                    unheard.remove(claim);
+                    self.adopt_job(*claim, standing);
+                }
+                News::Gone { claim, .. } => drop(unheard.remove(claim)),
+                News::Said(..) => {}
+            }
             self.hear(item);
             self.act();
+        }
+    }
+
+    /// The owner learns of a claim that was here before.
+    fn adopt_job(&mut self, claim: u64, standing: &Standing) {
+        let ad = std::fs::read_to_string(self.claims.dir(claim).join(JOB_AD)).unwrap_or_default();
+        let ad = ClassAd::parse_old(&ad).unwrap_or_default();
+        let runs = standing.running_since_ms.is_some();
+        let job = standing.jobs.first().copied().filter(|_| runs);
+        self.lines.insert(claim, standing.jobs.iter().map(|id| (*id, None)).collect());
+        self.owner.adopt(claim, job, ad, standing.suspended);
+    }
+
+    /// What rules say beside the policy.
+    pub(crate) fn obey_rules(&mut self) {
+        self.core.set_nice(self.rules.nice);
+        self.transfers.set_cap(self.rules.bandwidth);
+    }
+
+    /// Has a thread tell us at once when somebody touches the machine.
+    fn watch_input(&self) {
+        if self.options.script.is_some() || !self.owner.is_watchful {
+            return;
+        }
+        let sensors = &self.rules.sensors;
+        if let Some(watch) = InputWatch::open(&sensors.root, &sensors.console_devices) {
+            let signs = self.signs.clone();
+            // A sign that waits is as good as two.
+            let touched =
+                move || !matches!(signs.try_send(Sign::Touched), Err(mpsc::error::TrySendError::Closed(_)));
+            if let Err(error) = watch.spawn(touched) {
+                tracing::warn!(%error, "nobody tells when the machine is touched; it is looked at from time to time");
+            }
         }
     }
 
@@ -161,6 +254,8 @@ impl Agent {
                     },
                     Some(item) = sources.news.recv() => self.hear(item),
                     Some(item) = sources.transferred.recv() => self.hear_transfer(item),
+                    Some(sign) = sources.signs.recv() => self.see(sign),
+                    () = tokio::time::sleep(self.owner.next_look()) => self.look(),
                     on_stop = stopped(stop) => return on_stop,
                 }
                 self.act();
@@ -182,6 +277,8 @@ impl Agent {
         stop: &mut watch::Receiver<Option<OnStop>>,
     ) -> Option<OnStop> {
         self.up = Some(link.up);
+        self.owner.tell_again();
+        self.core.set_ad(self.owner.ad());
         self.core.session_opened(self.now_ms(), &mut self.actions);
         self.act();
         let mut beat = tokio::time::interval(Duration::from_secs(5));
@@ -206,6 +303,8 @@ impl Agent {
                 }
                 Some(item) = sources.news.recv() => self.hear(item),
                 Some(item) = sources.transferred.recv() => self.hear_transfer(item),
+                Some(sign) = sources.signs.recv() => self.see(sign),
+                () = tokio::time::sleep(self.next_word()) => self.look(),
                 _ = beat.tick() => {
                     if heard.elapsed() > patience {
                         tracing::warn!("the manager is silent; connecting anew");
@@ -226,7 +325,127 @@ impl Agent {
         match down {
             Down::Took(took) => self.transfers.took(took),
             Down::Piece(piece) => self.transfers.piece(piece),
+            Down::Ask(ask) => self.answer(ask),
             down => self.core.hear_manager(self.now_ms(), down, &mut self.actions),
+        }
+    }
+
+    /// How long until there is something to look at or to tell.
+    fn next_word(&self) -> Duration {
+        let look = self.owner.next_look();
+        if self.owner.has_news() { look.min(TELL.saturating_sub(self.told.elapsed())) } else { look }
+    }
+
+    /// Time has passed.
+    fn look(&mut self) {
+        if self.owner.is_due() {
+            for claim in self.owner.running() {
+                self.actions.push(Action::Order(claim, Order::Measure(true)));
+            }
+            self.owner.tick();
+        }
+    }
+
+    fn see(&mut self, sign: Sign) {
+        match sign {
+            Sign::Touched => self.owner.touched(),
+            Sign::Benchmarked(figures) => self.owner.benchmarked(figures),
+        }
+    }
+
+    /// The owner hears of jobs that want to run.
+    fn offer(&mut self, claim: u64, jobs: Vec<(Job, Vec<String>)>) {
+        let line = self.lines.entry(claim).or_default();
+        let first = line.is_empty();
+        for (job, values) in &jobs {
+            let ad = self.owner.is_watchful.then(|| self.core.ad(job.id, values));
+            line.push_back((job.id, ad));
+        }
+        if first && let Some((job, values)) = jobs.first() {
+            let ad = self.core.ad(job.id, values);
+            if self.owner.is_watchful {
+                // For the next agent, should this one be killed.
+                let _ = std::fs::write(self.claims.dir(claim).join(JOB_AD), ad.to_string());
+            }
+            self.owner.offer(claim, job.id, ad);
+        }
+        let welcome = !self.owner.wishes_against(claim);
+        if welcome {
+            let jobs = jobs.into_iter().map(|(job, _)| job).collect();
+            self.actions.push(Action::Order(claim, Order::Run(wire::Run { jobs })));
+        }
+    }
+
+    /// The owner hears what became of jobs.
+    fn note_report(&mut self, claim: u64, happening: &Happening) {
+        if let Happening::Started(started) = happening
+            && let Some((_, ad)) =
+                self.lines.get(&claim).and_then(|l| l.iter().find(|(id, _)| *id == started.job))
+            && let Some(ad) = ad.clone()
+        {
+            self.owner.next_job(claim, started.job, ad);
+        }
+        let over = ended(happening);
+        if let Some(line) = self.lines.get_mut(&claim).filter(|_| !over.is_empty()) {
+            line.retain(|(id, _)| !over.contains(id));
+            if line.is_empty() {
+                self.owner.idle(claim);
+            }
+        }
+    }
+
+    /// A job is to leave: by way of the policy when it runs, at once when it has not begun.
+    fn vacate(&mut self, claim: u64, job: Attempt) {
+        if self.owner.job_of(claim) == Some(job) {
+            let _ = self.owner.command(Some(claim), |slot| Input::Vacate { slot, fast: false });
+        } else {
+            let stop = wire::Stop { id: job, hard: false, evict: None };
+            self.actions.push(Action::Order(claim, Order::Stop(stop)));
+        }
+    }
+
+    /// Carries out what the owner wants.
+    fn carry_out(&mut self, wish: Wish) {
+        match wish {
+            // Jobs are given to the starter where they are offered.
+            Wish::Run(_) => {}
+            Wish::Refuse { claim, reason } | Wish::Lose { claim, reason } => self.lose(claim, reason),
+            Wish::Suspend(claim, suspend) => self.order(claim, Order::Suspend(suspend)),
+            Wish::Checkpoint(claim) => self.order(claim, Order::Checkpoint(true)),
+            Wish::Evict { claim, hard, reason, code } => {
+                self.order(claim, Order::Recall(u32::MAX));
+                if let Some(id) = self.lines.get(&claim).and_then(|l| l.front()).map(|(id, _)| *id) {
+                    let evict = Some(Eviction { reason, code, patience_ms: self.rules.max_vacate_ms });
+                    self.order(claim, Order::Stop(wire::Stop { id, hard, evict }));
+                }
+            }
+            Wish::KillStarter(claim) => {
+                tracing::warn!(claim, "killing a starter that did not end its job in time");
+                if let Some(orders) = self.orders.get(&claim) {
+                    orders.kill();
+                }
+            }
+            Wish::Benchmark => {
+                let signs = self.signs.clone();
+                tokio::task::spawn_blocking(move || {
+                    let figures = benchmark::run(BENCHMARK);
+                    let _ = signs.blocking_send(Sign::Benchmarked(figures));
+                });
+            }
+        }
+    }
+
+    fn order(&self, claim: u64, order: Order) {
+        if let Some(orders) = self.orders.get(&claim) {
+            orders.send(order);
+        }
+    }
+
+    /// A claim has no place here: end it, then tell the manager.
+    fn lose(&mut self, claim: u64, reason: String) {
+        if self.orders.contains_key(&claim) && !self.quitting.contains(&claim) {
+            self.losing.insert(claim, reason);
+            self.order(claim, Order::Quit(false));
         }
     }
 
@@ -236,7 +455,9 @@ impl Agent {
             transfers::News::Stored { claim, number, safe } => {
                 self.actions.push(Action::Order(claim, Order::Stored(Stored { number, safe })));
             }
-            transfers::News::Fetched { claim, job } => self.core.fetched(claim, *job, &mut self.actions),
+            transfers::News::Fetched { claim, job, values } => {
+                self.core.fetched(claim, *job, values, &mut self.actions);
+            }
             transfers::News::Missing { claim, job, why } => {
                 self.core.missing(claim, &job, &why, &mut self.actions);
             }
@@ -245,48 +466,90 @@ impl Agent {
 
     fn hear(&mut self, item: News) {
         match item {
-            News::Said(claim, word) => self.core.hear_starter(claim, word, &mut self.actions),
+            News::Said(claim, word) => {
+                match &word {
+                    Word::Use(used) => self.owner.uses(claim, *used),
+                    Word::Report(Report { happening: Some(happening), .. }) => {
+                        self.note_report(claim, happening)
+                    }
+                    _ => {}
+                }
+                self.core.hear_starter(claim, word, &mut self.actions);
+            }
             News::Gone { claim, left, orderly } => {
                 self.orders.remove(&claim);
+                self.lines.remove(&claim);
+                self.owner.end(claim);
                 if self.quitting.remove(&claim) {
                     self.core.starter_quit(claim, &mut self.actions);
                 } else {
+                    let lost = self.losing.remove(&claim);
                     let why = if orderly { "its lease ran out" } else { "its starter died" };
-                    self.core.starter_gone(claim, left, why, &mut self.actions);
+                    let why = lost.unwrap_or_else(|| why.to_owned());
+                    self.core.starter_gone(claim, left, &why, &mut self.actions);
                 }
             }
         }
     }
 
     fn act(&mut self) {
-        let mut actions = std::mem::take(&mut self.actions);
-        for action in actions.drain(..) {
-            match action {
-                Action::Say(up) => self.say(up),
-                Action::Begin { record, lease_ms } => self.begin(record, lease_ms),
-                Action::Order(claim, order) => {
-                    if matches!(order, Order::Quit(_)) {
-                        self.quitting.insert(claim);
-                    }
-                    if let Some(orders) = self.orders.get(&claim) {
-                        let _ = orders.send(order);
-                    }
-                }
-                Action::Forget(claim) => self.claims.remove(claim),
-                Action::Store { claim, packed } => self.transfers.store(claim, packed),
-                Action::Fetch { claim, job, object } => {
-                    let to = self.claims.dir(claim).join(format!("restore-{}", job.id.proc));
-                    self.transfers.fetch(claim, job, object, to);
-                }
+        // Carrying something out may give cause for more.
+        while !self.actions.is_empty() || self.owner.has_wishes() {
+            for wish in self.owner.wishes() {
+                self.carry_out(wish);
+            }
+            for action in std::mem::take(&mut self.actions) {
+                // What the machine is now goes before what became of its claims, so that nobody asks it in vain.
+                self.tell();
+                self.act_on(action);
             }
         }
-        self.actions = actions;
+        self.tell();
         if self.spare.is_none() {
             self.prepare_spare();
         }
     }
 
-    fn say(&self, up: Up) {
+    /// Tells the manager of the machine: at once when that matters for matching.
+    fn tell(&mut self) {
+        if self.up.is_none() {
+            return;
+        }
+        if let Some(trace) = self.owner.trace() {
+            self.say(Up::Trace(trace));
+        }
+        let due = self.told.elapsed() >= TELL;
+        if let Some(now) = self.owner.news(due) {
+            self.told = Instant::now();
+            self.say(Up::Machine(now));
+        }
+    }
+
+    fn act_on(&mut self, action: Action) {
+        match action {
+            Action::Say(up) => self.say(up),
+            Action::Begin { record, lease_ms } => self.begin(record, lease_ms),
+            Action::Run { claim, jobs } => self.offer(claim, jobs),
+            Action::Vacate { claim, job } => self.vacate(claim, job),
+            Action::Order(claim, order) => {
+                if matches!(order, Order::Quit(_)) {
+                    self.quitting.insert(claim);
+                    self.losing.remove(&claim);
+                    self.owner.end(claim);
+                    self.lines.remove(&claim);
+                }
+                self.order(claim, order);
+            }
+            Action::Forget(claim) => self.claims.remove(claim),
+            Action::Store { claim, packed } => self.transfers.store(claim, packed),
+            Action::Fetch { claim, job, values, object } => {
+                let to = self.claims.dir(claim).join(format!("restore-{}", job.id.proc));
+                self.transfers.fetch(claim, (job, values), object, to);
+            }
+        }
+    }
+
+    pub(crate) fn say(&self, up: Up) {
         if let Some(link) = &self.up {
             // A broken link shows at its other end.
             let _ = link.send(ToManager { up: Some(up) });
@@ -315,10 +578,9 @@ impl Agent {
         let dir: PathBuf = self.claims.dir(claim);
         let text = dir.to_string_lossy().into_owned();
         let orders = starters::employ(spare, claim, dir, record.marker.clone(), self.news.clone());
-        let scratch = self.claims.execute().map(|execute| scratch(execute, claim));
-        let scratch = scratch.map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
+        let scratch = scratch(self.claims.execute(), claim).to_string_lossy().into_owned();
         let begin = Begin { dir: text, claim, marker: record.marker, lease_ms, scratch };
-        let _ = orders.send(Order::Begin(begin));
+        orders.send(Order::Begin(begin));
         self.orders.insert(claim, orders);
     }
 
@@ -328,7 +590,7 @@ impl Agent {
         for claim in &live {
             self.quitting.insert(*claim);
             if let Some(orders) = self.orders.get(claim) {
-                let _ = orders.send(Order::Quit(true));
+                orders.send(Order::Quit(true));
             }
         }
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use starter::frame::{self, Buffer};
@@ -24,7 +26,26 @@ pub(crate) enum News {
 }
 
 /// The way to a starter.
-pub(crate) type Orders = mpsc::UnboundedSender<Order>;
+#[derive(Debug)]
+pub(crate) struct Orders {
+    orders: mpsc::UnboundedSender<Order>,
+    pid: Arc<AtomicU32>,
+}
+
+impl Orders {
+    pub(crate) fn send(&self, order: Order) {
+        // One that is gone is reported as gone.
+        let _ = self.orders.send(order);
+    }
+
+    /// Kills a starter that does not do what it is told. What its job leaves is found when it is buried.
+    pub(crate) fn kill(&self) {
+        let pid = self.pid.load(Ordering::Relaxed);
+        if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
 
 /// A starter that waits for a claim.
 pub(crate) struct Spare {
@@ -66,18 +87,23 @@ pub(crate) fn employ(
     news: mpsc::Sender<News>,
 ) -> Orders {
     let (orders, receiver) = mpsc::unbounded_channel();
+    let pid = Arc::new(AtomicU32::new(spare.child.id().unwrap_or(0)));
+    let told = pid.clone();
     tokio::spawn(async move {
         talk(claim, spare.stream, receiver, &news).await;
         let mut child = spare.child;
         let orderly = child.wait().await.is_ok_and(|status| status.success());
+        told.store(0, Ordering::Relaxed);
         bury(claim, dir, marker, orderly, &news).await;
     });
-    orders
+    Orders { orders, pid }
 }
 
 /// Takes over a starter that outlived its agent, or reads what it left.
 pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender<News>) -> Orders {
     let (orders, receiver) = mpsc::unbounded_channel();
+    let pid = Arc::new(AtomicU32::new(0));
+    let told = pid.clone();
     tokio::spawn(async move {
         // A living starter must not be buried: one that has its lock but not yet its socket will have it in a moment,
         // and one that is stuck ends with its lease.
@@ -93,15 +119,18 @@ pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender
         };
         if let Some(stream) = connected {
             tracing::info!(claim, "adopting a starter");
+            let pid = stream.peer_cred().ok().and_then(|c| c.pid()).and_then(|p| u32::try_from(p).ok());
+            told.store(pid.unwrap_or(0), Ordering::Relaxed);
             talk(claim, stream, receiver, &news).await;
         }
         // The end of its words comes a moment before the end of its life.
         while starter::is_alive(&dir) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        told.store(0, Ordering::Relaxed);
         bury(claim, dir, marker, false, &news).await;
     });
-    orders
+    Orders { orders, pid }
 }
 
 /// Passes words both ways until the starter is gone.

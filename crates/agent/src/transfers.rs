@@ -33,7 +33,7 @@ pub(crate) enum News {
     /// A checkpoint is in the store, or never will be.
     Stored { claim: u64, number: u32, safe: bool },
     /// A checkpoint is here: the job can start.
-    Fetched { claim: u64, job: Box<Job> },
+    Fetched { claim: u64, job: Box<Job>, values: Vec<String> },
     /// A checkpoint cannot be had.
     Missing { claim: u64, job: Box<Job>, why: String },
 }
@@ -97,7 +97,13 @@ impl Transfers {
     }
 
     /// Brings a job's checkpoint here.
-    pub(crate) fn fetch(&mut self, claim: u64, mut job: Box<Job>, object: Object, to: PathBuf) {
+    pub(crate) fn fetch(
+        &mut self,
+        claim: u64,
+        (mut job, values): (Box<Job>, Vec<String>),
+        object: Object,
+        to: PathBuf,
+    ) {
         let replies = self.expect(&object.name);
         let (news, pace) = (self.news.clone(), self.pace.clone());
         tokio::spawn(async move {
@@ -105,7 +111,7 @@ impl Transfers {
             let _ = news.send(match fetched {
                 Ok(()) => {
                     job.restore = to.to_string_lossy().into_owned();
-                    News::Fetched { claim, job }
+                    News::Fetched { claim, job, values }
                 }
                 Err(why) => News::Missing { claim, job, why },
             });
@@ -292,12 +298,12 @@ mod tests {
         transfers.set_cap(0);
         let to = dir.path().join("restore");
         let object = Object { name: object, bytes: 600_000 };
-        transfers.fetch(7, Box::default(), object.clone(), to.clone());
+        transfers.fetch(7, Default::default(), object.clone(), to.clone());
         let (_, end) = manager(&mut transfers, &mut news).await;
         assert!(matches!(end, News::Fetched { .. }), "{end:?}");
         assert_eq!(std::fs::read(&to).unwrap(), whole);
         let wrong = Object { name: "0".repeat(64), ..object };
-        transfers.fetch(7, Box::default(), wrong, to);
+        transfers.fetch(7, Default::default(), wrong, to);
         let (_, end) = manager(&mut transfers, &mut news).await;
         assert!(matches!(&end, News::Missing { why, .. } if why.contains("damaged")), "{end:?}");
     }

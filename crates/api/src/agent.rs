@@ -471,6 +471,9 @@ pub struct Stop {
     /// Which.
     #[prost(message, required, tag = "2")]
     pub job: Attempt,
+    /// It is only to leave this machine: it may save its work, and the machine's policy says for how long.
+    #[prost(bool, tag = "3")]
+    pub vacate: bool,
 }
 
 /// Give back what was not started.

@@ -203,6 +203,16 @@ pub struct Machine {
     pub memory_mib: u64,
     /// MiB free.
     pub memory_mib_free: u64,
+    /// State of what is not claimed: Owner, Unclaimed.
+    pub state: String,
+    /// Its activity.
+    pub activity: String,
+    /// Load of the whole machine, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub load: Option<f64>,
+    /// Seconds since somebody touched the machine, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub keyboard_idle: Option<i64>,
     /// What runs there.
     pub claims: Vec<Claim>,
     /// The machine ad, attribute to expression text.
@@ -226,6 +236,44 @@ pub struct Claim {
     pub since_ms: u64,
     /// Cores.
     pub cpus: u32,
+    /// Claimed or Preempting.
+    pub state: String,
+    /// Idle, Busy, Suspended, Vacating, Killing.
+    pub activity: String,
+    /// Memory of its job in KiB, once it was measured.
+    #[serde(default)]
+    pub rss_kib: u64,
+}
+
+/// `GET /v1/users`: a user's standing.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UserLine {
+    /// Name, with its group.
+    pub user: String,
+    /// Effective priority: lower is better.
+    pub effective: f64,
+    /// Real priority.
+    pub real: f64,
+    /// Factor.
+    pub factor: f64,
+    /// Cores held now.
+    pub held: f64,
+    /// Core-hours so far.
+    pub core_hours: f64,
+}
+
+/// `POST /v1/users`: sets a user's factor or real priority.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserRequest {
+    /// Whose.
+    pub user: String,
+    /// The factor; below 1 for the pool's default.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub factor: Option<f64>,
+    /// The real priority.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub real: Option<f64>,
 }
 
 /// One event of `GET /v1/events`, as an SSE message whose id is the position.

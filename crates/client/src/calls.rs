@@ -3,7 +3,7 @@
 use api::rest::{
     ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, ErrorReply,
     JoinRequest, MachineReply, QueueReply, RenewRequest, StatusReply, SubmitReply, TokenLine, TokenReply,
-    TokenRequest, TransitionLine,
+    TokenRequest, TransitionLine, UserLine, UserRequest,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -105,6 +105,18 @@ impl Client {
     pub async fn status(&self, machine: Option<&str>, ads: bool) -> Result<StatusReply, Error> {
         let machine = machine.map_or_else(String::new, |m| format!("&machine={}", escape(m)));
         self.get(&format!("/v1/status?ads={ads}{machine}")).await
+    }
+
+    /// Users and their priorities.
+    pub async fn users(&self) -> Result<Vec<UserLine>, Error> {
+        self.get("/v1/users").await
+    }
+
+    /// Sets a user's factor or real priority.
+    pub async fn set_user(&self, request: &UserRequest) -> Result<(), Error> {
+        let body = serde_json::to_vec(request).map_err(|e| Error::Nonsense(e.to_string()))?;
+        let headers = [("content-type", "application/json")];
+        self.send(Method::POST, "/v1/users", &headers, body.into()).await.map(drop)
     }
 
     /// What a machine's policy did after a position.

@@ -105,7 +105,7 @@ impl AgentSession {
                 }
             }
             Some(Up::Trace(trace)) => self.handle.traces.take(&self.machine, trace),
-            up => return self.handle.from_agent(self.session, Incoming { up }).await,
+            up => return self.handle.hear_agent(self.session, Incoming { up }).await,
         }
         Ok(())
     }

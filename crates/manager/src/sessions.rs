@@ -98,9 +98,9 @@ impl Sessions {
             Effect::Assign { session, claim, cluster, jobs } => {
                 self.assign(session, claim, cluster, &jobs, core)
             }
-            Effect::Stop { session, claim, job, attempt } => {
+            Effect::Stop { session, claim, job, attempt, vacate } => {
                 let job = Attempt { cluster: job.cluster, proc: job.proc, attempt };
-                self.say(session, Down::Stop(Stop { claim: claim.0, job }));
+                self.say(session, Down::Stop(Stop { claim: claim.0, job, vacate }));
             }
             Effect::Control { session, claim, what } => {
                 let verb = match what {

@@ -25,10 +25,9 @@ impl Traces {
             return;
         }
         let lines = machines.entry(machine.to_owned()).or_default();
-        let mut number = lines.back().map_or(0, |line| line.position);
+        let first = lines.back().map_or(1, |line| line.position + 1);
         let word = |text: &str| text::one_line(text, limits::REASON_BYTES);
-        for t in trace.transitions {
-            number += 1;
+        for (number, t) in (first..).zip(trace.transitions) {
             lines.push_back(TransitionLine {
                 position: number,
                 time_ms: t.time_ms,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::agent::Down;
 use journal::SqliteJournal;
-use model::event::{Kind, MachineJoined, ManagerStarted, TokenIssued, TokenRevoked};
+use model::event::{Kind, MachineJoined, ManagerStarted, PrioritySet, TokenIssued, TokenRevoked};
 use model::{ClaimKey, Event, Now};
 use scheduler::{Act, Actor, Core, Out, Outcome, Refusal, Session, Submission, Which};
 use tokio::sync::{mpsc, oneshot};
@@ -61,6 +61,7 @@ enum Input {
         answer: Answer<Vec<Result<Outcome, Refusal>>>,
     },
     IssueToken(TokenIssued, Answer<()>),
+    SetPriority(PrioritySet, Answer<()>),
     RevokeToken {
         id: String,
         by: String,
@@ -129,6 +130,10 @@ impl Handle {
         self.ask(|answer| Input::IssueToken(issued, answer)).await?
     }
 
+    pub(crate) async fn set_priority(&self, set: PrioritySet) -> Result<(), Unavailable> {
+        self.ask(|answer| Input::SetPriority(set, answer)).await?
+    }
+
     pub(crate) async fn revoke_token(&self, id: String, by: String) -> Result<bool, Unavailable> {
         self.ask(|answer| Input::RevokeToken { id, by, answer }).await?
     }
@@ -167,7 +172,7 @@ impl Handle {
     }
 
     /// Passes on what an agent said.
-    pub(crate) async fn from_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
+    pub(crate) async fn hear_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
         self.inputs.send(Input::FromAgent(session, message)).await.map_err(|_| Unavailable::Stopping)
     }
 
@@ -381,6 +386,10 @@ impl Writer {
                 self.record(Kind::TokenIssued(issued));
                 self.answer_after(answer, ());
             }
+            Input::SetPriority(set, answer) => {
+                self.record(Kind::PrioritySet(set));
+                self.answer_after(answer, ());
+            }
             Input::RevokeToken { id, by, answer } => {
                 let known = self.books.registry.contains(&id);
                 if known {
@@ -451,7 +460,7 @@ impl Writer {
 
     fn tick(&mut self) {
         let now = self.clock.now();
-        if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms() {
+        if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms(now) {
             self.last_tick_ms = now.mono_ms;
             self.books.core.tick(now, digest, &mut self.pending.out);
         }
@@ -540,7 +549,7 @@ impl Writer {
         match input {
             Input::Submit(_, answer) => drop(answer.send(Err(told()))),
             Input::Act { answer, .. } => drop(answer.send(Err(told()))),
-            Input::IssueToken(_, answer) => drop(answer.send(Err(told()))),
+            Input::IssueToken(_, answer) | Input::SetPriority(_, answer) => drop(answer.send(Err(told()))),
             Input::RevokeToken { answer, .. } => drop(answer.send(Err(told()))),
             Input::Join { answer, .. } => drop(answer.send(Err(told()))),
             Input::Look(query) => query(&self.books.core),

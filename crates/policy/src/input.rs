@@ -54,6 +54,19 @@ pub enum Input {
         /// A job that it wants to run.
         job: ClassAd,
     },
+    /// A claim of an earlier life of the agent: its job is there, whatever START says now.
+    Adopt {
+        /// The slot that it is cut from.
+        slot: SlotId,
+        /// The claim.
+        claim: ClaimId,
+        /// Its job.
+        job: ClassAd,
+        /// A job runs; otherwise the claim is idle.
+        runs: bool,
+        /// The job stands still.
+        suspended: bool,
+    },
     /// A claim wants to start a job.
     Activate {
         /// Which claim.

@@ -79,6 +79,9 @@ impl Machine {
             Input::Look => self.evaluate_all(&mut out),
             Input::Match { slot, claim } => self.on_match(slot, claim, &mut out),
             Input::Claim { slot, claim, job } => self.on_claim(slot, claim, job, &mut out),
+            Input::Adopt { slot, claim, job, runs, suspended } => {
+                self.on_adopt(slot, claim, job, (runs, suspended), &mut out);
+            }
             Input::Activate { claim, job } => self.on_activate(claim, job, &mut out),
             Input::JobChanged { claim, changes } => self.on_job_changed(claim, &changes),
             Input::StarterGone { claim } => self.on_starter_gone(claim, &mut out),

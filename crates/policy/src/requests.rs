@@ -59,7 +59,10 @@ impl Machine {
             Standing::UnclaimedIdle | Standing::Benchmarking
                 if self.slots[at].kind == SlotKind::Partitionable =>
             {
-                self.carve(at, claim, job, out);
+                match self.unwelcome(at, &job) {
+                    None => self.carve(at, claim, job, out),
+                    Some(reason) => refuse(slot, claim, &reason, out),
+                }
             }
             Standing::UnclaimedIdle | Standing::Benchmarking => match self.unwelcome(at, &job) {
                 None => {
@@ -121,9 +124,6 @@ impl Machine {
     /// Cuts a slot for a claim out of a partitionable one.
     fn carve(&mut self, at: usize, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
         let slot = self.slots[at].id;
-        if let Some(reason) = self.unwelcome(at, &job) {
-            return refuse(slot, claim, &reason, out);
-        }
         let wanted = self.request(at, &job);
         let Some(left) = self.slots[at].resources.less(wanted) else {
             return refuse(slot, claim, "what is left of the slot is too small for this job", out);
@@ -150,9 +150,30 @@ impl Machine {
         );
     }
 
-    /// What a job asks for, rounded up as the original does: memory to 128 MiB, disk to 1 MiB, cores to 1.
+    /// A claim that was here before the agent was started again. It was welcome once; what the policy makes of it now is
+    /// for the next evaluation.
+    pub(crate) fn on_adopt(
+        &mut self,
+        slot: SlotId,
+        claim: ClaimId,
+        job: ClassAd,
+        (runs, suspended): (bool, bool),
+        out: &mut Vec<Action>,
+    ) {
+        if self.holding(claim).is_some() {
+            return;
+        }
+        let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
+        self.carve(at, claim, job.clone(), out);
+        let Some(at) = self.holding(claim).filter(|_| runs) else { return };
+        self.activate(at, job, out);
+        if suspended {
+            self.go(at, Standing::Suspended, Cause::Event("it was suspended before"), out);
+        }
+    }
+
+    /// What a job asks for. Nothing is rounded: the manager counts what it gave, and both must agree.
     fn request(&self, at: usize, job: &ClassAd) -> Resources {
-        let slot = &self.slots[at];
         let scene = self.scene(at, crate::ad::About::Nobody);
         let asked = |name: &str, otherwise: u64| {
             let value = classad::Scope::of(job).target(&scene.my).now(self.now_s()).attribute(name);
@@ -162,16 +183,10 @@ impl Machine {
                 _ => otherwise,
             }
         };
-        let up = |n: u64, unit: u64| n.div_ceil(unit).saturating_mul(unit);
-        // Rounding must not make a job too big for a slot that it fits.
-        let fit = |n: u64, rounded: u64, have: u64| if rounded > have { n } else { rounded };
-        let has = slot.resources;
-        let memory = asked("RequestMemory", 1);
-        let disk = asked("RequestDisk", 1);
         Resources {
             cpus: asked("RequestCpus", 1).max(1),
-            memory_mib: fit(memory, up(memory, 128), has.memory_mib),
-            disk_kib: fit(disk, up(disk, 1_024), has.disk_kib),
+            memory_mib: asked("RequestMemory", 1),
+            disk_kib: asked("RequestDisk", 1),
             swap_kib: 0,
             gpus: asked("RequestGPUs", 0),
         }
@@ -186,19 +201,8 @@ impl Machine {
                 if let Some(reason) = self.unwelcome(at, &job) {
                     return refuse(reason, out);
                 }
-                let rank = self.rank_of(at, &job);
-                let now_ms = self.now_ms;
-                let can_checkpoint = can_checkpoint(&job);
-                let slot = &mut self.slots[at];
-                slot.current_rank = rank;
-                if let Some(held) = &mut slot.claim {
-                    held.job = job;
-                    held.stopped_by_operator = false;
-                    held.running =
-                        Some(Running { started_ms: now_ms, last_checkpoint_ms: now_ms, can_checkpoint });
-                }
-                let slot = slot.id;
-                self.go(at, Standing::Busy, Cause::Event("activation"), out);
+                self.activate(at, job, out);
+                let slot = self.slots[at].id;
                 out.push(Action::Activate { slot, claim });
             }
             standing @ (Standing::Busy | Standing::Suspended | Standing::Vacating | Standing::Killing) => {
@@ -207,6 +211,21 @@ impl Machine {
             // Nobody holds a claim in these.
             Standing::Owner | Standing::UnclaimedIdle | Standing::Benchmarking | Standing::Matched => {}
         }
+    }
+
+    /// The claim's job is there.
+    fn activate(&mut self, at: usize, job: ClassAd, out: &mut Vec<Action>) {
+        let now_ms = self.now_ms;
+        let can_checkpoint = can_checkpoint(&job);
+        let rank = self.rank_of(at, &job);
+        let slot = &mut self.slots[at];
+        slot.current_rank = rank;
+        if let Some(held) = &mut slot.claim {
+            held.job = job;
+            held.stopped_by_operator = false;
+            held.running = Some(Running { started_ms: now_ms, last_checkpoint_ms: now_ms, can_checkpoint });
+        }
+        self.go(at, Standing::Busy, Cause::Event("activation"), out);
     }
 
     pub(crate) fn on_job_changed(&mut self, claim: ClaimId, changes: &ClassAd) {

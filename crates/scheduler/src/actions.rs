@@ -358,7 +358,8 @@ impl Core {
                 self.pool.claims.get(&claim).and_then(|c| self.pool.machines.get(&c.machine)?.session);
             if let Some(session) = session {
                 let job = JobId { cluster: cluster_id, proc };
-                out.effects.push(Effect::Stop { session, claim, job, attempt });
+                let vacate = afterwards == Afterwards::Idle as i32;
+                out.effects.push(Effect::Stop { session, claim, job, attempt, vacate });
             }
         }
         count

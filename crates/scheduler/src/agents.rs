@@ -237,8 +237,10 @@ impl Core {
     fn repeat_stops(&self, id: ClaimId, session: Session, out: &mut Out) {
         for job in &self.pool.claims[&id].jobs {
             let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
-            if let Some(live) = live.filter(|l| l.stop.is_some()) {
-                out.effects.push(Effect::Stop { session, claim: id, job: *job, attempt: live.attempt });
+            let Some(live) = live else { continue };
+            if let Some(stop) = &live.stop {
+                let (attempt, vacate) = (live.attempt, stop.afterwards == Afterwards::Idle);
+                out.effects.push(Effect::Stop { session, claim: id, job: *job, attempt, vacate });
             }
         }
     }

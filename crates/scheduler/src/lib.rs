@@ -13,6 +13,7 @@
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
+//! - `settings`: from a configuration to [`Settings`]
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod accounts;
@@ -25,6 +26,7 @@ mod pass;
 mod pool;
 mod preempt;
 mod queue;
+mod settings;
 mod shape;
 mod snapshot;
 #[cfg(test)]
@@ -40,6 +42,7 @@ pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
+pub use pass::Obstacle;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
@@ -139,6 +142,8 @@ pub enum Effect {
         job: JobId,
         /// Attempt.
         attempt: u32,
+        /// It goes back to the queue: it may save its work first.
+        vacate: bool,
     },
     /// Have a machine do something with a claim's running job. Nothing is recorded: the machine reports what came of it.
     Control {

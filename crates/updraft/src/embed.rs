@@ -3,13 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
+use agent::sensors::scripted::Scripted;
 use agent::{Connector, Link, OnStop};
 use api::agent::{ToAgent, ToManager};
 use manager::{Handle, Manager};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::cmd::Failure;
+use crate::cmd::{Failure, usage};
+use crate::configuration;
+
+/// Reads a timeline of sensor values.
+pub(crate) fn script(path: Option<&Path>) -> Result<Option<Scripted>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let text =
+        std::fs::read_to_string(path).map_err(|e| usage(format!("--sensors {}: {e}", path.display())))?;
+    let script = Scripted::parse(&text).map_err(|e| usage(format!("--sensors {}: {e}", path.display())))?;
+    Ok(Some(script))
+}
 
 /// What the two need to know.
 #[derive(Debug, Clone)]
@@ -17,6 +28,10 @@ pub(crate) struct Options {
     pub(crate) manager: manager::Options,
     /// How many cores to use; all when `None`; no agent at all with 0.
     pub(crate) cpus: Option<u32>,
+    /// Files with the machine's policy; none for one that always runs jobs.
+    pub(crate) config: Vec<String>,
+    /// Sensor values instead of the machine's own.
+    pub(crate) script: Option<Scripted>,
 }
 
 /// A running pool.
@@ -69,7 +84,9 @@ impl Pool {
         let agent = if options.cpus == Some(0) {
             None
         } else {
-            let options = agent_options(&state.join("agent"), options.cpus, None)?;
+            let mut wanted = agent_options(&state.join("agent"), options.cpus, None, options.config)?;
+            wanted.script = options.script;
+            let options = wanted;
             let connector = Box::new(Local { handle: manager.handle(), machine: options.machine.clone() });
             Some(tokio::spawn(agent::run(options, connector, stopped)))
         };
@@ -99,6 +116,7 @@ pub(crate) fn agent_options(
     state: &Path,
     cpus: Option<u32>,
     machine: Option<String>,
+    config: Vec<String>,
 ) -> Result<agent::Options, Failure> {
     Ok(agent::Options {
         state: state.to_owned(),
@@ -106,6 +124,8 @@ pub(crate) fn agent_options(
         total: agent::resources(cpus, Path::new("/")),
         program: program()?,
         filesystem_domain: agent::host_name(),
+        config: configuration::for_agent(config),
+        script: None,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The one binary: arguments in, text out, no logic.
 
 mod cmd;
+mod configuration;
 mod embed;
 mod files;
 mod place;
@@ -60,6 +61,8 @@ enum Command {
     Checkpoint(cmd::act::MachineArgs),
     /// Show what happened, and what happens
     Events(cmd::events::Args),
+    /// Show and set users' priorities
+    Userprio(cmd::userprio::Args),
     /// Issue, list and revoke tokens
     Token(cmd::token::Args),
     /// Evaluate, match, print and check ClassAds
@@ -89,7 +92,7 @@ fn main() -> ExitCode {
         // A starter must stay small and single-threaded: nothing else is set up for it.
         Command::Starter => cmd::starter::run(),
         Command::Classad(args) => return cmd::classad::run(args),
-        Command::Config(args) => return cmd::config::run(args),
+        Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
         Command::Seg(args) => return cmd::seg::run(args),
         Command::Completions(args) => cmd::docs::completions(&args),
@@ -130,6 +133,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
             cmd::act::run_here_or_there(args, Act::Checkpoint, MachineVerb::Checkpoint, place)
         }
         Command::Events(args) => cmd::events::run(&args, place),
+        Command::Userprio(args) => cmd::userprio::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
         Command::Classad(_)
         | Command::Config(_)

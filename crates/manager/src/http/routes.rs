@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::rest::{
     ActReply, ActRequest, ActResult, CertificateReply, Claim, Cluster, ClusterReply, Counts, Job,
     JoinRequest, Machine, QueueReply, RenewRequest, StatusReply, SubmitReply, SubmitRequest, TokenLine,
-    TokenReply, TokenRequest,
+    TokenReply, TokenRequest, UserLine, UserRequest,
 };
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -15,7 +15,7 @@ use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use model::event::TokenIssued;
+use model::event::{PrioritySet, TokenIssued};
 use model::{JobName, limits, text};
 use prost::Message as _;
 use scheduler::{Act, Actor, ClusterView, Control, JobState, Submission, Which};
@@ -35,6 +35,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/queue", get(queue))
         .route("/v1/clusters/{id}", get(cluster))
         .route("/v1/status", get(status))
+        .route("/v1/users", get(users).post(set_user))
         .route("/v1/machines/{name}/transitions", get(machines::transitions))
         .route("/v1/machines/{name}/why", get(machines::why))
         .route("/v1/machines/{name}/config", get(machines::config).post(machines::configure))
@@ -334,6 +335,10 @@ async fn status(
         cpus_free: m.free.cpus,
         memory_mib: m.total.memory_mib,
         memory_mib_free: m.free.memory_mib,
+        state: word(&m.ad, "State"),
+        activity: word(&m.ad, "Activity"),
+        load: m.ad.eval_number("TotalLoadAvg").or_else(|| m.ad.eval_number("LoadAvg")),
+        keyboard_idle: m.ad.eval_int("KeyboardIdle"),
         claims: m
             .claims
             .into_iter()
@@ -344,6 +349,12 @@ async fn status(
                 waiting: c.waiting,
                 since_ms: c.since_ms,
                 cpus: c.resources.cpus,
+                state: c.now.as_ref().map_or("Claimed", |n| &n.state).to_owned(),
+                activity: match &c.now {
+                    Some(now) => now.activity.clone(),
+                    None => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
+                },
+                rss_kib: c.now.as_ref().map_or(0, |n| n.rss_kib),
             })
             .collect(),
         ad: if query.ads {
@@ -359,6 +370,49 @@ async fn status(
         position: events::head(&shared).await,
         degraded: shared.handle.degraded(),
     }))
+}
+
+/// A word of a machine ad.
+fn word(ad: &classad::ClassAd, name: &str) -> String {
+    match ad.eval(name) {
+        classad::Value::Str(text) => text::one_line(&text.to_string(), limits::NAME_BYTES),
+        _ => String::new(),
+    }
+}
+
+async fn users(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<Vec<UserLine>>, Problem> {
+    caller.may(Action::Look)?;
+    let now_ms = crate::writer::wall_ms();
+    let views = shared.handle.look(move |core| core.users(now_ms)).await?;
+    let line = |u: scheduler::UserView| UserLine {
+        user: u.name.to_string(),
+        effective: u.effective,
+        real: u.real,
+        factor: u.factor,
+        held: u.held,
+        core_hours: u.core_hours,
+    };
+    Ok(Json(views.into_iter().map(line).collect()))
+}
+
+async fn set_user(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    request: Body<UserRequest>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Action::ManageMachines)?;
+    let UserRequest { user, factor, real } = body(request)?;
+    let plain = !user.is_empty() && user == text::one_line(&user, limits::NAME_BYTES);
+    let sane = |n: Option<f64>| n.is_none_or(|n| n.is_finite() && (0.0..=1e15).contains(&n));
+    if !plain || !sane(factor) || !sane(real) || (factor.is_none() && real.is_none()) {
+        return Err(Problem::bad("name a user and a factor or a real priority, numbers from 0 to 1e15"));
+    }
+    let by = caller.0.name().to_owned();
+    shared.handle.set_priority(PrioritySet { user, factor, real, by }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn issue_token(

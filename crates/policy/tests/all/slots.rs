@@ -48,11 +48,11 @@ fn a_claim_on_a_partitionable_slot_gets_a_slot_that_vanishes_with_it() {
     let ad = m.ad(child).unwrap();
     assert_eq!(
         (ad.eval_int("Cpus"), ad.eval_int("Memory"), ad.eval_int("Disk")),
-        (Some(3), Some(1_024), Some(1_024))
+        (Some(3), Some(1_000), Some(5))
     );
     assert_eq!(ad.eval_str("Name").as_deref(), Some("slot1_1@host"));
     let left = m.ad(SLOT).unwrap();
-    assert_eq!((left.eval_int("Cpus"), left.eval_int("Memory")), (Some(1), Some(7_168)));
+    assert_eq!((left.eval_int("Cpus"), left.eval_int("Memory")), (Some(1), Some(7_192)));
     assert_eq!(left.eval_int("NumDynamicSlots"), Some(1));
     // No room for a second of this size; the parent does not mind.
     let actions = m.handle(ms(2), Input::Claim { slot: SLOT, claim: RIVAL, job: job(want) });

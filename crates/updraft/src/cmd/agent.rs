@@ -1,5 +1,6 @@
 //! `updraft agent`: lend this machine to a pool.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::agent::{Membership, OnStop, Remote};
@@ -7,7 +8,8 @@ use tokio::sync::watch;
 use trust::token::Token;
 
 use crate::cmd::{Failure, full_runtime, stop_signal, usage};
-use crate::embed::agent_options;
+use crate::configuration;
+use crate::embed::{agent_options, script};
 use crate::place::Place;
 
 /// Lend this machine to a pool
@@ -26,6 +28,12 @@ pub(crate) struct Args {
     /// Cores that jobs may use [default: all]
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
+    /// The machine's policy and other settings; may be repeated. Default: $UPDRAFT_CONFIG, /etc/updraft/updraft.conf
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+    /// Sensor values from this timeline instead of the machine's own (docs/sensors.md)
+    #[arg(long, value_name = "FILE")]
+    sensors: Option<PathBuf>,
     /// Machines with the same word see the same files [default: the host name]
     #[arg(long, value_name = "WORD")]
     filesystem_domain: Option<String>,
@@ -33,7 +41,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?.join("agent");
-    let mut options = agent_options(&state, args.cpus, args.name)?;
+    let mut options = agent_options(&state, args.cpus, args.name, configuration::files(&args.config))?;
+    options.script = script(args.sensors.as_deref())?;
     if let Some(domain) = args.filesystem_domain {
         options.filesystem_domain = domain;
     }

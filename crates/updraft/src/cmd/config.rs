@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::config::settings::Origin;
-use ::config::{Config, Diagnostic, Diagnostics, Loader};
+use ::config::{Config, Diagnostic, Diagnostics};
+use api::rest::ConfigRequest;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::files::System;
-
-/// Read when no file is named and no variable names one.
-const USUAL: [&str; 2] = ["/etc/updraft/updraft.conf", "/etc/condor/condor_config"];
+use crate::cmd::{Failure, print, small_runtime, usage};
+use crate::configuration;
+use crate::place::Place;
 
 /// Arguments of `updraft config`.
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,9 @@ enum Command {
         /// Show built-in values too
         #[arg(long)]
         all: bool,
+        /// The configuration of a machine of the pool, as it is in force there
+        #[arg(long, value_name = "HOST")]
+        machine: Option<String>,
         /// Only names that contain this text
         name: Option<String>,
     },
@@ -53,6 +56,33 @@ enum Command {
         #[arg(long)]
         source: bool,
     },
+    /// Set policy macros on a machine of the pool; they stay until they are removed
+    Set {
+        /// The machine
+        #[arg(long, value_name = "HOST")]
+        machine: String,
+        /// The name of this set of macros
+        #[arg(long, value_name = "SET", default_value = "administrator")]
+        set: String,
+        /// NAME=VALUE, several at once
+        #[arg(value_name = "NAME=VALUE", required = true)]
+        settings: Vec<String>,
+    },
+    /// Remove a set of policy macros from a machine of the pool
+    Unset {
+        /// The machine
+        #[arg(long, value_name = "HOST")]
+        machine: String,
+        /// The name of the set
+        #[arg(long, value_name = "SET", default_value = "administrator")]
+        set: String,
+    },
+    /// Have a machine of the pool read its configuration again
+    Reload {
+        /// The machine
+        #[arg(long, value_name = "HOST")]
+        machine: String,
+    },
     /// Compare two configurations, value by value
     Diff {
         /// One file
@@ -63,12 +93,48 @@ enum Command {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> ExitCode {
+pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
+    match &args.command {
+        Command::Show { machine: Some(machine), .. } => ask(args, place, machine, Order::Show),
+        Command::Set { machine, set, settings } => {
+            if let Some(bad) = settings.iter().find(|s| !s.contains('=')) {
+                return Err(usage(format!("{bad}: write NAME=VALUE")));
+            }
+            ask(args, place, machine, Order::Set(set.clone(), settings.join("\n")))
+        }
+        Command::Unset { machine, set } => ask(args, place, machine, Order::Set(set.clone(), String::new())),
+        Command::Reload { machine } => ask(args, place, machine, Order::Reload),
+        _ => Ok(locally(args)),
+    }
+}
+
+/// What is wanted of a machine.
+enum Order {
+    Show,
+    Set(String, String),
+    Reload,
+}
+
+fn ask(args: &Args, place: &Place, machine: &str, order: Order) -> Result<ExitCode, Failure> {
+    let reply = small_runtime()?.block_on(async {
+        let client = place.connect().await?;
+        let reply = match order {
+            Order::Show => client.machine_config(machine).await,
+            Order::Set(set, text) => client.configure(machine, &ConfigRequest { set, text }).await,
+            Order::Reload => client.reconfigure(machine).await,
+        };
+        reply.map_err(Failure::from)
+    })?;
+    if args.json { crate::cmd::print_json(&reply) } else { print(&format!("{}\n", reply.text.trim_end())) }
+}
+
+fn locally(args: &Args) -> ExitCode {
     let result = match &args.command {
-        Command::Check => check(&args),
-        Command::Show { all, name } => show(&args, *all, name.as_deref()),
-        Command::Expand { name, source } => expand(&args, name, *source),
-        Command::Diff { old, new } => diff(&args, old, new),
+        Command::Check => check(args),
+        Command::Show { all, name, .. } => show(args, *all, name.as_deref()),
+        Command::Set { .. } | Command::Unset { .. } | Command::Reload { .. } => Ok(ExitCode::SUCCESS),
+        Command::Expand { name, source } => expand(args, name, *source),
+        Command::Diff { old, new } => diff(args, old, new),
     };
     result.unwrap_or_else(|Diagnostics(findings)| {
         for finding in &findings {
@@ -78,46 +144,12 @@ pub(crate) fn run(args: Args) -> ExitCode {
     })
 }
 
-/// What this machine can tell about itself.
-fn detected() -> String {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let host = agent::host_name();
-    let short = host.split('.').next().unwrap_or(&host).to_owned();
-    let user = starter::user::name_of(starter::user::own_uid());
-    let home = std::env::var("HOME").unwrap_or_default();
-    format!(
-        "DETECTED_CPUS = {cpus}\nFULL_HOSTNAME = {host}\nHOSTNAME = {short}\nUSERNAME = {user}\nTILDE = {home}\n\
-         PID = {}\n",
-        std::process::id()
-    )
-}
-
 fn files(args: &Args) -> Vec<String> {
-    if !args.files.is_empty() {
-        return args.files.iter().map(|f| f.to_string_lossy().into_owned()).collect();
-    }
-    for variable in ["UPDRAFT_CONFIG", "CONDOR_CONFIG"] {
-        if let Ok(path) = std::env::var(variable) {
-            return vec![path];
-        }
-    }
-    let usual = USUAL.iter().find(|path| std::path::Path::new(path).exists());
-    usual.map(|path| vec![(*path).to_owned()]).unwrap_or_default()
+    configuration::files(&args.files)
 }
 
 fn load(args: &Args, files: &[String]) -> Result<Config<'static>, Diagnostics> {
-    let mut loader = Loader::new(&System, &args.subsystem).text("detected", &detected());
-    if let Some(name) = &args.local_name {
-        loader = loader.local_name(name);
-    }
-    for file in files {
-        loader = loader.file(file);
-    }
-    if let Ok(directory) = std::env::current_dir() {
-        loader = loader.directory(&directory.to_string_lossy());
-    }
-    let now = jiff::Timestamp::now().as_second();
-    loader.seed(u64::from(std::process::id())).now(now).load()
+    configuration::load(&args.subsystem, args.local_name.as_deref(), files)
 }
 
 fn check(args: &Args) -> Result<ExitCode, Diagnostics> {

@@ -16,6 +16,9 @@ pub(crate) struct Args {
     /// Only events about this cluster
     #[arg(long, value_name = "CLUSTER")]
     cluster: Option<u32>,
+    /// Instead, what the policy of this machine did: state changes with their numbers and causes
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["from", "cluster"])]
+    machine: Option<String>,
     /// Go on as things happen
     #[arg(short, long)]
     follow: bool,
@@ -25,6 +28,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
+    if let Some(machine) = &args.machine {
+        return transitions(args, machine, place);
+    }
     small_runtime()?.block_on(async {
         let client = place.connect().await?;
         let from = args.from.or(if args.follow { None } else { Some(1) });
@@ -42,6 +48,40 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         match out.flush() {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
             _ => Ok(ExitCode::SUCCESS),
+        }
+    })
+}
+
+/// The trace of a machine's policy.
+fn transitions(args: &Args, machine: &str, place: &Place) -> Result<ExitCode, Failure> {
+    small_runtime()?.block_on(async {
+        let client = place.connect().await?;
+        let mut after = 0;
+        loop {
+            let lines = client.transitions(machine, after).await?;
+            let mut out = std::io::stdout().lock();
+            for line in &lines {
+                after = line.position;
+                let text = if args.json {
+                    serde_json::to_string(line)?
+                } else {
+                    let from =
+                        if line.from.is_empty() { String::new() } else { format!("{} -> ", line.from) };
+                    let number =
+                        if line.transition > 0 { format!(" ({})", line.transition) } else { String::new() };
+                    let time = table::time(line.time_ms);
+                    format!("{time} {} {from}{}{number}: {}", line.slot, line.to, line.cause)
+                };
+                match writeln!(out, "{text}") {
+                    Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+                    other => other?,
+                }
+            }
+            drop(out);
+            if !args.follow {
+                return Ok(ExitCode::SUCCESS);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         }
     })
 }

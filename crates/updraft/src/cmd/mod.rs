@@ -16,6 +16,7 @@ pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod token;
 pub(crate) mod up;
+pub(crate) mod userprio;
 pub(crate) mod wait;
 
 use std::io::Write as _;

@@ -122,6 +122,8 @@ async fn embedded(record: Record, args: &Args) -> Result<ExitCode, Failure> {
             beat_ms: 2_000,
         },
         cpus: args.jobs,
+        config: Vec::new(),
+        script: None,
     };
     let pool = Pool::start(options).await?;
     let client = Client::connect(&client::Endpoint::Unix(state.join("manager.sock")), None).await?;

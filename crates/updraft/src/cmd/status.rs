@@ -14,12 +14,20 @@ pub(crate) struct Args {
     /// The whole machine ad
     #[arg(short, long)]
     long: bool,
+    /// Explain which part of which expression keeps the machine as it is
+    #[arg(long, requires = "machine")]
+    why: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
+    if let Some(machine) = args.machine.as_ref().filter(|_| args.why) {
+        let reply = small_runtime()?
+            .block_on(async { place.connect().await?.why(machine).await.map_err(Failure::from) })?;
+        return if args.json { print_json(&reply) } else { print(&reply.text) };
+    }
     let reply = small_runtime()?.block_on(async {
         let client = place.connect().await?;
         client.status(args.machine.as_deref(), args.long).await.map_err(Failure::from)
@@ -41,25 +49,32 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         return print(&text);
     }
     let now = jiff::Timestamp::now().as_millisecond() as u64;
-    let mut t = Table::new(&["SLOT", "STATE", "OWNER", "JOB", "FOR", "CPUS", "MEMORY"], &[4, 5, 6]);
+    let mut t =
+        Table::new(&["SLOT", "STATE", "OWNER", "JOB", "FOR", "LOAD", "CPUS", "MEMORY"], &[4, 5, 6, 7]);
     for m in &reply.machines {
-        let state = if m.connected { "Unclaimed/Idle" } else { "out of contact" };
+        let state =
+            if m.connected { format!("{}/{}", m.state, m.activity) } else { "out of contact".to_owned() };
+        let load = m.load.map(|l| format!("{l:.2}")).unwrap_or_default();
         let (free, memory) = (m.cpus_free.to_string(), format!("{} MiB", m.memory_mib_free));
         t.row(vec![
             format!("slot1@{}", m.name),
-            state.into(),
+            state,
             String::new(),
             String::new(),
             String::new(),
+            load,
             free,
             memory,
         ]);
         for c in &m.claims {
-            let state = if c.job.is_some() { "Claimed/Busy" } else { "Claimed/Idle" };
+            let state = format!("{}/{}", c.state, c.activity);
+            let memory =
+                if c.rss_kib > 0 { format!("{} MiB", c.rss_kib.div_ceil(1024)) } else { String::new() };
             let since = table::duration(now.saturating_sub(c.since_ms) / 1000);
             let job = c.job.clone().unwrap_or_default();
             let slot = format!("{}@{}", c.slot, m.name);
-            t.row(vec![slot, state.into(), c.owner.clone(), job, since, c.cpus.to_string(), String::new()]);
+            let cpus = c.cpus.to_string();
+            t.row(vec![slot, state, c.owner.clone(), job, since, String::new(), cpus, memory]);
         }
     }
     text.push_str(&t.render());

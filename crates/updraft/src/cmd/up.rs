@@ -1,6 +1,7 @@
 //! `updraft up`: manager and agent in the foreground.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use ::agent::OnStop;
 use manager::Sharing;
 
 use crate::cmd::{Failure, full_runtime, stop_signal, usage};
-use crate::embed::{Options, Pool};
+use crate::configuration;
+use crate::embed::{Options, Pool, script};
 use crate::place::Place;
 
 /// Start a pool on this machine: manager and agent, in the foreground
@@ -29,6 +31,12 @@ pub(crate) struct Args {
     /// Cores of this machine that jobs may use; 0 for a manager without an agent [default: all]
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
+    /// Configuration of pool and machine; may be repeated. Default: $UPDRAFT_CONFIG, /etc/updraft/updraft.conf
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+    /// Sensor values from this timeline instead of the machine's own (docs/sensors.md)
+    #[arg(long, value_name = "FILE")]
+    sensors: Option<PathBuf>,
     /// A machine out of contact for so many seconds has its jobs run elsewhere
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     lease: u64,
@@ -45,16 +53,26 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     }
     let state = place.state()?;
     let sharing = if args.shared { Sharing::Shared } else { Sharing::Private };
+    let files = configuration::files(&args.config);
+    let settings = scheduler::Settings { lease_ms: args.lease * 1000, ..scheduler::Settings::default() };
+    let settings = configuration::load("MANAGER", None, &files).and_then(|c| settings.configured(&c));
+    let (settings, warnings) =
+        settings.map_err(|e| Failure::new(format!("the configuration cannot be used:\n{e}")))?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let options = Options {
         manager: manager::Options {
             state: state.clone(),
             sharing,
             listen: args.listen,
             health: args.health,
-            settings: scheduler::Settings { lease_ms: args.lease * 1000, ..scheduler::Settings::default() },
+            settings,
             beat_ms: args.beat,
         },
         cpus: args.cpus,
+        config: files,
+        script: script(args.sensors.as_deref())?,
     };
     full_runtime()?.block_on(async {
         let pool = Pool::start(options).await?;

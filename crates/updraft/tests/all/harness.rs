@@ -201,6 +201,8 @@ impl Drop for Sandbox {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        // Starters that were killed leave empty control groups, which the next agent would remove.
+        starter::cgroup::sweep();
         if let Some(dir) = self.dir.take() {
             let _ = dir.close();
         }

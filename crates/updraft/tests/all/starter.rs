@@ -244,14 +244,14 @@ fn counter(own: bool, to: u32) -> String {
     )
 }
 
-fn saving(signal: i32) -> Option<Checkpoint> {
-    Some(Checkpoint { exit_code: 85, signal: signal as u32, files: vec![b"saved".to_vec()] })
+fn saving(signal: i32) -> Checkpoint {
+    Checkpoint { exit_code: 85, signal: signal as u32, files: vec![b"saved".to_vec()] }
 }
 
 #[test]
 fn a_job_that_saves_its_work_goes_on_and_is_told_of_only_when_stored() {
     let mut starter = Starter::new(None);
-    starter.run(&counter(true, 25), |job| job.checkpoint = saving(0));
+    starter.run(&counter(true, 25), |job| job.checkpoint = Some(saving(0)));
     for number in 1..=2 {
         let packed = starter.packed();
         assert_eq!((packed.number, packed.leaving), (number, false));
@@ -270,7 +270,7 @@ fn a_job_that_saves_its_work_goes_on_and_is_told_of_only_when_stored() {
 #[test]
 fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
     let mut starter = Starter::new(None);
-    starter.run(&counter(false, 200), |job| job.checkpoint = saving(libc::SIGUSR1));
+    starter.run(&counter(false, 200), |job| job.checkpoint = Some(saving(libc::SIGUSR1)));
     until("it runs", || starter.file("ready").exists());
     let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0 });
     starter.order(Order::Stop(Stop { id: ID, hard: false, evict }));
@@ -287,7 +287,7 @@ fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
     // Elsewhere, with nothing but the archive.
     let mut other = Starter::new(None);
     other.run(&counter(false, 200), |job| {
-        job.checkpoint = saving(libc::SIGUSR1);
+        job.checkpoint = Some(saving(libc::SIGUSR1));
         job.restore = archive.to_string_lossy().into_owned();
     });
     assert!(matches!(other.report(), Happening::Exited(_)));
@@ -308,7 +308,7 @@ fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
 #[test]
 fn a_checkpoint_is_put_in_place_before_the_job_starts() {
     let mut starter = Starter::new(None);
-    starter.run(&counter(false, 50), |job| job.checkpoint = saving(libc::SIGUSR1));
+    starter.run(&counter(false, 50), |job| job.checkpoint = Some(saving(libc::SIGUSR1)));
     until("it runs", || starter.file("ready").exists());
     starter.order(Order::Checkpoint(true));
     let packed = starter.packed();

@@ -1,0 +1,527 @@
+//! The owner's word: gives the policy core its time, readings and requests, and turns what it wants into wishes that the
+//! agent's loop carries out. Also keeps what is to be told about the machine: its ad, its slots, the trace.
+//!
+//! No IO but the sensors. With a scripted timeline that runs faster than the world, the policy's clock does too.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use api::agent::{MachineNow, SlotNow, Trace, Transition};
+use classad::{ClassAd, Value};
+use model::ClaimId;
+use model::event::Resources;
+use model::report::Attempt;
+use model::template::Attribute;
+use policy::slots::Layout;
+use policy::{Action, Cause, Input, Machine, Policy, Readings, Record, SlotId, Standing};
+use starter::wire::Use;
+
+use crate::rules::Rules;
+use crate::sensors::load::PoolLoad;
+use crate::sensors::scripted::Scripted;
+use crate::sensors::{Measured, Source as _};
+
+/// Records of the trace that are sent in a second, at most.
+const TRACE_PER_SECOND: usize = 200;
+/// The partitionable slot that everything is cut from.
+const WHOLE: SlotId = SlotId::new(1);
+
+/// Something that the loop must do.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Wish {
+    /// Let the claim's jobs start.
+    Run(u64),
+    /// The claim is not welcome.
+    Refuse { claim: u64, reason: String },
+    /// The claim is over.
+    Lose { claim: u64, reason: String },
+    /// Stop the claim's job where it is, or let it go on.
+    Suspend(u64, bool),
+    /// Make the claim's job leave: politely, or at once.
+    Evict { claim: u64, hard: bool, reason: String, code: u32 },
+    /// Kill the claim's starter, which did not manage.
+    KillStarter(u64),
+    /// Ask the claim's job for a checkpoint.
+    Checkpoint(u64),
+    /// Measure how fast the machine is.
+    Benchmark,
+}
+
+/// Where readings come from.
+#[derive(Debug)]
+enum Eyes {
+    Measured(Box<Measured>),
+    Scripted(Scripted),
+}
+
+/// What is known of a claim.
+#[derive(Debug, Default)]
+struct Seat {
+    /// The job that the policy believes to run.
+    job: Option<Attempt>,
+    used: Option<Use>,
+    load: Option<PoolLoad>,
+    /// Why its job must leave.
+    cause: Option<(String, u32)>,
+}
+
+/// The owner's desk.
+pub(crate) struct Owner {
+    machine: Machine,
+    eyes: Eyes,
+    scale: u64,
+    began: (Instant, u64),
+    seats: BTreeMap<u64, Seat>,
+    total: Resources,
+    fixed: Vec<Attribute>,
+    trace: Vec<Transition>,
+    left_out: u64,
+    trace_window: (Instant, usize),
+    ads: HashMap<SlotId, ClassAd>,
+    /// The ad that matters for matching has changed and was not told.
+    changed: bool,
+    /// Slots have changed and were not told.
+    stirred: bool,
+    wishes: Vec<Wish>,
+    figures: Option<crate::sensors::benchmark::Figures>,
+    /// The policy looks at jobs one by one.
+    pub(crate) is_watchful: bool,
+    refusals: Vec<String>,
+}
+
+impl Owner {
+    /// `fixed` is what the pool says of the machine itself; it wins over what is measured.
+    pub(crate) fn new(
+        host: &str,
+        rules: &Rules,
+        total: Resources,
+        fixed: Vec<Attribute>,
+        script: Option<Scripted>,
+    ) -> Self {
+        let scale = script.as_ref().map_or(1, Scripted::scale);
+        let mut eyes = match script {
+            Some(script) => Eyes::Scripted(script),
+            None => Eyes::Measured(Box::new(Measured::new(rules.sensors.clone()))),
+        };
+        let began = (Instant::now(), wall_ms());
+        let layout = Layout::partitionable(policy::slots::Resources {
+            cpus: u64::from(total.cpus),
+            memory_mib: total.memory_mib,
+            disk_kib: total.disk_kib,
+            swap_kib: 0,
+            gpus: u64::from(total.gpus),
+        });
+        let readings = Readings { machine: eyes.read(began.1), slots: Vec::new() };
+        let (machine, actions) = Machine::start(host, rules.policy.clone(), &layout, readings, began.1);
+        let mut owner = Self {
+            machine,
+            eyes,
+            scale,
+            began,
+            seats: BTreeMap::new(),
+            total,
+            fixed,
+            trace: Vec::new(),
+            left_out: 0,
+            trace_window: (Instant::now(), 0),
+            ads: HashMap::new(),
+            changed: true,
+            stirred: true,
+            wishes: Vec::new(),
+            figures: None,
+            is_watchful: is_watchful(&rules.policy),
+            refusals: Vec::new(),
+        };
+        owner.take(actions);
+        if rules.policy.wants_startup_benchmark()
+            && matches!(owner.eyes, Eyes::Measured(_))
+            && owner.is_watchful
+        {
+            owner.wishes.push(Wish::Benchmark);
+        }
+        owner
+    }
+
+    /// The policy's time: the world's, unless a script makes it run.
+    fn now_ms(&self) -> u64 {
+        self.began.1 + self.began.0.elapsed().as_millis() as u64 * self.scale
+    }
+
+    /// How long until the policy wants to look again.
+    pub(crate) fn next_look(&self) -> Duration {
+        let ms = self.machine.next_wake_ms().saturating_sub(self.now_ms()).div_ceil(self.scale);
+        let script = match &self.eyes {
+            Eyes::Scripted(script) => script.next_change_ms(wall_ms()).map(|at| at.saturating_sub(wall_ms())),
+            Eyes::Measured(_) => None,
+        };
+        Duration::from_millis(script.map_or(ms, |s| s.min(ms)).clamp(1, 3_600_000))
+    }
+
+    /// The policy wants to look now.
+    pub(crate) fn is_due(&self) -> bool {
+        self.next_look() <= Duration::from_millis(1)
+    }
+
+    /// Something is to be done.
+    pub(crate) fn has_wishes(&self) -> bool {
+        !self.wishes.is_empty()
+    }
+
+    /// Something is to be told.
+    pub(crate) fn has_news(&self) -> bool {
+        self.changed || self.stirred
+    }
+
+    /// The claim was just refused.
+    pub(crate) fn wishes_against(&self, claim: u64) -> bool {
+        self.wishes.iter().any(|w| matches!(w, Wish::Refuse { claim: c, .. } if *c == claim))
+    }
+
+    /// What the loop must do.
+    pub(crate) fn wishes(&mut self) -> Vec<Wish> {
+        std::mem::take(&mut self.wishes)
+    }
+
+    fn handle(&mut self, input: Input) {
+        let actions = self.machine.handle(self.now_ms(), input);
+        self.take(actions);
+    }
+
+    fn look(&mut self) {
+        let mut slots = Vec::new();
+        let mut whole = 0.0;
+        for (claim, seat) in &self.seats {
+            let Some(slot) = self.machine.slot_of(ClaimId(*claim)) else { continue };
+            let load = seat.load.as_ref().map_or(0.0, |l| l.mean(f64::MAX));
+            whole += load;
+            let attributes = vec![(classad::Name::new("CondorLoadAvg"), Some(Value::Real(load)))];
+            slots.push((slot, attributes));
+        }
+        if let Eyes::Measured(measured) = &mut self.eyes {
+            measured.pool_load.push_percent(whole * 100.0);
+        }
+        let machine = self.eyes.read(wall_ms());
+        self.handle(Input::Sensors(Readings { machine, slots }));
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self) {
+        self.look();
+        self.handle(Input::Tick);
+    }
+
+    /// The owner touched the machine: look at once.
+    pub(crate) fn touched(&mut self) {
+        if let Eyes::Measured(measured) = &mut self.eyes {
+            measured.touched(wall_ms());
+        }
+        self.look();
+        self.handle(Input::Look);
+    }
+
+    /// A claim brings its first job, or another while none runs.
+    pub(crate) fn offer(&mut self, claim: u64, job: Attempt, ad: ClassAd) {
+        let seat = self.seats.entry(claim).or_default();
+        if seat.job.is_some() {
+            self.wishes.push(Wish::Run(claim));
+            return;
+        }
+        seat.job = Some(job);
+        if self.machine.slot_of(ClaimId(claim)).is_none() {
+            self.look();
+            self.handle(Input::Claim { slot: WHOLE, claim: ClaimId(claim), job: ad.clone() });
+        }
+        if self.machine.slot_of(ClaimId(claim)).is_some() {
+            self.handle(Input::Activate { claim: ClaimId(claim), job: ad });
+        }
+    }
+
+    /// A claim of an earlier agent, with the job that runs.
+    pub(crate) fn adopt(&mut self, claim: u64, job: Option<Attempt>, ad: ClassAd, suspended: bool) {
+        self.seats.entry(claim).or_default().job = job;
+        self.handle(Input::Adopt {
+            slot: WHOLE,
+            claim: ClaimId(claim),
+            job: ad,
+            runs: job.is_some(),
+            suspended,
+        });
+    }
+
+    /// The claim's next job started: the policy sees one go and the other come.
+    pub(crate) fn next_job(&mut self, claim: u64, job: Attempt, ad: ClassAd) {
+        let Some(seat) = self.seats.get_mut(&claim).filter(|s| s.job != Some(job)) else { return };
+        seat.job = Some(job);
+        seat.used = None;
+        self.handle(Input::StarterGone { claim: ClaimId(claim) });
+        if self.machine.slot_of(ClaimId(claim)).is_some() {
+            self.handle(Input::Activate { claim: ClaimId(claim), job: ad });
+        }
+        // The job runs already; it needs nobody's leave.
+        self.wishes.retain(|w| *w != Wish::Run(claim));
+    }
+
+    /// The claim has no more jobs.
+    pub(crate) fn idle(&mut self, claim: u64) {
+        let Some(seat) = self.seats.get_mut(&claim) else { return };
+        if seat.job.take().is_some() {
+            (seat.used, seat.load) = (None, None);
+            self.handle(Input::StarterGone { claim: ClaimId(claim) });
+        }
+    }
+
+    /// The manager gives a claim back, or its starter is gone.
+    pub(crate) fn end(&mut self, claim: u64) {
+        self.handle(Input::Release { claim: ClaimId(claim) });
+        self.handle(Input::StarterGone { claim: ClaimId(claim) });
+        self.seats.remove(&claim);
+        self.wishes.retain(
+            |w| !matches!(w, Wish::Lose { claim: c, .. } | Wish::Evict { claim: c, .. } if *c == claim),
+        );
+    }
+
+    /// What a claim's job uses.
+    pub(crate) fn uses(&mut self, claim: u64, used: Use) {
+        let (now_ms, poll) = (self.now_ms(), self.machine.policy().timers.poll_ms / 1000);
+        let Some(seat) = self.seats.get_mut(&claim) else { return };
+        seat.load.get_or_insert_with(|| PoolLoad::new(poll.max(1))).push_total(now_ms, used.cpu_us / 1000);
+        seat.used = Some(used);
+        let mut changes = ClassAd::new();
+        changes.set("ImageSize", used.image_kib as i64);
+        changes.set("ResidentSetSize", used.rss_kib as i64);
+        changes.set("MemoryUsage", used.rss_kib.div_ceil(1024) as i64);
+        changes.set("RemoteUserCpu", used.cpu_us as f64 / 1e6);
+        self.handle(Input::JobChanged { claim: ClaimId(claim), changes });
+        self.stirred = true;
+    }
+
+    /// Claims whose jobs are worth measuring.
+    pub(crate) fn running(&self) -> Vec<u64> {
+        self.seats.iter().filter(|(_, s)| s.job.is_some()).map(|(claim, _)| *claim).collect()
+    }
+
+    /// The job that the policy believes to run under a claim.
+    pub(crate) fn job_of(&self, claim: u64) -> Option<Attempt> {
+        self.seats.get(&claim)?.job
+    }
+
+    /// An operator's command, for a claim or for all; what could not be done is said.
+    pub(crate) fn command(
+        &mut self,
+        claim: Option<u64>,
+        input: impl FnOnce(Option<SlotId>) -> Input,
+    ) -> Result<String, String> {
+        let slot = match claim {
+            None => None,
+            Some(claim) => {
+                Some(self.machine.slot_of(ClaimId(claim)).ok_or("there is no such claim on this machine")?)
+            }
+        };
+        self.refusals.clear();
+        let before = self.wishes.len();
+        self.handle(input(slot));
+        match self.refusals.first() {
+            Some(why) => Err(why.clone()),
+            None => Ok(format!("{} jobs concerned", self.wishes.len() - before)),
+        }
+    }
+
+    /// The machine was measured.
+    pub(crate) fn benchmarked(&mut self, figures: crate::sensors::benchmark::Figures) {
+        let figures = figures.averaged(self.figures);
+        self.figures = Some(figures);
+        self.handle(Input::BenchmarkFinished { mips: figures.mips, kflops: figures.kflops });
+    }
+
+    /// A new policy takes effect.
+    pub(crate) fn set_rules(&mut self, rules: &Rules) {
+        self.is_watchful = is_watchful(&rules.policy);
+        if let Eyes::Measured(measured) = &mut self.eyes {
+            **measured = Measured::new(rules.sensors.clone());
+        }
+        self.handle(Input::Policy(Box::new(rules.policy.clone())));
+        self.look();
+        self.handle(Input::Look);
+        self.changed = true;
+    }
+
+    /// Why the machine and its slots are as they are, in words.
+    pub(crate) fn why(&mut self) -> String {
+        self.look();
+        let ids: Vec<SlotId> = self.machine.slots().map(|(id, _)| id).collect();
+        ids.into_iter().filter_map(|id| self.machine.why(id)).map(|why| format!("{why}\n")).collect()
+    }
+
+    fn take(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Trace(record) => self.note(&record),
+                Action::StartBenchmark => self.wishes.push(Wish::Benchmark),
+                Action::ClaimAccepted { .. } | Action::ClaimWaits { .. } => {}
+                Action::ClaimRefused { claim, reason, .. } | Action::ActivationRefused { claim, reason } => {
+                    self.seats.remove(&claim.0);
+                    // The manager saw another machine than we are: it must see this one before it tries again.
+                    self.changed = true;
+                    self.wishes.push(Wish::Refuse { claim: claim.0, reason });
+                }
+                Action::ClaimLost { claim, reason, .. } => {
+                    self.wishes.push(Wish::Lose { claim: claim.0, reason });
+                }
+                Action::Activate { claim, .. } => self.wishes.push(Wish::Run(claim.0)),
+                Action::Suspend { claim, .. } => self.wishes.push(Wish::Suspend(claim.0, true)),
+                Action::Continue { claim, .. } => self.wishes.push(Wish::Suspend(claim.0, false)),
+                Action::SoftKill { claim, .. } => self.evict(claim.0, false),
+                Action::HardKill { claim, .. } => self.evict(claim.0, true),
+                Action::KillStarter { claim, .. } => self.wishes.push(Wish::KillStarter(claim.0)),
+                Action::Checkpoint { claim, .. } => self.wishes.push(Wish::Checkpoint(claim.0)),
+                Action::CommandRefused { reason, .. } => self.refusals.push(reason),
+                Action::Advertise { slot, standing, ad } => self.advertise(slot, standing, ad),
+                Action::SlotGone { slot } => {
+                    self.ads.remove(&slot);
+                    self.stirred = true;
+                }
+                Action::Warn(warning) => tracing::warn!(
+                    slot = %warning.slot,
+                    "{} gives {}, which counts as {}",
+                    warning.name,
+                    warning.value,
+                    warning.counts_as
+                ),
+            }
+        }
+    }
+
+    fn evict(&mut self, claim: u64, hard: bool) {
+        let cause = self.seats.get(&claim).and_then(|s| s.cause.clone());
+        let (reason, code) = cause.unwrap_or_else(|| ("the machine's policy".to_owned(), 1011));
+        self.wishes.push(Wish::Evict { claim, hard, reason, code });
+    }
+
+    fn note(&mut self, record: &Record) {
+        if matches!(record.to, Standing::Vacating | Standing::Killing)
+            && let Some(claim) = self.machine.claim_of(record.slot)
+            && let Some(seat) = self.seats.get_mut(&claim.0)
+        {
+            // The first cause counts: a kill only finishes what it began.
+            let code = match &record.cause {
+                Cause::Expression { .. } => 1011,
+                Cause::Command(_) => 1010,
+                Cause::Timer(_) | Cause::Event(_) => 1000,
+            };
+            seat.cause.get_or_insert_with(|| (record.cause.to_string(), code));
+        }
+        tracing::debug!("{record}");
+        self.stirred = true;
+        let (since, count) = &mut self.trace_window;
+        if since.elapsed() > Duration::from_secs(1) {
+            (*since, *count) = (Instant::now(), 0);
+        }
+        *count += 1;
+        if *count > TRACE_PER_SECOND {
+            self.left_out += 1;
+            return;
+        }
+        self.trace.push(Transition {
+            time_ms: record.at_ms,
+            slot: record.slot.to_string(),
+            from: record.from.map(|s| s.to_string()).unwrap_or_default(),
+            to: record.to.to_string(),
+            number: u32::from(record.number()),
+            cause: record.cause.to_string(),
+        });
+    }
+
+    fn advertise(&mut self, slot: SlotId, standing: Standing, ad: ClassAd) {
+        tracing::trace!(%slot, %standing, "advertise");
+        if slot == WHOLE {
+            let matters = |ad: &ClassAd| {
+                ["Requirements", "START", "Rank", "State"].map(|n| ad.get(n).map(ToString::to_string))
+            };
+            self.changed |= self.ads.get(&slot).is_none_or(|old| matters(old) != matters(&ad));
+        }
+        self.stirred = true;
+        self.ads.insert(slot, ad);
+    }
+
+    /// What is to be told of the trace.
+    pub(crate) fn trace(&mut self) -> Option<Trace> {
+        if self.trace.is_empty() && self.left_out == 0 {
+            return None;
+        }
+        let left_out = std::mem::take(&mut self.left_out);
+        Some(Trace { transitions: std::mem::take(&mut self.trace), left_out })
+    }
+
+    /// What is to be told of the machine: at once when it matters for matching, otherwise now and then.
+    pub(crate) fn news(&mut self, now_and_then: bool) -> Option<MachineNow> {
+        if !(self.changed || (now_and_then && self.stirred)) {
+            return None;
+        }
+        let whole = std::mem::take(&mut self.changed) || now_and_then;
+        self.stirred = false;
+        let slots = self.seats.iter().filter_map(|(&claim, seat)| self.slot_now(claim, seat)).collect();
+        Some(MachineNow { ad: if whole { self.ad() } else { Vec::new() }, slots })
+    }
+
+    /// Everything is to be told again: a new session.
+    pub(crate) fn tell_again(&mut self) {
+        self.changed = true;
+        self.stirred = true;
+    }
+
+    fn slot_now(&self, claim: u64, seat: &Seat) -> Option<SlotNow> {
+        let slot = self.machine.slot_of(ClaimId(claim))?;
+        let standing = self.machine.standing(slot)?;
+        let number = |name: &str| self.ads.get(&slot).and_then(|ad| ad.eval_number(name)).unwrap_or(0.0);
+        let used = seat.used.unwrap_or_default();
+        Some(SlotNow {
+            claim,
+            state: standing.state().name().to_owned(),
+            activity: standing.activity().name().to_owned(),
+            since: number("EnteredCurrentActivity") as u64,
+            image_kib: used.image_kib,
+            rss_kib: used.rss_kib,
+            cpu_us: used.cpu_us,
+            rank: number("CurrentRank"),
+        })
+    }
+
+    /// The machine ad: as policy and sensors have it, sizes whole, because the manager itself cuts claims from it.
+    pub(crate) fn ad(&self) -> Vec<Attribute> {
+        let mut ad = self.ads.get(&WHOLE).cloned().or_else(|| self.machine.ad(WHOLE)).unwrap_or_default();
+        for attribute in &self.fixed {
+            let _ = ad.insert_text(attribute.name.as_str(), &attribute.expr);
+        }
+        for (name, value) in [
+            ("Cpus", i64::from(self.total.cpus)),
+            ("Memory", self.total.memory_mib as i64),
+            ("Disk", self.total.disk_kib as i64),
+            ("GPUs", i64::from(self.total.gpus)),
+        ] {
+            ad.set(name, value);
+        }
+        ad.iter().map(|(name, expr)| Attribute { name: name.to_string(), expr: expr.to_string() }).collect()
+    }
+}
+
+impl Eyes {
+    fn read(&mut self, now_ms: u64) -> crate::sensors::Attributes {
+        match self {
+            Self::Measured(measured) => measured.read(now_ms),
+            Self::Scripted(script) => script.read(now_ms),
+        }
+    }
+}
+
+/// False when every expression is a constant: then it is enough to know which claims have jobs, not which jobs.
+fn is_watchful(policy: &Policy) -> bool {
+    use policy::Expression;
+    let constant = |e: &Expression| {
+        policy.get(*e).as_literal().is_some() && policy.vanilla(*e).is_none_or(|v| v.as_literal().is_some())
+    };
+    !Expression::ALL.iter().filter(|e| **e != Expression::RunBenchmarks).all(constant)
+}
+
+fn wall_ms() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}

@@ -1,0 +1,82 @@
+//! What administrators ask of a machine through its manager: why it is as it is, what its configuration says, to change
+//! that, and to do something with its jobs. Every question is answered.
+
+use api::agent::{Answer, Ask, Control, Question, SetMacro, Up, Verb};
+use policy::Input;
+
+use crate::rules;
+use crate::run::Agent;
+
+impl Agent {
+    pub(crate) fn answer(&mut self, ask: Ask) {
+        let result = match ask.question {
+            Some(Question::Control(control)) => self.control(&control),
+            Some(Question::Set(set)) => self.set(&set),
+            Some(Question::Why(_)) => Ok(self.owner.why()),
+            Some(Question::Config(_)) => Ok(self.rules.listing.clone()),
+            Some(Question::Reconfigure(_)) => self.reconfigure(),
+            None => Err("this agent does not know the question; it may be older than the manager".to_owned()),
+        };
+        if ask.id == 0 {
+            if let Err(why) = result {
+                tracing::info!(why, "an order was not carried out");
+            }
+            return;
+        }
+        let (done, text) = match result {
+            Ok(text) => (true, text),
+            Err(text) => (false, text),
+        };
+        self.say(Up::Answer(Answer { id: ask.id, done, text }));
+    }
+
+    fn control(&mut self, control: &Control) -> Result<String, String> {
+        let claim = (control.claim > 0).then_some(control.claim);
+        let verb = Verb::try_from(control.verb).map_err(|_| "unknown order".to_owned())?;
+        if matches!(verb, Verb::Vacate) && control.bytes_per_second > 0 {
+            self.transfers.set_cap(control.bytes_per_second);
+        }
+        self.owner.command(claim, |slot| match verb {
+            Verb::Vacate => Input::Vacate { slot, fast: false },
+            Verb::Kill => Input::Vacate { slot, fast: true },
+            Verb::Suspend => Input::Suspend { slot },
+            Verb::Continue => Input::Continue { slot },
+            Verb::Checkpoint => Input::Checkpoint { slot },
+        })
+    }
+
+    fn set(&mut self, set: &SetMacro) -> Result<String, String> {
+        let overrides = rules::changed(&self.overrides, &set.set, &set.text, &set.by)?;
+        // Loaded before it is kept: a policy that cannot be used must not wait for the next start.
+        let rules = rules::load(&self.options.config, &overrides)?;
+        self.override_files.write(&set.set, overrides.get(&set.set).map_or("", String::as_str))?;
+        tracing::info!(set = set.set, by = set.by, removed = set.text.trim().is_empty(), "overrides changed");
+        self.overrides = overrides;
+        self.use_rules(rules);
+        Ok(if set.text.trim().is_empty() { "removed" } else { "set" }.to_owned())
+    }
+
+    /// Reads the configuration again; one that cannot be used leaves the old one in force.
+    pub(crate) fn reconfigure(&mut self) -> Result<String, String> {
+        match rules::load(&self.options.config, &self.overrides) {
+            Ok(rules) => {
+                let warnings = rules.warnings.len();
+                self.use_rules(rules);
+                Ok(format!("read again, {warnings} warnings"))
+            }
+            Err(why) => {
+                tracing::error!("the new configuration is refused, the old one stays in force:\n{why}");
+                Err(format!("refused; the old configuration stays in force:\n{why}"))
+            }
+        }
+    }
+
+    fn use_rules(&mut self, rules: rules::Rules) {
+        for warning in &rules.warnings {
+            tracing::warn!("{warning}");
+        }
+        self.rules = rules;
+        self.obey_rules();
+        self.owner.set_rules(&self.rules);
+    }
+}
