@@ -11,12 +11,14 @@
 //! - `pass`: who gets what: the scheduling decisions
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
+//! - `gang`: sets of seats that start together or not at all, and the lab that they run in
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod actions;
 mod agents;
 mod apply;
+pub mod gang;
 mod lifecycle;
 mod pass;
 mod pool;
