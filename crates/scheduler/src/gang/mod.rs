@@ -7,11 +7,18 @@
 //!
 //! - `bits`, `matching`: bitmaps, and seats to systems
 //! - `planner`, `visit`: the rank-ordered pass
+//! - `words`: states, conditions, usage and the legal moves; `host`: what a recipe asks of its system
+//! - `desk`: the automaton
+//! - `usage`: rows that tile time
 
 pub mod bits;
+pub mod desk;
+pub mod host;
 pub mod matching;
 pub mod planner;
+pub mod usage;
 mod visit;
+pub mod words;
 
 /// A point in time or a span; the unit is the caller's, as long as it is always the same.
 pub type Time = u64;

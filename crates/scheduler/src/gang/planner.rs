@@ -299,7 +299,9 @@ impl Planner {
         }
         if let Some(entry) = self.sets.get(&id) {
             for system in entry.meets.ones() {
-                if !meets.has(system) && let Some(sets) = self.index.get_mut(system) {
+                if !meets.has(system)
+                    && let Some(sets) = self.index.get_mut(system)
+                {
                     sets.remove(&id);
                 }
             }
@@ -315,7 +317,9 @@ impl Planner {
         }
         let (rank, edge) = self.rank(&want, now);
         // Sets that were behind it may be before it now, and may take what is earmarked for it.
-        if old_rank.is_some_and(|old| rank > old) && let Some(plan) = &plan {
+        if old_rank.is_some_and(|old| rank > old)
+            && let Some(plan) = &plan
+        {
             self.dirty_systems.extend(&plan.systems);
             self.dirty_depth = true;
         }

@@ -63,7 +63,8 @@ impl Planner {
     fn labs_for(&self, want: &Want, meets: &Bits) -> Vec<u32> {
         let possible = |lab: &u32| self.labs.get(lab).is_some_and(|l| l.meets(meets));
         let mut labs: Vec<u32> = want.labs.iter().copied().filter(possible).collect();
-        let others: Vec<u32> = self.labs.keys().copied().filter(|l| !labs.contains(l) && possible(l)).collect();
+        let others: Vec<u32> =
+            self.labs.keys().copied().filter(|l| !labs.contains(l) && possible(l)).collect();
         labs.extend(others);
         labs
     }
