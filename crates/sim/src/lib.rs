@@ -9,6 +9,8 @@
 //! - `world`: random workloads with simulated machines and faults; `model`: every reachable state of a small lab
 //! - `cli`: what `updraft sim` does
 
+pub mod random;
 pub mod run;
 pub mod scenario;
 pub mod script;
+pub mod world;

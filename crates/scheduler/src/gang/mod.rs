@@ -9,9 +9,11 @@
 //! - `planner`, `visit`: the rank-ordered pass
 //! - `words`: states, conditions, usage and the legal moves; `host`: what a recipe asks of its system
 //! - `desk`: the automaton
-//! - `usage`: rows that tile time
+//! - `usage`: rows that tile time; `metrics`: what they tell
+//! - `check`: the invariants
 
 pub mod bits;
+pub mod check;
 pub mod desk;
 pub mod host;
 pub mod matching;

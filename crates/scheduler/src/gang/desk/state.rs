@@ -418,7 +418,7 @@ impl Desk {
         self.effects.push(Effect::Refused { why: why.into() });
     }
 
-    pub(super) fn name_of(&self, id: SetId) -> String {
+    pub(in crate::gang) fn name_of(&self, id: SetId) -> String {
         self.sets.get(&id).map_or_else(|| format!("set {}", id.0), |s| s.name.clone())
     }
 }
