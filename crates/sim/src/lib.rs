@@ -9,8 +9,12 @@
 //! - `world`: random workloads with simulated machines and faults; `model`: every reachable state of a small lab
 //! - `cli`: what `updraft sim` does
 
+pub mod cli;
+pub mod gantt;
+pub mod model;
 pub mod random;
 pub mod run;
 pub mod scenario;
 pub mod script;
+pub mod swf;
 pub mod world;

@@ -16,6 +16,9 @@ use scheduler::gang::{Class, FOREVER, Time};
 use crate::random::Random;
 use crate::run::{Logged, show_sets, show_systems};
 
+/// Sets that wait or run at once.
+const OPEN_MAX: usize = 12;
+
 /// How bad the world is, in percent unless said.
 #[derive(Debug, Clone)]
 pub struct Faults {
@@ -146,7 +149,8 @@ impl World {
     fn add_system(&mut self, now: Time) -> Result<(), String> {
         // Names in no order, so that numbers shift.
         let name = format!("{}{}", char::from(b'a' + self.random.below(26) as u8), self.names.len());
-        let tags = ["p", "q", "r"].iter().filter(|_| self.random.percent(60)).map(|t| (*t).to_owned()).collect();
+        let tags =
+            ["p", "q", "r"].iter().filter(|_| self.random.percent(60)).map(|t| (*t).to_owned()).collect();
         let lab = if self.random.percent(65) { "L1" } else { "L2" }.to_owned();
         self.names.push(name.clone());
         self.step(now, Event::SystemAdded(SystemSpec { name, lab, tags, ..SystemSpec::default() }))
@@ -170,7 +174,7 @@ impl World {
         let ignored = !effects.is_empty() && effects.iter().all(|e| matches!(e, Effect::Ignored { .. }));
         let recorded = matches!(event, Event::Priority { .. });
         if ignored && !recorded && now == before_time && before != after {
-            return Err("I13: an event that was ignored changed something".to_owned());
+            return Err(format!("I13: an event that was ignored changed {before:?} to {after:?}"));
         }
         let mut wrong = check::check(desk);
         wrong.extend(self.watch.after(desk, &event, &effects));
@@ -308,6 +312,7 @@ impl World {
         let set = self.some_set().unwrap_or_default();
         let lab = if self.random.percent(50) { "L1" } else { "L2" }.to_owned();
         Some(match self.random.below(100) {
+            0..=49 if self.logged.desk.sets().filter(|s| !s.is_final()).count() >= OPEN_MAX => Event::Clock,
             0..=49 => self.submit(class),
             50..=56 => Event::Condition { system, condition: Condition::Automated },
             57..=60 => {

@@ -82,9 +82,10 @@ fn binding(desk: &Desk, wrong: &mut Vec<String>) {
     }
     for system in &desk.systems {
         if let Some((id, index)) = system.bound
-            && !desk.sets.get(&id).is_some_and(|s| {
-                s.recipes[index].system.map(|p| &desk.systems[p].name) == Some(&system.name)
-            })
+            && !desk
+                .sets
+                .get(&id)
+                .is_some_and(|s| s.recipes[index].system.map(|p| &desk.systems[p].name) == Some(&system.name))
         {
             wrong.push(format!("I1: {} is bound to a recipe that does not know it", system.name));
         }
@@ -147,8 +148,7 @@ fn earmarks(desk: &Desk, wrong: &mut Vec<String>) {
         planned.sort_unstable();
         let viable = plan.systems.iter().zip(&set.recipes).all(|(number, recipe)| {
             let place = desk.by_name[*number];
-            desk.is_viable(set, recipe, place)
-                && desk.lab_number(&desk.systems[place].lab) == plan.lab
+            desk.is_viable(set, recipe, place) && desk.lab_number(&desk.systems[place].lab) == plan.lab
         });
         planned.dedup();
         if planned != marked || planned.len() != set.recipes.len() || !viable {
@@ -164,8 +164,7 @@ fn earmarks(desk: &Desk, wrong: &mut Vec<String>) {
 fn fits(desk: &Desk, set: &Set, among: &Bits) -> bool {
     let Some(want) = desk.planner.want(set.id) else { return false };
     desk.labs.keys().any(|lab| {
-        let here: Bits =
-            among.ones().filter(|n| desk.systems[desk.by_name[*n]].lab == *lab).collect();
+        let here: Bits = among.ones().filter(|n| desk.systems[desk.by_name[*n]].lab == *lab).collect();
         let seats: Vec<Choice<'_>> =
             want.seats.iter().map(|s| Choice { can: s.viable.and(&here), prefer: &[] }).collect();
         !here.is_empty() && matching::exists(&seats, &|_| 1)

@@ -74,7 +74,8 @@ impl Desk {
     fn tasks_over(&mut self, id: SetId, index: usize) {
         let now = self.now;
         let Some(set) = self.sets.get_mut(&id) else { return };
-        if set.reserve > 0 {
+        // Tasks that ended after the limit leave nothing to reserve.
+        if set.reserve > 0 && set.recipes[index].hard_end > now {
             let recipe = &mut set.recipes[index];
             // The limit at the start counted the reservation in: a promise made since then still holds.
             recipe.hard_end = recipe.hard_end.min(now.saturating_add(set.reserve));
