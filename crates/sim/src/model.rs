@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use scheduler::gang::check;
 use scheduler::gang::desk::{Desk, Event, Settings, Step};
 use scheduler::gang::planner::Rules;
-use scheduler::gang::words::Condition;
+use scheduler::gang::words::{Condition, State};
 use scheduler::gang::{Class, Time};
 
 use crate::script::{self, Command};
@@ -131,6 +131,10 @@ fn moves(lab: &Lab, desk: &Desk) -> Vec<String> {
             moves.push(format!("{name} priority {}", other.name()));
         } else {
             moves.push(format!("{name} ends completed"));
+            // From here on a system that breaks drains instead of being taken away.
+            if set.recipes.iter().all(|r| r.state == State::Scheduled) {
+                moves.push(format!("{name} -> running"));
+            }
         }
     }
     for system in desk.systems() {

@@ -4,32 +4,42 @@ use scheduler::gang::Class;
 use scheduler::gang::planner::Rules;
 use sim::model::{Lab, explore, starving};
 
+/// Every three of these shapes in two layouts.
 fn labs(rules: &Rules) -> Vec<Lab> {
-    let lab = |systems: [(&'static str, &'static str); 3], sets: [(&'static str, &'static str); 3]| Lab {
-        systems: systems.to_vec(),
-        sets: sets.to_vec(),
-        rules: rules.clone(),
-    };
+    let shapes = [
+        "1: A, 2: B, 3: C",
+        "1: A, 2: B",
+        "1: B or C, 2: A or B",
+        "1: A or C",
+        "1: A or B or C, 2: B",
+        "1: C",
+    ];
     let one = [("A", "L1"), ("B", "L1"), ("C", "L1")];
     let two = [("A", "L1"), ("B", "L1"), ("C", "L2")];
-    vec![
-        lab(one, [("X", "x1: A, x2: B, x3: C"), ("Y", "y1: A, y2: B"), ("Z", "z1: C")]),
-        lab(one, [("X", "x1: A or B, x2: B or C"), ("Y", "y1: B, y2: A"), ("Z", "z1: A or B or C")]),
-        lab(two, [("X", "x1: A or C"), ("Y", "y1: A or C, y2: B"), ("Z", "z1: A, z2: B")]),
-        lab(two, [("X", "x1: C or B"), ("Y", "y1: A or B, y2: A or B"), ("Z", "z1: C")]),
-    ]
+    let mut labs = Vec::new();
+    for systems in [one, two] {
+        for x in 0..shapes.len() {
+            for y in x..shapes.len() {
+                for z in y + 1..shapes.len() {
+                    let sets = vec![("X", shapes[x]), ("Y", shapes[y]), ("Z", shapes[z])];
+                    labs.push(Lab { systems: systems.to_vec(), sets, rules: rules.clone() });
+                }
+            }
+        }
+    }
+    labs
 }
 
 #[test]
 fn every_state_of_a_small_lab_keeps_the_invariants() {
-    for depth in [1, 2] {
-        let rules = Rules { depth, quantum: None, overrides: true };
-        for lab in labs(&rules) {
-            let states = explore(&lab).unwrap_or_else(|what| panic!("{what}"));
-            println!("K = {depth}: {states} states");
-            assert!(states > 100);
-        }
+    let rules = Rules { depth: 1, quantum: None, overrides: true };
+    let (mut states, mut configurations) = (0, 0);
+    for lab in labs(&rules) {
+        states += explore(&lab).unwrap_or_else(|what| panic!("{lab:?}: {what}"));
+        configurations += 1;
     }
+    println!("{states} states in {configurations} configurations");
+    assert!(states > 20_000);
 }
 
 #[test]

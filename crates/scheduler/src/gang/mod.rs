@@ -17,6 +17,7 @@ pub mod check;
 pub mod desk;
 pub mod host;
 pub mod matching;
+pub mod metrics;
 pub mod planner;
 pub mod usage;
 mod visit;
