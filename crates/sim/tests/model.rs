@@ -19,7 +19,7 @@ fn labs(rules: &Rules) -> Vec<Lab> {
     let mut labs = Vec::new();
     for systems in [one, two] {
         for x in 0..shapes.len() {
-            for y in x..shapes.len() {
+            for y in x + 1..shapes.len() {
                 for z in y + 1..shapes.len() {
                     let sets = vec![("X", shapes[x]), ("Y", shapes[y]), ("Z", shapes[z])];
                     labs.push(Lab { systems: systems.to_vec(), sets, rules: rules.clone() });

@@ -19,6 +19,8 @@ pub mod host;
 pub mod matching;
 pub mod metrics;
 pub mod planner;
+#[cfg(test)]
+mod tests;
 pub mod usage;
 mod visit;
 pub mod words;
