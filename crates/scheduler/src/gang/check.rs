@@ -81,12 +81,9 @@ fn binding(desk: &Desk, wrong: &mut Vec<String>) {
         }
     }
     for system in &desk.systems {
-        if let Some((id, index)) = system.bound
-            && !desk
-                .sets
-                .get(&id)
-                .is_some_and(|s| s.recipes[index].system.map(|p| &desk.systems[p].name) == Some(&system.name))
-        {
+        let Some((id, index)) = system.bound else { continue };
+        let known = desk.sets.get(&id).and_then(|s| s.recipes[index].system);
+        if known.is_none_or(|place| desk.systems[place].name != system.name) {
             wrong.push(format!("I1: {} is bound to a recipe that does not know it", system.name));
         }
     }

@@ -510,17 +510,13 @@ impl Planner {
     }
 
     pub(super) fn fit(&self, want: &Want, system: usize) -> Fit {
-        match &want.fits {
-            Some(fits) => {
-                let fit = fits.get(system).copied().unwrap_or(Fit { now: 0, empty: 0 });
-                let now = if self.stale.has(system) { 0 } else { fit.now };
-                Fit { now, empty: fit.empty }
-            }
-            None => {
-                let system = self.systems[system];
-                Fit { now: system.free, empty: system.size }
-            }
+        if let Some(fits) = &want.fits {
+            let fit = fits.get(system).copied().unwrap_or(Fit { now: 0, empty: 0 });
+            let now = if self.stale.has(system) { 0 } else { fit.now };
+            return Fit { now, empty: fit.empty };
         }
+        let system = self.systems[system];
+        Fit { now: system.free, empty: system.size }
     }
 
     /// Whether a system will be empty at a known time.
