@@ -12,6 +12,7 @@
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
+//! - `gang`: sets of seats that start together or not at all, and the lab that they run in
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
@@ -21,6 +22,7 @@ mod actions;
 mod agents;
 mod apply;
 mod concurrency;
+pub mod gang;
 mod lifecycle;
 mod pass;
 mod pool;

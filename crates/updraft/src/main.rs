@@ -73,6 +73,8 @@ enum Command {
     Joblog(cmd::joblog::Args),
     /// Tell every change of every job of another scheduler
     Seg(cmd::seg::Args),
+    /// Play scenarios and traces in virtual time
+    Sim(cmd::sim::Args),
     /// Print a completion script for a shell
     Completions(cmd::docs::Completions),
     /// Write man pages into a directory
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
         Command::Seg(args) => return cmd::seg::run(args),
+        Command::Sim(args) => cmd::sim::run(&args),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),
         command => cli.log.init().and_then(|()| dispatch(command, &cli.place)),
@@ -139,6 +142,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         | Command::Config(_)
         | Command::Joblog(_)
         | Command::Seg(_)
+        | Command::Sim(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Starter => Ok(ExitCode::SUCCESS),

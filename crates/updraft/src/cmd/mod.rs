@@ -11,6 +11,7 @@ pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod seg;
+pub(crate) mod sim;
 pub(crate) mod starter;
 pub(crate) mod status;
 pub(crate) mod submit;

@@ -1,0 +1,137 @@
+//! The planner alone, on plain data: systems with room for several seats, and both passes against each other.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::bits::Bits;
+use super::planner::{Decision, Fit, Planner, Rules, Seat, System, Want};
+use super::{Class, FOREVER, SetId, Time};
+
+fn want(id: u64, class: usize, at: Time, run: Time, seats: &[Vec<usize>]) -> Want {
+    let seat =
+        |s: &Vec<usize>| Seat { viable: Arc::new(s.iter().copied().collect::<Bits>()), prefer: Vec::new() };
+    Want {
+        id: SetId(id),
+        class: Class::ALL[class],
+        submitted: at,
+        run,
+        may_backfill: run < 50,
+        seats: seats.iter().map(seat).collect(),
+        labs: Vec::new(),
+        fits: None,
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Put { class: usize, run: Time, seats: Vec<Vec<usize>> },
+    Again { id: u64, class: usize, seats: Vec<Vec<usize>> },
+    Remove(u64),
+    System { number: usize, free: u32, end: Option<Time> },
+    Pass(Time),
+}
+
+fn seats() -> impl Strategy<Value = Vec<Vec<usize>>> {
+    prop::collection::vec(prop::collection::vec(0usize..7, 1..4), 1..4)
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => (0usize..5, 1u64..90, seats()).prop_map(|(class, run, seats)| Change::Put { class, run, seats }),
+        1 => (1u64..20, 0usize..5, seats()).prop_map(|(id, class, seats)| Change::Again { id, class, seats }),
+        1 => (1u64..20).prop_map(Change::Remove),
+        5 => (0usize..7, 0u32..3, prop::option::weighted(0.9, 0u64..200))
+            .prop_map(|(number, free, end)| Change::System { number, free, end }),
+        4 => (0u64..20).prop_map(Change::Pass),
+    ]
+}
+
+/// Starts, and the plans and unsatisfiable sets that are left.
+fn essence(planner: &Planner, decisions: &[Decision]) -> (Vec<Decision>, String) {
+    let starts = decisions.iter().filter(|d| matches!(d, Decision::Start(_))).cloned().collect();
+    let plans: Vec<String> =
+        planner.queue().map(|id| format!("{id:?} {:?} {:?}", planner.plan(id), planner.reason(id))).collect();
+    (starts, plans.join("\n"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn the_incremental_pass_decides_what_the_full_pass_decides(
+        changes in prop::collection::vec(change(), 1..60),
+        depth in 0u32..3,
+        quantum in prop::option::of(1u64..40),
+    ) {
+        let rules = Rules { depth, quantum, overrides: true };
+        let mut one = Planner::new(rules.clone());
+        let mut all = Planner::new(rules);
+        let size = |number: usize| if number == 3 { 2 } else { 1 };
+        for number in 0..7 {
+            let system = System { lab: u32::from(number > 4), free: size(number), size: size(number), hard_end: 0 };
+            one.set_system(number, system);
+            all.set_system(number, system);
+        }
+        let (mut now, mut next) = (0, 1);
+        for change in changes {
+            match change {
+                Change::Put { class, run, seats } => {
+                    let want = want(next, class, now, run, &seats);
+                    one.put(want.clone(), now);
+                    all.put(want, now);
+                    next += 1;
+                }
+                Change::Again { id, class, seats } => {
+                    if let Some(before) = one.want(SetId(id)).cloned() {
+                        let seats = if seats.len() == before.seats.len() { seats } else { continue };
+                        let want = want(id, class, before.submitted, before.run, &seats);
+                        one.put(want.clone(), now);
+                        all.put(want, now);
+                    }
+                }
+                Change::Remove(id) => {
+                    one.remove(SetId(id));
+                    all.remove(SetId(id));
+                }
+                Change::System { number, free, end } => {
+                    let free = free.min(size(number));
+                    let lab = u32::from(number > 4);
+                    let hard_end = end.map_or(FOREVER, |e| now + e);
+                    let system = System { lab, free, size: size(number), hard_end };
+                    one.set_system(number, system);
+                    all.set_system(number, system);
+                }
+                Change::Pass(later) => {
+                    now += later;
+                    let (mine, full) = (one.pass(now), all.pass_all(now));
+                    let (mine, full) = (essence(&one, &mine), essence(&all, &full));
+                    prop_assert_eq!(mine.0, full.0);
+                    // Of the reasons only the words may be older than the last pass.
+                    let bare = |text: &str| -> Vec<String> {
+                        text.lines().map(|l| l.split("Some(Withheld").next().unwrap_or(l)
+                            .split("Some(Behind").next().unwrap_or(l)
+                            .split("Some(OutsideDepth").next().unwrap_or(l).to_owned()).collect()
+                    };
+                    prop_assert_eq!(bare(&mine.1), bare(&full.1));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn seats_larger_than_one_count_of_a_system_use_their_own_fits() {
+    let mut planner = Planner::new(Rules::default());
+    planner.set_system(0, System { lab: 0, free: 8, size: 8, hard_end: 0 });
+    planner.set_system(1, System { lab: 0, free: 1, size: 8, hard_end: 50 });
+    let mut gang = want(1, 2, 0, 10, &[vec![0, 1], vec![0, 1], vec![0, 1]]);
+    gang.fits = Some([Fit { now: 2, empty: 2 }, Fit { now: 0, empty: 2 }].into());
+    planner.put(gang, 0);
+    match planner.pass(0).as_slice() {
+        [Decision::Assign { plan, promise, .. }] => {
+            assert_eq!(plan.systems, [0, 0, 1]);
+            assert_eq!(*promise, 50);
+        }
+        other => panic!("{other:?}"),
+    }
+}

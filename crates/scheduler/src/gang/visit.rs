@@ -1,0 +1,313 @@
+//! One set's turn in a pass: start, else backfill, else plan, else wait with a reason.
+//!
+//! Everything here is decided from the set itself, the systems, and the plans of better-ranked sets; worse-ranked ones
+//! are looked at only to take their earmarks away.
+
+use super::bits::Bits;
+use super::matching::{self, Choice};
+use super::planner::{Decision, Plan, Planner, Rank, Reason, Start, Want};
+use super::{SetId, Time};
+
+/// Sets a start names as passed; who asks wants examples, not all of a long queue.
+const PASSED_MAX: usize = 16;
+
+/// What earmarks of better-ranked sets mean for a set.
+struct Withheld {
+    /// Not usable at all.
+    all: Bits,
+    /// Not usable either by a set that would be gone before the promise is due.
+    firm: Bits,
+}
+
+impl Planner {
+    pub(super) fn visit(&mut self, id: SetId, now: Time) -> Option<Decision> {
+        let entry = self.sets.get(&id)?;
+        let (want, rank) = (entry.want.clone(), entry.rank);
+        let labs = self.labs_for(&want, &entry.meets);
+        let withheld = self.withheld(id, rank, &want, now);
+        let found = self.match_now(&want, &labs, &withheld.all).or_else(|| {
+            let may_cross = withheld.firm != withheld.all;
+            may_cross.then(|| self.match_now(&want, &labs, &withheld.firm)).flatten()
+        });
+        if let Some(plan) = found {
+            return Some(self.start(id, rank, &want, plan, now));
+        }
+        if want.seats.len() > 1 {
+            if self.plan_holds(id, &want) {
+                self.set_reason(id, None);
+                return Some(self.assigned(id, now, true, Vec::new()));
+            }
+            self.drop_plan(id, rank);
+            let (plan, too_deep) = self.make_plan(rank, &want, &labs, &withheld.all, now);
+            if let Some(plan) = plan {
+                let overrode = self.take_earmarks(id, &plan);
+                self.touch_behind(rank, &plan.systems);
+                if let Some(entry) = self.sets.get_mut(&id) {
+                    entry.plan = Some(plan);
+                }
+                self.planned.insert(id);
+                self.set_reason(id, None);
+                return Some(self.assigned(id, now, false, overrode));
+            }
+            if too_deep {
+                self.set_reason(id, Some(Reason::OutsideDepth));
+                return Some(Decision::Queue { set: id, reason: Reason::OutsideDepth });
+            }
+        }
+        let reason = self.why(rank, &want, &labs, &withheld.all);
+        self.set_reason(id, Some(reason));
+        Some(Decision::Queue { set: id, reason })
+    }
+
+    /// Labs in which a set could be, in the order in which they are tried.
+    fn labs_for(&self, want: &Want, meets: &Bits) -> Vec<u32> {
+        let possible = |lab: &u32| self.labs.get(lab).is_some_and(|l| l.meets(meets));
+        let mut labs: Vec<u32> = want.labs.iter().copied().filter(possible).collect();
+        let others: Vec<u32> =
+            self.labs.keys().copied().filter(|l| !labs.contains(l) && possible(l)).collect();
+        labs.extend(others);
+        labs
+    }
+
+    fn withheld(&self, id: SetId, rank: Rank, want: &Want, now: Time) -> Withheld {
+        let mut all = Bits::with_room(self.systems.len());
+        let mut firm = all.clone();
+        for other in &self.planned {
+            let Some(entry) = self.sets.get(other) else { continue };
+            if *other == id || (entry.rank > rank && self.rules.overrides) {
+                continue;
+            }
+            let promise = self.promise(*other, now).unwrap_or(0);
+            let crossable = want.may_backfill && now.saturating_add(want.run) <= promise;
+            for system in entry.plan.iter().flat_map(|p| &p.systems) {
+                if self.earmarks[*system] == Some(*other) {
+                    all.set(*system);
+                    if !crossable {
+                        firm.set(*system);
+                    }
+                }
+            }
+        }
+        Withheld { all, firm }
+    }
+
+    fn choices<'w>(&self, want: &'w Want, lab: u32, without: &Bits, among: Option<&Bits>) -> Vec<Choice<'w>> {
+        let Some(here) = self.labs.get(&lab) else { return Vec::new() };
+        let choice = |seat: &'w super::planner::Seat| {
+            let mut can = seat.viable.and(here);
+            if let Some(among) = among {
+                can.keep(among);
+            }
+            can.take_away(without);
+            Choice { can, prefer: &seat.prefer }
+        };
+        want.seats.iter().map(choice).collect()
+    }
+
+    fn match_now(&self, want: &Want, labs: &[u32], without: &Bits) -> Option<Plan> {
+        labs.iter().find_map(|&lab| {
+            let seats = self.choices(want, lab, without, Some(&self.free));
+            let systems = matching::least(&seats, &|s| self.fit(want, s).now)?;
+            (!systems.is_empty()).then_some(Plan { lab, systems })
+        })
+    }
+
+    fn start(&mut self, id: SetId, rank: Rank, want: &Want, plan: Plan, now: Time) -> Decision {
+        let mut crossed: Vec<(SetId, Time)> = Vec::new();
+        let mut overrode: Vec<(SetId, usize)> = Vec::new();
+        for &system in &plan.systems {
+            let Some(owner) = self.earmarks[system].filter(|o| *o != id) else { continue };
+            let better = self.sets.get(&owner).is_some_and(|e| e.rank < rank);
+            if better {
+                if !crossed.iter().any(|(set, _)| *set == owner) {
+                    crossed.push((owner, self.promise(owner, now).unwrap_or(now)));
+                }
+            } else {
+                self.earmarks[system] = None;
+                if !overrode.iter().any(|(set, _)| *set == owner) {
+                    overrode.push((owner, system));
+                }
+            }
+        }
+        let before = self.order.range(..rank).filter_map(|(_, _, other)| self.sets.get(other));
+        let passed = before
+            .filter(|e| plan.systems.iter().any(|s| e.meets.has(*s)))
+            .map(|e| e.want.id)
+            .take(PASSED_MAX)
+            .collect();
+        let hard_end = now.saturating_add(want.run);
+        for &number in &plan.systems {
+            let system = &mut self.systems[number];
+            let was_empty = system.free >= system.size;
+            system.free = system.free.saturating_sub(1);
+            system.hard_end = if was_empty { hard_end } else { system.hard_end.max(hard_end) };
+            let left = system.free > 0;
+            self.free.put(number, left);
+            self.stale.set(number);
+        }
+        let own = self.sets.get(&id).and_then(|e| e.plan.clone());
+        self.forget(id);
+        // What it had been promised elsewhere is there for others again.
+        if let Some(own) = own {
+            self.touch_behind(rank, &own.systems);
+            self.touch_outside(rank);
+        }
+        self.touch_behind(rank, &plan.systems);
+        for (owner, _) in &crossed {
+            let targets = self.plan(*owner).map(|p| p.systems.clone()).unwrap_or_default();
+            self.touch_behind(rank, &targets);
+        }
+        Decision::Start(Start { set: id, lab: plan.lab, systems: plan.systems, crossed, passed, overrode })
+    }
+
+    /// Plans are sticky: a set that kept changing to what looks best would never arrive.
+    fn plan_holds(&self, id: SetId, want: &Want) -> bool {
+        let Some(plan) = self.plan(id) else { return false };
+        plan.systems.len() == want.seats.len()
+            && plan.systems.iter().zip(&want.seats).all(|(&system, seat)| {
+                let seats = plan.systems.iter().filter(|s| **s == system).count() as u32;
+                seat.viable.has(system)
+                    && self.systems[system].lab == plan.lab
+                    && self.has_end(system)
+                    && self.earmarks[system] == Some(id)
+                    && self.fit(want, system).empty >= seats
+            })
+    }
+
+    fn drop_plan(&mut self, id: SetId, rank: Rank) {
+        self.drop_earmarks(id);
+        let Some(plan) = self.sets.get_mut(&id).and_then(|e| e.plan.take()) else { return };
+        self.touch_behind(rank, &plan.systems);
+        self.touch_outside(rank);
+    }
+
+    /// The plan that is ready first, and whether a lab was left out because of the depth.
+    fn make_plan(
+        &self,
+        rank: Rank,
+        want: &Want,
+        labs: &[u32],
+        without: &Bits,
+        now: Time,
+    ) -> (Option<Plan>, bool) {
+        let mut best: Option<(Time, Plan)> = None;
+        let mut too_deep = false;
+        for &lab in labs {
+            let planned = |id: &&SetId| {
+                self.sets
+                    .get(id)
+                    .is_some_and(|e| e.rank < rank && e.plan.as_ref().is_some_and(|p| p.lab == lab))
+            };
+            if self.planned.iter().filter(planned).count() as u32 >= self.rules.depth {
+                // Only worth a word if the depth is what keeps it from a plan.
+                too_deep = too_deep || self.earliest(want, lab, without, now, None).is_some();
+                continue;
+            }
+            let bar = best.as_ref().map(|(time, _)| *time);
+            if let Some(found) = self.earliest(want, lab, without, now, bar) {
+                best = Some(found);
+            }
+        }
+        (best.map(|(_, plan)| plan), too_deep)
+    }
+
+    /// The least time at which the systems of a lab that are available by then hold the whole set; only if it is before
+    /// `bar`.
+    fn earliest(
+        &self,
+        want: &Want,
+        lab: u32,
+        without: &Bits,
+        now: Time,
+        bar: Option<Time>,
+    ) -> Option<(Time, Plan)> {
+        let mut seats = self.choices(want, lab, without, None);
+        let mut times = vec![now];
+        let mut union = Bits::default();
+        for seat in &seats {
+            union.add(&seat.can);
+        }
+        let endless: Bits = union.ones().filter(|s| !self.has_end(*s)).collect();
+        for seat in &mut seats {
+            seat.can.take_away(&endless);
+        }
+        union.take_away(&endless);
+        let due = |s: usize| self.systems[s].hard_end.max(now);
+        times.extend(union.ones().filter(|s| self.fit(want, *s).now < self.fit(want, *s).empty).map(due));
+        times.sort_unstable();
+        times.dedup();
+        if let Some(bar) = bar {
+            times.retain(|t| *t < bar);
+        }
+        let room = |s: usize, by: Time| {
+            let fit = self.fit(want, s);
+            if due(s) <= by { fit.empty } else { fit.now }
+        };
+        let fits_by = |by: Time| matching::exists(&seats, &|s| room(s, by));
+        if !fits_by(*times.last()?) {
+            return None;
+        }
+        let at = times.partition_point(|t| !fits_by(*t));
+        let by = *times.get(at)?;
+        let systems = matching::least(&seats, &|s| room(s, by))?;
+        Some((by, Plan { lab, systems }))
+    }
+
+    fn take_earmarks(&mut self, id: SetId, plan: &Plan) -> Vec<(SetId, usize)> {
+        let mut overrode: Vec<(SetId, usize)> = Vec::new();
+        for &system in &plan.systems {
+            let before = self.earmarks[system].replace(id);
+            if let Some(loser) = before.filter(|b| *b != id && !overrode.iter().any(|(set, _)| set == b)) {
+                overrode.push((loser, system));
+            }
+        }
+        overrode
+    }
+
+    fn assigned(&self, id: SetId, now: Time, kept: bool, overrode: Vec<(SetId, usize)>) -> Decision {
+        let plan = self.plan(id).cloned().unwrap_or(Plan { lab: 0, systems: Vec::new() });
+        let promise = self.promise(id, now).unwrap_or(now);
+        Decision::Assign { set: id, plan, promise, kept, overrode }
+    }
+
+    fn set_reason(&mut self, id: SetId, reason: Option<Reason>) {
+        if let Some(entry) = self.sets.get_mut(&id) {
+            entry.reason = reason;
+        }
+        if reason == Some(Reason::OutsideDepth) {
+            self.outside.insert(id);
+        } else {
+            self.outside.remove(&id);
+        }
+    }
+
+    fn why(&self, rank: Rank, want: &Want, labs: &[u32], withheld: &Bits) -> Reason {
+        let nothing = Bits::default();
+        let satisfiable = labs.iter().any(|&lab| {
+            let seats = self.choices(want, lab, &nothing, None);
+            matching::exists(&seats, &|s| self.fit(want, s).empty)
+        });
+        if !satisfiable {
+            return Reason::Unsatisfiable;
+        }
+        let first_owner = |systems: &mut dyn Iterator<Item = usize>| {
+            systems
+                .filter(|s| withheld.has(*s))
+                .filter_map(|s| self.earmarks[s])
+                .filter_map(|id| self.sets.get(&id))
+                .filter(|e| e.rank < rank)
+                .min_by_key(|e| e.rank)
+                .map(|e| e.want.id)
+        };
+        if let Some(plan) = self.match_now(want, labs, &nothing)
+            && let Some(owner) = first_owner(&mut plan.systems.iter().copied())
+        {
+            return Reason::Withheld(owner);
+        }
+        let mut meets = Bits::default();
+        for seat in &want.seats {
+            meets.add(&seat.viable);
+        }
+        Reason::Behind(first_owner(&mut meets.ones()))
+    }
+}
