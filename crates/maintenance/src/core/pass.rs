@@ -4,7 +4,7 @@
 //! lane even if this core did not send it. The rule that keeps machines empty: no job is vacated before its machine
 //! has confirmed that it starts no other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Now;
 
@@ -113,6 +113,14 @@ impl Core {
     fn hold_lanes(&mut self, now: Now, event: &Event, seen: &[Seen]) {
         self.lanes.retain(|_, used| used.busy_until > now.mono_ms);
         self.told.retain(|_, told| told.until > now.mono_ms);
+        // Members of a gang share the lane's rate, so each takes as long as all of them.
+        let mut leaving_kb: BTreeMap<&Lane, i64> = BTreeMap::new();
+        for entry in seen {
+            if let Some(job) = entry.slot.job.as_ref().filter(|job| job.preempting && job.checkpointable) {
+                let sum = leaving_kb.entry(&entry.lane).or_default();
+                *sum = sum.saturating_add(job.image_kb.unwrap_or(0));
+            }
+        }
         for entry in seen {
             let slot = &entry.slot;
             let Some(job) = slot.job.as_ref().filter(|job| job.preempting && job.checkpointable) else {
@@ -122,7 +130,8 @@ impl Core {
                 continue;
             };
             let since = *self.leaving.entry(slot.name.clone()).or_insert(now.mono_ms);
-            let cost = machine::transfer_ms(job.image_kb.unwrap_or(0), event.bytes_per_second());
+            let kb = leaving_kb.get(&entry.lane).copied().unwrap_or(0);
+            let cost = machine::transfer_ms(kb, event.bytes_per_second());
             let until = match job.remaining_s {
                 Some(seconds) => now.mono_ms + ms(seconds.max(1)),
                 None => since + cost.max(PAUSE_MS),
