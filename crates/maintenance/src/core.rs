@@ -16,6 +16,7 @@ use classad::{ClassAd, Expr};
 use model::Now;
 
 pub use self::operator::Command;
+pub(crate) use self::pass::lane_cost_ms;
 use crate::calendar::{self, Override, Window};
 use crate::limits;
 use crate::machine::{self, Lane, Seen};
@@ -366,12 +367,12 @@ impl Core {
         out.push(Output::Log(Record::ClockJumped { by_s: jump / 1_000 }));
         let slack = self.settings.interval_s.saturating_mul(1_000);
         for progress in &mut self.progress {
-            match &progress.phase {
+            match &mut progress.phase {
                 // Back by more than the slack: the window may be days away again, so it is judged anew.
                 Phase::Active(active) if jump < -slack && wall_s(now) < active.window.start => {
                     progress.phase = Phase::Waiting { poll_at: now.mono_ms };
                 }
-                Phase::Active(_) => {}
+                Phase::Active(active) => active.pass_at = now.mono_ms,
                 Phase::Waiting { .. } => progress.phase = Phase::Waiting { poll_at: now.mono_ms },
             }
         }

@@ -10,15 +10,15 @@ pub mod core;
 pub mod event;
 pub mod limits;
 pub mod machine;
-//plan
+pub mod plan;
 pub mod record;
 pub mod settings;
 pub mod simulate;
-//svg
+mod svg;
 
 pub use self::core::{Command, Core, Input, Outcome, Output, SlotOrder};
 pub use calendar::{Override, Window, next_down_time, occurrence};
 pub use event::{Days, Event};
-//useplan::{Plan, plan};
+pub use plan::{Plan, plan};
 pub use record::Record;
 pub use settings::Settings;

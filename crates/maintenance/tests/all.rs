@@ -10,6 +10,8 @@ mod faults;
 mod fixture;
 #[path = "all/grammar.rs"]
 mod grammar;
+#[path = "all/plan.rs"]
+mod plan;
 #[path = "all/properties.rs"]
 mod properties;
 #[path = "all/timelines.rs"]

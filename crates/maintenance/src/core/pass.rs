@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Now;
 
-use super::{Core, Output, PAUSE_MS, Phase, SlotOrder, ms, wall_s};
+use super::{CONTACT_MS, Core, Output, PAUSE_MS, Phase, SlotOrder, ms, wall_s};
 use crate::calendar::Window;
 use crate::event::Event;
 use crate::machine::{self, Lane, Seen, Unit};
@@ -60,6 +60,13 @@ impl Core {
     pub(super) fn on_pass(&mut self, now: Now, index: usize, seen: &[Seen], out: &mut Vec<Output>) {
         let Phase::Active(active) = &self.progress[index].phase else { return };
         let window = active.window;
+        // A command that arrives when the override has just run out would hit the first job of the new life.
+        if now.wall_ms as i64 + CONTACT_MS as i64 >= window.end.saturating_mul(1_000) {
+            if let Phase::Active(active) = &mut self.progress[index].phase {
+                active.pass_at = u64::MAX;
+            }
+            return;
+        }
         let event = self.settings.events[index].clone();
         self.configure_missing(now, index, seen, out);
         self.warn(index, window, seen, 0, out);
@@ -215,7 +222,7 @@ impl Core {
 
 /// A member's part of its lane's cap. Members of a gang send at the same time: by size, so that all end together,
 /// or in equal parts if a size is unknown.
-pub(crate) fn share(cap: f64, unit: &Unit, seen: &[Seen], member: usize) -> Option<f64> {
+fn share(cap: f64, unit: &Unit, seen: &[Seen], member: usize) -> Option<f64> {
     let entry = &seen[member];
     let job = entry.slot.job.as_ref().filter(|job| job.checkpointable)?;
     let load = unit.load.get(&entry.lane)?;
@@ -230,15 +237,13 @@ pub(crate) fn share(cap: f64, unit: &Unit, seen: &[Seen], member: usize) -> Opti
     } else {
         return None;
     };
-    Some(rate.max(1.0))
+    // Commands carry whole bytes; the estimate must use the same number.
+    Some(rate.floor().max(1.0))
 }
 
 /// How long a unit keeps a lane; none if it sends nothing there.
 pub(crate) fn lane_cost_ms(cap: f64, unit: &Unit, seen: &[Seen], lane: &Lane) -> Option<u64> {
-    let load = unit.load.get(lane).filter(|load| load.is_costly())?;
-    if !load.unknown {
-        return Some(machine::transfer_ms(load.kb, cap));
-    }
+    unit.load.get(lane).filter(|load| load.is_costly())?;
     let members = unit.members.iter().filter(|m| seen[**m].lane == *lane);
     let each = members.filter_map(|&m| {
         let rate = share(cap, unit, seen, m)?;
