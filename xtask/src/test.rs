@@ -81,7 +81,7 @@ fn tests(judge: Option<&str>) -> Result<(), String> {
 fn tidy() -> Result<(), String> {
     let mut complaints = Vec::new();
     // Pure cores stay pure: no IO, clock, threads or runtime below them.
-    for room in ["classad", "config", "model", "submit", "joblog", "scheduler"] {
+    for room in ["classad", "config", "model", "submit", "joblog", "scheduler", "maintenance"] {
         let dir = root().join("crates").join(room);
         if !dir.exists() {
             continue;

@@ -562,7 +562,7 @@ impl Core {
             return self.clean(now, found, out);
         }
         out.push(Output::Log(Record::Activated { event: event.name.clone(), window, needed_s }));
-        let late_s = needed_s - left_s;
+        let late_s = needed_s.saturating_sub(left_s);
         if late_s > 0 && needed_s > 0 {
             out.push(Output::Log(Record::AtRisk { event: event.name, late_s }));
         }

@@ -259,13 +259,11 @@ fn parse_days(word: &str) -> Checked<Days> {
     for part in word.split(',') {
         // Exactly YYYY-MM-DD: the library would also take week dates and other forms nobody expects here.
         let plain = part.len() == 10 && part.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        match plain.then(|| part.parse::<Date>().ok()).flatten() {
-            Some(date) => dates.push(date),
-            None => {
-                let hint = "year-month-day, several joined by commas: 2026-11-18,2026-12-24";
-                return Err((at, part.len(), format!("{part:?} is no date"), Some(hint.to_owned())));
-            }
-        }
+        let Some(date) = plain.then(|| part.parse::<Date>().ok()).flatten() else {
+            let hint = "year-month-day, several joined by commas: 2026-11-18,2026-12-24";
+            return Err((at, part.len(), format!("{part:?} is no date"), Some(hint.to_owned())));
+        };
+        dates.push(date);
         at += part.len() + 1;
     }
     if dates.len() > limits::DATES {

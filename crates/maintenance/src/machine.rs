@@ -182,7 +182,8 @@ pub fn look(event: &Event, ads: &[ClassAd], now: i64) -> Vec<Seen> {
 
 /// Milliseconds that an image takes under a cap, rounded up: two transfers must not overlap by a rounding.
 pub fn transfer_ms(image_kb: i64, bytes_per_second: f64) -> u64 {
-    (image_kb as f64 * 1_024.0 * 1_000.0 / bytes_per_second.max(1.0)).ceil() as u64
+    let exact = (image_kb as f64 * 1_024.0 * 1_000.0 / bytes_per_second.max(1.0)).ceil() as u64;
+    exact.min(limits::TRANSFER_MS)
 }
 
 /// Jobs that go together: one, or a gang.
@@ -272,5 +273,6 @@ pub fn needed_s(event: &Event, seen: &[Seen]) -> i64 {
         };
         *lanes.entry(&entry.lane).or_default() += seconds;
     }
-    lanes.values().fold(0.0, |a: f64, b| a.max(*b)) as i64
+    let longest = lanes.values().fold(0.0, |a: f64, b| a.max(*b)) as i64;
+    longest.min(limits::TRANSFER_MS as i64 / 1_000)
 }

@@ -140,7 +140,16 @@ impl Settings {
             }
             seen.push(name.to_ascii_lowercase());
             match read_event(config, name, domain) {
-                Ok(event) => self.events.push(event),
+                Ok(mut event) => {
+                    // Attribute names have no case; one spelling, so that events share the lanes of a domain.
+                    if let Some(mine) = &mut event.line.domain {
+                        let known = self.events.iter().filter_map(|e| e.line.domain.as_ref());
+                        if let Some(same) = known.into_iter().find(|d| d.eq_ignore_ascii_case(mine)) {
+                            mine.clone_from(same);
+                        }
+                    }
+                    self.events.push(event);
+                }
                 Err(wrong) => findings.extend(wrong),
             }
         }

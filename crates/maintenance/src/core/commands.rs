@@ -2,7 +2,7 @@
 //!
 //! Who is to be commanded is decided elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Now;
 
@@ -46,13 +46,14 @@ impl Core {
         }
     }
 
-    /// The end of an override that is on its way to a machine, or of its removal (nothing).
-    fn pending(&self, machine: &str) -> Option<Option<i64>> {
-        self.commands.values().find_map(|sent| match &sent.what {
-            What::Configure { machine: m, end_down_time, .. } if m == machine => Some(Some(*end_down_time)),
-            What::Unconfigure { machine: m } if m == machine => Some(None),
-            _ => None,
-        })
+    /// Machines whose configuration is being changed. Collected once per pass: asked per machine, ten thousand
+    /// commands under way would make a square.
+    fn under_way(&self) -> BTreeSet<String> {
+        let machine = |sent: &Sent| match &sent.what {
+            What::Configure { machine, .. } | What::Unconfigure { machine } => Some(machine.clone()),
+            What::Vacate { .. } => None,
+        };
+        self.commands.values().filter_map(machine).collect()
     }
 
     /// The override a machine has, by its ad or by its word of a moment ago.
@@ -69,15 +70,7 @@ impl Core {
             let end = machines.entry(&entry.slot.machine).or_default();
             *end = (*end).max(entry.slot.end_down_time);
         }
-        // Asked once, not per machine: with ten thousand commands under way this would be a square.
-        let under_way: std::collections::BTreeSet<String> = self
-            .commands
-            .values()
-            .filter_map(|sent| match &sent.what {
-                What::Configure { machine, .. } | What::Unconfigure { machine } => Some(machine.clone()),
-                What::Vacate { .. } => None,
-            })
-            .collect();
+        let under_way = self.under_way();
         for (machine, advertised) in machines {
             let have = self.end_of(now, machine, advertised);
             let Phase::Active(active) = &mut self.progress[index].phase else { return };
@@ -118,10 +111,11 @@ impl Core {
 
     /// Removes overrides that have run out.
     pub(super) fn clean(&mut self, now: Now, found: BTreeMap<String, i64>, out: &mut Vec<Output>) {
+        let under_way = self.under_way();
         for (machine, end_down_time) in found {
             // A confirmation newer than the ad means that the ad is old, not the override.
             let newer = self.end_of(now, &machine, None).is_some_and(|end| end >= wall_s(now));
-            if newer || self.pending(&machine).is_some() {
+            if newer || under_way.contains(&machine) {
                 continue;
             }
             out.push(Output::Log(Record::CleaningUp { machine: machine.clone(), end_down_time }));
@@ -217,9 +211,9 @@ impl Core {
                     }
                 }
                 if let Some(active) = self.active(&event) {
-                    slots.iter().for_each(|slot| {
+                    for slot in &slots {
                         active.slot_retry.remove(slot);
-                    });
+                    }
                 }
             }
         }

@@ -171,7 +171,7 @@ fn domains_work_side_by_side_each_under_its_own_cap() {
 
 #[test]
 fn two_events_share_the_lane_of_a_domain() {
-    let text = "EVENTD_BANDWIDTH_DOMAIN = Net\nEVENT_LIST = A, B\nA = SHUTDOWN W 16:00 3600 2 CA R\nB = SHUTDOWN W 16:00 3600 2 CB R\n\
+    let text = "EVENTD_BANDWIDTH_DOMAIN = Net\nEVENT_LIST = A, B\nA = SHUTDOWN W 16:00 3600 2 CA R\nB = SHUTDOWN W 16:00 3600 2@net CB R\n\
         CA = Machine == \"a\"\nCB = Machine == \"b\"\nR = 0\n";
     let host = |name: &str| SimMachine {
         attributes: vec![("Net".into(), "\"x\"".into())],

@@ -1,11 +1,14 @@
 //! What the tests share: configurations from text, machines, moments.
 
+// Jobs are what slots hold, and a slot may hold none.
+#![allow(clippy::unnecessary_wraps)]
+
 use config::{Diagnostic, Host, HostError, Loader};
 use jiff::tz::TimeZone;
 use maintenance::Settings;
 use maintenance::simulate::{SimJob, SimMachine};
 
-struct Nobody;
+pub(crate) struct Nobody;
 
 impl Host for Nobody {
     fn read(&self, _: &str) -> Result<String, HostError> {

@@ -92,3 +92,92 @@ proptest! {
         no_second_carries_more_than_the_cap(&report, 2.0);
     }
 }
+
+/// Ads as a broken or hostile agent might send them.
+fn an_odd_ad() -> impl Strategy<Value = classad::ClassAd> {
+    let number = prop_oneof![
+        Just("0".to_owned()),
+        Just("-1".to_owned()),
+        Just(i64::MAX.to_string()),
+        Just(i64::MIN.to_string()),
+        Just("1e300".to_owned()),
+        Just("undefined".to_owned()),
+        Just("1/0".to_owned()),
+        Just("\"text\"".to_owned()),
+        (0_i64..100_000).prop_map(|n| n.to_string()),
+        (wed(14, 0, 0)..wed(18, 0, 0)).prop_map(|n| n.to_string()),
+    ];
+    let names = [
+        "Name",
+        "Machine",
+        "JobUniverse",
+        "ImageSize",
+        "EndDownTime",
+        "CheckpointRemaining",
+        "GangId",
+        "Net",
+    ];
+    let states = prop_oneof![Just("Claimed"), Just("Preempting"), Just("Unclaimed")];
+    (proptest::collection::vec(number, names.len()), states, 0..5_u8, any::<bool>()).prop_map(
+        move |(values, state, host, named)| {
+            let mut ad = classad::ClassAd::new();
+            for (name, value) in names.iter().zip(values) {
+                let _ = ad.insert_text(*name, &value);
+            }
+            ad.insert_str("State", state);
+            if named {
+                ad.insert_str("Name", &format!("h{host}"));
+                ad.insert_str("Machine", &format!("h{host}"));
+            }
+            ad
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_input_makes_the_core_panic_or_forget_to_wake(
+        steps in proptest::collection::vec(
+            (0_u64..2_000_000, 0..8_u8, -100_000_000_i64..100_000_000, proptest::collection::vec(an_odd_ad(), 0..5)),
+            1..40,
+        ),
+    ) {
+        use maintenance::{Command, Core, Input, Outcome, Output};
+        let text = REFERENCE.replace("3600 2 ", "3600 2@Net ");
+        let mut now = model::Now { mono_ms: 7, wall_ms: wed(15, 0, 0) as u64 * 1_000 };
+        let mut core = Core::new(now, settings(&text), Vec::new());
+        let mut out = core.handle(now, Input::Tick);
+        for (advance, kind, jump, ads) in steps {
+            now.mono_ms += advance;
+            now.wall_ms += advance;
+            let query = out.iter().find_map(|o| match o { Output::Query { query, .. } => Some(*query), _ => None });
+            let command = out.iter().find_map(|o| match o {
+                Output::Configure { command, .. } | Output::Vacate { command, .. } | Output::Unconfigure { command, .. } => Some(*command),
+                _ => None,
+            });
+            let event = "TestEvent".to_owned();
+            let input = match (kind, query, command) {
+                (0, ..) => { now.wall_ms = now.wall_ms.saturating_add_signed(jump); Input::Tick }
+                (1, ..) => Input::Operator(Command::Cancel { event }),
+                (2, ..) => Input::Operator(Command::Extend { event, by_s: jump }),
+                (3, ..) => Input::Operator(Command::Start { event, at: None, duration_s: Some(jump) }),
+                (_, Some(query), _) => Input::Machines { query, answer: Ok(ads) },
+                (4 | 5, _, Some(command)) => Input::Done { command, outcome: Outcome::Refused("x".into()) },
+                (_, _, Some(command)) => Input::Done { command, outcome: Outcome::Ok },
+                _ => Input::Tick,
+            };
+            out = core.handle(now, input);
+            let wake = core.next_wake().expect("an event is there");
+            prop_assert!(wake > now.mono_ms, "would spin: {wake} at {}", now.mono_ms);
+            let _ = maintenance::plan((now.wall_ms / 1_000) as i64, core.settings(), core.overrides(), &[]).svg();
+        }
+    }
+
+    #[test]
+    fn odd_ads_can_be_planned(ads in proptest::collection::vec(an_odd_ad(), 0..12)) {
+        let plan = maintenance::plan(wed(15, 50, 0), &reference(""), &[], &ads);
+        let _ = (plan.text(3), plan.svg());
+    }
+}

@@ -223,3 +223,26 @@ fn e16_a_host_that_goes_deaf_after_its_configuration_delays_others_by_no_more_th
     assert!(small <= wed(15, 30, 12), "others go on within the contact timeout");
     assert_eq!(report.began[0].still_running, ["deaf"]);
 }
+
+#[test]
+fn the_override_closes_start_until_its_end_and_leaves_it_as_it_was_afterwards() {
+    let end = wed(17, 0, 0);
+    let text = override_text(end);
+    let config = config::Loader::new(&Nobody, "STARTD")
+        .text("machine.conf", "START = KeyboardIdle > 900 || false\nSTARTD_EXPRS = Rack\n")
+        .runtime(CONFIG_SET, &text)
+        .load()
+        .expect("loads");
+    let start = config.expression("START").unwrap().unwrap();
+    let value = |idle: i64, now: i64| {
+        let mut ad = classad::ClassAd::new();
+        ad.insert_int("KeyboardIdle", idle);
+        ad.insert_int("EndDownTime", end);
+        ad.insert_int("CurrentTime", now);
+        classad::Scope::of(&ad).now(now).is_true(&start)
+    };
+    assert!(!value(1_000, end - 1));
+    assert!(value(1_000, end));
+    assert!(!value(10, end), "the owner's own rule still counts");
+    assert_eq!(config.text("STARTD_EXPRS").unwrap(), "Rack, EndDownTime");
+}
