@@ -4,7 +4,7 @@
 //! What it does remember (commands under way, lanes in use, what was confirmed a moment ago) only bridges the delay
 //! between a command and the ad that shows it. Timers that pace transfers use the monotonic clock, the calendar uses
 //! the wall clock, so a clock that jumps cannot break the cap. No IO here: the driver asks, commands and writes.
-//! [`pass`](self) decides who goes next, `commands` books what was sent, `operator` takes wishes.
+//! `pass` decides who goes next, `commands` books what was sent, `operator` takes wishes.
 
 mod commands;
 mod operator;

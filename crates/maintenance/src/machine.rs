@@ -229,9 +229,6 @@ pub fn units(seen: &[Seen], standard: bool) -> Vec<Unit> {
     let mut groups: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
     for (index, entry) in seen.iter().enumerate() {
         let Some(job) = entry.slot.job.as_ref().filter(|job| !job.preempting) else { continue };
-        if standard && !job.checkpointable {
-            continue;
-        }
         match job.gang.as_deref() {
             Some(gang) => gangs.entry(gang).or_default().push(index),
             None if entry.matches => groups.push((None, vec![index])),
@@ -239,6 +236,11 @@ pub fn units(seen: &[Seen], standard: bool) -> Vec<Unit> {
         }
     }
     groups.extend(gangs.into_iter().map(|(gang, members)| (Some(gang), members)));
+    if standard {
+        // A gang with one job that must stay stays as a whole.
+        let can_go = |m: &usize| seen[*m].slot.job.as_ref().is_some_and(|job| job.checkpointable);
+        groups.retain(|(_, members)| members.iter().all(can_go));
+    }
     let mut units: Vec<Unit> = groups
         .into_iter()
         .map(|(gang, mut members)| {

@@ -212,7 +212,13 @@ fn jobs_without_a_checkpoint_are_warned_once_with_the_time_that_is_left() {
 #[test]
 fn with_the_standard_option_jobs_without_a_checkpoint_stay() {
     let text = REFERENCE.replace("SHUTDOWN W", "SHUTDOWN_STANDARD W");
-    let machines = vec![machine("v", vec![vanilla()]), machine("s", vec![job(1_000)])];
+    let seat = maintenance::simulate::SimJob { gang: Some("g".into()), ..vanilla().unwrap() };
+    let machines = vec![
+        machine("v", vec![vanilla()]),
+        machine("s", vec![job(1_000)]),
+        machine("g1", vec![Some(seat)]),
+        machine("g2", vec![gang(1_000, "g")]),
+    ];
     let report = run(settings(&text), machines, wed(14, 0, 0), wed(16, 10, 0));
     assert_eq!(names(&report), ["s"]);
     assert!(report.warned.is_empty());
