@@ -1,0 +1,253 @@
+//! One pass of an active event: newcomers are configured, and in each lane the next in line is vacated.
+//!
+//! The rules that keep the cap: a lane carries one costly vacate at a time, and a slot that is seen leaving keeps its
+//! lane even if this core did not send it. The rule that keeps machines empty: no job is vacated before its machine
+//! has confirmed that it starts no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Now;
+
+use super::{CONTACT_MS, Core, Output, PAUSE_MS, Phase, SlotOrder, ms, wall_s};
+use crate::calendar::Window;
+use crate::event::Event;
+use crate::machine::{self, Lane, Seen, Unit};
+use crate::record::Record;
+
+/// A lane whose slot says nothing about its progress is given up after twice the estimate and this much.
+const LEAVING_GRACE_MS: u64 = 60_000;
+/// After this and twice the estimate a slot that still runs the same job is told again.
+const TOLD_GRACE_MS: u64 = 30_000;
+
+/// A slot that was told to vacate.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    job: String,
+    until: u64,
+}
+
+impl Core {
+    /// Warns jobs that cannot checkpoint, each once per window.
+    pub(super) fn warn(
+        &mut self,
+        index: usize,
+        window: Window,
+        seen: &[Seen],
+        remaining_s: i64,
+        out: &mut Vec<Output>,
+    ) {
+        if self.settings.events[index].line.standard {
+            return;
+        }
+        // Windows long past are not asked about again.
+        let oldest = (self.last.wall_ms / 1_000) as i64 - crate::limits::DATED_SECONDS;
+        self.warned.retain(|(_, _, start)| *start > oldest);
+        for entry in seen.iter().filter(|s| s.matches) {
+            let Some(job) = entry.slot.job.as_ref().filter(|j| !j.checkpointable && !j.preempting) else {
+                continue;
+            };
+            let (slot, machine) = (entry.slot.name.clone(), entry.slot.machine.clone());
+            if !self.warned.insert((slot.clone(), job.id.clone(), window.start)) {
+                continue;
+            }
+            out.push(Output::Log(Record::Warned { slot: slot.clone(), remaining_s }));
+            if !self.settings.dry_run {
+                out.push(Output::Warn { slot, machine, job: job.id.clone(), remaining_s });
+            }
+        }
+    }
+
+    pub(super) fn on_pass(&mut self, now: Now, index: usize, seen: &[Seen], out: &mut Vec<Output>) {
+        let Phase::Active(active) = &self.progress[index].phase else { return };
+        let window = active.window;
+        // A command that arrives when the override has just run out would hit the first job of the new life.
+        if now.wall_ms as i64 + CONTACT_MS as i64 >= window.end.saturating_mul(1_000) {
+            if let Phase::Active(active) = &mut self.progress[index].phase {
+                active.pass_at = u64::MAX;
+            }
+            return;
+        }
+        let event = self.settings.events[index].clone();
+        self.configure_missing(now, index, seen, out);
+        self.warn(index, window, seen, 0, out);
+        self.hold_lanes(now, &event, seen);
+        let units = machine::units(seen, event.line.standard);
+        let mut blocked: BTreeSet<&Lane> = BTreeSet::new();
+        let mut awaits_configuration = false;
+        let mut retry_at: Option<u64> = None;
+        for unit in &units {
+            if self.was_told(now, unit, seen) {
+                continue;
+            }
+            // Not blocking: whoever cannot be commanded must not hold up those behind it.
+            if !self.may_start_nothing(now, window, unit, seen) {
+                awaits_configuration = true;
+                continue;
+            }
+            if let Some(at) = self.retries_at(now, index, unit, seen) {
+                retry_at = Some(retry_at.map_or(at, |earlier| earlier.min(at)));
+                continue;
+            }
+            let is_free = |lane: &Lane| {
+                !blocked.contains(lane)
+                    && self.lanes.get(lane).is_none_or(|used| used.busy_until <= now.mono_ms)
+            };
+            // All or none, and in order: a gang that waits for one lane keeps its place in the others, otherwise
+            // small jobs behind it could keep it waiting for ever.
+            if !unit.load.keys().all(is_free) {
+                blocked.extend(unit.load.keys());
+                continue;
+            }
+            self.vacate(now, &event, unit, seen, out);
+        }
+        let busy = seen.iter().filter_map(|s| self.lanes.get(&s.lane)).map(|used| used.busy_until);
+        let lane_at = busy.filter(|until| *until > now.mono_ms).min();
+        let interval_at = now.mono_ms + ms(self.settings.interval_s);
+        let Phase::Active(active) = &mut self.progress[index].phase else { return };
+        active.awaits_configuration = awaits_configuration;
+        let machines_at = active.machine_retry.values().filter(|at| **at > now.mono_ms).min().copied();
+        let next = [lane_at, retry_at, machines_at].into_iter().flatten().min();
+        // Also during a long transfer somebody may arrive in a free lane.
+        active.pass_at = next.map_or(interval_at, |at| at.min(interval_at));
+        let is_empty = seen.iter().all(|s| s.slot.job.is_none());
+        if is_empty && !active.said_empty {
+            out.push(Output::Log(Record::Empty { event: event.name.clone() }));
+        }
+        active.said_empty = is_empty;
+    }
+
+    /// Slots that are leaving keep their lanes: for the time they name, else for the estimate, but not for ever.
+    fn hold_lanes(&mut self, now: Now, event: &Event, seen: &[Seen]) {
+        self.lanes.retain(|_, used| used.busy_until > now.mono_ms);
+        self.told.retain(|_, told| told.until > now.mono_ms);
+        // Members of a gang share the lane's rate, so each takes as long as all of them.
+        let mut leaving_kb: BTreeMap<&Lane, i64> = BTreeMap::new();
+        for entry in seen {
+            if let Some(job) = entry.slot.job.as_ref().filter(|job| job.preempting && job.checkpointable) {
+                let sum = leaving_kb.entry(&entry.lane).or_default();
+                *sum = sum.saturating_add(job.image_kb.unwrap_or(0));
+            }
+        }
+        for entry in seen {
+            let slot = &entry.slot;
+            let Some(job) = slot.job.as_ref().filter(|job| job.preempting && job.checkpointable) else {
+                if !self.told.contains_key(&slot.name) {
+                    self.leaving.remove(&slot.name);
+                }
+                continue;
+            };
+            let since = *self.leaving.entry(slot.name.clone()).or_insert(now.mono_ms);
+            let kb = leaving_kb.get(&entry.lane).copied().unwrap_or(0);
+            let cost = machine::transfer_ms(kb, event.bytes_per_second());
+            let until = match job.remaining_s {
+                Some(seconds) => now.mono_ms + ms(seconds.max(1)),
+                None => since + cost.max(PAUSE_MS),
+            };
+            let longest = since.saturating_add(cost.saturating_mul(2)).saturating_add(LEAVING_GRACE_MS);
+            let used = self.lanes.entry(entry.lane.clone()).or_default();
+            used.busy_until = used.busy_until.max(until.min(longest));
+        }
+    }
+
+    /// The command is on its way or was accepted; the ad does not show it yet.
+    fn was_told(&self, now: Now, unit: &Unit, seen: &[Seen]) -> bool {
+        unit.members.iter().all(|&member| {
+            let slot = &seen[member].slot;
+            let job = slot.job.as_ref().map_or("", |job| job.id.as_str());
+            self.told.get(&slot.name).is_some_and(|told| told.job == job && told.until > now.mono_ms)
+        })
+    }
+
+    /// Every machine of the unit that the event is about has its override.
+    fn may_start_nothing(&self, now: Now, window: Window, unit: &Unit, seen: &[Seen]) -> bool {
+        unit.members.iter().map(|&member| &seen[member]).filter(|s| s.matches).all(|s| {
+            self.end_of(now, &s.slot.machine, s.slot.end_down_time).is_some_and(|end| end >= window.end)
+        })
+    }
+
+    fn retries_at(&self, now: Now, index: usize, unit: &Unit, seen: &[Seen]) -> Option<u64> {
+        let Phase::Active(active) = &self.progress[index].phase else { return None };
+        let times = unit.members.iter().filter_map(|&m| active.slot_retry.get(&seen[m].slot.name));
+        times.copied().filter(|at| *at > now.mono_ms).max()
+    }
+
+    fn vacate(&mut self, now: Now, event: &Event, unit: &Unit, seen: &[Seen], out: &mut Vec<Output>) {
+        let cap = event.bytes_per_second();
+        let command = self.id();
+        let mut lanes = Vec::new();
+        let mut longest = 0;
+        for lane in unit.load.keys() {
+            let Some(cost) = lane_cost_ms(cap, unit, seen, lane) else { continue };
+            let cost = cost.max(PAUSE_MS);
+            longest = longest.max(cost);
+            let used = self.lanes.entry(lane.clone()).or_default();
+            used.busy_until = used.busy_until.max(now.mono_ms + cost);
+            used.owner = command;
+            lanes.push((lane.clone(), cost));
+        }
+        let mut slots = Vec::new();
+        for &member in &unit.members {
+            let slot = &seen[member].slot;
+            let job = slot.job.as_ref();
+            let until = now.mono_ms + 2 * longest + TOLD_GRACE_MS;
+            self.told.insert(
+                slot.name.clone(),
+                Told { job: job.map_or_else(String::new, |job| job.id.clone()), until },
+            );
+            if job.is_some_and(|job| job.checkpointable) {
+                self.leaving.insert(slot.name.clone(), now.mono_ms);
+            }
+            slots.push(SlotOrder {
+                slot: slot.name.clone(),
+                machine: slot.machine.clone(),
+                bytes_per_second: share(cap, unit, seen, member).map(|rate| rate as u64),
+            });
+        }
+        let names = slots.iter().map(|s| s.slot.clone()).collect();
+        out.push(Output::Log(Record::Vacating { event: event.name.clone(), slots: names, cost_ms: longest }));
+        self.send_vacate(now, command, unit.gang.clone(), slots, (event.name.clone(), lanes), out);
+    }
+
+    /// For the log of drivers and for tests: lanes in use at this moment.
+    pub fn lanes_in_use(&self, now: Now) -> Vec<Lane> {
+        let used = self.lanes.iter().filter(|(_, used)| used.busy_until > now.mono_ms);
+        used.map(|(lane, _)| lane.clone()).collect()
+    }
+
+    /// The whole second in which the core last looked at its clock.
+    pub fn last_seen_s(&self) -> i64 {
+        wall_s(self.last)
+    }
+}
+
+/// A member's part of its lane's cap. Members of a gang send at the same time: by size, so that all end together,
+/// or in equal parts if a size is unknown.
+fn share(cap: f64, unit: &Unit, seen: &[Seen], member: usize) -> Option<f64> {
+    let entry = &seen[member];
+    let job = entry.slot.job.as_ref().filter(|job| job.checkpointable)?;
+    let load = unit.load.get(&entry.lane)?;
+    let rate = if load.unknown {
+        let in_lane = |m: &&usize| {
+            let other = &seen[**m];
+            other.lane == entry.lane && other.slot.job.as_ref().is_some_and(|job| job.checkpointable)
+        };
+        cap / unit.members.iter().filter(in_lane).count().max(1) as f64
+    } else if load.kb > 0 {
+        cap * job.image_kb.unwrap_or(0) as f64 / load.kb as f64
+    } else {
+        return None;
+    };
+    // Commands carry whole bytes; the estimate must use the same number.
+    Some(rate.floor().max(1.0))
+}
+
+/// How long a unit keeps a lane; none if it sends nothing there.
+pub(crate) fn lane_cost_ms(cap: f64, unit: &Unit, seen: &[Seen], lane: &Lane) -> Option<u64> {
+    unit.load.get(lane).filter(|load| load.is_costly())?;
+    let members = unit.members.iter().filter(|m| seen[**m].lane == *lane);
+    let each = members.filter_map(|&m| {
+        let rate = share(cap, unit, seen, m)?;
+        Some(machine::transfer_ms(seen[m].slot.job.as_ref()?.image_kb.unwrap_or(0), rate))
+    });
+    each.max()
+}

@@ -1,0 +1,273 @@
+//! What would happen: who vacates when in which lane, how much slack is left, what is at risk.
+//!
+//! A prediction from one list of slots, with the same order, costs and lanes as the core; nothing is commanded. It
+//! assumes that every agent obeys at once and that nobody arrives. [`Plan::text`] and [`Plan::svg`] show it.
+
+use std::collections::BTreeMap;
+
+use classad::{ClassAd, Expr};
+use jiff::tz::TimeZone;
+
+use crate::calendar::{self, Override, Window};
+use crate::core::{PAUSE_MS, lane_cost_ms};
+use crate::event::{self, Event};
+use crate::machine::{self, Lane};
+use crate::record::moment;
+use crate::settings::Settings;
+
+/// One vacate.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Step {
+    /// The slots; several for a gang.
+    pub slots: Vec<String>,
+    /// The gang.
+    pub gang: Option<String>,
+    /// When it is sent, in milliseconds since the epoch.
+    pub from_ms: i64,
+    /// When the checkpoint has arrived; the same moment when there is none.
+    pub to_ms: i64,
+    /// What this lane carries for it.
+    pub image_kb: i64,
+    /// A job among them loses what it did.
+    pub loses_work: bool,
+}
+
+/// One lane's part.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct LanePlan {
+    /// Its name.
+    pub lane: String,
+    /// Its cap.
+    pub bytes_per_second: f64,
+    /// Vacates in order.
+    pub steps: Vec<Step>,
+    /// When the last one is over.
+    pub finish_ms: i64,
+    /// How much of the time from the first to the last it carries something.
+    pub used: f64,
+}
+
+/// One event's part.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct EventPlan {
+    /// Its name.
+    pub event: String,
+    /// Its window.
+    pub window: Window,
+    /// Slots and machines it is about.
+    pub slots: usize,
+    /// See `slots`.
+    pub machines: usize,
+    /// Seconds of transfer in the longest lane.
+    pub needed_s: i64,
+    /// When the core will activate it, give or take one poll.
+    pub activates: i64,
+    /// Lanes by name.
+    pub lanes: Vec<LanePlan>,
+    /// Seconds between the last vacate and the start; negative is too late.
+    pub slack_s: i64,
+    /// Slots that are not empty at the start.
+    pub at_risk: Vec<String>,
+    /// Slots whose jobs lose their work.
+    pub loses_work: Vec<String>,
+}
+
+/// The plan of all events, in order of their starts.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Plan {
+    /// When it was made.
+    pub now: i64,
+    /// The events that have a window.
+    pub events: Vec<EventPlan>,
+    /// The zone for the words.
+    #[serde(skip)]
+    pub zone: TimeZone,
+}
+
+/// Plans every event's window that is on or next.
+pub fn plan(now: i64, settings: &Settings, overrides: &[Override], slots: &[ClassAd]) -> Plan {
+    let mut due: Vec<(Window, &Event)> = settings
+        .events
+        .iter()
+        .filter_map(|e| Some((calendar::occurrence(e, &settings.zone, overrides, now)?, e)))
+        .collect();
+    due.sort_by_key(|(window, _)| *window);
+    // Events that share a domain wait for each other there.
+    let mut free: BTreeMap<Lane, i64> = BTreeMap::new();
+    let events = due
+        .into_iter()
+        .map(|(window, event)| plan_event(now, settings, window, event, slots, &mut free))
+        .collect();
+    Plan { now, events, zone: settings.zone.clone() }
+}
+
+fn plan_event(
+    now: i64,
+    settings: &Settings,
+    window: Window,
+    event: &Event,
+    slots: &[ClassAd],
+    free: &mut BTreeMap<Lane, i64>,
+) -> EventPlan {
+    let seen = machine::look(event, slots, now);
+    let needed_s = machine::needed_s(event, &seen);
+    let activates = (window.start - needed_s - settings.interval_s).max(now);
+    let first_ms = activates.saturating_mul(1_000) + PAUSE_MS as i64;
+    let start_ms = window.start.saturating_mul(1_000);
+    let cap = event.bytes_per_second();
+    for entry in &seen {
+        let leaving = entry.slot.job.as_ref().filter(|job| job.preempting && job.checkpointable);
+        if let Some(seconds) = leaving.and_then(|job| job.remaining_s) {
+            let at = free.entry(entry.lane.clone()).or_insert(first_ms);
+            *at = (*at).max((now + seconds).saturating_mul(1_000));
+        }
+    }
+    let mut lanes: BTreeMap<&Lane, LanePlan> = BTreeMap::new();
+    let (mut at_risk, mut loses_work) = (Vec::new(), Vec::new());
+    let units = machine::units(&seen, event.line.standard);
+    for unit in &units {
+        let ready = unit.load.keys().filter_map(|lane| free.get(lane)).max();
+        let from_ms = ready.map_or(first_ms, |at| first_ms.max(*at));
+        let names: Vec<String> = unit.members.iter().map(|m| seen[*m].slot.name.clone()).collect();
+        let loses = |m: &&usize| seen[**m].slot.job.as_ref().is_some_and(|job| !job.checkpointable);
+        let lost: Vec<String> =
+            unit.members.iter().filter(loses).map(|m| seen[*m].slot.name.clone()).collect();
+        let mut over_ms = from_ms;
+        for (lane, load) in &unit.load {
+            let cost = lane_cost_ms(cap, unit, &seen, lane).unwrap_or(0) as i64;
+            let to_ms = from_ms + cost;
+            over_ms = over_ms.max(to_ms);
+            let busy = if cost > 0 { cost.max(PAUSE_MS as i64) } else { 0 };
+            free.insert(lane.clone(), from_ms + busy);
+            let entry = lanes.entry(lane).or_insert_with(|| LanePlan {
+                lane: lane.to_string(),
+                bytes_per_second: cap,
+                steps: Vec::new(),
+                finish_ms: from_ms,
+                used: 0.0,
+            });
+            entry.finish_ms = entry.finish_ms.max(to_ms);
+            entry.used += cost as f64;
+            entry.steps.push(Step {
+                slots: names.clone(),
+                gang: unit.gang.clone(),
+                from_ms,
+                to_ms,
+                image_kb: load.kb,
+                loses_work: !lost.is_empty(),
+            });
+        }
+        if over_ms > start_ms {
+            at_risk.extend(names);
+        }
+        loses_work.extend(lost);
+    }
+    let mut lanes: Vec<LanePlan> = lanes.into_values().collect();
+    for lane in &mut lanes {
+        let span = lane.finish_ms - lane.steps.first().map_or(lane.finish_ms, |s| s.from_ms);
+        lane.used = if span > 0 { (lane.used / span as f64).min(1.0) } else { 0.0 };
+    }
+    let finish_ms = lanes.iter().map(|l| l.finish_ms).max().unwrap_or(first_ms.min(start_ms));
+    let machines: std::collections::BTreeSet<&str> =
+        seen.iter().filter(|s| s.matches).map(|s| s.slot.machine.as_str()).collect();
+    EventPlan {
+        event: event.name.clone(),
+        window,
+        slots: seen.iter().filter(|s| s.matches).count(),
+        machines: machines.len(),
+        needed_s,
+        activates,
+        lanes,
+        slack_s: (start_ms - finish_ms).div_euclid(1_000),
+        at_risk,
+        loses_work,
+    }
+}
+
+impl Plan {
+    /// A table, at most so many vacates per lane.
+    pub fn text(&self, rows: usize) -> String {
+        let mut text = format!("plan of {}\n", moment(&self.zone, self.now));
+        if self.events.is_empty() {
+            text.push_str("no window is on or to come\n");
+        }
+        for event in &self.events {
+            let at = |seconds: i64| moment(&self.zone, seconds);
+            text.push_str(&format!(
+                "\n{}: {} to {}\n  {} slots on {} machines, {} s of transfer, activation about {}, slack {} s\n",
+                event.event,
+                at(event.window.start),
+                at(event.window.end),
+                event.slots,
+                event.machines,
+                event.needed_s,
+                at(event.activates),
+                event.slack_s,
+            ));
+            for lane in &event.lanes {
+                let megabits = lane.bytes_per_second / event::BYTES_PER_MEGABIT;
+                text.push_str(&format!(
+                    "  lane {}: cap {megabits} Mb/s, {:.0} % of the time in use, done {}\n",
+                    lane.lane,
+                    lane.used * 100.0,
+                    at(lane.finish_ms.div_euclid(1_000)),
+                ));
+                text.push_str("    from                     seconds        KiB  slots\n");
+                for step in lane.steps.iter().take(rows) {
+                    let seconds = (step.to_ms - step.from_ms) as f64 / 1_000.0;
+                    let from = at(step.from_ms.div_euclid(1_000));
+                    let note = if step.loses_work { "  (no checkpoint)" } else { "" };
+                    let slots = step.slots.join(" ");
+                    text.push_str(&format!(
+                        "    {from:<23} {seconds:>8.1} {:>10}  {slots}{note}\n",
+                        step.image_kb
+                    ));
+                }
+                if lane.steps.len() > rows {
+                    text.push_str(&format!("    and {} more\n", lane.steps.len() - rows));
+                }
+            }
+            if !event.at_risk.is_empty() {
+                let some: Vec<&str> = event.at_risk.iter().take(rows).map(String::as_str).collect();
+                let more = if event.at_risk.len() > rows { " ..." } else { "" };
+                text.push_str(&format!(
+                    "  AT RISK, not empty at the start: {} slots: {}{more}\n",
+                    event.at_risk.len(),
+                    some.join(" ")
+                ));
+            }
+        }
+        text
+    }
+
+    /// A drawing: one band per event, one row per lane, time from left to right, the start as a line.
+    pub fn svg(&self) -> String {
+        crate::svg::draw(self)
+    }
+}
+
+/// A pool for measuring: so many machines of one slot, two of three with a checkpoint, in sixteen subnets.
+pub fn sample(machines: usize) -> (Settings, Vec<ClassAd>) {
+    let mut settings = Settings::default();
+    let line = event::parse("SHUTDOWN W 16:00 3600 100@Subnet C R").ok();
+    let constraint = Expr::parse("Machine =!= \"outside\" && Memory >= 1024").ok();
+    let rank = Expr::parse("0 - ImageSize").ok();
+    if let (Some(line), Some(constraint), Some(rank)) = (line, constraint, rank) {
+        settings.events.push(Event { name: "Weekly".into(), line, constraint, rank, place: None });
+    }
+    let ads = (0..machines).map(|i| {
+        let mut ad = ClassAd::new();
+        let name = format!("node{i:05}.example.org");
+        ad.insert_str("Name", &name);
+        ad.insert_str("Machine", &name);
+        ad.insert_str("Subnet", &format!("10.0.{}", i % 16));
+        ad.insert_int("Memory", 65_536);
+        ad.insert_str("State", "Claimed");
+        ad.insert_int("JobUniverse", if i % 3 == 0 { 5 } else { 1 });
+        ad.insert_int("ImageSize", 10_000 + (i as i64 * 7_919) % 500_000);
+        ad.insert_str("JobId", &format!("{}.0", i + 1));
+        ad.compact();
+        ad
+    });
+    (settings, ads.collect())
+}

@@ -1,0 +1,91 @@
+//! The plan agrees with what the simulation does.
+
+use maintenance::plan;
+use maintenance::simulate::{Scenario, simulate};
+
+use crate::fixture::*;
+
+fn ads(jobs: &[(&str, i64, i64)]) -> Vec<classad::ClassAd> {
+    jobs.iter()
+        .map(|(name, universe, kb)| {
+            let text = format!(
+                "Name = \"{name}\"\nMachine = \"{name}\"\nState = \"Claimed\"\nJobUniverse = {universe}\nImageSize = {kb}\n"
+            );
+            classad::ClassAd::parse_old(&text).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn the_plan_of_the_reference_timeline() {
+    let plan =
+        plan(wed(14, 0, 0), &reference(""), &[], &ads(&[("large", 1, 156_000), ("small", 1, 100_000)]));
+    let event = &plan.events[0];
+    assert_eq!((event.needed_s, event.slots, event.machines), (1_000, 2, 2));
+    // start - needed - interval
+    assert_eq!(event.activates, wed(15, 28, 20));
+    let steps = &event.lanes[0].steps;
+    assert_eq!(steps[0].slots, ["small"]);
+    assert_eq!(steps[0].from_ms, wed(15, 28, 22) * 1_000);
+    assert_eq!(steps[1].from_ms - steps[0].from_ms, 390_625);
+    assert_eq!(event.slack_s, 898);
+    assert!(event.at_risk.is_empty());
+}
+
+#[test]
+fn what_cannot_end_in_time_is_at_risk() {
+    let plan = plan(
+        wed(15, 55, 0),
+        &reference(""),
+        &[],
+        &ads(&[("a", 1, 50_000), ("b", 1, 90_000), ("v", 5, 60_000)]),
+    );
+    let event = &plan.events[0];
+    assert_eq!(event.at_risk, ["b"]);
+    assert_eq!(event.loses_work, ["v"]);
+    assert!(event.slack_s < 0);
+    let text = plan.text(10);
+    assert!(text.contains("AT RISK, not empty at the start: 1 slots: b"), "{text}");
+    assert!(text.contains("(no checkpoint)"), "{text}");
+}
+
+#[test]
+fn plan_and_simulation_agree_about_order_and_pace() {
+    let jobs: Vec<(String, i64)> =
+        (0..20).map(|i| (format!("m{i:02}"), 3_000 + (i * 7_919) % 20_000)).collect();
+    let list: Vec<(&str, i64, i64)> = jobs.iter().map(|(n, kb)| (n.as_str(), 1, *kb)).collect();
+    let now = wed(15, 45, 0);
+    let plan = plan(now, &reference(""), &[], &ads(&list));
+    let machines = jobs.iter().map(|(name, kb)| machine(name, vec![job(*kb)])).collect();
+    let report = simulate(Scenario::new(reference(""), machines, now, 1_800));
+    let planned: Vec<(i64, &str)> =
+        plan.events[0].lanes[0].steps.iter().map(|s| (s.from_ms / 1_000, s.slots[0].as_str())).collect();
+    let done: Vec<(i64, &str)> = report.vacated.iter().map(|(at, s)| (*at, s.as_str())).collect();
+    // The simulated agents tell whole seconds, so each may hold its lane up to one longer.
+    for (index, ((p, a), (d, b))) in planned.iter().zip(&done).enumerate() {
+        assert_eq!(a, b);
+        assert!((d - p) >= 0 && (d - p) <= index as i64 + 1, "{index}: planned {p}, done {d}");
+    }
+    assert_eq!(planned.len(), done.len());
+}
+
+#[test]
+fn the_drawing_is_well_formed_labelled_and_bounded() {
+    let (settings, ads) = plan::sample(3_000);
+    let svg = plan(wed(12, 0, 0), &settings, &[], &ads).svg();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    for word in ["local time", "start", "Subnet=10.0.3 (100 Mb/s)", "slack"] {
+        assert!(svg.contains(word), "{word}");
+    }
+    assert_eq!(svg.matches("<rect").count(), svg.matches("</rect>").count() + 1);
+    assert!(svg.len() < 2_000_000, "{}", svg.len());
+    let odd = crate::plan::ads(&[("a<b>&\\\"", 1, 5)]);
+    let svg = plan(wed(15, 0, 0), &reference(""), &[], &odd).svg();
+    assert!(svg.contains("a&lt;b&gt;&amp;"), "{svg}");
+}
+
+#[test]
+fn an_empty_pool_and_no_events_are_planned_too() {
+    assert!(plan(wed(12, 0, 0), &reference(""), &[], &[]).svg().contains("</svg>"));
+    assert!(plan(0, &maintenance::Settings::default(), &[], &[]).text(5).contains("no window"));
+}

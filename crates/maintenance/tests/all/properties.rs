@@ -1,0 +1,183 @@
+//! What holds for every pool, every loss of messages and every restart; each rule is a function with its name.
+
+use maintenance::simulate::{Report, Scenario, SimJob, SimMachine, simulate};
+use proptest::prelude::*;
+
+use crate::fixture::*;
+
+fn at_most_one_costly_vacate_is_under_way_in_a_domain(report: &Report) {
+    assert!(report.most_in_flight().values().all(|n| *n <= 1), "{:?}", report.most_in_flight());
+}
+
+fn no_second_carries_more_than_the_cap(report: &Report, megabits: f64) {
+    for (domain, peak) in report.peak_bytes_per_second() {
+        // Rates are whole bytes and ends whole milliseconds.
+        assert!(peak <= megabits * 131_072.0 * 1.002, "{domain}: {} Mb/s", peak / 131_072.0);
+    }
+}
+
+fn machines_are_configured_before_their_jobs_go(report: &Report) {
+    assert!(report.vacated_unconfigured.is_empty(), "{:?}", report.vacated_unconfigured);
+}
+
+fn a_job() -> impl Strategy<Value = Option<SimJob>> {
+    let gang = prop_oneof![6 => Just(None), 1 => Just(Some("g".to_owned())), 1 => Just(Some("h".to_owned()))];
+    let job = (1_000_i64..60_000, any::<bool>(), gang).prop_map(|(image_kb, checkpointable, gang)| SimJob {
+        id: "1".into(),
+        image_kb,
+        checkpointable,
+        gang,
+    });
+    prop_oneof![1 => Just(None), 4 => job.prop_map(Some)]
+}
+
+fn a_machine() -> impl Strategy<Value = SimMachine> {
+    let jobs = proptest::collection::vec(a_job(), 1..3);
+    let fault = prop_oneof![
+        5 => Just((0_u64, None, false, None)),
+        1 => (0_u64..3_600_000).prop_map(|at| (at, None, false, None)),
+        1 => (0_u64..3_600_000).prop_map(|at| (0, Some(at), false, None)),
+        1 => Just((0, None, true, None)),
+        1 => (0_u64..3_000_000, 0_u64..1_000_000).prop_map(|(a, b)| (0, None, false, Some((a, a + b)))),
+    ];
+    (jobs, 0..3_u8, fault, any::<bool>()).prop_map(|(slots, net, fault, respawns)| SimMachine {
+        attributes: vec![("Net".into(), format!("\"n{net}\""))],
+        slots,
+        appears_ms: fault.0,
+        vanishes_ms: fault.1,
+        refuses: fault.2,
+        unreachable_ms: fault.3,
+        respawns,
+        ..SimMachine::default()
+    })
+}
+
+/// More for a long night: MAINTENANCE_CASES=100000.
+fn cases() -> u32 {
+    std::env::var("MAINTENANCE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn rules_hold_in_any_pool(
+        machines in proptest::collection::vec(a_machine(), 1..10),
+        restarts in proptest::collection::btree_set(1_u64..200, 0..4),
+        loss in prop_oneof![2 => Just(0_u32), 1 => 0_u32..300],
+        latency in prop_oneof![Just(0_u64), Just(20), Just(400)],
+        tells in any::<bool>(),
+        seed in any::<u64>(),
+        interval in prop_oneof![Just(60_i64), Just(900)],
+        domains in any::<bool>(),
+    ) {
+        let domain = if domains { "@Net" } else { "" };
+        let text = REFERENCE.replace("3600 2 ", &format!("3600 2{domain} "));
+        let text = format!("{text}EVENTD_INTERVAL = {interval}\n");
+        let machines: Vec<SimMachine> = machines
+            .into_iter()
+            .enumerate()
+            .map(|(i, m)| SimMachine { name: format!("m{i}"), ..m })
+            .collect();
+        let mut scenario = Scenario::new(settings(&text), machines, wed(15, 0, 0), 8_000);
+        scenario.restarts_after = restarts.clone();
+        scenario.loss_permille = loss;
+        scenario.latency_ms = latency;
+        // Without a word from the agents a restart in the middle of a transfer cannot know how much is left.
+        scenario.tells_remaining = tells || latency > 0 || loss > 0 || !restarts.is_empty();
+        scenario.seed = seed;
+        let report = simulate(scenario);
+        machines_are_configured_before_their_jobs_go(&report);
+        at_most_one_costly_vacate_is_under_way_in_a_domain(&report);
+        no_second_carries_more_than_the_cap(&report, 2.0);
+    }
+}
+
+/// Ads as a broken or hostile agent might send them.
+fn an_odd_ad() -> impl Strategy<Value = classad::ClassAd> {
+    let number = prop_oneof![
+        Just("0".to_owned()),
+        Just("-1".to_owned()),
+        Just(i64::MAX.to_string()),
+        Just(i64::MIN.to_string()),
+        Just("1e300".to_owned()),
+        Just("undefined".to_owned()),
+        Just("1/0".to_owned()),
+        Just("\"text\"".to_owned()),
+        (0_i64..100_000).prop_map(|n| n.to_string()),
+        (wed(14, 0, 0)..wed(18, 0, 0)).prop_map(|n| n.to_string()),
+    ];
+    let names = [
+        "Name",
+        "Machine",
+        "JobUniverse",
+        "ImageSize",
+        "EndDownTime",
+        "CheckpointRemaining",
+        "GangId",
+        "Net",
+    ];
+    let states = prop_oneof![Just("Claimed"), Just("Preempting"), Just("Unclaimed")];
+    (proptest::collection::vec(number, names.len()), states, 0..5_u8, any::<bool>()).prop_map(
+        move |(values, state, host, named)| {
+            let mut ad = classad::ClassAd::new();
+            for (name, value) in names.iter().zip(values) {
+                let _ = ad.insert_text(*name, &value);
+            }
+            ad.insert_str("State", state);
+            if named {
+                ad.insert_str("Name", &format!("h{host}"));
+                ad.insert_str("Machine", &format!("h{host}"));
+            }
+            ad
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_input_makes_the_core_panic_or_forget_to_wake(
+        steps in proptest::collection::vec(
+            (0_u64..2_000_000, 0..8_u8, -100_000_000_i64..100_000_000, proptest::collection::vec(an_odd_ad(), 0..5)),
+            1..40,
+        ),
+    ) {
+        use maintenance::{Command, Core, Input, Outcome, Output};
+        let text = REFERENCE.replace("3600 2 ", "3600 2@Net ");
+        let mut now = model::Now { mono_ms: 7, wall_ms: wed(15, 0, 0) as u64 * 1_000 };
+        let mut core = Core::new(now, settings(&text), Vec::new());
+        let mut out = core.handle(now, Input::Tick);
+        for (advance, kind, jump, ads) in steps {
+            now.mono_ms += advance;
+            now.wall_ms += advance;
+            let query = out.iter().find_map(|o| match o { Output::Query { query, .. } => Some(*query), _ => None });
+            let command = out.iter().find_map(|o| match o {
+                Output::Configure { command, .. } | Output::Vacate { command, .. } | Output::Unconfigure { command, .. } => Some(*command),
+                _ => None,
+            });
+            let event = "TestEvent".to_owned();
+            let input = match (kind, query, command) {
+                (0, ..) => { now.wall_ms = now.wall_ms.saturating_add_signed(jump); Input::Tick }
+                (1, ..) => Input::Operator(Command::Cancel { event }),
+                (2, ..) => Input::Operator(Command::Extend { event, by_s: jump }),
+                (3, ..) => Input::Operator(Command::Start { event, at: None, duration_s: Some(jump) }),
+                (_, Some(query), _) => Input::Machines { query, answer: Ok(ads) },
+                (4 | 5, _, Some(command)) => Input::Done { command, outcome: Outcome::Refused("x".into()) },
+                (_, _, Some(command)) => Input::Done { command, outcome: Outcome::Ok },
+                _ => Input::Tick,
+            };
+            out = core.handle(now, input);
+            let wake = core.next_wake().expect("an event is there");
+            prop_assert!(wake > now.mono_ms, "would spin: {wake} at {}", now.mono_ms);
+            let _ = maintenance::plan((now.wall_ms / 1_000) as i64, core.settings(), core.overrides(), &[]).svg();
+        }
+    }
+
+    #[test]
+    fn odd_ads_can_be_planned(ads in proptest::collection::vec(an_odd_ad(), 0..12)) {
+        let plan = maintenance::plan(wed(15, 50, 0), &reference(""), &[], &ads);
+        let _ = (plan.text(3), plan.svg());
+    }
+}
