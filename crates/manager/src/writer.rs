@@ -316,8 +316,11 @@ impl Writer {
         let mut arrived = Vec::new();
         loop {
             let degraded = self.degraded().is_some();
-            let patience =
-                if degraded { PROBE } else { Duration::from_millis(self.books.core.next_tick_ms()) };
+            let patience = if degraded {
+                PROBE
+            } else {
+                Duration::from_millis(self.books.core.next_tick_ms(self.clock.now()))
+            };
             let received = tokio::time::timeout(patience, inputs.recv_many(&mut arrived, TOGETHER)).await;
             if received == Ok(0) {
                 return self.finish();
@@ -448,7 +451,7 @@ impl Writer {
 
     fn tick(&mut self) {
         let now = self.clock.now();
-        if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms() {
+        if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms(now) {
             self.last_tick_ms = now.mono_ms;
             self.books.core.tick(now, digest, &mut self.pending.out);
         }
@@ -470,6 +473,9 @@ impl Writer {
     /// Writes what was decided; then, and only then, lets it take effect.
     fn commit(&mut self) -> Result<(), Error> {
         let Pending { out, after, queries } = std::mem::take(&mut self.pending);
+        for warning in &out.warnings {
+            tracing::warn!("{warning}");
+        }
         if !out.events.is_empty() {
             let started = Instant::now();
             match self.journal.append(&out.events) {

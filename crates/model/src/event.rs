@@ -17,7 +17,7 @@ pub struct Event {
     #[prost(uint64, tag = "1")]
     pub time_ms: u64,
     /// What happened.
-    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
+    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 30")]
     #[serde(flatten)]
     pub kind: Option<Kind>,
 }
@@ -80,6 +80,9 @@ pub enum Kind {
     /// A checkpoint of a job is in the store; its next attempt begins there.
     #[prost(message, tag = "19")]
     JobCheckpointed(JobCheckpointed),
+    /// Jobs that had ended and stayed in the queue left it.
+    #[prost(message, tag = "30")]
+    JobsLeft(JobsLeft),
 }
 
 /// A manager took the journal over.
@@ -421,6 +424,21 @@ pub struct JobExited {
     /// When it was started, by the machine's wall clock.
     #[prost(uint64, tag = "6")]
     pub started_ms: u64,
+    /// The job stays in the queue until `JobsLeft`, to be looked at.
+    #[prost(bool, tag = "7")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stays: bool,
+}
+
+/// Jobs that had ended and stayed in the queue left it.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsLeft {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "2")]
+    pub procs: Vec<Span>,
 }
 
 /// Attempts ended and their jobs went back to the queue.
@@ -522,6 +540,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobSuspended(e) => Some(e.cluster),
         Kind::JobContinued(e) => Some(e.cluster),
         Kind::JobCheckpointed(e) => Some(e.cluster),
+        Kind::JobsLeft(e) => Some(e.cluster),
         Kind::ManagerStarted(_)
         | Kind::ClaimMade(_)
         | Kind::ClaimEnded(_)

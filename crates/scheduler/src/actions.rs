@@ -1,6 +1,8 @@
 //! What people ask: submit, hold, release, remove.
 
-use model::event::{Afterwards, ClusterSubmitted, JobsHeld, JobsReleased, JobsRemoved, Kind, StopRequested};
+use model::event::{
+    Afterwards, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind, StopRequested,
+};
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
 use crate::{Control, Core, Digest, Effect, Out};
@@ -221,6 +223,7 @@ impl Core {
                     JobName::Job(job) => {
                         let here = cluster.is_idle(job.proc)
                             || cluster.held.contains(job.proc)
+                            || cluster.completed.contains(job.proc)
                             || cluster.live.contains_key(&job.proc);
                         if !here {
                             return Err(Refusal::NoSuchJob(*name));
@@ -244,6 +247,7 @@ impl Core {
         let idle = self.chosen(cluster, procs, Part::Idle);
         let already = self.chosen(cluster, procs, Part::Held).len();
         outcome.changed += idle.len() + already;
+        outcome.unsuitable += self.chosen(cluster, procs, Part::Completed).len();
         if !idle.is_empty() {
             let reason = reason.to_owned();
             let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0, exit: None };
@@ -285,7 +289,12 @@ impl Core {
         for span in self.chosen(cluster, procs, Part::Held).spans() {
             gone.insert_range(span.first, span.procs().end);
         }
-        outcome.changed += gone.len();
+        let left = self.chosen(cluster, procs, Part::Completed);
+        outcome.changed += gone.len() + left.len();
+        if !left.is_empty() {
+            // They have ended in their own way; only their place in the queue is given up.
+            self.record(now, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }), out);
+        }
         if !gone.is_empty() {
             let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
             self.record(now, Kind::JobsRemoved(removed), out);
@@ -315,9 +324,8 @@ impl Core {
         let Some(cluster) = self.queue.clusters.get(&cluster) else { return ProcSet::default() };
         let all: ProcSet = match part {
             Part::Held => cluster.held.clone(),
-            Part::Idle => {
-                cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect()
-            }
+            Part::Idle => cluster.idle(),
+            Part::Completed => cluster.completed.clone(),
         };
         match procs {
             None => all,
@@ -369,4 +377,5 @@ impl Core {
 enum Part {
     Idle,
     Held,
+    Completed,
 }

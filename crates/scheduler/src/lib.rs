@@ -27,6 +27,7 @@ mod snapshot;
 mod tests;
 mod view;
 
+use jiff::tz::TimeZone;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
@@ -49,11 +50,26 @@ pub struct Settings {
     pub ahead_jobs: u32,
     /// How often PeriodicHold, PeriodicRelease, PeriodicRemove and PeriodicVacate are looked at.
     pub periodic_ms: u64,
+    /// Where a crontab's hours are.
+    pub zone: TimeZone,
+}
+
+impl Settings {
+    /// The default, in the time zone of this machine.
+    pub fn of_this_machine() -> Self {
+        Self { zone: TimeZone::system(), ..Self::default() }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { lease_ms: 300_000, ahead_us: 100_000, ahead_jobs: 256, periodic_ms: 60_000 }
+        Self {
+            lease_ms: 300_000,
+            ahead_us: 100_000,
+            ahead_jobs: 256,
+            periodic_ms: 60_000,
+            zone: TimeZone::UTC,
+        }
     }
 }
 
@@ -64,6 +80,8 @@ pub struct Out {
     pub events: Vec<Event>,
     /// To be carried out when the facts are on disk.
     pub effects: Vec<Effect>,
+    /// For the manager's own log: what a person should look at.
+    pub warnings: Vec<String>,
 }
 
 /// Something to do, once the events that justify it are durable. Repeating one is harmless.

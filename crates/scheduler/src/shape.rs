@@ -12,6 +12,7 @@ use classad::{ClassAd, Value};
 use model::event::Resources;
 use model::{JobTemplate, ProcSet};
 
+use crate::lifecycle;
 use crate::pool::Machine;
 use crate::queue::{Part, Stored};
 
@@ -180,7 +181,8 @@ impl Shapes {
         }
         let id = ShapeId(self.next);
         self.next += 1;
-        let ad = job_ad(owner, template, 0, proc);
+        let mut ad = job_ad(owner, template, 0, proc);
+        lifecycle::admit(&mut ad);
         let shape = Shape {
             request: request_of(&ad),
             lease_ms: match ad.eval("JobLeaseDuration") {

@@ -169,6 +169,8 @@ impl Story {
             Kind::ManagerStarted(_)
             | Kind::StopRequested(_)
             | Kind::JobsAssigned(_)
+            // Its end has been told.
+            | Kind::JobsLeft(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::TokenRevoked(_) => {}

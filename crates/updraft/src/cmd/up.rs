@@ -51,7 +51,10 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             sharing,
             listen: args.listen,
             health: args.health,
-            settings: scheduler::Settings { lease_ms: args.lease * 1000, ..scheduler::Settings::default() },
+            settings: scheduler::Settings {
+                lease_ms: args.lease * 1000,
+                ..scheduler::Settings::of_this_machine()
+            },
             beat_ms: args.beat,
         },
         cpus: args.cpus,
