@@ -184,7 +184,7 @@ pub struct StopRequested {
     /// Why, in words.
     #[prost(string, tag = "5")]
     pub reason: String,
-    /// HoldReasonCode, when it is to be held.
+    /// HoldReasonCode when it is to be held, the vacate code otherwise, 0 for none.
     #[prost(uint32, tag = "6")]
     pub code: u32,
     /// HoldReasonSubCode, when it is to be held.

@@ -7,6 +7,9 @@ use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
 use crate::{Control, Core, Digest, Effect, Out};
 
+/// Vacate code of a run that a removal by hand ended.
+const REMOVED_WHILE_RUNNING: u32 = 1023;
+
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
@@ -284,7 +287,8 @@ impl Core {
         out: &mut Out,
     ) {
         // The live ones first: the cluster is gone once its last job is.
-        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Removed, reason, (0, 0), out);
+        outcome.changed +=
+            self.stop_live(now, cluster, procs, Afterwards::Removed, reason, (REMOVED_WHILE_RUNNING, 0), out);
         let mut gone = self.chosen(cluster, procs, Part::Idle);
         for span in self.chosen(cluster, procs, Part::Held).spans() {
             gone.insert_range(span.first, span.procs().end);

@@ -93,7 +93,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["docker_image"], "DockerImage", T),
     row(&["container_image"], "ContainerImage", T),
     row(&["starter_debug"], "JobStarterDebug", T),
-    row(&["x509userproxy"], "x509userproxy", T),
+    row(&["jar_files"], "JarFiles", T),
+    row(&["java_vm_args"], "JavaVMArgs", T),
     row(&["grid_resource"], "GridResource", T),
     row(&["max_idle", "materialize_max_idle"], "JobMaterializeMaxIdle", I),
     row(&["run_as_owner"], "RunAsOwner", B),
@@ -230,6 +231,8 @@ pub(crate) const KEYWORDS: &[&str] = &[
     "gpus_minimum_memory",
     "gpus_minimum_runtime",
     "image_size",
+    "x509userproxy",
+    "use_x509userproxy",
 ];
 
 /// Every keyword with all its spellings.
