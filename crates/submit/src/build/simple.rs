@@ -61,6 +61,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["kill_sig_timeout"], "KillSigTimeout", I),
     row(&["job_max_vacate_time"], "JobMaxVacateTime", E),
     row(&["want_graceful_removal"], "WantGracefulRemoval", E),
+    row(&["timer_remove"], "TimerRemove", E),
     row(&["allowed_job_duration"], "AllowedJobDuration", E),
     row(&["allowed_execute_duration"], "AllowedExecuteDuration", E),
     row(&["batch_name", "JobBatchName"], "JobBatchName", Q),

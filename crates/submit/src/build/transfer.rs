@@ -89,13 +89,13 @@ const USE_PROXY: [&str; 1] = ["use_x509userproxy"];
 pub(crate) fn proxy(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let (names, value) = match scope.get(&PROXY)? {
         Some(value) => (&PROXY, value),
-        None if scope.boolean(&USE_PROXY)? == Some(true) => match scope.files.env("X509_USER_PROXY") {
-            Some(value) => (&USE_PROXY, value),
-            None => {
+        None if scope.boolean(&USE_PROXY)? == Some(true) => {
+            let Some(value) = scope.files.env("X509_USER_PROXY") else {
                 let message = "needs x509userproxy = FILE, or the variable X509_USER_PROXY, to know which";
                 return Err(scope.wrong(&USE_PROXY, message));
-            }
-        },
+            };
+            (&USE_PROXY, value)
+        }
         None => return Ok(()),
     };
     let file = path(scope, &directory_of(scope)?, &value)?;
