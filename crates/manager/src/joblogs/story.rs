@@ -10,10 +10,11 @@ use joblog::{Body, Stamp, Writer};
 use model::event::{Exit as Ended, Kind, Resources};
 use model::{Event, JobTemplate, Span};
 
+const XML: &str = "UserLogUseXML";
 /// Attributes of a template that matter here.
 const KEPT: [&str; 9] = [
     "UserLog",
-    "UserLogUseXML",
+    XML,
     "Iwd",
     "SubmitEventNotes",
     "SubmitEventUserNotes",
@@ -68,8 +69,8 @@ struct Cluster {
     /// The log, when all procs have the same.
     shared: Option<Arc<str>>,
     unfinished: u32,
-    /// The log is of the XML form.
-    xml: bool,
+    /// Whether the log is of the XML form, when that is the same for all procs.
+    xml: Option<bool>,
     /// Procs whose process was started, and by which claim.
     running: HashMap<u32, u64>,
     /// Stops of running procs that people asked for: code, subcode, why.
@@ -334,17 +335,14 @@ impl<'a> Telling<'a> {
         self.key.1 += 1;
         let Some(path) = self.cluster.log(self.id, proc) else { return };
         let made = self.story.claims.get(&claim).map_or(u64::MAX, |c| c.at);
+        let is_xml = self.cluster.is_xml(self.id, proc);
         let (cluster, proc) = (self.id as i32, proc as i32);
         let event = joblog::Event { cluster, proc, subproc: 0, time: self.time, body };
         (self.each)(Line {
             key: self.key,
             base: self.cluster.at.min(made),
             log: Log { owner: self.cluster.owner.clone(), path },
-            text: if self.cluster.xml {
-                self.story.writer.xml(&event)
-            } else {
-                self.story.writer.event(&event)
-            },
+            text: if is_xml { self.story.writer.xml(&event) } else { self.story.writer.event(&event) },
         });
     }
 }
@@ -372,9 +370,11 @@ impl Cluster {
             shared: None,
             running: HashMap::new(),
             stops: HashMap::new(),
-            xml: false,
+            xml: None,
         };
-        cluster.xml = cluster.literal(0, 0, "UserLogUseXML").is_some_and(|v| v.is_true());
+        if !cluster.template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(XML)) {
+            cluster.xml = Some(cluster.is_xml(0, 0));
+        }
         if same {
             cluster.shared = Some(cluster.log(0, 0)?);
         }
@@ -384,6 +384,10 @@ impl Cluster {
     /// The value of an attribute that is no expression.
     fn literal(&self, id: u32, proc: u32, name: &str) -> Option<Value> {
         Expr::parse(&self.template.attribute(id, proc, name)?).ok()?.as_literal().cloned()
+    }
+
+    fn is_xml(&self, id: u32, proc: u32) -> bool {
+        self.xml.unwrap_or_else(|| self.literal(id, proc, XML).is_some_and(|v| v.is_true()))
     }
 
     /// The text of a string attribute.
