@@ -81,9 +81,7 @@ fn tests(judge: Option<&str>) -> Result<(), String> {
 fn tidy() -> Result<(), String> {
     let mut complaints = Vec::new();
     // Pure cores stay pure: no IO, clock, threads or runtime below them.
-    for room in
-        ["classad", "config", "model", "submit", "joblog", "scheduler", "policy", "maintenance"]
-    {
+    for room in ["classad", "config", "model", "submit", "joblog", "scheduler", "policy", "maintenance"] {
         let dir = root().join("crates").join(room);
         if !dir.exists() {
             continue;

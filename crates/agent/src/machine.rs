@@ -69,6 +69,7 @@ pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
         ("FileSystemDomain", quote(&options.filesystem_domain)),
         // Files are not transferred yet: a job needs a machine that sees its files.
         ("HasFileTransfer", "false".to_owned()),
+        ("HasJobDeferral", "true".to_owned()),
         ("SlotType", quote("Partitionable")),
         ("PartitionableSlot", "true".to_owned()),
         ("UpdraftVersion", quote(env!("CARGO_PKG_VERSION"))),

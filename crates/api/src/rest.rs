@@ -110,6 +110,9 @@ pub struct Cluster {
     pub running: u64,
     /// On hold.
     pub held: u64,
+    /// Ended, and kept in the queue; also counted by how they ended.
+    #[serde(default)]
+    pub completed: u64,
     /// Exited with 0.
     pub succeeded: u64,
     /// Exited otherwise.
@@ -125,7 +128,7 @@ pub struct ClusterReply {
     pub active: bool,
     /// Numbers; for a finished cluster only the last three are known.
     pub counts: Counts,
-    /// Its unfinished jobs, running ones first, as many as asked for.
+    /// Its jobs that are in the queue, running ones first, as many as asked for.
     pub jobs: Vec<Job>,
 }
 
@@ -138,6 +141,9 @@ pub struct Counts {
     pub running: u64,
     /// On hold.
     pub held: u64,
+    /// Ended, and kept in the queue; also counted by how they ended.
+    #[serde(default)]
+    pub completed: u64,
     /// Exited with 0.
     pub succeeded: u64,
     /// Exited otherwise.
@@ -146,12 +152,12 @@ pub struct Counts {
     pub removed: u64,
 }
 
-/// One unfinished job.
+/// One job that is in the queue.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     /// `cluster.proc`
     pub job: String,
-    /// idle, running, suspended, held.
+    /// idle, running, suspended, held, completed.
     pub state: String,
     /// When its process was started.
     #[serde(skip_serializing_if = "Option::is_none", default)]

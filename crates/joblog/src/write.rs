@@ -12,6 +12,7 @@ use model::text::one_line;
 
 use crate::event::{Body, Event, Evicted, Execute, Exit, Resource, Run, Terminated};
 use crate::parse::{KNOWN, STAGE_IN, STAGE_OUT, TRANSFERS, UNKNOWN, reuse_labels};
+use crate::time::Stamp;
 
 /// How dates are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +67,12 @@ impl Writer {
         out.body(&event.body);
         out.0.push_str("...\n");
         out.0
+    }
+
+    /// The same as an XML element, for logs that were asked for with `log_xml`. Such times always have milliseconds.
+    pub fn xml(&self, event: &Event) -> String {
+        let time = Stamp { millis: Some(event.time.millis.unwrap_or(0).min(999)), ..event.time };
+        crate::xml::text(&crate::fields::of(&Event { time, ..event.clone() }, &self.zone))
     }
 }
 

@@ -1,6 +1,10 @@
 //! Events of logs written with `log_xml = true`: one `<c>` element each.
 
+use std::fmt::Write as _;
+
 use jiff::tz::TimeZone;
+use model::limits::REASON_BYTES;
+use model::text::one_line;
 use serde_json::{Map, Value as Json};
 
 use crate::event::{Body, Event, Evicted, Execute, Exit, Resource, Run, Terminated, Usage};
@@ -19,6 +23,55 @@ pub(crate) fn event(text: &str, zone: &TimeZone, year: i16) -> Result<Event, Str
         .map_err(|_| "EventTypeNumber is out of range")?;
     let (cluster, proc, subproc) = (id("Cluster"), id("Proc"), id("Subproc"));
     Ok(Event { cluster, proc, subproc, time, body: fields.body(number)? })
+}
+
+/// Writes an event's attributes as one `<c>` element. Free text becomes one line of bounded length, as in the text form.
+pub(crate) fn text(fields: &Map<String, Json>) -> String {
+    let mut out = String::new();
+    write_ad(fields, 0, &mut out);
+    out.push('\n');
+    out
+}
+
+fn write_ad(fields: &Map<String, Json>, depth: usize, out: &mut String) {
+    let indent = "    ".repeat(depth);
+    out.push_str("<c>\n");
+    for (name, value) in fields {
+        let _ = write!(out, "{indent}    <a n=\"{}\">", escape(name));
+        write_value(value, depth + 1, out);
+        out.push_str("</a>\n");
+    }
+    let _ = write!(out, "{indent}</c>");
+}
+
+fn write_value(value: &Json, depth: usize, out: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = match value {
+        Json::Null => write!(out, "<un/>"),
+        Json::Bool(b) => write!(out, "<b v=\"{}\"/>", if *b { 't' } else { 'f' }),
+        Json::Number(n) if n.is_f64() => write!(out, "<r>{:?}</r>", n.as_f64().unwrap_or(0.0)),
+        Json::Number(n) => write!(out, "<i>{n}</i>"),
+        Json::String(text) => write!(out, "<s>{}</s>", escape(text)),
+        Json::Array(list) => {
+            out.push_str("<l>");
+            for value in list {
+                write_value(value, depth, out);
+            }
+            write!(out, "</l>")
+        }
+        Json::Object(ad) => {
+            write_ad(ad, depth, out);
+            Ok(())
+        }
+    };
+}
+
+fn escape(text: &str) -> String {
+    one_line(text, REASON_BYTES)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 struct Xml<'a> {

@@ -482,6 +482,9 @@ impl Writer {
     /// Writes what was decided; then, and only then, lets it take effect.
     fn commit(&mut self) -> Result<(), Error> {
         let Pending { out, after, queries } = std::mem::take(&mut self.pending);
+        for warning in &out.warnings {
+            tracing::warn!("{warning}");
+        }
         if !out.events.is_empty() {
             let started = Instant::now();
             match self.journal.append(&out.events) {

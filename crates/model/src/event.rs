@@ -17,7 +17,7 @@ pub struct Event {
     #[prost(uint64, tag = "1")]
     pub time_ms: u64,
     /// What happened.
-    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
+    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30")]
     #[serde(flatten)]
     pub kind: Option<Kind>,
 }
@@ -83,6 +83,9 @@ pub enum Kind {
     /// An administrator set a user's priority or factor.
     #[prost(message, tag = "20")]
     PrioritySet(PrioritySet),
+    /// Jobs that had ended and stayed in the queue left it.
+    #[prost(message, tag = "30")]
+    JobsLeft(JobsLeft),
 }
 
 /// A manager took the journal over.
@@ -184,7 +187,7 @@ pub struct StopRequested {
     /// Why, in words.
     #[prost(string, tag = "5")]
     pub reason: String,
-    /// HoldReasonCode, when it is to be held.
+    /// HoldReasonCode when it is to be held, the vacate code otherwise, 0 for none.
     #[prost(uint32, tag = "6")]
     pub code: u32,
     /// HoldReasonSubCode, when it is to be held.
@@ -428,6 +431,21 @@ pub struct JobExited {
     /// When it was started, by the machine's wall clock.
     #[prost(uint64, tag = "6")]
     pub started_ms: u64,
+    /// The job stays in the queue until `JobsLeft`, to be looked at.
+    #[prost(bool, tag = "7")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stays: bool,
+}
+
+/// Jobs that had ended and stayed in the queue left it.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsLeft {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "2")]
+    pub procs: Vec<Span>,
 }
 
 /// Attempts ended and their jobs went back to the queue.
@@ -548,6 +566,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobSuspended(e) => Some(e.cluster),
         Kind::JobContinued(e) => Some(e.cluster),
         Kind::JobCheckpointed(e) => Some(e.cluster),
+        Kind::JobsLeft(e) => Some(e.cluster),
         Kind::ManagerStarted(_)
         | Kind::ClaimMade(_)
         | Kind::ClaimEnded(_)

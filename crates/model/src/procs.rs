@@ -83,6 +83,13 @@ impl ProcSet {
         self.len += u64::from(union.1 - union.0);
     }
 
+    /// Adds all procs of another set.
+    pub fn insert_all(&mut self, other: &Self) {
+        for &(start, end) in &other.spans {
+            self.insert_range(start, end);
+        }
+    }
+
     /// Takes one proc out; false when it was not there.
     pub fn remove(&mut self, proc: u32) -> bool {
         let before = self.len;

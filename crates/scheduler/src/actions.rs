@@ -1,9 +1,14 @@
 //! What people ask: submit, hold, release, remove.
 
-use model::event::{Afterwards, ClusterSubmitted, JobsHeld, JobsReleased, JobsRemoved, Kind, StopRequested};
+use model::event::{
+    Afterwards, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind, StopRequested,
+};
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
 use crate::{Control, Core, Digest, Effect, Out};
+
+/// Vacate code of a run that a removal by hand ended.
+const REMOVED_WHILE_RUNNING: u32 = 1023;
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,6 +227,7 @@ impl Core {
                     JobName::Job(job) => {
                         let here = cluster.is_idle(job.proc)
                             || cluster.held.contains(job.proc)
+                            || cluster.completed.contains(job.proc)
                             || cluster.live.contains_key(&job.proc);
                         if !here {
                             return Err(Refusal::NoSuchJob(*name));
@@ -245,6 +251,7 @@ impl Core {
         let idle = self.chosen(cluster, procs, Part::Idle);
         let already = self.chosen(cluster, procs, Part::Held).len();
         outcome.changed += idle.len() + already;
+        outcome.unsuitable += self.chosen(cluster, procs, Part::Completed).len();
         if !idle.is_empty() {
             let reason = reason.to_owned();
             let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0, exit: None };
@@ -281,12 +288,18 @@ impl Core {
         out: &mut Out,
     ) {
         // The live ones first: the cluster is gone once its last job is.
-        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Removed, reason, (0, 0), out);
+        outcome.changed +=
+            self.stop_live(now, cluster, procs, Afterwards::Removed, reason, (REMOVED_WHILE_RUNNING, 0), out);
         let mut gone = self.chosen(cluster, procs, Part::Idle);
         for span in self.chosen(cluster, procs, Part::Held).spans() {
             gone.insert_range(span.first, span.procs().end);
         }
-        outcome.changed += gone.len();
+        let left = self.chosen(cluster, procs, Part::Completed);
+        outcome.changed += gone.len() + left.len();
+        if !left.is_empty() {
+            // They have ended in their own way; only their place in the queue is given up.
+            self.record(now, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }), out);
+        }
         if !gone.is_empty() {
             let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
             self.record(now, Kind::JobsRemoved(removed), out);
@@ -316,9 +329,8 @@ impl Core {
         let Some(cluster) = self.queue.clusters.get(&cluster) else { return ProcSet::default() };
         let all: ProcSet = match part {
             Part::Held => cluster.held.clone(),
-            Part::Idle => {
-                cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect()
-            }
+            Part::Idle => cluster.idle(),
+            Part::Completed => cluster.completed.clone(),
         };
         match procs {
             None => all,
@@ -371,4 +383,5 @@ impl Core {
 enum Part {
     Idle,
     Held,
+    Completed,
 }

@@ -508,6 +508,7 @@ impl Core {
         for cluster in clusters {
             self.offer_jobs(now, cluster, digest, out);
         }
+        self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
         self.shapes.set_now(now.wall_ms);
@@ -548,7 +549,9 @@ impl Core {
             return due.saturating_sub(now.mono_ms).clamp(1, 100);
         }
         let soon = self.round.is_under_way() || self.pool.claims.values().any(|c| c.jobs.len() > 1);
-        if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) }
+        let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
+        // To the millisecond: a deferred job starts in its second.
+        self.next_wake_ms().map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
     }
 
     /// Some machine looks at an attribute that was thought to be insignificant: sort all jobs anew.
@@ -558,8 +561,7 @@ impl Core {
         let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
         for id in ids {
             let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
-            let idle: ProcSet =
-                cluster.parts.iter().flat_map(|p| p.idle.spans()).collect::<Vec<_>>().iter().collect();
+            let idle = cluster.idle();
             let (owner, template) = (cluster.owner.clone(), cluster.template.get());
             let parts = self.shapes.parts(&owner, &template, &mut self.accounts, now_ms);
             let Some(mut parts) = parts else { continue };
@@ -570,7 +572,10 @@ impl Core {
                 };
             }
             cluster.parts = parts;
+            cluster.later.clear();
+            cluster.until.clear();
             self.reindex(id);
+            self.put_off(id, &idle);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::event::{
     Afterwards, ClaimEnded, ClaimMade, ClusterSubmitted, JobCheckpointed, JobExited, JobStarted,
-    JobsAssigned, JobsHeld, JobsReleased, JobsRemoved, JobsRequeued, Kind, StopRequested,
+    JobsAssigned, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind, StopRequested,
 };
 use model::{ClaimId, JobId, ProcSet};
 
@@ -30,7 +30,8 @@ impl Core {
             Kind::JobSuspended(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), true),
             Kind::JobContinued(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), false),
             Kind::JobCheckpointed(e) => self.apply_checkpointed(e),
-            Kind::JobExited(e) => self.apply_exited(e),
+            Kind::JobExited(e) => self.apply_exited(e, time_ms),
+            Kind::JobsLeft(e) => self.apply_left(e),
             Kind::JobsRequeued(e) => self.apply_requeued(e, time_ms),
             Kind::ClaimEnded(e) => self.apply_claim_ended(e, time_ms),
             Kind::PrioritySet(e) => {
@@ -55,6 +56,8 @@ impl Core {
             submitted_ms: time_ms,
             priority,
             parts,
+            later: std::collections::BTreeMap::new(),
+            until: std::collections::BTreeMap::new(),
             held: ProcSet::default(),
             holds: Vec::new(),
             live: std::collections::BTreeMap::new(),
@@ -64,6 +67,7 @@ impl Core {
             policies: Policies::of(&e.template),
             past: std::collections::BTreeMap::new(),
             checkpoints: std::collections::BTreeMap::new(),
+            completed: ProcSet::default(),
         };
         if cluster.policies.periodic {
             self.queue.periodic.insert(e.cluster);
@@ -74,14 +78,13 @@ impl Core {
         }
         self.queue.clusters.insert(e.cluster, Box::new(cluster));
         self.reindex(e.cluster);
+        self.put_off(e.cluster, &ProcSet::all(e.template.procs));
     }
 
     fn apply_held(&mut self, e: &JobsHeld, time_ms: u64) {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         for span in &e.procs {
-            for part in &mut cluster.parts {
-                part.idle.remove_range(span.first, span.procs().end);
-            }
+            cluster.take_idle(*span);
             cluster.held.insert_range(span.first, span.procs().end);
         }
         cluster.note_hold(e, time_ms);
@@ -106,9 +109,7 @@ impl Core {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         let mut count = 0;
         for span in &e.procs {
-            for part in &mut cluster.parts {
-                part.idle.remove_range(span.first, span.procs().end);
-            }
+            cluster.take_idle(*span);
             cluster.unhold(span.first, span.procs().end);
             count += u64::from(span.count);
             for proc in span.procs() {
@@ -164,9 +165,7 @@ impl Core {
         let claim_id = ClaimId(e.claim);
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         for span in &e.procs {
-            for part in &mut cluster.parts {
-                part.idle.remove_range(span.first, span.procs().end);
-            }
+            cluster.take_idle(*span);
             for proc in span.procs() {
                 let attempt = cluster.attempts.entry(proc).or_default();
                 *attempt += 1;
@@ -210,13 +209,20 @@ impl Core {
         cluster.checkpoints.insert(e.proc, checkpoint);
     }
 
-    fn apply_exited(&mut self, e: &JobExited) {
+    fn apply_exited(&mut self, e: &JobExited, time_ms: u64) {
         let span = model::Span { first: e.proc, count: 1 };
+        if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster).filter(|_| e.stays) {
+            cluster.note_completion(e, time_ms);
+        }
         self.end_attempts(e.cluster, &[span]);
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
-        cluster.attempts.remove(&e.proc);
-        cluster.past.remove(&e.proc);
         cluster.checkpoints.remove(&e.proc);
+        if e.stays {
+            cluster.completed.insert(e.proc);
+        } else {
+            cluster.attempts.remove(&e.proc);
+            cluster.past.remove(&e.proc);
+        }
         if e.exit.success() {
             cluster.summary.succeeded += 1;
         } else {
@@ -227,7 +233,21 @@ impl Core {
             let sample = e.exit.wall_us as f64;
             shape.mean_us = Some(shape.mean_us.map_or(sample, |mean| mean + (sample - mean) * 0.1));
         }
-        self.finish(e.cluster, 1);
+        self.finish(e.cluster, u64::from(!e.stays));
+    }
+
+    fn apply_left(&mut self, e: &JobsLeft) {
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let before = cluster.completed.len();
+        for span in &e.procs {
+            cluster.completed.remove_range(span.first, span.procs().end);
+            for proc in span.procs() {
+                cluster.attempts.remove(&proc);
+                cluster.past.remove(&proc);
+            }
+        }
+        let gone = before - cluster.completed.len();
+        self.finish(e.cluster, gone);
     }
 
     fn apply_requeued(&mut self, e: &JobsRequeued, time_ms: u64) {
@@ -277,19 +297,10 @@ impl Core {
 
     fn make_idle(&mut self, cluster_id: u32, spans: &[model::Span]) {
         let Some(cluster) = self.queue.clusters.get_mut(&cluster_id) else { return };
-        for span in spans {
-            if let [only] = cluster.parts.as_mut_slice() {
-                only.idle.insert_range(span.first, span.procs().end);
-            } else {
-                for proc in span.procs() {
-                    let part = cluster.part_of(proc);
-                    if let Some(part) = cluster.parts.get_mut(part) {
-                        part.idle.insert(proc);
-                    }
-                }
-            }
-        }
+        let procs: ProcSet = spans.iter().collect();
+        cluster.insert_idle(&procs);
         self.reindex(cluster_id);
+        self.put_off(cluster_id, &procs);
     }
 
     /// Puts each part of a cluster into its shape's waiting list, or takes it out, according to its idle procs.
@@ -314,6 +325,7 @@ impl Core {
         if cluster.is_finished() {
             let summary = cluster.summary;
             self.queue.periodic.remove(&cluster_id);
+            self.round.forget(cluster_id);
             if let Some(cluster) = self.queue.clusters.remove(&cluster_id) {
                 self.shapes.release(&cluster.parts);
             }

@@ -37,6 +37,7 @@ mod throttle;
 mod view;
 
 use classad::Expr;
+use jiff::tz::TimeZone;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
@@ -75,6 +76,15 @@ pub struct Settings {
     pub preemption_requirements: Option<Expr>,
     /// PREEMPTION_RANK: which one goes; the highest first.
     pub preemption_rank: Option<Expr>,
+    /// Where a crontab's hours are.
+    pub zone: TimeZone,
+}
+
+impl Settings {
+    /// The default, in the time zone of this machine.
+    pub fn of_this_machine() -> Self {
+        Self { zone: TimeZone::system(), ..Self::default() }
+    }
 }
 
 impl Default for Settings {
@@ -90,6 +100,7 @@ impl Default for Settings {
             claim_worklife_ms: 2_000,
             preemption_requirements: None,
             preemption_rank: None,
+            zone: TimeZone::UTC,
         }
     }
 }
@@ -101,6 +112,8 @@ pub struct Out {
     pub events: Vec<Event>,
     /// To be carried out when the facts are on disk.
     pub effects: Vec<Effect>,
+    /// For the manager's own log: what a person should look at.
+    pub warnings: Vec<String>,
 }
 
 /// Something to do, once the events that justify it are durable. Repeating one is harmless.

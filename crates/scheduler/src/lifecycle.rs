@@ -1,37 +1,57 @@
 //! What jobs' own expressions decide: at the end of an attempt, and from time to time.
 //!
-//! At an exit, in this order: PeriodicHold, PeriodicRemove, OnExitHold, OnExitRemove (true when absent). From time to
-//! time, one action for each job: PeriodicVacate, PeriodicHold, PeriodicRelease, PeriodicRemove. An expression that
-//! is undefined, an error or text never fires, and OnExitRemove keeps a job only when it is false or 0.
+//! At an exit, in this order: AllowedJobDuration, AllowedExecuteDuration, TimerRemove, PeriodicHold, PeriodicRemove,
+//! OnExitHold, OnExitRemove (true when absent), and for a job that leaves LeaveJobInQueue. From time to time, one action
+//! for each job: the two durations, PeriodicVacate, TimerRemove, PeriodicHold, PeriodicRelease, PeriodicRemove; for one
+//! that has ended and stays, LeaveJobInQueue. An expression that is undefined, an error or text never fires (which is
+//! told once for each job), and OnExitRemove keeps a job only when it is false or 0.
+//!
+//! `asked` evaluates; `later` keeps idle jobs until their time; `cron` knows the times of crontabs.
 //!
 //! Clusters without such expressions pay for one look at their template and nothing else; only the others keep a
 //! [`Past`] for procs that have one. Whom an expression kept or held is in the journal like everything else.
 
+mod asked;
+mod cron;
+mod later;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use classad::{ClassAd, Expr, Scope};
-use model::event::{Afterwards, Exit, JobExited, JobsHeld, JobsReleased, JobsRemoved, JobsRequeued, Kind};
-use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span, limits, text};
+use classad::{ClassAd, Expr};
+use model::event::{
+    Afterwards, Exit, JobExited, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
+};
+use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
+
+use asked::{Asked, Doubts, Verdict};
 
 use crate::agents::HeldJob;
 use crate::queue::Cluster;
 use crate::{Core, Digest, Out};
 
+pub(crate) use later::admit;
+
 /// Expressions looked at when an attempt ends.
 const AT_EXIT: [&str; 2] = ["OnExitHold", "OnExitRemove"];
 /// Expressions looked at from time to time, and when an attempt ends.
-const PERIODIC: [&str; 4] = ["PeriodicVacate", "PeriodicHold", "PeriodicRelease", "PeriodicRemove"];
+const PERIODIC: [&str; 8] = [
+    "AllowedJobDuration",
+    "AllowedExecuteDuration",
+    "PeriodicVacate",
+    "TimerRemove",
+    "PeriodicHold",
+    "PeriodicRelease",
+    "PeriodicRemove",
+    "LeaveJobInQueue",
+];
 
 /// What a hold says beyond the expression that fired.
 const HOLD_DETAILS: [&str; 4] =
     ["OnExitHoldReason", "OnExitHoldSubCode", "PeriodicHoldReason", "PeriodicHoldSubCode"];
 
-/// HoldReasonCode of a hold by the job's own expression.
-const JOB_POLICY: u32 = 3;
 /// Vacate code of a policy.
 const VACATED_BY_POLICY: u32 = 1000;
 /// Jobs looked at in one tick, so that a long queue cannot stop the pool; the next tick goes on.
@@ -44,6 +64,8 @@ pub(crate) struct Policies {
     pub(crate) at_exit: bool,
     /// Some that are looked at from time to time.
     pub(crate) periodic: bool,
+    /// Jobs wait for a time of their own.
+    pub(crate) deferred: bool,
     /// The periodic ones say the same about all procs without a past.
     uniform: bool,
     /// The attributes that the expressions lead to; `None` when that cannot be told from their texts.
@@ -57,19 +79,22 @@ impl Policies {
             // Submit writes the defaults out now and then; a constant that changes nothing is no expression.
             let constant = |text: &str| expr.is_some_and(|e| e.trim().eq_ignore_ascii_case(text));
             let default = if name.eq_ignore_ascii_case("OnExitRemove") { "true" } else { "false" };
-            (is(&AT_EXIT) && !constant(default), is(&PERIODIC) && !constant("false"))
+            (is(&AT_EXIT) && !constant(default), is(&PERIODIC) && !constant("false"), later::defers(name))
         };
         let shared = template.shared.iter().map(|a| matters(&a.name, Some(&a.expr)));
         let varying = template.varying.iter().map(|v| matters(&v.name, None));
         let mut policies = Self::default();
-        for (at_exit, periodic) in shared.chain(varying) {
+        for (at_exit, periodic, deferred) in shared.chain(varying) {
             policies.at_exit |= at_exit || periodic;
             policies.periodic |= periodic;
+            policies.deferred |= deferred;
         }
-        if policies.at_exit {
+        if policies.at_exit || policies.deferred {
             let reached = reach(template, &[&PERIODIC, &HOLD_DETAILS]);
             policies.uniform = reached.is_some_and(|names| !names.iter().any(|n| n == "procid"));
-            policies.needs = reach(template, &[&AT_EXIT, &PERIODIC, &HOLD_DETAILS]).map(Arc::from);
+            let cron = cron::FIELDS.map(|(name, ..)| name);
+            let all: [&[&str]; 5] = [&AT_EXIT, &PERIODIC, &HOLD_DETAILS, &later::DEFERRAL, &cron];
+            policies.needs = reach(template, &all).map(Arc::from);
         }
         policies
     }
@@ -113,11 +138,13 @@ pub(crate) struct Past {
     pub(crate) since_ms: Option<u64>,
     /// How its process ended last.
     pub(crate) exit: Option<Exit>,
+    /// How often in a row it ended at once and was kept.
+    pub(crate) quick: u32,
 }
 
 impl Cluster {
     fn has_policies(&self) -> bool {
-        self.policies.at_exit || self.policies.periodic
+        self.policies.at_exit || self.policies.periodic || self.policies.deferred
     }
 
     pub(crate) fn note_start(&mut self, proc: u32) {
@@ -143,9 +170,17 @@ impl Cluster {
     pub(crate) fn note_release(&mut self, procs: &[Span], time_ms: u64) {
         if self.has_policies() {
             for proc in procs.iter().flat_map(|s| s.procs()) {
-                self.past.entry(proc).or_default().since_ms = Some(time_ms);
+                let past = self.past.entry(proc).or_default();
+                past.since_ms = Some(time_ms);
+                past.quick = 0;
             }
         }
+    }
+
+    /// Called while the attempt that ends is still there.
+    pub(crate) fn note_completion(&mut self, e: &JobExited, time_ms: u64) {
+        self.note_end(e.proc, Some(e.exit), time_ms);
+        self.past.entry(e.proc).or_default().since_ms = Some(time_ms);
     }
 
     /// Called while the attempts that end are still there.
@@ -153,7 +188,14 @@ impl Cluster {
         if self.has_policies() {
             for proc in e.procs.iter().flat_map(|s| s.procs()) {
                 self.note_end(proc, e.exit, time_ms);
-                self.past.entry(proc).or_default().since_ms = Some(time_ms);
+                let past = self.past.entry(proc).or_default();
+                past.since_ms = Some(time_ms);
+                match e.exit {
+                    Some(exit) if exit.wall_us < later::QUICK_US => past.quick = past.quick.saturating_add(1),
+                    Some(_) => past.quick = 0,
+                    // Whoever was stopped has not ended.
+                    None => {}
+                }
             }
         }
     }
@@ -186,7 +228,9 @@ impl Cluster {
         let live = self.live.get(&proc);
         let hold = self.holds.iter().find(|h| h.procs.contains(proc));
         let started = live.and_then(|l| l.started_ms);
+        let completed = self.completed.contains(proc);
         let (status, since_ms) = match (hold, started) {
+            _ if completed => (4, past.since_ms.unwrap_or(self.submitted_ms)),
             (Some(hold), _) => (5, hold.since_ms),
             (None, Some(started_ms)) => (2, started_ms),
             (None, None) => (1, past.since_ms.unwrap_or(self.submitted_ms)),
@@ -212,6 +256,10 @@ impl Cluster {
         ad.insert_real("RemoteWallClockTime", wall_ms as f64 / 1000.0);
         if let Some(started_ms) = started {
             ad.insert_int("JobCurrentStartDate", seconds(started_ms));
+            ad.insert_int("JobCurrentStartExecutingDate", seconds(started_ms));
+        }
+        if completed {
+            ad.insert_int("CompletionDate", seconds(since_ms));
         }
         for name in ["HoldReason", "HoldReasonCode", "HoldReasonSubCode"] {
             ad.remove(name);
@@ -233,85 +281,6 @@ impl Cluster {
     }
 }
 
-/// What an expression decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
-    /// The job is over, in the ordinary way.
-    Leave,
-    Requeue,
-    Vacate {
-        reason: String,
-    },
-    Hold {
-        reason: String,
-        subcode: u32,
-    },
-    Release {
-        reason: String,
-    },
-    Remove {
-        reason: String,
-    },
-}
-
-/// An ad and the moment at which its expressions are asked.
-struct Asked<'a>(Scope<'a>, &'a ClassAd);
-
-impl<'a> Asked<'a> {
-    fn new(ad: &'a ClassAd, now: Now) -> Self {
-        Self(Scope::of(ad).now((now.wall_ms / 1000) as i64), ad)
-    }
-
-    /// The reason in words, when an expression fires.
-    fn fires(&self, name: &str) -> Option<String> {
-        self.0.attribute(name).is_true().then(|| {
-            let expr = self.1.get(name).map(ToString::to_string).unwrap_or_default();
-            let reason = format!("The job attribute {name} expression '{expr}' evaluated to TRUE");
-            text::shorten(&reason, limits::REASON_BYTES)
-        })
-    }
-
-    /// A hold, with the job's own words and subcode where it has any.
-    fn holds(&self, name: &str) -> Option<Verdict> {
-        let reason = self.fires(name)?;
-        let own = self.0.attribute(&format!("{name}Reason"));
-        let own = own.as_str().filter(|t| !t.is_empty()).map(|t| text::shorten(t, limits::REASON_BYTES));
-        let subcode = self.0.attribute(&format!("{name}SubCode")).as_int();
-        let subcode = subcode.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-        Some(Verdict::Hold { reason: own.unwrap_or(reason), subcode })
-    }
-
-    fn at_exit(&self) -> Verdict {
-        if let Some(hold) = self.holds("PeriodicHold") {
-            return hold;
-        }
-        if let Some(reason) = self.fires("PeriodicRemove") {
-            return Verdict::Remove { reason };
-        }
-        if let Some(hold) = self.holds("OnExitHold") {
-            return hold;
-        }
-        if self.0.attribute("OnExitRemove").truth() == Some(false) {
-            return Verdict::Requeue;
-        }
-        Verdict::Leave
-    }
-
-    fn periodic(&self, running: bool, held: bool) -> Option<Verdict> {
-        let vacate = || self.fires("PeriodicVacate").filter(|_| running);
-        if let Some(reason) = vacate() {
-            return Some(Verdict::Vacate { reason });
-        }
-        if !held && let Some(hold) = self.holds("PeriodicHold") {
-            return Some(hold);
-        }
-        if held && let Some(reason) = self.fires("PeriodicRelease") {
-            return Some(Verdict::Release { reason });
-        }
-        self.fires("PeriodicRemove").map(|reason| Verdict::Remove { reason })
-    }
-}
-
 /// How far the look at periodic expressions has come.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
@@ -319,11 +288,31 @@ pub(crate) struct Round {
     due_ms: u64,
     /// Where the present one goes on.
     next: Option<(u32, u32)>,
+    /// Doubtful expressions that have been told of: of which cluster, which expression, which procs.
+    told: BTreeMap<(u32, &'static str), ProcSet>,
 }
 
 impl Round {
     pub(crate) fn is_under_way(&self) -> bool {
         self.next.is_some()
+    }
+
+    /// A cluster is over.
+    pub(crate) fn forget(&mut self, cluster: u32) {
+        // Every name lies between these two.
+        let names: Vec<_> = self.told.range((cluster, "")..(cluster, "~")).map(|(key, _)| *key).collect();
+        for key in names {
+            self.told.remove(&key);
+        }
+    }
+
+    /// Tells of doubtful expressions, once for each job and expression.
+    fn tell(&mut self, job: JobId, doubts: Doubts, out: &mut Out) {
+        for (name, what) in doubts {
+            if self.told.entry((job.cluster, name)).or_default().insert(job.proc) {
+                out.warnings.push(format!("job {job}: its {name} is {what}, so that it has no effect"));
+            }
+        }
     }
 }
 
@@ -340,9 +329,25 @@ impl Core {
     ) -> bool {
         let JobId { cluster: id, proc } = held.job;
         let asks = self.queue.clusters.get(&id).filter(|c| c.policies.at_exit);
+        let mut stays = false;
+        let mut doubts = Doubts::new();
         let verdict = asks.map_or(Verdict::Leave, |cluster| {
-            Asked::new(&cluster.policy_ad(id, proc, now, Some(exit)), now).at_exit()
+            let mut ad = cluster.policy_ad(id, proc, now, Some(exit));
+            let asked = Asked::new(&ad, now);
+            let verdict = asked.at_exit();
+            doubts = asked.doubts();
+            if verdict == Verdict::Leave {
+                ad.insert_int("JobStatus", 4);
+                let seconds = (now.wall_ms / 1000) as i64;
+                ad.insert_int("EnteredCurrentStatus", seconds);
+                ad.insert_int("CompletionDate", seconds);
+                let asked = Asked::new(&ad, now);
+                stays = asked.forgotten().is_none();
+                doubts.extend(asked.doubts());
+            }
+            verdict
         });
+        self.round.tell(held.job, doubts, out);
         let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
         let kept = verdict == Verdict::Requeue;
         let kind = match verdict {
@@ -350,14 +355,13 @@ impl Core {
                 let reason = "OnExitRemove kept it in the queue".to_owned();
                 Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code: 0, exit: Some(exit) })
             }
-            Verdict::Hold { reason, subcode } => {
-                let code = JOB_POLICY;
+            Verdict::Hold { reason, code, subcode } => {
                 Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: Some(exit) })
             }
             Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
-            Verdict::Leave | Verdict::Vacate { .. } | Verdict::Release { .. } => {
+            Verdict::Leave | Verdict::Vacate { .. } | Verdict::Release { .. } | Verdict::Forget => {
                 let attempt = held.attempt;
-                Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms })
+                Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms, stays })
             }
         };
         self.record(now, kind, out);
@@ -381,7 +385,12 @@ impl Core {
                 from = 0;
             }
             let Some(cluster) = self.queue.clusters.get(&id) else { continue };
-            let (mut verdicts, next) = due(cluster, id, from, now, &mut left);
+            let mut look = Look { cluster, id, now, verdicts: Vec::new(), doubts: Vec::new() };
+            let next = look.from(from, &mut left);
+            let Look { mut verdicts, doubts, .. } = look;
+            for (proc, doubts) in doubts {
+                self.round.tell(JobId { cluster: id, proc }, doubts, out);
+            }
             verdicts.sort_by_key(|(procs, _)| procs.first());
             for (procs, verdict) in verdicts {
                 self.carry_out(now, id, &procs, verdict, digest, out);
@@ -405,7 +414,6 @@ impl Core {
         let Some(c) = self.queue.clusters.get(&cluster) else { return };
         // All procs of one verdict are in one state: they were judged together or alone.
         let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
-        let (code, exit) = (JOB_POLICY, None);
         let spans = procs.spans();
         let kind = match verdict {
             Verdict::Vacate { reason } => {
@@ -413,7 +421,7 @@ impl Core {
                 self.stop_live(now, cluster, Some(procs), Afterwards::Idle, &reason, codes, out);
                 return;
             }
-            Verdict::Hold { reason, subcode } if live => {
+            Verdict::Hold { reason, code, subcode } if live => {
                 let codes = (code, subcode);
                 self.stop_live(now, cluster, Some(procs), Afterwards::Held, &reason, codes, out);
                 return;
@@ -422,9 +430,10 @@ impl Core {
                 self.stop_live(now, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0), out);
                 return;
             }
-            Verdict::Hold { reason, subcode } => {
-                Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit })
+            Verdict::Hold { reason, code, subcode } => {
+                Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit: None })
             }
+            Verdict::Forget => Kind::JobsLeft(JobsLeft { cluster, procs: spans }),
             Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs: spans, reason }),
             Verdict::Release { reason } => {
                 let released = JobsReleased { cluster, procs: spans, reason };
@@ -438,16 +447,19 @@ impl Core {
     }
 }
 
-/// What the periodic expressions of a cluster say, from a proc on, and where to go on when there are too many.
-fn due(
-    cluster: &Cluster,
+/// A look at the periodic expressions of a cluster.
+struct Look<'a> {
+    cluster: &'a Cluster,
     id: u32,
-    from: u32,
     now: Now,
-    left: &mut usize,
-) -> (Vec<(ProcSet, Verdict)>, Option<u32>) {
-    let mut verdicts = Vec::new();
-    let ask = |proc: u32| {
+    verdicts: Vec<(ProcSet, Verdict)>,
+    doubts: Vec<(u32, Doubts)>,
+}
+
+impl Look<'_> {
+    /// What they say of a proc.
+    fn ask(&mut self, proc: u32) -> Option<Verdict> {
+        let Look { cluster, id, now, .. } = *self;
         let live = cluster.live.get(&proc);
         // One that is about to stop has been judged.
         if live.is_some_and(|l| l.stop.is_some()) {
@@ -455,37 +467,52 @@ fn due(
         }
         let running = live.is_some_and(|l| l.started_ms.is_some());
         let ad = cluster.policy_ad(id, proc, now, None);
-        Asked::new(&ad, now).periodic(running, cluster.held.contains(proc))
-    };
-    let idle = || cluster.parts.iter().flat_map(|p| p.idle.spans());
-    let rest = |spans: Vec<Span>| {
-        let procs = spans.into_iter().flat_map(move |s| s.first.max(from)..s.procs().end.max(from));
-        procs.take(JOBS_PER_TICK + 1)
-    };
-    let mut procs: BTreeSet<u32> = rest(cluster.held.spans()).collect();
-    procs.extend(cluster.live.range(from..).map(|(p, _)| *p).take(JOBS_PER_TICK + 1));
-    if cluster.policies.uniform {
-        // Idle procs without a past are all alike: one speaks for all.
-        let mut fresh: ProcSet = idle().collect::<Vec<_>>().iter().collect();
-        let with_past: Vec<u32> = cluster.past.keys().copied().filter(|p| fresh.contains(*p)).collect();
-        for proc in &with_past {
-            fresh.remove_range(*proc, proc + 1);
+        let asked = Asked::new(&ad, now);
+        let verdict = if cluster.completed.contains(proc) {
+            asked.forgotten()
+        } else {
+            asked.periodic(running, cluster.held.contains(proc))
+        };
+        let doubts = asked.doubts();
+        if !doubts.is_empty() {
+            self.doubts.push((proc, doubts));
         }
-        procs.extend(with_past.into_iter().filter(|p| *p >= from).take(JOBS_PER_TICK + 1));
-        if let Some(verdict) = fresh.first().filter(|_| from == 0).and_then(ask) {
-            verdicts.push((fresh, verdict));
-        }
-    } else {
-        procs.extend(rest(idle().collect()));
+        verdict
     }
-    for proc in procs {
-        if *left == 0 {
-            return (verdicts, Some(proc));
+
+    /// Asks the procs from one on, and says where to go on when there are too many.
+    fn from(&mut self, from: u32, left: &mut usize) -> Option<u32> {
+        let cluster = self.cluster;
+        let rest = |spans: Vec<Span>| {
+            let procs = spans.into_iter().flat_map(move |s| s.first.max(from)..s.procs().end.max(from));
+            procs.take(JOBS_PER_TICK + 1)
+        };
+        let mut procs: BTreeSet<u32> = rest(cluster.held.spans()).collect();
+        procs.extend(rest(cluster.completed.spans()));
+        procs.extend(cluster.live.range(from..).map(|(p, _)| *p).take(JOBS_PER_TICK + 1));
+        let mut idle = cluster.idle();
+        if cluster.policies.uniform {
+            // Idle procs without a past are all alike: one speaks for all.
+            let with_past: Vec<u32> = cluster.past.keys().copied().filter(|p| idle.contains(*p)).collect();
+            for proc in &with_past {
+                idle.remove(*proc);
+            }
+            procs.extend(with_past.into_iter().filter(|p| *p >= from).take(JOBS_PER_TICK + 1));
+            if let Some(verdict) = idle.first().filter(|_| from == 0).and_then(|p| self.ask(p)) {
+                self.verdicts.push((idle, verdict));
+            }
+        } else {
+            procs.extend(rest(idle.spans()));
         }
-        *left -= 1;
-        if let Some(verdict) = ask(proc) {
-            verdicts.push(([proc].into_iter().collect(), verdict));
+        for proc in procs {
+            if *left == 0 {
+                return Some(proc);
+            }
+            *left -= 1;
+            if let Some(verdict) = self.ask(proc) {
+                self.verdicts.push(([proc].into_iter().collect(), verdict));
+            }
         }
+        None
     }
-    (verdicts, None)
 }

@@ -1,13 +1,14 @@
 //! Clusters and the state of their jobs.
 //!
-//! A proc is in exactly one of: idle, held, live (given to a claim), finished. The first, second and last are interval
-//! sets, so a million like-minded procs cost as much as one; only live procs have a record each.
+//! A proc is in exactly one of: idle, held, live (given to a claim), completed (and kept to be looked at), gone. All but
+//! live are interval sets, so a million like-minded procs cost as much as one; only live procs have a record each. Idle ones
+//! whose time has not come are in `later` instead of in their part.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use model::event::Afterwards;
-use model::{ClaimId, JobTemplate, ProcSet};
+use model::{ClaimId, JobTemplate, ProcSet, Span};
 
 use crate::lifecycle::{Past, Policies};
 use crate::shape::ShapeId;
@@ -30,6 +31,9 @@ pub(crate) struct Queue {
     pub(crate) jobs_of: HashMap<Arc<str>, u64>,
     /// Clusters with periodic expressions.
     pub(crate) periodic: BTreeSet<u32>,
+    /// Clusters with idle procs whose time comes or is over then, in Unix milliseconds. Made anew by recovery; an entry
+    /// too many is harmless.
+    pub(crate) due: BTreeSet<(u64, u32)>,
 }
 
 /// How a cluster ended (or stands).
@@ -53,6 +57,10 @@ pub(crate) struct Cluster {
     pub(crate) priority: i32,
     /// Usually one; several when procs differ in what matters for matching.
     pub(crate) parts: Vec<Part>,
+    /// Idle procs that may not be given away before the first time, and are held at the second one, if it comes.
+    pub(crate) later: BTreeMap<(u64, u64), ProcSet>,
+    /// Idle procs that may be given away now, but not for ever: when they are held.
+    pub(crate) until: BTreeMap<u64, ProcSet>,
     pub(crate) held: ProcSet,
     /// Why jobs are held; as many entries as distinct reasons, not as jobs.
     pub(crate) holds: Vec<Hold>,
@@ -68,6 +76,8 @@ pub(crate) struct Cluster {
     pub(crate) past: BTreeMap<u32, Past>,
     /// Where the next attempts of unfinished procs begin.
     pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
+    /// Procs that ended and stay until somebody has looked at them (LeaveJobInQueue).
+    pub(crate) completed: ProcSet,
 }
 
 /// A checkpoint in the store.
@@ -181,7 +191,7 @@ pub(crate) struct Stop {
 
 impl Cluster {
     pub(crate) fn is_finished(&self) -> bool {
-        self.held.is_empty() && self.live.is_empty() && self.parts.iter().all(|p| p.idle.is_empty())
+        self.held.is_empty() && self.live.is_empty() && self.completed.is_empty() && self.idle_count() == 0
     }
 
     /// The part a proc belongs to.
@@ -191,11 +201,50 @@ impl Cluster {
     }
 
     pub(crate) fn idle_count(&self) -> u64 {
-        self.parts.iter().map(|p| p.idle.len()).sum()
+        let later = self.later.values().map(ProcSet::len);
+        self.parts.iter().map(|p| p.idle.len()).chain(later).sum()
     }
 
     pub(crate) fn is_idle(&self, proc: u32) -> bool {
-        self.parts.iter().any(|p| p.idle.contains(proc))
+        self.parts.iter().any(|p| p.idle.contains(proc)) || self.later.values().any(|p| p.contains(proc))
+    }
+
+    /// All idle procs, also those whose time has not come.
+    pub(crate) fn idle(&self) -> ProcSet {
+        let mut idle = ProcSet::default();
+        self.parts.iter().map(|p| &p.idle).chain(self.later.values()).for_each(|p| idle.insert_all(p));
+        idle
+    }
+
+    /// Procs are idle, and may be given away.
+    pub(crate) fn insert_idle(&mut self, procs: &ProcSet) {
+        if let [only] = self.parts.as_mut_slice() {
+            only.idle.insert_all(procs);
+            return;
+        }
+        for proc in procs.iter() {
+            let part = self.part_of(proc);
+            if let Some(part) = self.parts.get_mut(part) {
+                part.idle.insert(proc);
+            }
+        }
+    }
+
+    /// Procs are idle no more.
+    pub(crate) fn take_idle(&mut self, span: Span) {
+        let (first, end) = (span.first, span.procs().end);
+        for part in &mut self.parts {
+            part.idle.remove_range(first, end);
+        }
+        // Empty in nearly all clusters.
+        self.later.retain(|_, procs| {
+            procs.remove_range(first, end);
+            !procs.is_empty()
+        });
+        self.until.retain(|_, procs| {
+            procs.remove_range(first, end);
+            !procs.is_empty()
+        });
     }
 
     /// Takes procs out of `held` and out of their reasons.

@@ -15,9 +15,9 @@ use model::event::Resources;
 use model::{JobTemplate, ProcSet};
 
 use crate::accounts::{Accounts, UserId};
-use crate::concurrency;
 use crate::pool::{Machine, fits};
 use crate::queue::{Part, Stored};
+use crate::{concurrency, lifecycle};
 
 /// Most different shapes in one cluster; beyond that the submit is refused.
 pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
@@ -210,7 +210,8 @@ impl Shapes {
         }
         let id = ShapeId(self.next);
         self.next += 1;
-        let ad = job_ad(owner, template, 0, proc);
+        let mut ad = job_ad(owner, template, 0, proc);
+        lifecycle::admit(&mut ad);
         let autocluster = self.engine.intern(&ad);
         *self.autoclusters.entry(autocluster).or_default() += 1;
         let shape = Shape {

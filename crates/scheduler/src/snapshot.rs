@@ -78,6 +78,8 @@ struct SavedCluster {
     past: Vec<SavedPast>,
     #[prost(message, repeated, tag = "15")]
     checkpoints: Vec<SavedCheckpoint>,
+    #[prost(message, repeated, tag = "16")]
+    completed: Vec<Span>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -108,6 +110,8 @@ struct SavedPast {
     since_ms: Option<u64>,
     #[prost(message, optional, tag = "8")]
     exit: Option<Exit>,
+    #[prost(uint32, tag = "9")]
+    quick: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -296,14 +300,17 @@ impl Core {
         let live: BTreeMap<u32, Live> = saved.live.into_iter().map(load_live).collect();
         let attempts: HashMap<u32, u32> = saved.attempts.as_chunks().0.iter().map(|&[p, n]| (p, n)).collect();
         let held: ProcSet = holds.iter().flat_map(|h| h.procs.spans()).collect::<Vec<_>>().iter().collect();
-        let unfinished = idle.len() + held.len() + live.len() as u64;
+        let completed: ProcSet = saved.completed.iter().collect();
+        let here = idle.len() + held.len() + live.len() as u64 + completed.len();
         let cluster = Cluster {
-            owner: self.queue.count_jobs(&saved.owner, unfinished),
+            owner: self.queue.count_jobs(&saved.owner, here),
             key: saved.key,
             template: self.shapes.store(&saved.template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
             parts,
+            later: BTreeMap::new(),
+            until: BTreeMap::new(),
             held,
             holds,
             live,
@@ -317,12 +324,14 @@ impl Core {
                 .into_iter()
                 .map(|c| (c.proc, Checkpoint { object: c.object.into(), bytes: c.bytes }))
                 .collect(),
+            completed,
         };
         if cluster.policies.periodic {
             self.queue.periodic.insert(saved.id);
         }
         self.queue.clusters.insert(saved.id, Box::new(cluster));
         self.reindex(saved.id);
+        self.put_off(saved.id, &idle);
     }
 }
 
@@ -340,7 +349,7 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
         key: c.key.clone(),
         template: (*c.template.get()).clone(),
         submitted_ms: c.submitted_ms,
-        idle: c.parts.iter().flat_map(|p| p.idle.spans()).collect(),
+        idle: c.idle().spans(),
         holds: c.holds.iter().map(hold).collect(),
         live: c.live.iter().map(|(&proc, l)| save_live(proc, l)).collect(),
         attempts: c.attempts.iter().flat_map(|(&p, &n)| [p, n]).collect(),
@@ -353,17 +362,18 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
             .iter()
             .map(|(&proc, c)| SavedCheckpoint { proc, object: c.object.to_string(), bytes: c.bytes })
             .collect(),
+        completed: c.completed.spans(),
     }
 }
 
 fn save_past(proc: u32, p: &Past) -> SavedPast {
-    let Past { starts, completions, holds, system_holds, wall_ms, since_ms, exit } = *p;
-    SavedPast { proc, starts, completions, holds, system_holds, wall_ms, since_ms, exit }
+    let Past { starts, completions, holds, system_holds, wall_ms, since_ms, exit, quick } = *p;
+    SavedPast { proc, starts, completions, holds, system_holds, wall_ms, since_ms, exit, quick }
 }
 
 fn load_past(p: SavedPast) -> (u32, Past) {
-    let SavedPast { proc, starts, completions, holds, system_holds, wall_ms, since_ms, exit } = p;
-    (proc, Past { starts, completions, holds, system_holds, wall_ms, since_ms, exit })
+    let SavedPast { proc, starts, completions, holds, system_holds, wall_ms, since_ms, exit, quick } = p;
+    (proc, Past { starts, completions, holds, system_holds, wall_ms, since_ms, exit, quick })
 }
 
 fn save_live(proc: u32, l: &Live) -> SavedLive {

@@ -31,6 +31,8 @@ pub struct ClusterView {
     pub running: u64,
     /// On hold.
     pub held: u64,
+    /// Ended, and kept in the queue to be looked at; `done` counts them too.
+    pub completed: u64,
     /// How the finished ones ended.
     pub done: Summary,
     /// Attempts that ended without their job having finished.
@@ -48,9 +50,11 @@ pub enum JobState {
     Suspended,
     /// On hold.
     Held,
+    /// Ended, and kept in the queue to be looked at.
+    Completed,
 }
 
-/// One unfinished job.
+/// One job that is in the queue.
 #[derive(Debug, Clone)]
 pub struct JobView {
     /// Which.
@@ -150,6 +154,7 @@ impl Core {
             idle: c.idle_count() + c.live.len() as u64 - started,
             running: started,
             held: c.held.len(),
+            completed: c.completed.len(),
             done: c.summary,
             requeues: c.requeues,
         })
@@ -197,8 +202,11 @@ impl Core {
                 ..plain(proc, JobState::Held)
             })
         });
-        let idle = c.parts.iter().flat_map(|p| p.idle.iter()).map(|proc| plain(proc, JobState::Idle));
-        live.chain(held).chain(idle).take(limit).collect()
+        let ready = c.parts.iter().map(|p| &p.idle);
+        let idle = ready.chain(c.later.values()).flat_map(model::ProcSet::iter);
+        let idle = idle.map(|proc| plain(proc, JobState::Idle));
+        let completed = c.completed.iter().map(|proc| plain(proc, JobState::Completed));
+        live.chain(held).chain(idle).chain(completed).take(limit).collect()
     }
 
     /// The machines.

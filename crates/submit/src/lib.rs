@@ -27,4 +27,4 @@ pub use config::{Diagnostic, Diagnostics, Source};
 pub use dry_run::{Ad, dry_run};
 pub use files::{Context, Entry, Files};
 pub use model::JobTemplate;
-pub use parse::{Submission, parse};
+pub use parse::{Submission, parse, parse_after};

@@ -34,7 +34,19 @@ pub fn parse(
     context: &Context,
     files: &dyn Files,
 ) -> Result<Submission, Diagnostics> {
-    if text.chars().any(config::expand::is_mark) {
+    parse_after(&[], text, name, context, files)
+}
+
+/// The same after lines that do not stand in the file, and are not counted among its lines (`--set`).
+pub fn parse_after(
+    before: &[String],
+    text: &str,
+    name: &str,
+    context: &Context,
+    files: &dyn Files,
+) -> Result<Submission, Diagnostics> {
+    let lines = before.join("\n");
+    if lines.chars().any(config::expand::is_mark) || text.chars().any(config::expand::is_mark) {
         return Err(Diagnostic::error(format!(
             "{name} holds a character of the private plane U+F0000, which is not supported"
         ))
@@ -54,6 +66,9 @@ pub fn parse(
         queued: 0,
         unused_variables: Vec::new(),
     };
+    if !before.is_empty() {
+        reader.read(&Source::new("--set", &lines), &mut statements);
+    }
     reader.read(&source, &mut statements);
     if statements.queued == 0 && statements.errors.is_empty() && reader.outcome().is_ok() {
         // The original submits one job.

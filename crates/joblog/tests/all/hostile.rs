@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use joblog::event::{Evicted, Execute, Exit, Resource, Run, Terminated};
 use joblog::{Body, Dates, Event, Reader, Stamp, Writer};
 
-const HOSTILE: [&str; 14] = [
+const HOSTILE: [&str; 15] = [
     "",
     "...",
     "\n...\n",
@@ -19,6 +19,7 @@ const HOSTILE: [&str; 14] = [
     "\t(1) Corefile in: /etc/passwd",
     "nul \0 byte \u{7f} \u{85} \u{feff}",
     "  -  Run Remote Usage",
+    "</s></a></c>\n<c>\n<a n=\"MyType\"><s>\"&amp;'",
 ];
 
 fn bodies(text: &str) -> Vec<Body> {
@@ -158,4 +159,25 @@ fn an_endless_event_is_one_error() {
     results.extend(std::iter::from_fn(|| reader.next()));
     assert_eq!(results.len(), 2, "{results:?}");
     assert!(results[0].is_err() && results[1].is_ok());
+}
+
+#[test]
+fn each_event_is_exactly_one_element() {
+    let writer = Writer::new(TimeZone::UTC);
+    for text in HOSTILE {
+        let shown = ["Aborted", "Held", "Released", "Evicted", "Submit"];
+        for body in bodies(text).into_iter().filter(|b| shown.iter().any(|s| format!("{b:?}").starts_with(s)))
+        {
+            let number = body.number();
+            let event = Event { cluster: 12, proc: 4, subproc: 0, time: Stamp::at(1_772_445_600), body };
+            let end = Event { body: Body::Unsuspended, ..event.clone() };
+            let log = format!("{}{}", writer.xml(&event), writer.xml(&end));
+            let mut reader = Reader::new(TimeZone::UTC, 2026);
+            reader.feed(log.as_bytes());
+            let numbers: Vec<u16> = std::iter::from_fn(|| reader.next())
+                .map(|r| r.unwrap_or_else(|e| panic!("{e}: {log}")).body.number())
+                .collect();
+            assert_eq!(numbers, [number, 11], "{log}");
+        }
+    }
 }

@@ -171,3 +171,31 @@ fn real_events_are_written_to_the_letter() {
     assert!(odd.is_empty(), "{odd:#?}");
     assert!(same * 100 >= total * 95, "{different:#?}");
 }
+
+#[test]
+fn the_xml_form_says_the_same() {
+    // Those that the manager writes; the others have no attributes of their own in the XML of the original.
+    let written = [0, 1, 3, 4, 5, 9, 10, 11, 12, 13];
+    let mut count = 0;
+    for (name, bytes) in logs() {
+        for mut event in read(&bytes).into_iter().flatten().filter(|e| written.contains(&e.body.number())) {
+            if let joblog::Body::Evicted(e) = &mut event.body {
+                e.resources.clear();
+            }
+            event.time.millis = event.time.millis.or(Some(0));
+            let text = Writer::new(TimeZone::UTC).xml(&event);
+            let again = read(text.as_bytes());
+            assert_eq!(again.len(), 1, "{name}: {text}");
+            let again = again[0].as_ref().unwrap_or_else(|e| panic!("{name}: {e}: {text}"));
+            let (mut ours, theirs) = (fields::of(again, &TimeZone::UTC), fields::of(&event, &TimeZone::UTC));
+            // Rows that nobody asked for are no rows in the XML form.
+            for key in theirs.keys().filter(|k| !ours.contains_key(*k)).cloned().collect::<Vec<_>>() {
+                ours.insert(key.clone(), theirs[&key].clone());
+                assert!(matches!(event.body, joblog::Body::Terminated(_)), "{name}: {key} is lost: {text}");
+            }
+            assert!(same(&Value::Object(ours), &Value::Object(theirs)), "{name}: {text}");
+            count += 1;
+        }
+    }
+    assert!(count > 200, "{count}");
+}

@@ -245,6 +245,7 @@ fn cluster_line(view: &ClusterView) -> Cluster {
         idle: view.idle,
         running: view.running,
         held: view.held,
+        completed: view.completed,
         succeeded: view.done.succeeded,
         failed: view.done.failed,
         removed: view.done.removed,
@@ -271,6 +272,7 @@ async fn cluster(
                 idle: view.idle,
                 running: view.running,
                 held: view.held,
+                completed: view.completed,
                 succeeded: done.succeeded,
                 failed: done.failed,
                 removed: done.removed,
@@ -282,6 +284,7 @@ async fn cluster(
                     JobState::Running => "running",
                     JobState::Suspended => "suspended",
                     JobState::Held => "held",
+                    JobState::Completed => "completed",
                 }
                 .to_owned(),
                 started_ms: j.started_ms,

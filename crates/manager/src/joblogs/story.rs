@@ -4,14 +4,30 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use classad::Expr;
-use joblog::event::{Evicted, Execute, Exit, Run, Terminated, Usage};
+use classad::{Expr, Value};
+use joblog::event::{Evicted, Execute, Exit, Resource, Run, Terminated, Usage};
 use joblog::{Body, Stamp, Writer};
-use model::event::{Exit as Ended, Kind};
+use model::event::{Exit as Ended, Kind, Resources};
 use model::{Event, JobTemplate, Span};
 
+const XML: &str = "UserLogUseXML";
 /// Attributes of a template that matter here.
-const KEPT: [&str; 4] = ["UserLog", "Iwd", "SubmitEventNotes", "SubmitEventUserNotes"];
+const KEPT: [&str; 9] = [
+    "UserLog",
+    XML,
+    "Iwd",
+    "SubmitEventNotes",
+    "SubmitEventUserNotes",
+    "RequestCpus",
+    "RequestMemory",
+    "RequestDisk",
+    "RequestGPUs",
+];
+/// Codes of stops that people asked for: hold and removal. Their ends are told as an eviction first, as the original does;
+/// what policies decide is told alone.
+const BY_HAND: [u32; 2] = [1, 1023];
+/// HoldReasonCode of a job that was submitted on hold, which the original does not tell.
+const SUBMITTED_ON_HOLD: u32 = 15;
 
 /// Place of a line: the position of its journal event, and its number among the lines of that event.
 pub(super) type Key = (u64, u32);
@@ -53,8 +69,12 @@ struct Cluster {
     /// The log, when all procs have the same.
     shared: Option<Arc<str>>,
     unfinished: u32,
+    /// Whether the log is of the XML form, when that is the same for all procs.
+    xml: Option<bool>,
     /// Procs whose process was started, and by which claim.
     running: HashMap<u32, u64>,
+    /// Stops of running procs that people asked for: code, subcode, why.
+    stops: HashMap<u32, (u32, u32, String)>,
 }
 
 #[derive(Debug)]
@@ -62,6 +82,7 @@ struct Claim {
     at: u64,
     machine: String,
     slot: String,
+    resources: Resources,
 }
 
 impl Story {
@@ -93,7 +114,7 @@ impl Story {
                 self.clusters.insert(e.cluster, cluster);
             }
             Kind::ClaimMade(e) => {
-                let claim = Claim { at, machine: e.machine.clone(), slot: e.slot.clone() };
+                let claim = Claim { at, machine: e.machine.clone(), slot: e.slot.clone(), resources: e.resources };
                 self.claims.insert(e.claim, claim);
                 self.begun.insert(at);
             }
@@ -108,7 +129,8 @@ impl Story {
                 let claim = self.claims.get(&e.claim);
                 let machine = claim.map_or("unknown", |c| &c.machine);
                 let slot = claim.map(|c| format!("{}@{machine}", c.slot));
-                let body = Body::Execute(Execute { host: format!("<{machine}>"), slot, props: Vec::new() });
+                let props = claim.map(|c| properties(c.resources)).unwrap_or_default();
+                let body = Body::Execute(Execute { host: format!("<{machine}>"), slot, props });
                 Telling::new(self, &cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
                 self.clusters.insert(e.cluster, cluster);
             }
@@ -133,42 +155,60 @@ impl Story {
             Kind::JobExited(e) => {
                 let (exit, run) = (how(&e.exit), used(&e.exit));
                 let total = run.clone();
-                let body =
-                    Body::Terminated(Terminated { exit, core: None, run, total, resources: Vec::new() });
-                self.all(at, e.cluster, &[Span { first: e.proc, count: 1 }], time_ms, each, |_| {
-                    Some(body.clone())
-                });
+                let say = |ended: &Ending<'_>| {
+                    let (run, total) = (run.clone(), total.clone());
+                    let resources = ended.resources(Some(&e.exit));
+                    vec![Body::Terminated(Terminated { exit, core: None, run, total, resources })]
+                };
+                self.all(at, e.cluster, &[Span { first: e.proc, count: 1 }], time_ms, each, say);
                 self.finish(e.cluster, 1);
             }
             Kind::JobsRequeued(e) => {
-                let body = Body::Evicted(Evicted {
-                    requeued: e.exit.as_ref().map(how),
-                    run: e.exit.as_ref().map(used).unwrap_or_default(),
-                    reason: Some(e.reason.clone()),
-                    code: e.code as i32,
-                    ..Evicted::default()
-                });
-                // A job that had not started was not evicted from anywhere.
-                let say = |started: bool| started.then(|| body.clone());
+                let say = |ended: &Ending<'_>| {
+                    // A job that had not started was not evicted from anywhere.
+                    if ended.claim.is_none() {
+                        return Vec::new();
+                    }
+                    vec![Body::Evicted(Evicted {
+                        requeued: e.exit.as_ref().map(how),
+                        run: e.exit.as_ref().map(used).unwrap_or_default(),
+                        reason: Some(e.reason.clone()),
+                        code: e.code as i32,
+                        resources: ended.resources(e.exit.as_ref()),
+                        ..Evicted::default()
+                    })]
+                };
                 self.all(at, e.cluster, &e.procs, time_ms, each, say);
             }
             Kind::JobsHeld(e) => {
                 let reason = Some(e.reason.clone());
                 let body = Body::Held { reason, code: e.code as i32, subcode: e.subcode as i32 };
-                self.all(at, e.cluster, &e.procs, time_ms, each, |_| Some(body.clone()));
+                let say = |ended: &Ending<'_>| {
+                    let told = (e.code != SUBMITTED_ON_HOLD).then(|| body.clone());
+                    ended.eviction().into_iter().chain(told).collect()
+                };
+                self.all(at, e.cluster, &e.procs, time_ms, each, say);
             }
             Kind::JobsReleased(e) => {
                 let body = Body::Released { reason: Some(e.reason.clone()) };
-                self.all(at, e.cluster, &e.procs, time_ms, each, |_| Some(body.clone()));
+                self.all(at, e.cluster, &e.procs, time_ms, each, |_| vec![body.clone()]);
             }
             Kind::JobsRemoved(e) => {
                 let body = Body::Aborted { reason: Some(e.reason.clone()) };
-                self.all(at, e.cluster, &e.procs, time_ms, each, |_| Some(body.clone()));
+                let say = |ended: &Ending<'_>| ended.eviction().into_iter().chain([body.clone()]).collect();
+                self.all(at, e.cluster, &e.procs, time_ms, each, say);
                 self.finish(e.cluster, e.procs.iter().map(|s| s.count).sum());
             }
+            Kind::StopRequested(e) => {
+                let cluster = self.clusters.get_mut(&e.cluster).filter(|_| BY_HAND.contains(&e.code));
+                if let Some(cluster) = cluster.filter(|c| c.running.contains_key(&e.proc)) {
+                    cluster.stops.insert(e.proc, (e.code, e.subcode, e.reason.clone()));
+                }
+            }
             Kind::ManagerStarted(_)
-            | Kind::StopRequested(_)
             | Kind::JobsAssigned(_)
+            // Its end has been told.
+            | Kind::JobsLeft(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::PrioritySet(_)
@@ -176,7 +216,7 @@ impl Story {
         }
     }
 
-    /// The same for all these procs, none of which runs any more; `say` is told whether it did.
+    /// The same for all these procs, none of which runs any more; `say` is told what they were doing.
     fn all(
         &mut self,
         at: u64,
@@ -184,17 +224,23 @@ impl Story {
         procs: &[Span],
         time_ms: u64,
         each: &mut dyn FnMut(Line),
-        say: impl Fn(bool) -> Option<Body>,
+        say: impl Fn(&Ending<'_>) -> Vec<Body>,
     ) {
         let Some(mut cluster) = self.clusters.remove(&id) else { return };
         let mut running = std::mem::take(&mut cluster.running);
+        let mut stops = std::mem::take(&mut cluster.stops);
         let mut telling = Telling::new(self, &cluster, at, id, time_ms, each);
         for proc in procs.iter().flat_map(|s| s.procs()) {
-            if let Some(body) = say(running.remove(&proc).is_some()) {
-                telling.line(proc, 0, body);
+            let claim = running.remove(&proc);
+            let stop = stops.remove(&proc);
+            let known = claim.and_then(|c| self.claims.get(&c));
+            let ending = Ending { cluster: &cluster, id, proc, claim: known, stop: stop.as_ref() };
+            for body in say(&ending) {
+                telling.line(proc, claim.unwrap_or(0), body);
             }
         }
         cluster.running = running;
+        cluster.stops = stops;
         self.clusters.insert(id, cluster);
     }
 
@@ -205,6 +251,61 @@ impl Story {
             self.begun.remove(&cluster.at);
             self.clusters.remove(&id);
         }
+    }
+}
+
+/// What a proc was doing when something ended it.
+struct Ending<'a> {
+    cluster: &'a Cluster,
+    id: u32,
+    proc: u32,
+    /// Where it ran, if it did.
+    claim: Option<&'a Claim>,
+    stop: Option<&'a (u32, u32, String)>,
+}
+
+impl Ending<'_> {
+    /// The end of a run that somebody stopped.
+    fn eviction(&self) -> Option<Body> {
+        let (code, subcode, reason) = self.stop?;
+        Some(Body::Evicted(Evicted {
+            reason: Some(reason.clone()),
+            code: *code as i32,
+            subcode: *subcode as i32,
+            resources: self.resources(None),
+            ..Evicted::default()
+        }))
+    }
+
+    /// The table of resources: what was used, asked for and given.
+    fn resources(&self, exit: Option<&Ended>) -> Vec<Resource> {
+        let Some(given) = self.claim.map(|c| c.resources) else { return Vec::new() };
+        let cores = exit.filter(|e| e.wall_us > 0).map(|e| {
+            let cores = (e.user_us + e.sys_us) as f64 / e.wall_us as f64;
+            // Two digits at most, none for none.
+            format!("{}", (cores * 100.0).round() / 100.0)
+        });
+        let mib = exit.filter(|e| e.max_rss_kib > 0).map(|e| e.max_rss_kib.div_ceil(1024).to_string());
+        let row = |name: &str, usage: Option<String>, allocated: u64| {
+            // A request that is an expression was worked out when the claim was made for it.
+            let request = self.cluster.number(self.id, self.proc, &format!("Request{name}"));
+            Resource {
+                name: name.to_owned(),
+                usage,
+                request: Some(request.unwrap_or(allocated).to_string()),
+                allocated: Some(allocated.to_string()),
+            }
+        };
+        let mut rows = vec![row("Cpus", cores, u64::from(given.cpus)), row("Disk", None, given.disk_kib)];
+        if given.gpus > 0 {
+            rows.push(row("GPUs", None, u64::from(given.gpus)));
+        }
+        rows.push(row("Memory", mib, given.memory_mib));
+        if let Some(exit) = exit {
+            let usage = Some((exit.wall_us / 1_000_000).to_string());
+            rows.push(Resource { name: "TimeExecute".to_owned(), usage, ..Resource::default() });
+        }
+        rows
     }
 }
 
@@ -227,7 +328,7 @@ impl<'a> Telling<'a> {
         time_ms: u64,
         each: &'a mut dyn FnMut(Line),
     ) -> Self {
-        Self { story, cluster, id, key: (at, 0), time: Stamp::at((time_ms / 1000) as i64), each }
+        Self { story, cluster, id, key: (at, 0), time: stamp(time_ms), each }
     }
 
     fn line(&mut self, proc: u32, claim: u64, body: Body) {
@@ -235,13 +336,14 @@ impl<'a> Telling<'a> {
         self.key.1 += 1;
         let Some(path) = self.cluster.log(self.id, proc) else { return };
         let made = self.story.claims.get(&claim).map_or(u64::MAX, |c| c.at);
+        let is_xml = self.cluster.is_xml(self.id, proc);
         let (cluster, proc) = (self.id as i32, proc as i32);
         let event = joblog::Event { cluster, proc, subproc: 0, time: self.time, body };
         (self.each)(Line {
             key: self.key,
             base: self.cluster.at.min(made),
             log: Log { owner: self.cluster.owner.clone(), path },
-            text: self.story.writer.event(&event),
+            text: if is_xml { self.story.writer.xml(&event) } else { self.story.writer.event(&event) },
         });
     }
 }
@@ -268,17 +370,35 @@ impl Cluster {
             template,
             shared: None,
             running: HashMap::new(),
+            stops: HashMap::new(),
+            xml: None,
         };
+        if !cluster.template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(XML)) {
+            cluster.xml = Some(cluster.is_xml(0, 0));
+        }
         if same {
             cluster.shared = Some(cluster.log(0, 0)?);
         }
         Some(cluster)
     }
 
+    /// The value of an attribute that is no expression.
+    fn literal(&self, id: u32, proc: u32, name: &str) -> Option<Value> {
+        Expr::parse(&self.template.attribute(id, proc, name)?).ok()?.as_literal().cloned()
+    }
+
+    fn is_xml(&self, id: u32, proc: u32) -> bool {
+        self.xml.unwrap_or_else(|| self.literal(id, proc, XML).is_some_and(|v| v.is_true()))
+    }
+
     /// The text of a string attribute.
     fn text(&self, id: u32, proc: u32, name: &str) -> Option<String> {
-        let expr = Expr::parse(&self.template.attribute(id, proc, name)?).ok()?;
-        expr.as_literal()?.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
+        self.literal(id, proc, name)?.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
+    }
+
+    /// The value of an attribute that is a whole number.
+    fn number(&self, id: u32, proc: u32, name: &str) -> Option<u64> {
+        u64::try_from(self.literal(id, proc, name)?.as_int()?).ok()
     }
 
     fn log(&self, id: u32, proc: u32) -> Option<Arc<str>> {
@@ -292,6 +412,21 @@ impl Cluster {
         let path = PathBuf::from(self.text(id, proc, "Iwd")?).join(log);
         path.is_absolute().then(|| Arc::from(path.to_string_lossy()))
     }
+}
+
+fn stamp(time_ms: u64) -> Stamp {
+    Stamp { seconds: (time_ms / 1000) as i64, millis: Some((time_ms % 1000) as u16) }
+}
+
+/// What the slot has, as the start of a job tells it.
+fn properties(given: Resources) -> Vec<(String, String)> {
+    let rows = [
+        ("Cpus", u64::from(given.cpus)),
+        ("Disk", given.disk_kib),
+        ("GPUs", u64::from(given.gpus)),
+        ("Memory", given.memory_mib),
+    ];
+    rows.into_iter().map(|(name, amount)| (name.to_owned(), amount.to_string())).collect()
 }
 
 fn how(exit: &Ended) -> Exit {

@@ -1,5 +1,7 @@
 //! Lifecycle expressions by table: what the original was seen to do, and cases of our own beside it.
 
+mod later;
+
 use model::JobTemplate;
 use model::event::{Exit, Kind};
 use model::template::PieceKind;

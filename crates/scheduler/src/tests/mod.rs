@@ -196,7 +196,7 @@ impl World {
             HeldClaim { claim: *id, key: c.key.clone(), jobs }
         });
         let total = Resources { cpus: 2, memory_mib: 4096, disk_kib: 1 << 20, gpus: 0 };
-        let ad = ClassAd::parse_new("[ Requirements = true; Memory = 4096 ]").unwrap();
+        let ad = ClassAd::parse_new("[ Requirements = true; Memory = 4096; HasJobDeferral = true ]").unwrap();
         let hello = AgentHello { machine: format!("m{m}"), session, total, ad, claims: claims.collect() };
         let repeated: Vec<Report> = machine.claims.values().flat_map(|c| c.unacknowledged.clone()).collect();
         let mut out = Out::default();
@@ -400,7 +400,7 @@ impl World {
                 self.start(m);
                 self.finish(m);
             }
-            self.wait(1);
+            self.wait(2);
             if self.core.queue.clusters.values().all(|c| c.idle_count() == 0 && c.live.is_empty()) {
                 break;
             }
@@ -422,17 +422,18 @@ fn settings() -> Settings {
 fn picture(core: &Core) -> String {
     let mut text = String::new();
     for (id, c) in &core.queue.clusters {
-        let idle: Vec<_> = c.parts.iter().map(|p| p.idle.spans()).collect();
+        let idle = c.idle().spans();
         let mut attempts: Vec<_> = c.attempts.iter().collect();
         attempts.sort();
         text += &format!(
-            "{id} {} {idle:?} {:?} {:?} {attempts:?} {:?} {} {:?}\n",
+            "{id} {} {idle:?} {:?} {:?} {attempts:?} {:?} {} {:?} {:?}\n",
             c.owner,
             c.held.spans(),
             c.live,
             c.summary,
             c.requeues,
-            c.past
+            c.past,
+            c.completed
         );
     }
     let mut claims: Vec<_> = core
@@ -470,6 +471,9 @@ proptest! {
                         template.set("OnExitRemove", "NumJobCompletions > 2");
                         template.set("PeriodicHold", "JobStatus == 2 && time() - EnteredCurrentStatus > 100");
                         template.set("PeriodicRelease", "NumHolds < 3");
+                        template.set("LeaveJobInQueue", "ProcId % 2 == 0 && time() - CompletionDate < 100");
+                        template.set("DeferralTime", "QDate + ProcId % 4");
+                        template.set("DeferralWindow", "50");
                         template.set("PeriodicRemove", "JobStatus == 5 && time() - EnteredCurrentStatus > 300");
                     }
                     let submission = Submission {

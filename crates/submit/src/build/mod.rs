@@ -63,6 +63,7 @@ pub(crate) fn groups(set: &MacroSet) -> Vec<Group<'_>> {
     add("error", |s, o| transfer::stream(s, o, &transfer::ERROR));
     add("log", transfer::log);
     add("dagman_log", transfer::dagman_log);
+    add("x509userproxy", transfer::proxy);
     add("checkpoint_exit_code", lifecycle::checkpoint);
     add("should_transfer_files", transfer::policy);
     add("transfer_input_files", transfer::input);

@@ -126,9 +126,10 @@ pub(crate) fn universe(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         None => {}
     }
     if universe == Universe::Vm {
-        return Err(
-            scope.wrong(&["universe"], "vm is not supported; run a virtual machine inside a vanilla job")
-        );
+        return Err(scope.wrong(
+            &["universe"],
+            "vm is not supported: no machine of a pool offers virtual machines; run one inside a vanilla job",
+        ));
     }
     if universe == Universe::Grid && scope.get(&["grid_resource"])?.is_none() {
         return Err(scope.wrong(&["universe"], "grid needs grid_resource"));
@@ -243,6 +244,9 @@ fn kib(bytes: u64) -> u64 {
 
 pub(crate) fn arguments(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let Some(value) = scope.get(&ARGUMENTS)? else {
+        if universe_of(scope)?.0 == Universe::Java {
+            return Err(scope.wrong(&["universe"], "java needs arguments that begin with the class to run"));
+        }
         out.text("Arguments", "");
         return Ok(());
     };

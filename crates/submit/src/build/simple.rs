@@ -61,6 +61,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["kill_sig_timeout"], "KillSigTimeout", I),
     row(&["job_max_vacate_time"], "JobMaxVacateTime", E),
     row(&["want_graceful_removal"], "WantGracefulRemoval", E),
+    row(&["timer_remove"], "TimerRemove", E),
     row(&["allowed_job_duration"], "AllowedJobDuration", E),
     row(&["allowed_execute_duration"], "AllowedExecuteDuration", E),
     row(&["batch_name", "JobBatchName"], "JobBatchName", Q),
@@ -93,7 +94,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["docker_image"], "DockerImage", T),
     row(&["container_image"], "ContainerImage", T),
     row(&["starter_debug"], "JobStarterDebug", T),
-    row(&["x509userproxy"], "x509userproxy", T),
+    row(&["jar_files"], "JarFiles", T),
+    row(&["java_vm_args"], "JavaVMArgs", T),
     row(&["grid_resource"], "GridResource", T),
     row(&["max_idle", "materialize_max_idle"], "JobMaterializeMaxIdle", I),
     row(&["run_as_owner"], "RunAsOwner", B),
@@ -230,6 +232,8 @@ pub(crate) const KEYWORDS: &[&str] = &[
     "gpus_minimum_memory",
     "gpus_minimum_runtime",
     "image_size",
+    "x509userproxy",
+    "use_x509userproxy",
 ];
 
 /// Every keyword with all its spellings.

@@ -82,6 +82,31 @@ pub(crate) fn dagman_log(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     Ok(())
 }
 
+const PROXY: [&str; 1] = ["x509userproxy"];
+const USE_PROXY: [&str; 1] = ["use_x509userproxy"];
+
+/// The file with the user's proxy certificate. It must be there now; what it says is for those who use it.
+pub(crate) fn proxy(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
+    let (names, value) = match scope.get(&PROXY)? {
+        Some(value) => (&PROXY, value),
+        None if scope.boolean(&USE_PROXY)? == Some(true) => {
+            let Some(value) = scope.files.env("X509_USER_PROXY") else {
+                let message = "needs x509userproxy = FILE, or the variable X509_USER_PROXY, to know which";
+                return Err(scope.wrong(&USE_PROXY, message));
+            };
+            (&USE_PROXY, value)
+        }
+        None => return Ok(()),
+    };
+    let file = path(scope, &directory_of(scope)?, &value)?;
+    let is_open = file.contains("$$") || file.chars().any(config::expand::is_mark);
+    if !is_open && let Err(error) = scope.files.size(&file) {
+        return Err(scope.wrong(names, &format!("{file} cannot be read: {error}")));
+    }
+    out.text("x509userproxy", &file);
+    Ok(())
+}
+
 /// When a job's files are moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Should {

@@ -49,6 +49,10 @@ fn errors_point_at_the_character() {
         ("include : no_such.inc", "cannot include no_such.inc"),
         ("universe = parallel", "machine_count"),
         ("universe = docker", "docker_image"),
+        ("universe = vm", "no machine of a pool offers virtual machines"),
+        ("universe = java", "java needs arguments that begin with the class to run"),
+        ("use_x509userproxy = true", "needs x509userproxy = FILE, or the variable X509_USER_PROXY"),
+        ("x509userproxy = absent.pem", "x509userproxy /SUBMIT_DIR/absent.pem cannot be read"),
         ("transfer_output_remaps = a=b", "double quotes"),
         ("should_transfer_files = NO\nwhen_to_transfer_output = ON_EXIT", "contradicts"),
         ("should_transfer_files = NO\ntransfer_input_files = a.dat", "contradicts"),
@@ -187,4 +191,39 @@ fn further_keywords() {
         let s = submit::parse(&text, "x", &context(), &world).unwrap();
         assert_eq!(s.templates[0].shared("Environment"), Some(expected));
     }
+}
+
+#[test]
+fn java_and_proxies() {
+    let java = "universe = java\narguments = Main a b\njar_files = a.jar\njava_vm_args = -Xmx1g";
+    for (name, expected) in [
+        ("JobUniverse", "10"),
+        ("Args", "\"Main a b\""),
+        ("JarFiles", "\"a.jar\""),
+        ("JavaVMArgs", "\"-Xmx1g\""),
+    ] {
+        assert_eq!(attribute(java, name), expected, "{name}");
+    }
+    assert_eq!(attribute("x509userproxy = a.dat", "x509userproxy"), "\"/SUBMIT_DIR/a.dat\"");
+    let mut world = World::recorded();
+    world.env.insert("X509_USER_PROXY".into(), "/SUBMIT_DIR/b.dat".into());
+    let text = "executable = /bin/sleep\nuse_x509userproxy = true\nqueue\n";
+    let submission = submit::parse(text, "job.sub", &context(), &world).unwrap();
+    assert_eq!(submission.templates[0].attribute(1, 0, "x509userproxy").unwrap(), "\"/SUBMIT_DIR/b.dat\"");
+    assert!(submission.warnings.is_empty());
+}
+
+#[test]
+fn lines_from_elsewhere_are_not_counted() {
+    let text = "executable = /bin/sleep\npriority = high\nqueue\n";
+    let before = ["request_cpus = 2".to_owned(), "rank = (".to_owned()];
+    let parse = |before: &[String], text: &str| {
+        submit::parse_after(before, text, "job.sub", &context(), &World::recorded())
+    };
+    let message = parse(&before[..1], text).unwrap_err().to_string();
+    assert!(message.starts_with("job.sub:2:12: error: priority"), "{message}");
+    let message = parse(&before, "executable = /bin/sleep\nqueue\n").unwrap_err().to_string();
+    assert!(message.starts_with("--set:2:"), "{message}");
+    let template = parse(&before[..1], "executable = /bin/sleep\nqueue\n").unwrap().templates.remove(0);
+    assert_eq!(template.attribute(1, 0, "RequestCpus").unwrap(), "2");
 }

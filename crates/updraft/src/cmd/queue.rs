@@ -103,17 +103,22 @@ fn jobs(cluster: u32, reply: &api::rest::ClusterReply) -> String {
         t.row(vec![j.job.clone(), j.state.clone(), since, j.attempts.to_string(), place, why]);
     }
     let shown = reply.jobs.len() as u64;
-    let all = c.idle + c.running + c.held;
+    let all = c.idle + c.running + c.held + c.completed;
     let rest = if shown < all { format!("and {} more\n", all - shown) } else { String::new() };
     format!(
-        "{}{rest}Cluster {cluster}: {} idle, {} running, {} held, {} succeeded, {} failed, {} removed.\n",
+        "{}{rest}Cluster {cluster}: {} idle, {} running, {} held, {} succeeded, {} failed, {} removed{}.\n",
         t.render(),
         c.idle,
         c.running,
         c.held,
         c.succeeded,
         c.failed,
-        c.removed
+        c.removed,
+        if c.completed > 0 {
+            format!("; {} of them stay to be looked at", c.completed)
+        } else {
+            String::new()
+        }
     )
 }
 

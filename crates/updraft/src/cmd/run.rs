@@ -118,7 +118,7 @@ async fn embedded(record: Record, args: &Args) -> Result<ExitCode, Failure> {
             listen: None,
             health: None,
             // If this process is killed, its jobs may finish, and are not lost; but not for long.
-            settings: scheduler::Settings { lease_ms: 60_000, ..scheduler::Settings::default() },
+            settings: scheduler::Settings { lease_ms: 60_000, ..scheduler::Settings::of_this_machine() },
             beat_ms: 2_000,
         },
         cpus: args.jobs,

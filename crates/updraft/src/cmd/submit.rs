@@ -106,17 +106,18 @@ pub(crate) fn templates(what: &What) -> Result<Vec<JobTemplate>, Failure> {
                     "--count, --over and --output-dir go with a command; a submit file says these itself",
                 ));
             }
-            let (name, mut text) = read(file)?;
+            let (name, text) = read(file)?;
             let refuse = |diagnostics: ::submit::Diagnostics| {
                 Failure::new(format!("nothing was submitted\n{diagnostics}"))
             };
             if file.extension().is_some_and(|e| e == "toml") {
+                if !what.set.is_empty() {
+                    return Err(usage("--set goes with submit files and commands, not with TOML"));
+                }
                 return Ok(vec![::submit::toml::parse(&text, &name, &context, &System).map_err(refuse)?]);
             }
-            if !what.set.is_empty() {
-                text = format!("{}\n{text}", what.set.join("\n"));
-            }
-            let submission = ::submit::parse(&text, &name, &context, &System).map_err(refuse)?;
+            let submission =
+                ::submit::parse_after(&what.set, &text, &name, &context, &System).map_err(refuse)?;
             for warning in &submission.warnings {
                 eprintln!("{warning}");
             }

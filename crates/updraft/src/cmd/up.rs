@@ -54,7 +54,8 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
     let sharing = if args.shared { Sharing::Shared } else { Sharing::Private };
     let files = configuration::files(&args.config);
-    let settings = scheduler::Settings { lease_ms: args.lease * 1000, ..scheduler::Settings::default() };
+    let settings =
+        scheduler::Settings { lease_ms: args.lease * 1000, ..scheduler::Settings::of_this_machine() };
     let settings = configuration::load("MANAGER", None, &files).and_then(|c| settings.configured(&c));
     let (settings, warnings) =
         settings.map_err(|e| Failure::new(format!("the configuration cannot be used:\n{e}")))?;

@@ -64,8 +64,9 @@ async fn wait_cluster(client: &Client, cluster: u32) -> Result<bool, Failure> {
     let mut events = client.events(None, Some(cluster), true).await?;
     loop {
         let reply = client.cluster(cluster, 0).await?;
-        if !reply.active {
-            let c = reply.counts;
+        let c = reply.counts;
+        // Jobs that only stay to be looked at are over.
+        if !reply.active || c.idle + c.running + c.held == 0 {
             println!(
                 "cluster {cluster}: {} succeeded, {} failed, {} removed",
                 c.succeeded, c.failed, c.removed

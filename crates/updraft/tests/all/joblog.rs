@@ -30,6 +30,7 @@ fn logged(path: &Path) -> Story {
 fn journalled(sandbox: &Sandbox, clusters: &[i32]) -> Story {
     let mut story = Story::new();
     let mut running = std::collections::HashSet::new();
+    let mut stopped = std::collections::HashSet::new();
     for line in sandbox.ok(&["events", "--json"]).lines() {
         let event: Value = serde_json::from_str(line).unwrap();
         let number = |name: &str| event[name].as_i64().unwrap_or(-1) as i32;
@@ -40,7 +41,9 @@ fn journalled(sandbox: &Sandbox, clusters: &[i32]) -> Story {
         let kind = event["event"].as_str().unwrap();
         let procs: Vec<i32> = match kind {
             "ClusterSubmitted" => (0..event["template"]["procs"].as_i64().unwrap() as i32).collect(),
-            "JobStarted" | "JobExited" => vec![number("proc")],
+            "JobStarted" | "JobExited" | "StopRequested" => vec![number("proc")],
+            // What is held from the beginning is not told.
+            "JobsHeld" if number("code") == 15 => continue,
             _ => {
                 let spans = event["procs"].as_array().cloned().unwrap_or_default();
                 let range = |s: &Value| {
@@ -52,6 +55,20 @@ fn journalled(sandbox: &Sandbox, clusters: &[i32]) -> Story {
         };
         for proc in procs {
             let ran = running.remove(&(cluster, proc));
+            if kind == "StopRequested" {
+                // What a person stops is told as an eviction first; what a policy stops is not.
+                if ran {
+                    running.insert((cluster, proc));
+                    if [1, 1023].contains(&number("code")) {
+                        stopped.insert((cluster, proc));
+                    }
+                }
+                continue;
+            }
+            let stop = kind != "JobStarted" && stopped.remove(&(cluster, proc));
+            if stop && ["JobsHeld", "JobsRemoved"].contains(&kind) {
+                story.entry((cluster, proc)).or_default().push(4);
+            }
             let number = match kind {
                 "ClusterSubmitted" => 0,
                 "JobStarted" => {
@@ -183,9 +200,80 @@ fn periodic_expressions_act_by_themselves() {
     let file = log.to_string_lossy().into_owned();
     let waited = sandbox.run(&["wait", "--log", &file, "--timeout", "30"]);
     assert_eq!(text(&waited.stdout).trim(), "0 succeeded, 0 failed, 1 removed", "{}", sandbox.logs());
-    assert_eq!(logged(&log)[&(cluster, 0)], [0, 12, 9]);
+    assert_eq!(logged(&log)[&(cluster, 0)], [0, 9]);
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(text.contains("PeriodicRemove expression 'JobStatus == 5' evaluated to TRUE"), "{text}");
+}
+
+#[test]
+fn the_log_tells_resources_and_stops_by_hand_and_may_be_xml() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "2"]);
+    let (log, xml) = (sandbox.path().join("log"), sandbox.path().join("xml"));
+    for (path, more) in [(&log, "log_xml=false"), (&xml, "log_xml=true")] {
+        let ended = submit(&sandbox, path, &["--set", more, "--set", "request_memory=64"], &["true"]);
+        let long = submit(&sandbox, path, &["--set", more], &["sleep", "600"]);
+        let patience = Duration::from_secs(30);
+        let last = |cluster: i32| {
+            path.exists()
+                .then(|| logged(path))
+                .and_then(|s| s.get(&(cluster, 0)).and_then(|e| e.last().copied()))
+        };
+        sandbox.until("it has ended", patience, || last(ended) == Some(5));
+        for (act, number) in [("hold", 12), ("release", 1), ("rm", 9)] {
+            sandbox.until("it runs", patience, || act == "release" || last(long) == Some(1));
+            sandbox.ok(&[act, &long.to_string()]);
+            sandbox.until(act, patience, || last(long) == Some(number));
+        }
+        assert_eq!(logged(path)[&(ended, 0)], [0, 1, 5]);
+        assert_eq!(logged(path)[&(long, 0)], [0, 1, 4, 12, 13, 1, 4, 9]);
+    }
+    let text = std::fs::read_to_string(&log).unwrap();
+    for part in ["Job was evicted. Code 1 Subcode 0", "Job was evicted. Code 1023 Subcode 0", "\tCpus = 1\n"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let table = |line: &&str| line.trim_start().starts_with("Memory (MB)");
+    let row: Vec<&str> = text.lines().find(table).unwrap().split_whitespace().collect();
+    assert_eq!((row[0], row[1], row[2], &row[4..]), ("Memory", "(MB)", ":", &["64", "64"][..]), "{text}");
+    let text = std::fs::read_to_string(&xml).unwrap();
+    assert!(text.starts_with("<c>\n    <a n=\"") && !text.contains("...\n"), "{text}");
+    assert!(text.contains("<a n=\"RequestMemory\"><i>64</i></a>"), "{text}");
+}
+
+#[test]
+fn a_deferred_job_starts_in_its_second_and_stays_to_be_looked_at() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "2"]);
+    let file = sandbox.path().join("job.sub");
+    let start = jiff::Timestamp::now().as_second() + 3;
+    let text = format!(
+        "executable = /bin/date\narguments = +%s\noutput = out\nlog = log\ndeferral_time = {start}\n\
+         leave_in_queue = true\nqueue\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_string_lossy().into_owned();
+    let output = sandbox.path().join("out");
+    let submitted = sandbox.json(&["submit", "--json", &path]);
+    let cluster = submitted[0]["cluster"].to_string();
+    // A window that is over before there is a machine with so many cores.
+    let missed = sandbox.path().join("missed.sub");
+    let text = format!("executable = /bin/true\nrequest_cpus = 64\ndeferral_time = {start}\nqueue\n");
+    std::fs::write(&missed, text).unwrap();
+    let missed = sandbox.json(&["submit", "--json", &missed.to_string_lossy()])[0]["cluster"].to_string();
+
+    sandbox.ok(&["wait", &cluster, "--timeout", "30"]);
+    let ran: i64 = std::fs::read_to_string(&output).unwrap().trim().parse().unwrap();
+    assert!((start..=start + 1).contains(&ran), "it was to start at {start} and did at {ran}");
+    let queue = sandbox.ok(&["queue", &cluster]);
+    assert!(queue.contains("completed") && queue.contains("1 succeeded"), "{queue}");
+    let held = |s: &Sandbox| crate::harness::text(&s.run(&["queue", &missed]).stdout);
+    sandbox.until("the other is held", Duration::from_secs(10), || held(&sandbox).contains("1 held"));
+    assert!(held(&sandbox).contains("missed deferred execution time"), "{}", held(&sandbox));
+    sandbox.ok(&["rm", &cluster]);
+    let queue = sandbox.ok(&["queue", &cluster]);
+    assert!(queue.contains("is over: 1 succeeded, 0 failed, 0 removed"), "{queue}");
+    assert_eq!(logged(&sandbox.path().join("log"))[&(cluster.parse().unwrap(), 0)], [0, 1, 5]);
 }
 
 #[test]

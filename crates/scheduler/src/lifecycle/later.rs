@@ -1,0 +1,211 @@
+//! Idle jobs whose time has not come: deferred ones, and ones that end as soon as they begin.
+//!
+//! They are idle like others, but in `Cluster::later` instead of in what is given to machines. Nothing of that is
+//! recorded: when a job may start follows from its ad and its past, so recovery comes to the same times.
+//!
+//! - A job with DeferralTime, or with Cron fields (which name the next such time after it became idle), is given away
+//!   at that second. Has it found no machine when DeferralWindow is over, it is held with code 11.
+//! - A job that OnExitRemove keeps although it ended within a second, [`FREE`] times in a row, waits longer each time.
+//!
+//! Why there is no early claim, as the original makes within DeferralPrepTime: docs/decisions/012.
+
+use std::collections::BTreeMap;
+
+use classad::ClassAd;
+use jiff::tz::TimeZone;
+use model::event::{JobsHeld, Kind};
+use model::{Now, ProcSet};
+
+use super::Past;
+use super::asked::Asked;
+use super::cron::{Crontab, FIELDS};
+use crate::queue::Cluster;
+use crate::{Core, Digest, Out};
+
+/// Attributes that a job's time depends on, beside the Cron fields.
+pub(super) const DEFERRAL: [&str; 2] = ["DeferralTime", "DeferralWindow"];
+/// HoldReasonCode of a job that did not start in its window.
+const MISSED: u32 = 11;
+/// Ends within this time are suspicious.
+pub(super) const QUICK_US: u64 = 1_000_000;
+/// Quick ends in a row that cost nothing.
+const FREE: u32 = 3;
+const LONGEST_MS: u64 = 60_000;
+/// Fewer procs than this are looked at one by one.
+const FEW: u64 = 8;
+
+/// When an idle job may be given to a machine, and until when it must be, in Unix milliseconds.
+type Window = (u64, u64);
+
+impl Past {
+    /// How long the job waits after it became idle, because it keeps ending at once: 1 s, 2 s, 4 s ... 60 s.
+    fn back_off_ms(&self) -> u64 {
+        match self.quick.checked_sub(FREE) {
+            None => 0,
+            Some(more) => (1_000u64 << more.min(6)).min(LONGEST_MS),
+        }
+    }
+}
+
+/// True for the attributes that make a job wait for its time.
+pub(super) fn defers(name: &str) -> bool {
+    name.eq_ignore_ascii_case("DeferralTime") || FIELDS.iter().any(|(f, ..)| f.eq_ignore_ascii_case(name))
+}
+
+/// Makes the clause that submit adds to the requirements of deferred jobs true: it asks for a match in good time, and
+/// here the queue sees to that.
+pub(crate) fn admit(ad: &mut ClassAd) {
+    let deferred = ad.get("DeferralTime").is_some() || FIELDS.iter().any(|(name, ..)| ad.get(name).is_some());
+    if deferred {
+        for name in ["DeferralTime", "DeferralPrepTime", "ScheddInterval"] {
+            ad.insert_int(name, 0);
+        }
+        ad.insert_int("DeferralWindow", i64::MAX / 4);
+    }
+}
+
+impl Cluster {
+    fn waits(&self) -> bool {
+        self.policies.deferred || self.policies.at_exit
+    }
+
+    /// The window of one idle proc; `None` when nothing keeps it.
+    fn window(&self, id: u32, proc: u32, zone: &TimeZone) -> Option<Window> {
+        let past = self.past.get(&proc).copied().unwrap_or_default();
+        let since_ms = past.since_ms.unwrap_or(self.submitted_ms);
+        if !self.policies.deferred {
+            let delay_ms = past.back_off_ms();
+            return (delay_ms > 0).then_some((since_ms + delay_ms, u64::MAX));
+        }
+        let since = Now { wall_ms: since_ms, mono_ms: 0 };
+        let ad = self.policy_ad(id, proc, since, None);
+        let asked = Asked::new(&ad, since);
+        let number = |name: &str| asked.value(name).as_number().map(|x| x as i64);
+        let text = |name: &str| asked.value(name).as_str().map(str::to_owned);
+        let time = if FIELDS.iter().any(|(name, ..)| ad.get(name).is_some()) {
+            let fields = FIELDS.map(|(name, ..)| text(name).unwrap_or_else(|| "*".to_owned()));
+            let crontab = Crontab::parse(fields.each_ref().map(String::as_str));
+            crontab.and_then(|c| c.next((since_ms / 1000) as i64, zone))
+        } else {
+            number("DeferralTime")
+        };
+        // What is no time at all is over at once.
+        let Some(time) = time.and_then(|t| u64::try_from(t).ok()) else { return Some((0, 0)) };
+        let window = number("DeferralWindow").and_then(|w| u64::try_from(w).ok()).unwrap_or(0);
+        let ms = |seconds: u64| seconds.saturating_mul(1000);
+        // The whole of the last second belongs to it.
+        Some((ms(time), ms(time.saturating_add(window).saturating_add(1))))
+    }
+
+    /// The windows of idle procs that have one.
+    fn windows(&self, id: u32, procs: &ProcSet, zone: &TimeZone) -> BTreeMap<Window, ProcSet> {
+        let mut alone: Vec<u32> = Vec::new();
+        let mut alike: Vec<ProcSet> = Vec::new();
+        if procs.len() < FEW {
+            alone.extend(procs.iter());
+        } else if !self.policies.deferred {
+            // Without a past nobody has ended at once.
+            alone.extend(self.past.keys().copied().filter(|p| procs.contains(*p)));
+        } else {
+            let template = self.template.get();
+            let of_proc = |text: String| {
+                let text = text.to_ascii_lowercase();
+                ["procid", "eval", "random"].iter().any(|word| text.contains(word))
+            };
+            for part in &self.parts {
+                let Some(first) = part.idle.first() else { continue };
+                let differ =
+                    DEFERRAL.iter().any(|name| template.attribute(id, first, name).is_some_and(of_proc));
+                let mine = part.idle.iter().filter(|p| procs.contains(*p));
+                let (each, fresh): (Vec<u32>, Vec<u32>) =
+                    mine.partition(|proc| differ || self.past.contains_key(proc));
+                alone.extend(each);
+                // What differs between procs makes other parts, so that one speaks for all of a part.
+                alike.push(fresh.into_iter().collect());
+            }
+        }
+        let mut windows: BTreeMap<Window, ProcSet> = BTreeMap::new();
+        for set in alone.into_iter().map(|p| [p].into_iter().collect()).chain(alike) {
+            if let Some(window) = set.first().and_then(|p| self.window(id, p, zone)) {
+                windows.entry(window).or_default().insert_all(&set);
+            }
+        }
+        windows
+    }
+}
+
+impl Core {
+    /// Takes procs that have just become idle, and whose time has not come, out of what is given away.
+    pub(crate) fn put_off(&mut self, id: u32, procs: &ProcSet) {
+        let Some(cluster) = self.queue.clusters.get_mut(&id) else { return };
+        if !cluster.waits() {
+            return;
+        }
+        for (window, procs) in cluster.windows(id, procs, &self.settings.zone) {
+            for span in procs.spans() {
+                cluster.take_idle(span);
+            }
+            cluster.later.entry(window).or_default().insert_all(&procs);
+            self.queue.due.insert((window.0, id));
+        }
+        self.reindex(id);
+    }
+
+    /// When [`Core::wake`] has something to do next.
+    pub(crate) fn next_wake_ms(&self) -> Option<u64> {
+        self.queue.due.first().map(|(due_ms, _)| *due_ms)
+    }
+
+    /// Gives away jobs whose time has come, and holds those for which it is over.
+    pub(crate) fn wake(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        while let Some(&(due_ms, id)) = self.queue.due.first().filter(|(due_ms, _)| *due_ms <= now.wall_ms) {
+            self.queue.due.remove(&(due_ms, id));
+            let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
+            let mut ready = ProcSet::default();
+            let mut missed: BTreeMap<u64, ProcSet> = BTreeMap::new();
+            let waits = cluster.later.split_off(&(now.wall_ms + 1, 0));
+            for ((_, until_ms), procs) in std::mem::replace(&mut cluster.later, waits) {
+                if until_ms <= now.wall_ms {
+                    missed.entry(until_ms).or_default().insert_all(&procs);
+                    continue;
+                }
+                ready.insert_all(&procs);
+                if until_ms < u64::MAX {
+                    cluster.until.entry(until_ms).or_default().insert_all(&procs);
+                    self.queue.due.insert((until_ms, id));
+                }
+            }
+            let open = cluster.until.split_off(&(now.wall_ms + 1));
+            for (until_ms, procs) in std::mem::replace(&mut cluster.until, open) {
+                missed.entry(until_ms).or_default().insert_all(&procs);
+            }
+            cluster.insert_idle(&ready);
+            // Those that are in no set at the moment are idle again, so that the hold finds them where it expects them.
+            for procs in missed.values() {
+                cluster.insert_idle(procs);
+            }
+            self.reindex(id);
+            for (until_ms, procs) in missed {
+                let reason = self.missed_reason(until_ms);
+                let (code, procs) = (MISSED, procs.spans());
+                let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
+                self.record(now, Kind::JobsHeld(held), out);
+            }
+            if !ready.is_empty() {
+                self.offer_jobs(now, id, digest, out);
+            }
+        }
+    }
+
+    fn missed_reason(&self, until_ms: u64) -> String {
+        let last = until_ms.checked_sub(1_000).and_then(|ms| i64::try_from(ms).ok());
+        let last = last.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        match last {
+            None => "Its DeferralTime is not a time in seconds, or its Cron fields name no time".to_owned(),
+            Some(last) => {
+                let last = last.to_zoned(self.settings.zone.clone()).strftime("%F %T");
+                format!("Job missed deferred execution time: no machine had room for it by {last}")
+            }
+        }
+    }
+}
