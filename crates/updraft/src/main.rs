@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         Command::Classad(args) => return cmd::classad::run(args),
         Command::Config(args) => return cmd::config::run(args),
         Command::Joblog(args) => return cmd::joblog::run(args),
-        Command::Seg(args) => return cmd::seg::run(args),
+        Command::Seg(args) => return cmd::seg::run(&args, &cli.place),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),
         command => cli.log.init().and_then(|()| dispatch(command, &cli.place)),
