@@ -64,10 +64,9 @@ impl Reporting {
         }
         self.id.clear();
         self.id.extend_from_slice(job);
-        if let Some(task) = task.filter(|t| whole(t).is_some_and(|n| n > 0)) {
-            self.id.push(b'.');
-            self.id.extend_from_slice(task);
-        }
+        // `job.0` where there is no task, as the original's reader has it from its adapter; new jobs have -1 there.
+        self.id.push(b'.');
+        self.id.extend_from_slice(task.filter(|t| whole(t).is_some_and(|n| n > 0)).unwrap_or(b"0"));
         sink.event(&Event { stamp, id: &self.id, state, code });
     }
 
@@ -87,8 +86,6 @@ impl Reporting {
             0 => (State::Done, exit),
             // Migrated or rescheduled: it will run again.
             24 | 25 => (State::Pending, 0),
-            // Ran, and was ended by a signal.
-            100 => (State::Failed, exit),
             reason => (State::Failed, reason),
         };
         self.tell(sink, stamp, job, get(TASK), state, code);

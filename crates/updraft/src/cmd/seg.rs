@@ -245,7 +245,7 @@ fn slurm_commands(args: &Args) -> Option<Commands> {
             Some(squeue.with_file_name("sacct")).filter(|beside| beside.is_file()).or_else(|| find("sacct"))
         }
     };
-    Some(Commands { squeue, sacct })
+    Some(Commands::new(squeue, sacct))
 }
 
 /// A command on the search path.

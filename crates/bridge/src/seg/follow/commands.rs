@@ -19,11 +19,11 @@ use crate::seg::Sink;
 use crate::seg::slurm::live::{self, Books};
 
 /// Between two looks after something changed.
-const SOON: Duration = Duration::from_secs(1);
-/// Between two looks while nothing happens.
-const LATE: Duration = Duration::from_secs(10);
-/// Between two looks while the commands fail.
-const FAILED: Duration = Duration::from_secs(30);
+const PACE: Duration = Duration::from_secs(1);
+/// So many times as long between two looks while nothing happens.
+const QUIET: u32 = 10;
+/// So many times as long between two looks while the commands fail.
+const FAILED: u32 = 30;
 /// A look may take this part of the time.
 const SHARE: u32 = 20;
 /// Jobs that `sacct` is asked about at once.
@@ -36,6 +36,15 @@ pub struct Commands {
     pub squeue: PathBuf,
     /// `sacct`, if there is one.
     pub sacct: Option<PathBuf>,
+    /// Between two looks after something changed; more while nothing does.
+    pub pace: Duration,
+}
+
+impl Commands {
+    /// These two at the usual pace.
+    pub fn new(squeue: PathBuf, sacct: Option<PathBuf>) -> Self {
+        Self { squeue, sacct, pace: PACE }
+    }
 }
 
 enum Ask {
@@ -63,6 +72,7 @@ pub struct Live {
     /// Questions without an answer yet.
     open: usize,
     next: Instant,
+    pace: Duration,
     interval: Duration,
     looks: u64,
     said: Option<String>,
@@ -85,7 +95,7 @@ impl Live {
         rustix::io::ioctl_fionbio(&bell, true)?;
         let (ask, asked) = channel();
         let (answer, answers) = channel();
-        let has_sacct = commands.sacct.is_some();
+        let (has_sacct, pace) = (commands.sacct.is_some(), commands.pace);
         std::thread::Builder::new()
             .name("slurm".into())
             .spawn(move || work(&commands, &asked, &answer, ringer))?;
@@ -98,7 +108,8 @@ impl Live {
             bell,
             open: 0,
             next: Instant::now(),
-            interval: SOON,
+            pace,
+            interval: pace,
             looks: 0,
             said: None,
         };
@@ -126,7 +137,7 @@ impl Live {
                 }
                 if is_look {
                     self.looks += 1;
-                    self.rest(FAILED);
+                    self.rest(self.pace * FAILED);
                 } else {
                     // Accounting that is switched off stays off.
                     self.has_sacct = false;
@@ -143,8 +154,9 @@ impl Live {
             self.said = None;
             self.looks += 1;
             gone = books.look(live::squeue(&text), now(), ends, &mut told);
-            let interval = if told.is_empty() && gone.is_empty() { self.interval.mul_f64(1.5) } else { SOON };
-            self.rest(interval.min(LATE).max(answer.took * SHARE));
+            let interval =
+                if told.is_empty() && gone.is_empty() { self.interval.mul_f64(1.5) } else { self.pace };
+            self.rest(interval.min(self.pace * QUIET).max(answer.took * SHARE));
         } else {
             live::sacct(&text).for_each(|row| books.see(&row, ends, &mut told));
         }
