@@ -23,8 +23,8 @@ const SYSTEM: [&[u8]; 5] = [b"scheduler", b"schedd", b"execution daemon", b"exec
 /// Stamps of newer versions are in milliseconds or microseconds; no second has so many digits before the year 5138.
 fn seconds(text: &[u8]) -> Option<i64> {
     whole(text).map(|n| match n {
-        ..=99_999_999_999 => n,
-        ..=99_999_999_999_999 => n / 1_000,
+        ..100_000_000_000 => n,
+        100_000_000_000..100_000_000_000_000 => n / 1_000,
         _ => n / 1_000_000,
     })
 }

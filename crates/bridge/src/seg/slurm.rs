@@ -102,7 +102,9 @@ impl LineFormat for Completion {
         if let Some(books) = &self.books {
             let mut told = Vec::new();
             books.lock().unwrap_or_else(PoisonError::into_inner).see(&row, true, &mut told);
-            told.iter().for_each(|change| sink.event(&change.event()));
+            for change in &told {
+                sink.event(&change.event());
+            }
         } else if let (Status::Ended(state), Some(stamp)) = (row.status, row.end)
             && stamp >= self.from
         {

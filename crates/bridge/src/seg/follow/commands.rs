@@ -154,25 +154,23 @@ impl Live {
             self.said = None;
             self.looks += 1;
             gone = books.look(live::squeue(&text), now(), ends, &mut told);
-            let interval =
-                if told.is_empty() && gone.is_empty() { self.interval.mul_f64(1.5) } else { self.pace };
+            let is_quiet = told.is_empty() && (gone.is_empty() || !ends);
+            let interval = if is_quiet { self.interval.mul_f64(1.5) } else { self.pace };
             self.rest(interval.min(self.pace * QUIET).max(answer.took * SHARE));
         } else {
             live::sacct(&text).for_each(|row| books.see(&row, ends, &mut told));
         }
         told.sort_by_key(live::Change::stamp);
-        told.iter().for_each(|change| sink.event(&change.event()));
-        if ends && !gone.is_empty() {
-            for id in books.give_up(&gone) {
-                sink.note(&format!(
-                    "job {} has left the queue and nobody says how it ended",
-                    String::from_utf8_lossy(&id)
-                ));
-            }
-            if self.has_sacct {
-                gone.truncate(ASKED);
-                self.put(Ask::Jobs(gone));
-            }
+        for change in &told {
+            sink.event(&change.event());
+        }
+        for id in books.give_up(&gone, ends) {
+            let id = String::from_utf8_lossy(&id);
+            sink.note(&format!("job {id} has left the queue and nobody says how it ended"));
+        }
+        if ends && self.has_sacct && !gone.is_empty() {
+            gone.truncate(ASKED);
+            self.put(Ask::Jobs(gone));
         }
     }
 

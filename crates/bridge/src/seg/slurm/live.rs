@@ -27,8 +27,9 @@ pub const SACCT: [&str; 6] = [
 ];
 /// With this in the environment as `SLURM_TIME_FORMAT` times are in seconds since 1970.
 pub const TIMES: &str = "%s";
-/// Looks after which a job that is gone is given up, if nobody says how it ended.
+/// Looks after which a job that is gone is given up, if nobody says how it ended; the log may say it much later.
 const PATIENCE: u64 = 3;
+const LOG_PATIENCE: u64 = 600;
 
 /// How far a job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,10 +201,11 @@ impl Books {
         gone
     }
 
-    /// Gives up jobs that are gone for good, and returns them.
-    pub fn give_up(&mut self, gone: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    /// Gives up jobs that are gone for good, and returns them. `ends` as in [`Books::see`]: else a log tells them.
+    pub fn give_up(&mut self, gone: &[Vec<u8>], ends: bool) -> Vec<Vec<u8>> {
         let looks = self.looks;
-        let is_late = |job: &Job| job.end.is_none() && job.seen + PATIENCE <= looks;
+        let patience = if ends { PATIENCE } else { LOG_PATIENCE };
+        let is_late = |job: &Job| job.end.is_none() && job.seen + patience <= looks;
         let lost: Vec<_> =
             gone.iter().filter(|id| self.jobs.get(*id).is_some_and(is_late)).cloned().collect();
         for id in &lost {
@@ -279,7 +281,7 @@ mod tests {
         let gone = vec![b"7".to_vec()];
         for look in 1..=3 {
             assert_eq!(changes(&mut books, "", true).1, 1);
-            assert_eq!(books.give_up(&gone).len(), usize::from(look == 3));
+            assert_eq!(books.give_up(&gone, true).len(), usize::from(look == 3));
         }
         assert_eq!(changes(&mut books, "", true).1, 0);
     }
