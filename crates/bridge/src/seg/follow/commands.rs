@@ -115,7 +115,7 @@ impl Live {
         };
         // What ended before the queue's memory begins. The log, where there is one, has it all.
         if live.log.is_none() && has_sacct && from < now() {
-            live.put(Ask::Since(now() - from));
+            live.put(Ask::Since(now() - from.max(0)));
         }
         Ok(live)
     }
