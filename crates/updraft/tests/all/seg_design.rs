@@ -2,7 +2,7 @@
 //! those with real jobs in `seg_pool`.
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,16 +19,12 @@ fn sample(place: &Path) -> Option<PathBuf> {
         .arg(&library)
         .arg(repository().join("crates/bridge/tests/data/sample_module.c"))
         .status();
-    match built {
-        Ok(status) => {
-            assert!(status.success());
-            Some(library)
-        }
-        Err(_) => {
-            skip("no C compiler here");
-            None
-        }
-    }
+    let Ok(status) = built else {
+        skip("no C compiler here");
+        return None;
+    };
+    assert!(status.success());
+    Some(library)
 }
 
 /// Runs the sample module by its name until it has told its five events.
@@ -42,17 +38,11 @@ fn run_sample(start: &str) -> Option<Vec<String>> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut output = child.stdout.take().unwrap();
-    let mut told = Vec::new();
-    while told.iter().filter(|b| **b == b'\n').count() < 5 {
-        let mut block = [0; 512];
-        let count = output.read(&mut block).unwrap();
-        assert!(count > 0);
-        told.extend_from_slice(&block[..count]);
-    }
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let told = lines.take(5).collect::<Result<Vec<_>, _>>().unwrap();
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    Some(String::from_utf8(told).unwrap().lines().map(str::to_owned).collect())
+    Some(told)
 }
 
 #[test]
