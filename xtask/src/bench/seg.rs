@@ -18,33 +18,45 @@ const START: u64 = 1_714_521_600;
 /// Lines of one job, and how many of them make an event.
 const LINES: u64 = 5;
 const EVENTS: u64 = 3;
-/// Bytes of a job's lines, about.
-const JOB_BYTES: u64 = 600;
 
 fn fail(what: &str) -> impl Fn(std::io::Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
+/// The lines of a job, all in one second of the day.
+fn job_lines(job: u64, second: u64) -> String {
+    let s = second;
+    let at = format!("05/01/2024 {:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60);
+    let head = |kind: &str| format!("{at};{kind};PBS_Server;Job;{job}.svr01.example.org;");
+    let (job_event, other, usage) = (head("0008"), head("0100"), head("0010"));
+    format!(
+        "{other}enqueuing into batch, state 1 hop 1\n\
+         {job_event}Job Queued at request of a@login1, owner = a@login1, job name = STDIN, queue = batch\n\
+         {job_event}Job Modified at request of Scheduler@svr01.example.org\n\
+         {job_event}Job Run at request of Scheduler@svr01.example.org\n\
+         {usage}Exit_status=0 resources_used.cput=00:00:43 resources_used.mem=1824kb \
+         resources_used.vmem=3278kb resources_used.walltime=00:00:47\n"
+    )
+}
+
 /// A server log of one day with so many jobs.
 fn write_log(path: &Path, jobs: u64) -> Result<(), String> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path).map_err(fail("log"))?);
+    let mut out = BufWriter::new(File::create(path).map_err(fail("log"))?);
     for job in 0..jobs {
-        let s = job * 86_399 / jobs;
-        let at = format!("05/01/2024 {:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60);
-        let head = |kind: &str| format!("{at};{kind};PBS_Server;Job;{job}.svr01.example.org;");
-        let (job_event, other, usage) = (head("0008"), head("0100"), head("0010"));
-        write!(
-            out,
-            "{other}enqueuing into batch, state 1 hop 1\n\
-             {job_event}Job Queued at request of a@login1, owner = a@login1, job name = STDIN, queue = batch\n\
-             {job_event}Job Modified at request of Scheduler@svr01.example.org\n\
-             {job_event}Job Run at request of Scheduler@svr01.example.org\n\
-             {usage}Exit_status=0 resources_used.cput=00:00:43 resources_used.mem=1824kb \
-             resources_used.vmem=3278kb resources_used.walltime=00:00:47\n"
-        )
-        .map_err(fail("log"))?;
+        out.write_all(job_lines(job, job * 86_399 / jobs).as_bytes()).map_err(fail("log"))?;
     }
     out.flush().map_err(fail("log"))
+}
+
+/// A log of about so many bytes. The lines of one second are of one job, again and again, so that it is soon written.
+fn write_long_log(path: &Path, bytes: u64) -> Result<(), String> {
+    let mut out = File::create(path).map_err(fail("log"))?;
+    for second in 0..86_400 {
+        let lines = job_lines(second, second);
+        let times = (bytes / 86_400).div_ceil(lines.len() as u64);
+        out.write_all(lines.repeat(times as usize).as_bytes()).map_err(fail("log"))?;
+    }
+    Ok(())
 }
 
 /// A generator that follows the log in a directory.
@@ -163,9 +175,8 @@ fn replay(command: Command) -> Result<(Duration, f64), String> {
     let start = Instant::now();
     let mut generator = Generator::start(command)?;
     generator.next()?;
-    let figures = (start.elapsed(), generator.cpu());
-    generator.end()?;
-    Ok(figures)
+    // Dropped, not ended: the original does not leave before somebody has read all it has to say.
+    Ok((start.elapsed(), generator.cpu()))
 }
 
 fn millis(duration: Duration) -> String {
@@ -221,9 +232,9 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
     row("end of input to exit", millis(us.end), them.map(|t| millis(t.end)), None);
 
     let mut times = Vec::new();
-    let gigabytes = if quick { 1 } else { 10 };
-    for jobs in [jobs, gigabytes * 1_000_000_000 / JOB_BYTES] {
-        write_log(&log, jobs)?;
+    let long = if quick { 1 } else { 10 };
+    for bytes in [100_000_000, long * 1_000_000_000] {
+        write_long_log(&log, bytes)?;
         let size = log.metadata().map_err(fail("log"))?.len() >> 20;
         // The first run finds the log in memory as its writer left it; the quickest of three is the program's part.
         let mut best = Duration::MAX;
