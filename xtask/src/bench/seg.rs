@@ -147,7 +147,7 @@ fn measure(
     log: &Path,
     jobs: u64,
     appends: u32,
-    pause: Duration,
+    spread: Duration,
 ) -> Result<Figures, String> {
     let start = Instant::now();
     let mut generator = Generator::start(command)?;
@@ -158,8 +158,8 @@ fn measure(
     let mut append = OpenOptions::new().append(true).open(log).map_err(fail("log"))?;
     let mut latencies = Vec::new();
     for n in 0..appends {
-        // Not in step with anybody's interval.
-        std::thread::sleep(pause + pause.mul_f64(f64::from(n * 37 % 100) / 100.0));
+        // At any moment of somebody's interval, if that is as long as `spread`.
+        std::thread::sleep(spread.mul_f64(f64::from(n * 37 % 100) / 100.0));
         let line = format!("05/01/2024 23:59:59;0008;PBS_Server;Job;x{n}.s;Job Run at request of s\n");
         let start = Instant::now();
         append.write_all(line.as_bytes()).map_err(fail("log"))?;
@@ -211,13 +211,14 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
 
     write_log(&log, jobs)?;
     let appends = if quick { 100 } else { 1_000 };
-    let us = measure(ours(&logs, START), &log, jobs, appends, Duration::from_millis(2))?;
+    let us = measure(ours(&logs, START), &log, jobs, appends, Duration::from_millis(5))?;
     // Fresh again: the appends were ours.
     write_log(&log, jobs)?;
     let appends = if quick { 5 } else { 24 };
-    let pause = Duration::from_millis(300);
+    // It looks every two seconds.
+    let spread = Duration::from_secs(2);
     let them =
-        original.as_ref().ok().map(|o| measure(o.command(START), &log, jobs, appends, pause)).transpose()?;
+        original.as_ref().ok().map(|o| measure(o.command(START), &log, jobs, appends, spread)).transpose()?;
     let them = them.as_ref();
     row(
         &format!("{lines} lines, start to last event"),
