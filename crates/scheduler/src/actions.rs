@@ -115,6 +115,7 @@ impl Core {
             return Ok(cluster);
         }
         s.template.check()?;
+        crate::gangs::unfold(&mut s.template);
         // Whatever the submitter wrote there: the owner is who the manager says.
         s.template.set("Owner", model::text::quote(&s.owner));
         let queued = self.queue.jobs_of.get(s.owner.as_str()).copied().unwrap_or(0);
@@ -146,6 +147,7 @@ impl Core {
             );
         } else {
             self.offer_jobs(now, cluster, digest, out);
+            self.gang_pass(now, digest, out);
         }
         Ok(cluster)
     }
@@ -192,6 +194,7 @@ impl Core {
                 self.offer_jobs(now, cluster, digest, out);
             }
         }
+        self.gang_pass(now, digest, out);
         Ok(outcome)
     }
 

@@ -213,6 +213,7 @@ impl Core {
             }
         }
         self.offer_machine(now, &name, digest, out);
+        self.gang_pass(now, digest, out);
     }
 
     fn forget_machine(&mut self, name: &Arc<str>) {
@@ -276,6 +277,7 @@ impl Core {
             machine.ad = Arc::new(ad);
         }
         self.offer_machine(now, &name, digest, out);
+        self.gang_pass(now, digest, out);
     }
 
     /// An agent's connection ended. Its claims live on until their lease runs out.
@@ -328,6 +330,7 @@ impl Core {
         if report.seq > 0 {
             out.effects.push(Effect::Ack { session, claim: id, seq: report.seq });
         }
+        self.gang_pass(now, digest, out);
     }
 
     fn take_report(&mut self, now: Now, id: ClaimId, kind: ReportKind, digest: Digest, out: &mut Out) {
@@ -516,6 +519,7 @@ impl Core {
             self.resume(now, digest, out);
             self.throttle.expire(now.mono_ms);
         }
+        self.gang_pass(now, digest, out);
     }
 
     fn recall_stuck(&mut self, now: Now, out: &mut Out) {

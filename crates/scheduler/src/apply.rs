@@ -55,6 +55,7 @@ impl Core {
             template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
             priority,
+            gang: crate::gangs::is_gang(&e.template),
             parts,
             later: std::collections::BTreeMap::new(),
             until: std::collections::BTreeMap::new(),
@@ -306,6 +307,11 @@ impl Core {
     /// Puts each part of a cluster into its shape's waiting list, or takes it out, according to its idle procs.
     pub(crate) fn reindex(&mut self, cluster_id: u32) {
         let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
+        if cluster.gang {
+            // Not in anybody's line: the planner places it as a whole.
+            self.gangs.stir(cluster_id);
+            return;
+        }
         for (index, part) in cluster.parts.iter().enumerate() {
             let entry = (Reverse(cluster.priority), cluster_id, index as u32);
             self.shapes.set_ready(part.shape, entry, !part.idle.is_empty(), &mut self.accounts);

@@ -9,6 +9,7 @@
 //! - `pool`: machines and claims (claims are durable, machines soft)
 //! - `shape`: which jobs are alike for matching, and which machines can run them
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
+//! - `gangs`: clusters that start together, by `gang`'s planner
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
@@ -23,6 +24,7 @@ mod agents;
 mod apply;
 mod concurrency;
 pub mod gang;
+mod gangs;
 mod lifecycle;
 mod pass;
 mod pool;
@@ -45,6 +47,7 @@ pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
+pub use gangs::GangView;
 pub use pass::Obstacle;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};
@@ -217,6 +220,7 @@ pub struct Core {
     pub(crate) accounts: accounts::Accounts,
     pub(crate) in_use: concurrency::InUse,
     pub(crate) throttle: throttle::Throttle,
+    pub(crate) gangs: gangs::Gangs,
     /// Randomness the driver gave; the core draws none of its own.
     pub(crate) keys: Vec<ClaimKey>,
     pub(crate) starved: bool,

@@ -50,7 +50,7 @@ impl Core {
         loop {
             let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
             let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { return };
-            let Some(name) = self.room_for(shape) else {
+            let Some(name) = self.room_for(shape, now.wall_ms) else {
                 self.preempt_for(now, shape, out);
                 return;
             };
@@ -61,13 +61,14 @@ impl Core {
     }
 
     /// The machine with room that such a job likes best; the first, when it likes all the same.
-    fn room_for(&mut self, shape: ShapeId) -> Option<Arc<str>> {
+    fn room_for(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
         let (request, picky) = self.shapes.all.get(&shape).map(|s| (s.request, s.picky))?;
         let viable = self.shapes.viable(shape)?;
         let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
-        let fitting = bits(common).filter(|&number| {
+        let common: Vec<u64> = common.collect();
+        let fitting = bits(common.into_iter()).filter(|&number| {
             let machine = self.pool.name(number).and_then(|name| self.pool.machines.get(name));
-            machine.is_some_and(|m| fits(request, m.free))
+            machine.is_some_and(|m| fits(request, m.free) && self.respects_promises(m, shape, now_ms))
         });
         let best = if picky {
             let fitting: Vec<u32> = fitting.collect();
@@ -87,7 +88,7 @@ impl Core {
             if machine.session.is_none() || machine.closed || machine.free.cpus == 0 {
                 return;
             }
-            let Some(candidate) = self.best(name, machine.free) else { return };
+            let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
             if !self.start(now, name, candidate, digest, out) {
                 return;
             }
@@ -102,6 +103,7 @@ impl Core {
         for machine in roomy {
             self.offer_machine(now, &machine, digest, out);
         }
+        self.gang_pass(now, digest, out);
     }
 
     /// Makes a claim for waiting jobs and gives it the first; false when that must wait.
@@ -157,11 +159,12 @@ impl Core {
     }
 
     /// The first in line among the jobs that fit into `room` on a machine.
-    fn best(&mut self, name: &Arc<str>, room: Resources) -> Option<Candidate> {
+    fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(name)?;
         for user in self.accounts.in_line() {
             for (ready, shape) in user.waiting() {
                 let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
+                let allowed = allowed && self.respects_promises(machine, shape, now_ms);
                 if allowed && self.may_have_more(shape) && self.shapes.can_run(shape, machine) {
                     return Some(Candidate { shape, ready });
                 }
@@ -171,13 +174,14 @@ impl Core {
     }
 
     /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
-    fn next_for(&mut self, claim: &Claim) -> Option<Candidate> {
+    fn next_for(&mut self, claim: &Claim, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(&claim.machine)?;
         for (ready, shape) in self.accounts.get(claim.user).waiting() {
             let Some(s) = self.shapes.all.get(&shape) else { continue };
             let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
             let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
             let same = s.request == claim.resources && lease == claim.lease_ms && s.limits == claim.limits;
+            let same = same && self.respects_promises(machine, shape, now_ms);
             if same && same_owner && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
             }
@@ -185,7 +189,7 @@ impl Core {
         None
     }
 
-    fn make_claim(
+    pub(crate) fn make_claim(
         &mut self,
         now: Now,
         name: &Arc<str>,
@@ -220,7 +224,7 @@ impl Core {
         Some(ClaimId(claim))
     }
 
-    fn claim_effect(&self, session: crate::Session, id: ClaimId, key: ClaimKey) -> Effect {
+    pub(crate) fn claim_effect(&self, session: crate::Session, id: ClaimId, key: ClaimKey) -> Effect {
         let claim = &self.pool.claims[&id];
         Effect::Claim {
             session,
@@ -250,9 +254,9 @@ impl Core {
                 None
             } else {
                 let claim = claim.clone();
-                let next = self.next_for(&claim);
+                let next = self.next_for(&claim, now.wall_ms);
                 let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
-                next.filter(|next| !old || held > 0 || self.is_still_their_turn(&claim, *next))
+                next.filter(|next| !old || held > 0 || self.is_still_their_turn(&claim, *next, now.wall_ms))
             };
             let Some(candidate) = candidate else {
                 if held == 0 {
@@ -289,14 +293,14 @@ impl Core {
     }
 
     /// Would the room of this claim go to the same jobs if it were free?
-    fn is_still_their_turn(&mut self, claim: &Claim, next: Candidate) -> bool {
+    fn is_still_their_turn(&mut self, claim: &Claim, next: Candidate, now_ms: u64) -> bool {
         let Some(machine) = self.pool.machines.get(&claim.machine) else { return false };
         let room = plus(machine.free, claim.resources);
         let user = claim.user;
         // Its own cores must not count against its user.
         let cores = f64::from(claim.resources.cpus);
         self.accounts.lend(user, cores);
-        let best = self.best(&claim.machine.clone(), room);
+        let best = self.best(&claim.machine.clone(), room, now_ms);
         self.accounts.lend(user, -cores);
         best.is_none_or(|best| best == next)
     }

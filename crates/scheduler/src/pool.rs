@@ -55,6 +55,11 @@ impl Pool {
         number
     }
 
+    /// How many numbers were ever given out.
+    pub(crate) fn numbers(&self) -> usize {
+        self.names.len()
+    }
+
     /// The machine with a number.
     pub(crate) fn name(&self, number: u32) -> Option<&Arc<str>> {
         self.names.get(number as usize)?.as_ref()

@@ -55,6 +55,8 @@ pub(crate) struct Cluster {
     pub(crate) template: Stored,
     pub(crate) submitted_ms: u64,
     pub(crate) priority: i32,
+    /// Its jobs start together or not at all.
+    pub(crate) gang: bool,
     /// Usually one; several when procs differ in what matters for matching.
     pub(crate) parts: Vec<Part>,
     /// Idle procs that may not be given away before the first time, and are held at the second one, if it comes.

@@ -128,6 +128,8 @@ pub(crate) struct Shape {
     pub(crate) user: UserId,
     /// Named resources that its jobs take, and how much of each.
     pub(crate) limits: Box<[(Box<str>, f64)]>,
+    /// The longest that such a job may run, when it says so.
+    pub(crate) run_limit_s: Option<u64>,
     /// False when all machines are equal to its jobs.
     pub(crate) picky: bool,
     /// Clusters' parts that have this shape.
@@ -218,6 +220,7 @@ impl Shapes {
             autocluster,
             user: accounts.user(&submitter(owner, &ad), now_ms),
             limits: concurrency::limits_of(&ad),
+            run_limit_s: run_limit(&ad),
             picky: ad.get("Rank").is_some_and(|rank| rank.as_literal().is_none()),
             request: request_of(&ad),
             lease_ms: match ad.eval("JobLeaseDuration") {
@@ -399,6 +402,16 @@ fn submitter(owner: &str, ad: &ClassAd) -> String {
         Value::Bool(true) => format!("nice-user.{owner}"),
         _ => owner.to_owned(),
     }
+}
+
+/// The longest that a job may run, when it says so.
+fn run_limit(ad: &ClassAd) -> Option<u64> {
+    let names = ["AllowedExecuteDuration", "AllowedJobDuration", "MaxRunTime"];
+    names.iter().find_map(|name| match ad.eval(name) {
+        Value::Int(seconds) => u64::try_from(seconds).ok(),
+        Value::Real(seconds) if seconds >= 0.0 => Some(seconds.ceil() as u64),
+        _ => None,
+    })
 }
 
 /// What a job asks of a machine.

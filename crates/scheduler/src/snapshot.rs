@@ -308,6 +308,7 @@ impl Core {
             template: self.shapes.store(&saved.template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
+            gang: crate::gangs::is_gang(&saved.template),
             parts,
             later: BTreeMap::new(),
             until: BTreeMap::new(),

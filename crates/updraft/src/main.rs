@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         Command::Classad(args) => return cmd::classad::run(args),
         Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
-        Command::Seg(args) => return cmd::seg::run(args),
+        Command::Seg(args) => return cmd::seg::run(&args, &cli.place),
         Command::Sim(args) => cmd::sim::run(&args),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),

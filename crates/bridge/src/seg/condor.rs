@@ -14,6 +14,11 @@ use super::{Event, LineFormat, Sink, State};
 /// Events later than the log's last change by more than this belong to the year before.
 const SLACK: i64 = 86_400;
 
+/// A job's id as this module writes it, from cluster, proc and subproc.
+pub(crate) fn id<N: std::fmt::Display>([cluster, proc, subproc]: [N; 3]) -> String {
+    format!("{cluster:03}.{proc:03}.{subproc:03}")
+}
+
 /// What is known of the event under way.
 #[derive(Debug, Clone, Default)]
 struct Record {
@@ -85,9 +90,7 @@ impl Log {
             _ => return,
         };
         if stamp >= self.from {
-            let [cluster, proc, subproc] = record.id;
-            let id = format!("{cluster:03}.{proc:03}.{subproc:03}");
-            sink.event(&Event { stamp, id: id.as_bytes(), state, code });
+            sink.event(&Event { stamp, id: id(record.id).as_bytes(), state, code });
         }
     }
 

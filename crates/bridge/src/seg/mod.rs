@@ -1,7 +1,7 @@
 //! The scheduler event generator: the logs of many schedulers in, one stream of job state changes out.
 //!
 //! Pure: [`protocol`] (the lines), [`number`] and [`clock`] (numbers and local times as the original reads them), one
-//! file for each log format ([`pbs`], [`lsf`], [`condor`], [`slurm`], [`fork`], [`sge`]) and [`lines`] (bytes to lines
+//! file for each log format ([`pbs`], [`lsf`], [`condor`], [`slurm`], [`fork`], [`sge`]), [`pool`] (our own journal) and [`lines`] (bytes to lines
 //! under a limit). With IO: [`follow`] (files that grow, rotate and vanish) [`run`] (the loop with its ending
 //! rules) and [`plugin`] (modules of others). Which format is read how is said in one place, [`module`].
 
@@ -15,6 +15,7 @@ pub mod module;
 pub mod number;
 pub mod pbs;
 pub mod plugin;
+pub mod pool;
 pub mod protocol;
 pub mod run;
 pub mod settings;

@@ -1,15 +1,18 @@
 //! The modules by name: which format a scheduler's log has, in which files it is, and where they are by default.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use jiff::tz::TimeZone;
 
 use super::clock::{Clock, previous_day};
+use super::follow::commands::{Commands, Live};
 use super::follow::days::Days;
 use super::follow::file::{Kind, Single};
 use super::follow::folder::Folder;
 use super::follow::{MakeFormat, Source};
 use super::lines::ByLine;
+use super::slurm::live::Books;
 use super::{condor, fork, lsf, pbs, sge, slurm};
 
 /// A scheduler whose log is understood.
@@ -111,6 +114,25 @@ impl Module {
             }
         }
     }
+}
+
+/// Slurm by its commands, and by its completion log if there is one.
+pub fn slurm_live(
+    commands: Commands,
+    log: Option<&Path>,
+    reading: &Reading,
+) -> std::io::Result<Box<dyn Source>> {
+    let books = Arc::new(Mutex::new(Books::new(reading.from, reading.all_states)));
+    let log = log.map(|path| -> Box<dyn Source> {
+        let (zone, from, books) = (reading.zone.clone(), reading.from, Arc::clone(&books));
+        let sought = from.saturating_sub(slack(&zone, from));
+        let make: MakeFormat = Box::new(move || {
+            let format = slurm::Completion::new(zone.clone(), from).beside(Arc::clone(&books));
+            Box::new(ByLine::new(format))
+        });
+        Box::new(Single::new(path, Kind::Plain, sought, make))
+    });
+    Ok(Box::new(Live::new(commands, log, books, reading.from)?))
 }
 
 /// How much earlier than the wanted time reading begins in a long log. Clocks step back a little at any time, and local

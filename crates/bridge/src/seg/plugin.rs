@@ -5,15 +5,15 @@
 //! log; a full pipe makes the module wait.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::io::{self, PipeWriter, Write as _};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::follow::pipe::Lines;
 use super::follow::{Source, Turn};
-use super::lines::ByLine;
-use super::{Event, Format as _, Sink, State, fork};
+use super::{Event, Sink, State, fork};
 
 /// The version of the header that is understood.
 const ABI: c_int = 1;
@@ -112,8 +112,7 @@ pub struct Plugin {
     activate: Option<extern "C" fn() -> c_int>,
     deactivate: Option<extern "C" fn() -> c_int>,
     is_active: bool,
-    pipe: Option<PipeReader>,
-    format: ByLine<fork::Protocol>,
+    lines: Lines,
 }
 
 /// Where a module's library is.
@@ -131,7 +130,7 @@ impl Plugin {
     /// Loads the module of this name, or at this path. Events before `from` are not told.
     pub fn load(name: &str, from: i64) -> Result<Self, PluginError> {
         let (reader, writer) = io::pipe()?;
-        rustix::io::ioctl_fionbio(&reader, true).map_err(io::Error::from)?;
+        let lines = Lines::new(reader, from)?;
         // SAFETY: loading runs the library's initialisers. Whoever names a module trusts it like this program.
         let library = unsafe { libloading::Library::new(file_of(name)?)? };
         // SAFETY: the header defines the symbol as a variable that points to a descriptor.
@@ -155,13 +154,7 @@ impl Plugin {
         unsafe { *descriptor.host = host };
         let (activate, deactivate) = (descriptor.activate, descriptor.deactivate);
         std::mem::forget(library);
-        Ok(Self {
-            activate,
-            deactivate,
-            is_active: false,
-            pipe: Some(reader),
-            format: ByLine::new(fork::Protocol::new(from)),
-        })
+        Ok(Self { activate, deactivate, is_active: false, lines })
     }
 }
 
@@ -177,18 +170,7 @@ impl Source for Plugin {
                 return Err(io::Error::other(format!("the module cannot start: it says {code}")));
             }
         }
-        let mut block = vec![0; 1 << 16];
-        while let Some(pipe) = &mut self.pipe
-            && !sink.is_over()
-        {
-            match pipe.read(&mut block) {
-                Ok(0) => break,
-                Ok(count) => self.format.feed(&block[..count], sink),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.lines.drain(sink)?;
         Ok(None)
     }
 
@@ -197,14 +179,14 @@ impl Source for Plugin {
     }
 
     fn ready(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().map(|pipe| pipe.as_fd())
+        self.lines.ready()
     }
 }
 
 impl Drop for Plugin {
     fn drop(&mut self) {
         // Without a reader the module's calls return at once, also one that waits now.
-        self.pipe = None;
+        self.lines.close();
         if self.is_active
             && let Some(deactivate) = self.deactivate
         {

@@ -1,10 +1,14 @@
-//! Slurm: the job completion log (`jobcomp/filetxt`), one line of `Key=Value` for every job that ended.
-//!
-//! Only ends are in it; there is no log of starts.
+//! Slurm: the job completion log (`jobcomp/filetxt`), one line of `Key=Value` for every job that ended, and in [`live`]
+//! what the commands `squeue` and `sacct` say of jobs that have not.
+
+pub mod live;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::tz::TimeZone;
 use memchr::memmem;
 
+use self::live::{Books, Row, Status};
 use super::clock::{Clock, iso};
 use super::number::int;
 use super::{Event, LineFormat, Sink, State};
@@ -14,13 +18,42 @@ use super::{Event, LineFormat, Sink, State};
 pub struct Completion {
     clock: Clock,
     from: i64,
-    id: Vec<u8>,
+    /// Where the commands are asked too: what they told is known there.
+    books: Option<Arc<Mutex<Books>>>,
 }
 
 impl Completion {
     /// Logs of a host in this zone; events before `from` are not told.
     pub fn new(zone: TimeZone, from: i64) -> Self {
-        Self { clock: Clock::new(zone), from, id: Vec::new() }
+        Self { clock: Clock::new(zone), from, books: None }
+    }
+
+    /// The same beside the commands: starts that were too short to be seen are told from the log.
+    #[must_use]
+    pub fn beside(mut self, books: Arc<Mutex<Books>>) -> Self {
+        self.books = Some(books);
+        self
+    }
+
+    fn row(&mut self, line: &[u8]) -> Option<Row> {
+        let end = self.stamp(line)?;
+        let (head, tail) = parts(line)?;
+        let status =
+            status(last(head, b" JobState=")?).filter(|status| matches!(status, Status::Ended(_)))?;
+        let rest = line.strip_prefix(b"JobId=")?;
+        let id = match (last(tail, b" ArrayJobId="), last(tail, b" ArrayTaskId=")) {
+            (Some(array), Some(task)) => [array, b"_", task].concat(),
+            _ => rest[..memchr::memchr(b' ', rest).unwrap_or(rest.len())].to_vec(),
+        };
+        let mut time = |text: Option<&[u8]>| self.clock.seconds(iso(text?)?);
+        Some(Row {
+            id,
+            status,
+            submit: time(last(tail, b" SubmitTime=")),
+            start: time(last(head, b" StartTime=")),
+            end: Some(end),
+            code: last(tail, b" ExitCode=").map_or(0, |text| code(text, status)),
+        })
     }
 }
 
@@ -39,42 +72,44 @@ fn parts(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&head[memmem::rfind(head, b" JobState=")?..], &line[middle..]))
 }
 
-fn state(word: &[u8]) -> Option<State> {
+/// What a state of Slurm means.
+pub fn status(word: &[u8]) -> Option<Status> {
     Some(match word {
-        b"COMPLETED" | b"TIMEOUT" => State::Done,
+        b"PENDING" | b"CONFIGURING" => Status::Pending,
+        b"RUNNING" | b"COMPLETING" => Status::Active,
+        b"SUSPENDED" => Status::Suspended,
+        b"COMPLETED" | b"TIMEOUT" => Status::Ended(State::Done),
         b"FAILED" | b"CANCELLED" | b"NODE_FAIL" | b"LAUNCH_FAILED" | b"OUT_OF_MEMORY" | b"PREEMPTED"
-        | b"DEADLINE" | b"BOOT_FAIL" | b"RECONFIG_FAIL" | b"REVOKED" => State::Failed,
+        | b"DEADLINE" | b"BOOT_FAIL" | b"RECONFIG_FAIL" | b"REVOKED" => Status::Ended(State::Failed),
         _ => return None,
     })
 }
 
-/// `exit:signal` to one number. The signal by which a time limit was kept is nobody's result.
-fn code(text: &[u8], state: State) -> i32 {
-    let Some((exit, rest)) = int(text) else { return 0 };
-    match rest.strip_prefix(b":").and_then(int) {
-        Some((signal, _)) if signal != 0 && state == State::Failed => signal.saturating_add(128),
-        _ => exit,
-    }
+/// `exit:signal`, or both in one number as `wait` gives them, to one code. The signal by which a time limit was kept is
+/// nobody's result.
+fn code(text: &[u8], status: Status) -> i32 {
+    let Some((number, rest)) = int(text) else { return 0 };
+    let (exit, signal) = match rest.strip_prefix(b":") {
+        Some(signal) => (number, int(signal).map_or(0, |(signal, _)| signal)),
+        None => (number >> 8 & 0xff, number & 0x7f),
+    };
+    if signal != 0 && status == Status::Ended(State::Failed) { signal.saturating_add(128) } else { exit }
 }
 
 impl LineFormat for Completion {
     fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
-        let Some(stamp) = self.stamp(line).filter(|s| *s >= self.from) else { return };
-        let Some((head, tail)) = parts(line) else { return };
-        let Some(state) = last(head, b" JobState=").and_then(state) else { return };
-        let Some(rest) = line.strip_prefix(b"JobId=") else { return };
-        let job = &rest[..memchr::memchr(b' ', rest).unwrap_or(rest.len())];
-        let code = last(tail, b" ExitCode=").map_or(0, |text| code(text, state));
-        self.id.clear();
-        match (last(tail, b" ArrayJobId="), last(tail, b" ArrayTaskId=")) {
-            (Some(array), Some(task)) => {
-                self.id.extend_from_slice(array);
-                self.id.push(b'_');
-                self.id.extend_from_slice(task);
+        let Some(row) = self.row(line) else { return };
+        if let Some(books) = &self.books {
+            let mut told = Vec::new();
+            books.lock().unwrap_or_else(PoisonError::into_inner).see(&row, true, &mut told);
+            for change in &told {
+                sink.event(&change.event());
             }
-            _ => self.id.extend_from_slice(job),
+        } else if let (Status::Ended(state), Some(stamp)) = (row.status, row.end)
+            && stamp >= self.from
+        {
+            sink.event(&Event { stamp, id: &row.id, state, code: row.code });
         }
-        sink.event(&Event { stamp, id: &self.id, state, code });
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {

@@ -182,6 +182,26 @@ fn unreadable_then_readable() {
 }
 
 #[test]
+fn days_that_come_together_are_told_in_their_order_though_they_are_empty_at_first() {
+    let place = tempfile::tempdir().unwrap();
+    let day = |name: &str| place.path().join(name);
+    fs::write(day("20240101"), "001;1704067200;a;1;0\n").unwrap();
+    let running = start(Module::JobManager, place.path(), &reading(1_704_067_200, "UTC"), options());
+    running.settle(0);
+    let before = running.turns();
+    // The later one first, and the earlier one without its text when both are seen.
+    fs::write(day("20240103"), "001;1704240000;a;8;0\n").unwrap();
+    fs::write(day("20240102"), "").unwrap();
+    running.settle(before);
+    let before = running.turns();
+    append(&day("20240102"), "001;1704153600;a;2;0\n");
+    running.settle(before);
+    let text = String::from_utf8(running.finish().output).unwrap();
+    let states: Vec<_> = text.lines().filter_map(|l| l.split(';').nth(3)).collect();
+    assert_eq!(states, ["1", "2", "8"]);
+}
+
+#[test]
 fn a_directory_that_is_not_there_is_an_error() {
     let place = tempfile::tempdir().unwrap();
     for module in Module::ALL {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bridge::seg::module::Reading;
+use bridge::seg::slurm::live::{self, Books};
 use bridge::seg::{Event, Module, Sink};
 
 use crate::harness::reading;
@@ -76,14 +77,6 @@ impl Random {
 
 /// Undamaged logs of a module, not too long.
 fn samples(module: Module) -> Vec<Vec<u8>> {
-    if module == Module::Sge {
-        let account = format!("q:h:g:o:n:7:a:0:1:2:1700000300:0:4{}:3:x\n", ":0".repeat(22));
-        let report = format!(
-            "1700000000:new_job:1700000000:7:-1:NONE:n\n1700000100:job_log:1700000100:delivered:7:0:NONE:r:m:h\n\
-             1700000300:acct:{account}"
-        );
-        return vec![account.into_bytes(), report.into_bytes()];
-    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/seg").join(module.name());
     let mut all = Vec::new();
     for case in fs::read_dir(root).unwrap().map(|e| e.unwrap().path().join("logs")).filter(|p| p.is_dir()) {
@@ -141,5 +134,30 @@ fn damaged_logs_do_no_harm() {
                 assert!(event.is_some() || line.ends_with(b";-1492\n"), "{} with seed {seed}", module.name());
             }
         }
+    }
+}
+
+#[test]
+fn damaged_answers_of_commands_do_no_harm() {
+    let mut random = Random(std::process::id().into());
+    let queue = b"  7 PENDING 1700000000 N/A N/A 0\n 8_1 FAILED 1 2 3 768\n9 RUNNING 5 6 NONE 0\n";
+    let accounts =
+        b"5|COMPLETED|1|2|3|0:0\n7|CANCELLED by 0|4|5|9|0:15\n8_[1-2]|PENDING|1|Unknown|Unknown|0:0\n";
+    let mut books = Books::new(i64::MIN, true);
+    for _ in 0..ROUNDS * 10 {
+        let (mut queue, mut accounts) = (queue.to_vec(), accounts.to_vec());
+        random.damage(&mut queue);
+        random.damage(&mut accounts);
+        let mut told = Vec::new();
+        let gone = books.look(live::squeue(&queue), 1_700_000_000, true, &mut told);
+        for row in live::sacct(&accounts) {
+            books.see(&row, true, &mut told);
+        }
+        books.give_up(&gone, true);
+        let mut sink = Collect::default();
+        for change in &told {
+            sink.event(&change.event());
+        }
+        assert!(sink.lines.is_empty() || sink.lines.ends_with(b"\n"));
     }
 }

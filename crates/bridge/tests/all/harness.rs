@@ -1,6 +1,7 @@
 //! Runs the real loop over real files in a thread, and knows when it has nothing left to do.
 
 use std::io::{self, PipeWriter, Read as _, Write as _};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,10 @@ impl Source for Counted {
     fn places(&self) -> Vec<PathBuf> {
         self.inner.places()
     }
+
+    fn ready(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.ready()
+    }
 }
 
 pub(crate) struct Running {
@@ -67,14 +72,22 @@ pub(crate) fn reading(from: i64, zone: &str) -> Reading {
 }
 
 pub(crate) fn start(module: Module, path: &Path, reading: &Reading, options: Options) -> Running {
+    let (path, reading) = (path.to_owned(), reading.clone());
+    start_source(move || module.source(&path, &reading), options)
+}
+
+/// The same for any source, which is made in the thread that runs it.
+pub(crate) fn start_source(
+    make: impl FnOnce() -> Box<dyn Source> + Send + 'static,
+    options: Options,
+) -> Running {
     let (input_read, input_write) = io::pipe().unwrap();
     let (mut output_read, output_write) = io::pipe().unwrap();
     let progress = Arc::new(Progress::default());
     let notes = Arc::new(Mutex::new(Vec::new()));
-    let (path, reading) = (path.to_owned(), reading.clone());
     let (there, told) = (Arc::clone(&progress), Arc::clone(&notes));
     let loop_thread = std::thread::spawn(move || {
-        let mut source = Counted { inner: module.source(&path, &reading), progress: there };
+        let mut source = Counted { inner: make(), progress: there };
         let mut note = |text: &str| told.lock().unwrap().push(text.to_owned());
         let output = Output::Stream(output_write.into());
         run(&mut source, options, Some(input_read.into()), output, &mut note)

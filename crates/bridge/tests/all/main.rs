@@ -5,4 +5,5 @@ mod follow;
 mod fuzz;
 mod harness;
 mod plugin;
+mod slurm;
 mod vectors;

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use bridge::seg::Module;
+use bridge::seg::slurm::live::Status;
+use bridge::seg::{Module, State, slurm};
 use serde_json::Value;
 
-use crate::harness::{Outcome, options, reading, start};
+use crate::harness::{Outcome, once, options, reading, start};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/seg")
@@ -89,8 +90,8 @@ fn settled_here(name: &str) -> Option<Vec<&'static str>> {
         "fork/renamed-away" => {
             vec!["001;1700000000;p:1;2;0", "001;1700000009;p:2;2;0", "001;1700000009;p:3;2;0"]
         }
-        // Recorded as must-match, but the original printed the code "1" of a line that then went on with "2": a line
-        // counts only with its newline.
+        // Recorded as must-match, but the original printed the code "1" of a line that then went on with "2". Its own
+        // second reading of the same file prints 12: a line counts only with its newline.
         "job_manager/partial" => vec!["001;1711922400;a;1;0", "001;1711922400;a;8;12"],
         _ => return None,
     })
@@ -112,7 +113,7 @@ struct Tally {
 }
 
 #[test]
-fn recorded_cases_agree() {
+fn fake_logs_make_the_events_that_are_known() {
     let queue = Mutex::new(cases());
     let tallies = Mutex::new(BTreeMap::<String, Tally>::new());
     let wrong = Mutex::new(Vec::new());
@@ -161,4 +162,59 @@ fn recorded_cases_agree() {
     }
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{} cases differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What the original's adapters answered when they were asked for a job's state, row by row.
+fn table(scheduler: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(root().join(scheduler).join("poll/states.tsv")).unwrap();
+    let rows = text.lines().filter(|line| !line.starts_with('#'));
+    rows.map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn states_of_slurm_are_those_of_its_adapter_where_it_has_one() {
+    let mut more = Vec::new();
+    for row in table("slurm") {
+        // The other rows are situations, not states.
+        let Some(word) = row.first().filter(|word| word.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        else {
+            continue;
+        };
+        let ours = slurm::status(word.as_bytes()).map(|status| match status {
+            Status::Pending => State::Pending,
+            Status::Active => State::Active,
+            Status::Suspended => State::Suspended,
+            Status::Ended(state) => state,
+        });
+        let theirs = row[1].parse().ok().and_then(State::from_number);
+        match (ours, theirs) {
+            (Some(_), None) => more.push(word.clone()),
+            _ => assert_eq!(ours, theirs, "{word}"),
+        }
+    }
+    // Ends that the adapter overlooked until the job was forgotten, and then took for good ones.
+    let ends = ["PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED", "RECONFIG_FAIL"];
+    assert_eq!(more, ends);
+}
+
+#[test]
+fn states_of_condor_are_those_of_its_adapter_where_the_protocol_has_them() {
+    let mut different = Vec::new();
+    for row in table("condor") {
+        let log = root().join("condor/poll").join(&row[0]);
+        let output = once(Module::Condor, &log, &reading(1, "UTC")).output;
+        let text = String::from_utf8(output).unwrap();
+        let of_the_job: Vec<_> = text.lines().filter(|line| line.contains(";040.")).collect();
+        let ended = of_the_job.iter().filter(|line| line.contains(";8;") || line.contains(";4;")).count();
+        let last = of_the_job.last().map_or("1", |line| line.split(';').nth(3).unwrap());
+        // The adapter's answer is for all procs of the cluster together.
+        let is_part = row[1].parse::<usize>().unwrap() > ended && ended > 0;
+        let state = if is_part { "2" } else { last };
+        if state != row[2] {
+            different.push((row[0].clone(), state.to_owned()));
+        }
+    }
+    // The protocol tells no eviction, and a job that a signal ended has failed: so the module of the original, too.
+    let known = [("evicted.log", "2"), ("signalled.log", "4")].map(|(log, state)| (log.into(), state.into()));
+    assert_eq!(different, known);
 }

@@ -213,8 +213,8 @@ mod tests {
             .flat_map(|a| State::ALL.iter().map(move |b| (*a, *b)))
             .filter(|(a, b)| a.may_become(*b))
             .count();
-        // 8 states that are not final, each to cancelled and aborted; and the fifteen other rows.
-        assert_eq!(legal, 8 * 2 + 15);
+        // 8 states that are not final, each to cancelled and aborted; and the sixteen other rows.
+        assert_eq!(legal, 8 * 2 + 16);
         for last in [State::Completed, State::Cancelled, State::Aborted] {
             assert!(State::ALL.iter().all(|to| !last.may_become(*to)));
         }

@@ -1,24 +1,35 @@
 //! `updraft seg`: tells every change of every job of another scheduler, one line each. Also what runs when the binary is
 //! called through a link named `globus-scheduler-event-generator`.
 //!
-//! Here are the call and its exit codes; reading logs is `bridge::seg`.
+//! Here are the call and its exit codes; reading logs is `bridge::seg`, and [`pool`] reads our own pool.
+
+mod pool;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bridge::seg::follow::Source;
-use bridge::seg::module::Reading;
+use bridge::seg::follow::commands::Commands;
+use bridge::seg::module::{Reading, slurm_live};
 use bridge::seg::plugin::Plugin;
+use bridge::seg::pool::Teller;
 use bridge::seg::run::{Options, Output, copy, run as run_loop};
 use bridge::seg::{Module, settings};
 use clap::Parser;
 use jiff::tz::TimeZone;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cmd::small_runtime;
+use crate::place::Place;
 
 /// The name of the original.
 const LINK: &str = "globus-scheduler-event-generator";
+/// The module that is no log of another scheduler.
+const OWN: &str = "updraft";
 /// It leaves within 100 ms of the end of its input; this much of them may go into telling what is there.
 const FAREWELL: Duration = Duration::from_millis(80);
 /// Tells the child of `-b` from its parent.
@@ -27,8 +38,8 @@ const CHILD: &str = "--in-background";
 /// Tell every change of every job of another scheduler
 ///
 /// Prints `001;TIME;JOB;STATE;CODE` for each: 1 pending, 2 active, 4 failed, 8 done. Ends when standard input ends or
-/// nobody reads the output. Schedulers: pbs, pbs_acct, lsf, condor, slurm, fork, sge, job_manager; any other NAME is a
-/// module libupdraft_seg_NAME.so, or its path.
+/// nobody reads the output. Schedulers: pbs, pbs_acct, lsf, condor, slurm, fork, sge, job_manager, and updraft for our own
+/// pool; any other NAME is a module libupdraft_seg_NAME.so, or its path.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Whose log to read
@@ -49,6 +60,10 @@ pub(crate) struct Args {
     /// The log, a file or a directory, instead of the one in the configuration
     #[arg(long, value_name = "PATH")]
     log_path: Option<PathBuf>,
+    /// Slurm: ask this command for live changes, or `no` [default: squeue of the configuration or, without --log-path, the
+    /// one that is found]
+    #[arg(long, value_name = "COMMAND")]
+    squeue: Option<PathBuf>,
     /// Go on when everything is read (the default)
     #[arg(long, conflicts_with = "once")]
     follow: bool,
@@ -72,6 +87,8 @@ pub(crate) struct Args {
 struct Direct {
     #[command(flatten)]
     args: Args,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// Takes the call over if it is for this command. Mistakes in it end with 1, as supervisors of the original expect.
@@ -87,7 +104,7 @@ pub(crate) fn called() -> Option<ExitCode> {
     }
     let parsed = Direct::try_parse_from(words);
     Some(match parsed {
-        Ok(direct) => run(direct.args),
+        Ok(direct) => run(&direct.args, &direct.place),
         Err(error) => {
             // Nothing can be done about a terminal that is gone.
             let _ = error.print();
@@ -97,8 +114,8 @@ pub(crate) fn called() -> Option<ExitCode> {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> ExitCode {
-    match attempt(&args) {
+pub(crate) fn run(args: &Args, place: &Place) -> ExitCode {
+    match attempt(args, place) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             report(&message);
@@ -112,12 +129,12 @@ fn report(message: &str) {
     let _ = writeln!(std::io::stderr(), "updraft seg: {message}");
 }
 
-fn attempt(args: &Args) -> Result<(), String> {
+fn attempt(args: &Args, pool: &Place) -> Result<(), String> {
     let name =
         args.scheduler.as_deref().ok_or("-s NAME is missing; `updraft seg -h` shows how to call it")?;
     let from = start_time(args.time.as_deref())?;
     let reading = Reading { from, zone: TimeZone::system(), all_states: args.all_states };
-    let (mut source, place) = source(args, name, &reading)?;
+    let (mut source, place) = source(args, pool, name, &reading)?;
     if let Some(directory) = &args.directory {
         rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
             .map_err(|e| format!("cannot write to {}: {e}", directory.display()))?;
@@ -140,7 +157,7 @@ fn attempt(args: &Args) -> Result<(), String> {
         farewell: FAREWELL,
     };
     let (input, output) = if let Some(directory) = &args.directory {
-        (None, Output::Days(directory.clone()))
+        (until_interrupt(), Output::Days(directory.clone()))
     } else {
         let output = copy(&std::io::stdout()).ok_or("standard output is closed")?;
         (if args.once { None } else { copy(&std::io::stdin()) }, Output::Stream(output))
@@ -151,16 +168,50 @@ fn attempt(args: &Args) -> Result<(), String> {
 }
 
 /// What to read, and what to call it: one of our modules, or somebody's library.
-fn source(args: &Args, name: &str, reading: &Reading) -> Result<(Box<dyn Source>, String), String> {
+fn source(
+    args: &Args,
+    place: &Place,
+    name: &str,
+    reading: &Reading,
+) -> Result<(Box<dyn Source>, String), String> {
+    if name == OWN {
+        let teller = Teller { from: reading.from, all_states: reading.all_states };
+        let (pool, name) = pool::Pool::start(place, teller, !args.once)?;
+        return Ok((Box::new(pool), name));
+    }
     if let Some(module) = Module::by_name(name) {
-        let path = log_path(args, module)?;
+        let path = log_path(args, module);
+        if let Some(commands) = (module == Module::Slurm).then(|| slurm_commands(args)).flatten() {
+            let name = commands.squeue.display().to_string();
+            let source = slurm_live(commands, path.ok().as_deref(), reading).map_err(|e| e.to_string())?;
+            return Ok((source, name));
+        }
+        let path = path?;
         return Ok((module.source(&path, reading), path.display().to_string()));
     }
     let plugin = Plugin::load(name, reading.from).map_err(|error| {
-        let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).collect();
+        let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).chain([OWN]).collect();
         format!("Invalid module {name}: activation failed; built in are {}. {error}", known.join(", "))
     })?;
     Ok((Box::new(plugin), format!("module {name}")))
+}
+
+/// With `-d` an interrupt is a clean stop, as the end of the input is otherwise: the end of a pipe stands for it. The
+/// terminating signal keeps its default action; what was written by then are whole lines.
+fn until_interrupt() -> Option<OwnedFd> {
+    let (reader, writer) = std::io::pipe().ok()?;
+    let runtime = small_runtime().ok()?;
+    let listen = {
+        let _context = runtime.enter();
+        signal(SignalKind::interrupt()).ok()
+    };
+    let mut interrupt = listen?;
+    let wait = move || {
+        runtime.block_on(interrupt.recv());
+        drop(writer);
+    };
+    std::thread::Builder::new().name("interrupt".into()).spawn(wait).ok()?;
+    Some(reader.into())
 }
 
 /// Digits count up to the first that is none; 0 is the same as nothing.
@@ -175,6 +226,37 @@ fn start_time(text: Option<&str>) -> Result<i64, String> {
         Ok(seconds) => Ok(seconds),
         Err(_) => Err(format!("Invalid timestamp [{text}]")),
     }
+}
+
+/// Slurm's commands: those that were named here or in the configuration, else those that are found. Who names a log and
+/// no command wants that log alone, which may be another cluster's.
+fn slurm_commands(args: &Args) -> Option<Commands> {
+    let settings = std::fs::read_to_string(config_path(args, Module::Slurm)).unwrap_or_default();
+    let named = args.squeue.clone().or_else(|| settings::value(&settings, "squeue").map(PathBuf::from));
+    let squeue = match named {
+        Some(path) if path == Path::new("no") => return None,
+        Some(path) => path,
+        None if args.log_path.is_some() => return None,
+        None => find("squeue")?,
+    };
+    let sacct = match settings::value(&settings, "sacct") {
+        Some(path) => (path != "no").then(|| PathBuf::from(path)),
+        None => {
+            Some(squeue.with_file_name("sacct")).filter(|beside| beside.is_file()).or_else(|| find("sacct"))
+        }
+    };
+    Some(Commands::new(squeue, sacct))
+}
+
+/// A command on the search path.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut files = std::env::split_paths(&path).map(|place| place.join(name));
+    files.find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
+}
+
+fn config_path(args: &Args, module: Module) -> PathBuf {
+    args.config.clone().unwrap_or_else(|| PathBuf::from(format!("/etc/globus/globus-{}.conf", module.name())))
 }
 
 fn log_path(args: &Args, module: Module) -> Result<PathBuf, String> {
@@ -193,10 +275,7 @@ fn log_path(args: &Args, module: Module) -> Result<PathBuf, String> {
             PathBuf::from,
         ));
     }
-    let file = args
-        .config
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("/etc/globus/globus-{}.conf", module.name())));
+    let file = config_path(args, module);
     let text = std::fs::read_to_string(&file)
         .map_err(|e| format!("{}: {e}; give --log-path or --config", file.display()))?;
     settings::value(&text, "log_path")

@@ -9,5 +9,7 @@ mod joblog;
 mod network;
 mod run;
 mod seg;
+mod seg_design;
+mod seg_pool;
 mod starter;
 mod trust;

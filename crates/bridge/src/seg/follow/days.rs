@@ -13,7 +13,8 @@ use crate::seg::clock::next_day;
 
 /// How long an unfinished last line keeps the next day waiting.
 const LINE_GRACE: Duration = Duration::from_secs(10);
-/// How long a day that is missing between two others is waited for while following.
+/// How long a day that is missing between two others is waited for while following, and how long a file that just came may
+/// stay the last: days that come together may come in any order, and empty at first.
 const DAY_GRACE: Duration = Duration::from_millis(500);
 /// How soon a file that cannot be opened is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -28,6 +29,8 @@ pub struct Days {
     from: i64,
     make: MakeFormat,
     current: Option<(u32, Tail)>,
+    /// When the current file was found.
+    since: Found,
     retired: VecDeque<Tail>,
     waiting: BTreeMap<u32, Found>,
     known: BTreeSet<u32>,
@@ -44,6 +47,7 @@ impl Days {
             from,
             make,
             current: None,
+            since: None,
             retired: VecDeque::new(),
             waiting: BTreeMap::new(),
             known: BTreeSet::new(),
@@ -85,6 +89,9 @@ impl Days {
         }
         if found.is_some() && next_day(*day) != Some(next) {
             wait = wait.max(DAY_GRACE.saturating_sub(since));
+        }
+        if let Some(came) = self.since {
+            wait = wait.max(DAY_GRACE.saturating_sub(now.saturating_duration_since(came)));
         }
         wait
     }
@@ -153,7 +160,10 @@ impl Source for Days {
             tail.look_or_restart(sink)?;
             if is_late {
                 self.retire(tail);
-            } else if let Some((_, old)) = self.current.replace((day, tail)) {
+                continue;
+            }
+            self.since = found;
+            if let Some((_, old)) = self.current.replace((day, tail)) {
                 self.retire(old);
             }
         }

@@ -1,12 +1,15 @@
 //! Following logs: files that grow, rotate, shrink, vanish and come back.
 //!
 //! [`tail`] reads one file; [`mod@file`] is one path with what was rotated away from it; [`days`] is a directory with a file
-//! a day; [`folder`] is a directory of which every file is a log; [`watch`] says when to look again. What the bytes
+//! a day; [`folder`] is a directory of which every file is a log; [`pipe`] is what a thread tells; [`commands`] asks
+//! Slurm's commands; [`watch`] says when to look again. What the bytes
 //! mean is not known here.
 
+pub mod commands;
 pub mod days;
 pub mod file;
 pub mod folder;
+pub mod pipe;
 pub mod tail;
 pub mod watch;
 

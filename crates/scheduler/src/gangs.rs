@@ -1,0 +1,345 @@
+//! Gangs of the pool: clusters whose jobs start together in one lab or not at all, on the planner that the simulator uses.
+//!
+//! A gang waits while all its unfinished jobs are idle. The planner decides when each of them has a place; then all
+//! claims are made in one breath, which is one record in the journal. Until then nothing is held: machines that the gang
+//! is promised are earmarked, and plain jobs may use them as long as they are sure to be gone in time. When one job of a
+//! gang loses its machine the others are called back too, and the gang waits again with its old rank.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use classad::Value;
+use model::event::{Afterwards, JobsAssigned, Kind, Resources};
+use model::{JobTemplate, Now, Span};
+
+use crate::gang::bits::Bits;
+use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
+use crate::gang::{Class, SetId};
+use crate::pass::Candidate;
+use crate::pool::{Machine, fits};
+use crate::shape::ShapeId;
+use crate::{Core, Digest, Effect, Out};
+
+/// How long a job without a declared limit is taken to run, for planning only: one day.
+const SITE_LIMIT_S: u64 = 86_400;
+
+/// How long a job that has outlived its limit is taken to need.
+const OVERDUE_S: u64 = 60;
+
+/// Waiting gangs.
+#[derive(Debug)]
+pub(crate) struct Gangs {
+    planner: Planner,
+    /// Clusters whose standing may have changed.
+    dirty: BTreeSet<u32>,
+    waiting: BTreeSet<u32>,
+    labs: BTreeMap<String, u32>,
+}
+
+impl Default for Gangs {
+    fn default() -> Self {
+        let quantum = Some(6 * 3600);
+        let planner = Planner::new(Rules { quantum, ..Rules::default() });
+        Self { planner, dirty: BTreeSet::new(), waiting: BTreeSet::new(), labs: BTreeMap::new() }
+    }
+}
+
+impl Gangs {
+    /// Something happened to a gang.
+    pub(crate) fn stir(&mut self, cluster: u32) {
+        self.dirty.insert(cluster);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.dirty.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// True for clusters whose jobs start together or not at all.
+pub(crate) fn is_gang(template: &JobTemplate) -> bool {
+    template.procs > 1 && template.shared("Gang").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
+}
+
+/// A parallel job with so many nodes is a gang of as many jobs.
+pub(crate) fn unfold(template: &mut JobTemplate) {
+    let number = |name: &str| template.shared(name).and_then(|text| text.trim().parse::<u32>().ok());
+    if number("JobUniverse") == Some(11) && template.procs == 1 && template.columns.is_empty() {
+        let nodes = number("MinHosts").or_else(|| number("MachineCount")).unwrap_or(1);
+        if (2..=SEATS_MAX as u32).contains(&nodes) {
+            template.procs = nodes;
+            template.set("Gang", "true");
+        }
+    }
+    if is_gang(template) {
+        let size = template.procs.to_string();
+        template.set("GangSize", size);
+    }
+}
+
+/// Why a gang waits, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GangView {
+    /// It has a plan: these machines, and a start at the latest at this Unix second.
+    Planned {
+        /// One machine per job.
+        machines: Vec<Arc<str>>,
+        /// When.
+        by: u64,
+    },
+    /// No lab has a place for every job, even if all were empty.
+    Unsatisfiable,
+    /// What it needs is free, but promised to another gang.
+    Withheld(u32),
+    /// What it needs is in use; that gang comes first, if there is one.
+    Behind(Option<u32>),
+    /// Enough other gangs are planned for first.
+    OutsideDepth,
+}
+
+impl Core {
+    /// Finds out which gangs can start, after anything that may have changed that.
+    pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        if self.gangs.is_quiet() {
+            return;
+        }
+        for cluster in self.gangs.dirty.clone() {
+            self.call_gang_back(now, cluster, out);
+        }
+        // A start changes what is free for the next one, which only the core can count.
+        for _ in 0..64 {
+            self.describe_machines(now);
+            for cluster in std::mem::take(&mut self.gangs.dirty) {
+                self.describe_gang(cluster);
+            }
+            for cluster in self.gangs.waiting.clone() {
+                self.want(cluster, now);
+            }
+            let decisions = self.gangs.planner.pass(now.wall_ms / 1000);
+            let mut started = false;
+            for decision in decisions {
+                if let Decision::Start(start) = decision {
+                    started |= self.start_gang(now, &start, digest, out);
+                }
+            }
+            if !started {
+                return;
+            }
+        }
+    }
+
+    /// Waits this cluster as a gang?
+    fn describe_gang(&mut self, id: u32) {
+        let waits = self.queue.clusters.get(&id).is_some_and(|c| {
+            c.gang && c.live.is_empty() && c.held.is_empty() && c.later.is_empty() && c.idle_count() > 0
+        });
+        if waits {
+            self.gangs.waiting.insert(id);
+        } else if self.gangs.waiting.remove(&id) {
+            self.gangs.planner.remove(SetId(u64::from(id)));
+        }
+    }
+
+    fn describe_machines(&mut self, now: Now) {
+        let mut systems: Vec<System> =
+            vec![System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER }; self.pool.numbers()];
+        for machine in self.pool.machines.values() {
+            let lab = match machine.ad.eval("Lab") {
+                Value::Str(name) => name.to_string(),
+                _ => String::new(),
+            };
+            let next = self.gangs.labs.len() as u32;
+            let lab = *self.gangs.labs.entry(lab).or_insert(next);
+            let here = machine.session.is_some() && !machine.closed;
+            let hard_end = self.empty_by(machine, now.wall_ms);
+            systems[machine.number as usize] = System {
+                lab,
+                free: if here { machine.free.cpus } else { 0 },
+                size: if here { machine.total.cpus } else { 0 },
+                hard_end,
+            };
+        }
+        for (number, system) in systems.into_iter().enumerate() {
+            self.gangs.planner.set_system(number, system);
+        }
+    }
+
+    /// When a machine is empty at the latest, if nothing more starts there.
+    fn empty_by(&self, machine: &Machine, now_ms: u64) -> u64 {
+        let now_s = now_ms / 1000;
+        let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
+        let ends = claims.filter_map(|claim| {
+            let job = *claim.jobs.first()?;
+            let live = self.queue.clusters.get(&job.cluster)?.live.get(&job.proc)?;
+            let began = live.started_ms.unwrap_or(now_ms) / 1000;
+            let limit = self.shape_of(job).and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
+            Some((began + limit.unwrap_or(SITE_LIMIT_S)).max(now_s + OVERDUE_S))
+        });
+        ends.max().unwrap_or(now_s)
+    }
+
+    /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
+    fn promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
+        let plan = self.gangs.planner.plan(gang)?;
+        let cluster = self.queue.clusters.get(&(gang.0 as u32))?;
+        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all.get(&p.shape));
+        let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
+        let machines = plan.systems.iter().filter_map(|n| self.pool.machines.get(self.pool.name(*n as u32)?));
+        machines.map(|m| if fits(largest, m.free) { now_ms / 1000 } else { self.empty_by(m, now_ms) }).max()
+    }
+
+    /// Tells the planner what a waiting gang wants.
+    fn want(&mut self, id: u32, now: Now) {
+        let Some(cluster) = self.queue.clusters.get(&id) else { return };
+        let mut seats: Vec<(u32, ShapeId)> = cluster
+            .parts
+            .iter()
+            .flat_map(|part| part.idle.iter().map(|proc| (proc, part.shape)))
+            .take(SEATS_MAX)
+            .collect();
+        seats.sort_unstable();
+        let (submitted, priority) = (cluster.submitted_ms / 1000, cluster.priority);
+        let allowed = seats.iter().all(|(_, shape)| self.may_have_more(*shape));
+        let mut viable: BTreeMap<ShapeId, Arc<Bits>> = BTreeMap::new();
+        let mut largest = Resources::default();
+        let mut run = Some(0);
+        for (_, shape) in &seats {
+            let Some(found) = self.shapes.all.get(shape) else { return };
+            largest = larger(largest, found.request);
+            run = run.zip(found.run_limit_s).map(|(a, b): (u64, u64)| a.max(b));
+            if !viable.contains_key(shape) {
+                let mut bits = Bits::with_room(self.pool.numbers());
+                if let Some(set) = self.shapes.viable(*shape).filter(|_| allowed) {
+                    for number in set.iter() {
+                        bits.set(number as usize);
+                    }
+                }
+                viable.insert(*shape, Arc::new(bits));
+            }
+        }
+        let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
+        for machine in self.pool.machines.values().filter(|m| m.session.is_some() && !m.closed) {
+            let (now, empty) = (times(largest, machine.free), times(largest, machine.total));
+            fits[machine.number as usize] = Fit { now, empty };
+        }
+        let seats =
+            seats.iter().map(|(_, s)| Seat { viable: viable[s].clone(), prefer: Vec::new() }).collect();
+        let want = Want {
+            id: SetId(u64::from(id)),
+            class: class_of(priority),
+            submitted,
+            run: run.unwrap_or(SITE_LIMIT_S),
+            may_backfill: run.is_some(),
+            seats,
+            labs: Vec::new(),
+            fits: Some(fits.into()),
+        };
+        self.gangs.planner.put(want, now.wall_ms / 1000);
+    }
+
+    /// Every job of a gang has its machine: all claims, or none.
+    fn start_gang(&mut self, now: Now, start: &Start, digest: Digest, out: &mut Out) -> bool {
+        let id = start.set.0 as u32;
+        self.gangs.dirty.insert(id);
+        self.gangs.waiting.remove(&id);
+        let Some(cluster) = self.queue.clusters.get(&id) else { return false };
+        let mut seats: Vec<(u32, u32, ShapeId)> = cluster
+            .parts
+            .iter()
+            .enumerate()
+            .flat_map(|(part, p)| p.idle.iter().map(move |proc| (proc, part as u32, p.shape)))
+            .collect();
+        seats.sort_unstable_by_key(|(proc, ..)| *proc);
+        if self.keys.len() < seats.len() || seats.len() != start.systems.len() {
+            self.starved |= self.keys.len() < seats.len();
+            return false;
+        }
+        let priority = cluster.priority;
+        for ((proc, part, shape), system) in seats.into_iter().zip(&start.systems) {
+            let name = self.pool.name(*system as u32).cloned();
+            let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
+            let (Some(name), Some(session), Some(key)) = (name, session, self.keys.pop()) else { continue };
+            let ready = (std::cmp::Reverse(priority), id, part);
+            let claim = self.make_claim(now, &name, Candidate { shape, ready }, &key, digest, out);
+            let Some(claim) = claim else { continue };
+            out.effects.push(self.claim_effect(session, claim, key));
+            let procs = vec![Span { first: proc, count: 1 }];
+            self.record(now, Kind::JobsAssigned(JobsAssigned { claim: claim.0, cluster: id, procs }), out);
+            let attempt =
+                self.queue.clusters.get(&id).and_then(|c| c.live.get(&proc)).map_or(1, |l| l.attempt);
+            out.effects.push(Effect::Assign { session, claim, cluster: id, jobs: vec![(proc, attempt)] });
+        }
+        true
+    }
+
+    /// A job of a gang is without its machine: the others come back too.
+    pub(crate) fn call_gang_back(&mut self, now: Now, cluster: u32, out: &mut Out) {
+        let Some(gang) = self.queue.clusters.get(&cluster).filter(|c| c.gang) else { return };
+        let broken = gang.idle_count() > 0 || !gang.held.is_empty();
+        let running = gang.live.values().any(|l| l.stop.is_none());
+        if broken && running {
+            let why = "another job of its gang lost its machine";
+            self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
+        }
+    }
+
+    /// May a plain job take room on this machine, whoever it is promised to?
+    pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
+        let Some(gang) = self.gangs.planner.earmark(machine.number as usize) else { return true };
+        let Some(shape) = self.shapes.all.get(&shape) else { return false };
+        let first = shape.ready.first().map_or(0, |(priority, ..)| priority.0);
+        let gang_priority = self.queue.clusters.get(&(gang.0 as u32)).map_or(0, |c| c.priority);
+        if first > gang_priority {
+            return true;
+        }
+        let now_s = now_ms / 1000;
+        let promise = self.promise(gang, now_ms);
+        shape.run_limit_s.zip(promise).is_some_and(|(limit, by)| now_s + limit <= by)
+    }
+
+    /// Why a gang waits; `None` for what is no waiting gang.
+    pub fn gang(&self, cluster: u32, now_ms: u64) -> Option<GangView> {
+        let id = SetId(u64::from(cluster));
+        if let Some(plan) = self.gangs.planner.plan(id) {
+            let names = plan.systems.iter().filter_map(|n| self.pool.name(*n as u32).cloned());
+            let by = self.promise(id, now_ms).unwrap_or(now_ms / 1000);
+            return Some(GangView::Planned { machines: names.collect(), by });
+        }
+        Some(match self.gangs.planner.reason(id)? {
+            Reason::Unsatisfiable => GangView::Unsatisfiable,
+            Reason::Withheld(other) => GangView::Withheld(other.0 as u32),
+            Reason::Behind(other) => GangView::Behind(other.map(|o| o.0 as u32)),
+            Reason::OutsideDepth => GangView::OutsideDepth,
+        })
+    }
+}
+
+/// JobPrio as one of the five classes.
+fn class_of(priority: i32) -> Class {
+    match priority {
+        ..-9 => Class::Low,
+        -9..0 => Class::Medium,
+        0 => Class::Normal,
+        1..10 => Class::High,
+        10.. => Class::Urgent,
+    }
+}
+
+/// The larger in every respect.
+fn larger(a: Resources, b: Resources) -> Resources {
+    Resources {
+        cpus: a.cpus.max(b.cpus),
+        memory_mib: a.memory_mib.max(b.memory_mib),
+        disk_kib: a.disk_kib.max(b.disk_kib),
+        gpus: a.gpus.max(b.gpus),
+    }
+}
+
+/// How often something fits.
+fn times(want: Resources, have: Resources) -> u32 {
+    let part = |want: u64, have: u64| have.checked_div(want).unwrap_or(u64::MAX);
+    let least = part(u64::from(want.cpus), u64::from(have.cpus))
+        .min(part(want.memory_mib, have.memory_mib))
+        .min(part(want.disk_kib, have.disk_kib))
+        .min(part(u64::from(want.gpus), u64::from(have.gpus)));
+    u32::try_from(least).unwrap_or(u32::MAX)
+}

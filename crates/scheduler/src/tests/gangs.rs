@@ -1,0 +1,133 @@
+//! Gangs of the real pool: together or not at all, promises kept, nobody starved.
+
+use model::JobTemplate;
+
+use super::sharing::{Pool, with};
+use super::template;
+use crate::{Core, GangView, Settings};
+
+fn gang(procs: u32) -> JobTemplate {
+    with(procs, &[("Gang", "true")])
+}
+
+/// A job that says how long it takes at most.
+fn limited(procs: u32, seconds: u32) -> JobTemplate {
+    with(procs, &[("AllowedExecuteDuration", &seconds.to_string())])
+}
+
+fn pool(machines: &[(&str, &str)]) -> Pool {
+    let mut pool = Pool::new(Settings { claim_worklife_ms: 0, ..Settings::default() });
+    for (name, more) in machines {
+        pool.machine(name, 1, more);
+    }
+    pool
+}
+
+#[test]
+fn a_gang_starts_when_all_its_jobs_can_and_in_one_record() {
+    let mut p = pool(&[("a", ""), ("b", ""), ("c", "")]);
+    let busy = p.submit("ann", template(1, 1));
+    let before = p.out.events.len();
+    let three = p.submit("bob", gang(3));
+    assert_eq!((p.live(busy), p.live(three)), (1, 0), "two places are not three");
+    assert_eq!(p.out.events.len(), before + 1, "and nothing is held meanwhile");
+    assert!(matches!(p.core.gang(three, p.now.wall_ms), Some(GangView::Planned { .. })));
+    p.end(busy);
+    assert_eq!(p.live(three), 3);
+    let claims: std::collections::BTreeSet<String> =
+        p.core.pool.claims.values().map(|c| c.machine.to_string()).collect();
+    assert_eq!(claims.len(), 3, "each on a machine of its own");
+}
+
+#[test]
+fn two_gangs_that_want_the_same_machines_never_wait_for_each_other() {
+    // Every order in which machines become free and gangs arrive.
+    for order in 0..24 {
+        let mut p = pool(&[("a", ""), ("b", "")]);
+        let first = p.submit("ann", limited(2, 60));
+        let mut steps = vec!["x", "y", "end", "end"];
+        let mut arranged = Vec::new();
+        let mut n = order;
+        while !steps.is_empty() {
+            arranged.push(steps.remove(n % steps.len()));
+            n /= 4 - arranged.len().min(3);
+        }
+        let mut gangs = Vec::new();
+        for step in arranged {
+            match step {
+                "end" => p.end(first),
+                _ => gangs.push(p.submit("bob", gang(2))),
+            }
+            for gang in &gangs {
+                assert!(matches!(p.live(*gang), 0 | 2), "never half a gang");
+            }
+        }
+        assert_eq!((p.live(gangs[0]), p.live(gangs[1])), (2, 0), "order {order}: the first to come");
+        p.end(gangs[0]);
+        p.end(gangs[0]);
+        assert_eq!(p.live(gangs[1]), 2, "order {order}: then the other");
+    }
+}
+
+#[test]
+fn a_promised_machine_takes_only_what_is_gone_in_time() {
+    let mut p = pool(&[("a", ""), ("b", "")]);
+    let busy = p.submit("ann", limited(1, 3_600));
+    let pair = p.submit("bob", gang(2));
+    let Some(GangView::Planned { machines, by }) = p.core.gang(pair, p.now.wall_ms) else {
+        panic!("planned")
+    };
+    assert_eq!((machines.len(), by), (2, p.now.wall_ms / 1000 + 3_600));
+    let long = p.submit("cid", template(1, 1));
+    let too_long = p.submit("cid", limited(1, 7_200));
+    assert_eq!((p.live(long), p.live(too_long)), (0, 0), "the free machine is promised");
+    let short = p.submit("cid", limited(1, 600));
+    assert_eq!(p.live(short), 1, "this one is gone in time");
+    p.wait(500_000);
+    p.end(short);
+    assert_eq!((p.live(long), p.live(too_long)), (0, 0));
+    let urgent = p.submit("dan", with(1, &[("JobPrio", "20")]));
+    assert_eq!(p.live(urgent), 1, "a better rank overrides a promise");
+    p.end(urgent);
+    p.end(busy);
+    assert_eq!(p.live(pair), 2);
+    p.end(pair);
+    p.end(pair);
+    assert_eq!((p.live(long), p.live(too_long)), (1, 1));
+}
+
+#[test]
+fn a_gang_stays_in_one_lab_and_the_impossible_one_withholds_nothing() {
+    let mut p = pool(&[("a", "Lab = \"east\""), ("b", "Lab = \"west\""), ("c", "Lab = \"west\"")]);
+    let three = p.submit("ann", gang(3));
+    assert_eq!(p.core.gang(three, p.now.wall_ms), Some(GangView::Unsatisfiable));
+    let pair = p.submit("ann", gang(2));
+    let mut machines: Vec<String> = p.core.pool.claims.values().map(|c| c.machine.to_string()).collect();
+    machines.sort();
+    assert_eq!((p.live(pair), machines), (2, vec!["b".to_owned(), "c".to_owned()]));
+    let single = p.submit("bob", template(1, 1));
+    assert_eq!(p.live(single), 1);
+}
+
+#[test]
+fn when_one_job_loses_its_machine_all_come_back_and_start_again_together() {
+    let mut p = pool(&[("a", ""), ("b", "")]);
+    let pair = p.submit("ann", gang(2));
+    assert_eq!(p.live(pair), 2);
+    p.stops();
+    p.evict(pair, 0);
+    assert_eq!(p.stops().len(), 1, "the other is called back");
+    assert_eq!(p.live(pair), 1);
+    p.evict(pair, 1);
+    assert_eq!(p.live(pair), 2, "and both start again");
+    let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
+    assert_eq!(again.queue.clusters[&pair].live.len(), 2);
+    assert!(again.queue.clusters[&pair].gang);
+}
+
+#[test]
+fn a_parallel_job_is_a_gang_of_its_nodes() {
+    let mut p = pool(&[("a", ""), ("b", ""), ("c", "")]);
+    let job = p.submit("ann", with(1, &[("JobUniverse", "11"), ("MinHosts", "3"), ("MaxHosts", "3")]));
+    assert_eq!(p.live(job), 3);
+}
