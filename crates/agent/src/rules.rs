@@ -137,7 +137,7 @@ fn forbidden(text: &str) -> Option<String> {
             continue;
         }
         let number = at + 1;
-        let Some((name, value)) = line.split_once('=').or_else(|| line.split_once(':')) else {
+        let Some((name, value)) = line.split_once(['=', ':']) else {
             return Some(format!("line {number}: write NAME = value"));
         };
         let name = name.trim();

@@ -249,6 +249,21 @@ pub struct Claim {
     /// Memory of its job in KiB, once it was measured.
     #[serde(default)]
     pub rss_kib: u64,
+    /// Its id.
+    #[serde(default)]
+    pub claim: u64,
+    /// Address space of its job in KiB, once it was measured; of a job with a checkpoint, that checkpoint's size.
+    #[serde(default)]
+    pub image_kib: u64,
+    /// JobUniverse of its job.
+    #[serde(default)]
+    pub universe: i64,
+    /// Its job can save its work.
+    #[serde(default)]
+    pub checkpointable: bool,
+    /// Its job belongs to a gang.
+    #[serde(default)]
+    pub gang: bool,
 }
 
 /// `GET /v1/users`: a user's standing.
@@ -406,6 +421,12 @@ pub struct ControlRequest {
     /// Why, for the jobs' logs.
     #[serde(default)]
     pub reason: String,
+    /// Only this claim.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub claim: Option<u64>,
+    /// What checkpoints may use of the network; 0 for no cap of this order's own.
+    #[serde(default)]
+    pub bytes_per_second: u64,
 }
 
 /// What to do with what runs on a machine.

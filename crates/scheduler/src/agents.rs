@@ -10,7 +10,7 @@ use model::event::{
 };
 use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
 
-use crate::pool::{Claim, Machine, SlotState, minus};
+use crate::pool::{Claim, Machine, SlotState, down_time, minus};
 use crate::queue::{Live, Stop};
 use crate::{Core, Digest, Effect, Out, Session};
 
@@ -147,6 +147,7 @@ impl Core {
                 number,
                 session: None,
                 ad: Arc::new(ClassAd::new()),
+                down_s: None,
                 total: Resources::default(),
                 free: Resources::default(),
                 claims,
@@ -172,6 +173,7 @@ impl Core {
         let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
         let machine = Machine {
             session: Some(hello.session),
+            down_s: down_time(&hello.ad),
             ad: Arc::new(hello.ad),
             number,
             total: hello.total,
@@ -274,6 +276,7 @@ impl Core {
             self.reshape(now.wall_ms);
         }
         if let Some(machine) = self.pool.machines.get_mut(&name) {
+            machine.down_s = down_time(&ad);
             machine.ad = Arc::new(ad);
         }
         self.offer_machine(now, &name, digest, out);

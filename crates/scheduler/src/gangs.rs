@@ -284,6 +284,12 @@ impl Core {
 
     /// May a plain job take room on this machine, whoever it is promised to?
     pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
+        // A job that would run into the machine's next maintenance window does not start there; one that does not say
+        // how long it takes is vacated when the time comes.
+        let limit = self.shapes.all.get(&shape).and_then(|s| s.run_limit_s);
+        if machine.down_s.zip(limit).is_some_and(|(down, limit)| now_ms / 1000 + limit > down) {
+            return false;
+        }
         let Some(gang) = self.gangs.planner.earmark(machine.number as usize) else { return true };
         let Some(shape) = self.shapes.all.get(&shape) else { return false };
         let first = shape.ready.first().map_or(0, |(priority, ..)| priority.0);

@@ -91,6 +91,8 @@ pub(crate) struct Machine {
     /// The live session, if any.
     pub(crate) session: Option<Session>,
     pub(crate) ad: Arc<ClassAd>,
+    /// When it will be taken down (NextDownTime).
+    pub(crate) down_s: Option<u64>,
     pub(crate) total: Resources,
     pub(crate) free: Resources,
     pub(crate) claims: BTreeSet<ClaimId>,
@@ -99,6 +101,11 @@ pub(crate) struct Machine {
     pub(crate) heard_ms: u64,
     /// Takes no new claims (its owner or an operator says so).
     pub(crate) closed: bool,
+}
+
+/// When a machine says that it will be taken down, in Unix seconds.
+pub(crate) fn down_time(ad: &ClassAd) -> Option<u64> {
+    ad.eval_int("NextDownTime").and_then(|at| u64::try_from(at).ok())
 }
 
 /// A lease on part of a machine.

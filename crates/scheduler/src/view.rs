@@ -109,6 +109,14 @@ pub struct RunningView {
     pub now: Option<SlotState>,
     /// Its id.
     pub claim: ClaimId,
+    /// JobUniverse of its job.
+    pub universe: i64,
+    /// Its job can save its work.
+    pub checkpointable: bool,
+    /// Size of its job's last checkpoint.
+    pub checkpoint_bytes: Option<u64>,
+    /// Its job belongs to a gang.
+    pub gang: bool,
 }
 
 /// Totals.
@@ -222,6 +230,16 @@ impl Core {
                 .iter()
                 .filter_map(|id| self.pool.claims.get(id).map(|claim| (id, claim)))
                 .map(|(id, c)| RunningView {
+                    universe: self.job_number(c.jobs.first(), "JobUniverse").unwrap_or(5),
+                    checkpointable: ["CheckpointSig", "SuccessCheckpointExitCode"]
+                        .iter()
+                        .any(|name| self.job_has(c.jobs.first(), name)),
+                    checkpoint_bytes: c.jobs.first().and_then(|j| self.checkpoint(*j)).map(|c| c.bytes),
+                    gang: c
+                        .jobs
+                        .first()
+                        .and_then(|j| self.queue.clusters.get(&j.cluster))
+                        .is_some_and(|c| c.gang),
                     claim: *id,
                     now: c.slot_now.clone(),
                     slot: c.slot.clone(),
@@ -233,6 +251,15 @@ impl Core {
                 })
                 .collect(),
         })
+    }
+
+    fn job_has(&self, job: Option<&JobId>, name: &str) -> bool {
+        let shape = job.and_then(|j| self.shape_of(*j));
+        shape.and_then(|s| self.shapes.ad(s)).is_some_and(|ad| ad.contains(name))
+    }
+
+    fn job_number(&self, job: Option<&JobId>, name: &str) -> Option<i64> {
+        self.shapes.ad(self.shape_of(*job?)?)?.eval_int(name)
     }
 
     /// Users and their standing, best priority first.

@@ -3,6 +3,7 @@
 mod cmd;
 mod configuration;
 mod embed;
+mod eventd;
 mod files;
 mod place;
 mod table;
@@ -61,6 +62,10 @@ enum Command {
     Checkpoint(cmd::act::MachineArgs),
     /// Show what happened, and what happens
     Events(cmd::events::Args),
+    /// Carry out maintenance windows on a pool that runs elsewhere
+    Eventd(cmd::maintenance::EventdArgs),
+    /// Show, try and change maintenance windows
+    Maintenance(cmd::maintenance::Args),
     /// Show and set users' priorities
     Userprio(cmd::userprio::Args),
     /// Issue, list and revoke tokens
@@ -136,6 +141,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
             cmd::act::run_here_or_there(args, Act::Checkpoint, MachineVerb::Checkpoint, place)
         }
         Command::Events(args) => cmd::events::run(&args, place),
+        Command::Eventd(args) => cmd::maintenance::eventd(&args, place),
+        Command::Maintenance(args) => cmd::maintenance::run(&args, place),
         Command::Userprio(args) => cmd::userprio::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
         Command::Classad(_)

@@ -116,6 +116,7 @@ pub(super) async fn control(
         MachineVerb::Checkpoint => Verb::Checkpoint,
     };
     let reason = text::one_line(&request.reason, limits::REASON_BYTES);
-    let control = Control { verb: verb.into(), claim: 0, reason, bytes_per_second: 0 };
+    let (claim, bytes_per_second) = (request.claim.unwrap_or(0), request.bytes_per_second);
+    let control = Control { verb: verb.into(), claim, reason, bytes_per_second };
     ask(&shared, &machine, Question::Control(control)).await
 }

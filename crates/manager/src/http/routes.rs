@@ -358,6 +358,15 @@ async fn status(
                     None => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
                 },
                 rss_kib: c.now.as_ref().map_or(0, |n| n.rss_kib),
+                claim: c.claim.0,
+                image_kib: c
+                    .checkpoint_bytes
+                    .map(|b| b.div_ceil(1024))
+                    .or(c.now.as_ref().map(|n| n.image_kib))
+                    .unwrap_or(0),
+                universe: c.universe,
+                checkpointable: c.checkpointable,
+                gang: c.gang,
             })
             .collect(),
         ad: if query.ads {

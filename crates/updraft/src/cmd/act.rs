@@ -60,7 +60,7 @@ pub(crate) fn run_here_or_there(
     place: &Place,
 ) -> Result<ExitCode, Failure> {
     let Some(machine) = args.machine else { return run(args.jobs, act, place) };
-    let request = ControlRequest { verb, reason: args.jobs.reason };
+    let request = ControlRequest { verb, reason: args.jobs.reason, claim: None, bytes_per_second: 0 };
     let reply = small_runtime()?.block_on(async {
         place.connect().await?.control(&machine, &request).await.map_err(Failure::from)
     })?;

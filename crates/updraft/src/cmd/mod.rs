@@ -8,6 +8,7 @@ pub(crate) mod docs;
 pub(crate) mod events;
 pub(crate) mod joblog;
 pub(crate) mod log;
+pub(crate) mod maintenance;
 pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod seg;

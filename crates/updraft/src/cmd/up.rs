@@ -9,9 +9,9 @@ use ::agent::OnStop;
 use manager::Sharing;
 
 use crate::cmd::{Failure, full_runtime, stop_signal, usage};
-use crate::configuration;
 use crate::embed::{Options, Pool, script};
 use crate::place::Place;
+use crate::{configuration, eventd};
 
 /// Start a pool on this machine: manager and agent, in the foreground
 ///
@@ -62,6 +62,10 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    let (windows, findings) = eventd::settings(&files)?;
+    for finding in findings {
+        eprintln!("{finding}");
+    }
     let options = Options {
         manager: manager::Options {
             state: state.clone(),
@@ -81,6 +85,19 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             pool.manager.listen_address().map_or_else(String::new, |a| format!(", listening on {a}"));
         let health = pool.manager.health_address().map_or_else(String::new, |a| format!(", health on {a}"));
         println!("updraft: pool {} is up in {}{listen}{health}", pool.manager.pool(), state.display());
+        if !windows.events.is_empty() {
+            let socket = client::Endpoint::Unix(state.join("manager.sock"));
+            let client = client::Client::connect(&socket, None).await?;
+            let changes = eventd::Changes::new(&state);
+            tokio::spawn(async move {
+                if let Err(failure) = eventd::drive(client, windows, changes).await {
+                    tracing::error!(
+                        why = failure.message,
+                        "maintenance windows are not carried out any more"
+                    );
+                }
+            });
+        }
         let why = tokio::select! {
             signal = stop_signal() => signal,
             () = failed(&pool) => "failure",
