@@ -61,11 +61,11 @@ enum Command {
     Start {
         /// The event
         event: String,
-        /// Minutes from now until it begins
-        #[arg(long = "in", value_name = "MINUTES", default_value_t = 0)]
-        minutes: i64,
-        /// Seconds it lasts
-        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+        /// How long until it begins: 90s, 15m, 2h
+        #[arg(long = "in", value_name = "TIME", default_value = "0s", value_parser = span)]
+        wait: i64,
+        /// How long it lasts: 90s, 15m, 2h
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = span)]
         duration: i64,
     },
     /// Cancel the current or next window of an event
@@ -122,12 +122,12 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
             let scenario = Scenario::new(settings, simulated(&status), now, i64::from(*hours) * 3600);
             print(&maintenance::simulate::simulate(scenario).text())
         }
-        Command::Start { event, minutes, duration } => {
+        Command::Start { event, wait, duration } => {
             known(&settings, event)?;
-            if *duration <= 0 || *minutes < 0 {
-                return Err(usage("a window begins now or later and lasts longer than nothing"));
+            if *duration == 0 {
+                return Err(usage("a window lasts longer than nothing"));
             }
-            let start = now + minutes * 60;
+            let start = now + wait;
             let window = Window { start, end: start + duration };
             let mut overrides = overrides;
             overrides.push(Override::Added { event: event.clone(), window });
@@ -151,6 +151,18 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
             print(&format!("{event}: the window of {} is cancelled\n", shown(&settings.zone, window.start)))
         }
     }
+}
+
+/// Seconds of a span such as `90s`, `15m`, `2h`.
+fn span(text: &str) -> Result<i64, String> {
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        _ => (text, 1),
+    };
+    let number = number.parse::<u32>().map_err(|_| format!("{text:?} is no time; write 90s, 15m or 2h"))?;
+    Ok(i64::from(number) * unit)
 }
 
 fn known<'a>(settings: &'a maintenance::Settings, event: &str) -> Result<&'a maintenance::Event, Failure> {

@@ -6,6 +6,7 @@ mod disk;
 mod garbage;
 mod harness;
 mod joblog;
+mod maintenance;
 mod network;
 mod run;
 mod seg;

@@ -14,33 +14,33 @@ struct TwoHosts {
     manager_ns: u32,
 }
 
-fn in_namespace(pid: u32, words: &[&str]) -> Command {
+pub(crate) fn in_namespace(pid: u32, words: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
     command.args(["-t", &pid.to_string(), "-n", "--"]).args(words);
     command
 }
 
-fn must(mut command: Command) {
+pub(crate) fn must(mut command: Command) {
     let out = command.output().unwrap();
     assert!(out.status.success(), "{command:?}: {}", text(&out.stderr));
+}
+
+/// A host: a network namespace that lives as long as the process whose number is returned; nothing named is left behind.
+pub(crate) fn namespace(sandbox: &mut Sandbox) -> u32 {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sleep", "600"]).env("UPDRAFT_TEST_SANDBOX", sandbox.path());
+    let pid = sandbox.spawn(command, "holder.log");
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let separate = || std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|ns| ns != own);
+    sandbox.until("the namespace exists", Duration::from_secs(5), separate);
+    pid
 }
 
 impl TwoHosts {
     /// A shared pool on one host, an agent on the other, joined by token.
     fn new(lease: &str) -> Self {
         let mut sandbox = Sandbox::new();
-        // The namespaces live as long as these two processes; nothing named is left behind.
-        let holder = |sandbox: &mut Sandbox| {
-            let mut command = Command::new("unshare");
-            command.args(["--net", "sleep", "600"]).env("UPDRAFT_TEST_SANDBOX", sandbox.path());
-            sandbox.spawn(command, "holder.log")
-        };
-        let (a, b) = (holder(&mut sandbox), holder(&mut sandbox));
-        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-        for pid in [a, b] {
-            let separate = || std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|ns| ns != own);
-            sandbox.until("the namespace exists", Duration::from_secs(5), separate);
-        }
+        let (a, b) = (namespace(&mut sandbox), namespace(&mut sandbox));
         must(in_namespace(
             a,
             &["ip", "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &b.to_string()],
