@@ -7,6 +7,7 @@ mod garbage;
 mod harness;
 mod joblog;
 mod network;
+mod policy;
 mod run;
 mod seg;
 mod starter;
