@@ -81,5 +81,7 @@ impl Agent {
         self.rules = rules;
         self.obey_rules();
         self.owner.set_rules(&self.rules);
+        // A policy that does not care for the owner may have been followed by one that does.
+        self.watch_input();
     }
 }
