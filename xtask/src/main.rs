@@ -19,6 +19,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["test"] => test::run(),
+        // What the job of a benchmark runs.
+        ["tick", file] => bench::policy::tick(file),
         ["bench", rest @ ..] => bench::run(rest),
         ["doc"] => doc(),
         ["deny"] => deny::run(),

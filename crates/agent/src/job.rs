@@ -100,6 +100,10 @@ impl Prepared {
             Value::Int(n) => Some(n),
             _ => None,
         };
+        // By the keyword it matches no machine at all; this is for the bare attribute.
+        if ad.eval("WantTransparentCheckpoint") == Value::Bool(true) {
+            return refuse(6, crate::machine::NO_TRANSPARENT_CHECKPOINT);
+        }
         let identity = self.identity(site.private)?;
         let cwd = text("Iwd");
         let command = text("Cmd");

@@ -49,6 +49,9 @@ impl Agent {
         let overrides = rules::changed(&self.overrides, &set.set, &set.text, &set.by)?;
         // Loaded before it is kept: a policy that cannot be used must not wait for the next start.
         let rules = rules::load(&self.options.config, &overrides)?;
+        // Nor may it hide behind a set that wins over it today and is removed tomorrow.
+        let (own, others) = overrides.iter().partition::<Vec<_>, _>(|(name, _)| **name == set.set);
+        rules::load(&self.options.config, others.into_iter().chain(own))?;
         self.override_files.write(&set.set, overrides.get(&set.set).map_or("", String::as_str))?;
         tracing::info!(set = set.set, by = set.by, removed = set.text.trim().is_empty(), "overrides changed");
         self.overrides = overrides;
@@ -78,5 +81,7 @@ impl Agent {
         self.rules = rules;
         self.obey_rules();
         self.owner.set_rules(&self.rules);
+        // A policy that does not care for the owner may have been followed by one that does.
+        self.watch_input();
     }
 }

@@ -68,8 +68,11 @@ pub(crate) struct Rules {
 /// Overrides by the name of their set.
 pub(crate) type Overrides = BTreeMap<String, String>;
 
-/// Reads everything; any error refuses the whole, with every place named.
-pub(crate) fn load(source: &ConfigSource, overrides: &Overrides) -> Result<Rules, String> {
+/// Reads everything; any error refuses the whole, with every place named. Later overrides win.
+pub(crate) fn load<'a>(
+    source: &ConfigSource,
+    overrides: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> Result<Rules, String> {
     let mut loader =
         Loader::new(source.host, "STARTD").text("detected", &source.detected).directory(&source.directory);
     for file in &source.files {

@@ -80,6 +80,7 @@ pub async fn run(
         start: Instant::now(),
         actions: Vec::new(),
         told: Instant::now(),
+        watching: false,
         options,
     };
     agent.obey_rules();
@@ -160,6 +161,8 @@ pub(crate) struct Agent {
     pub(crate) actions: Vec<Action>,
     /// When the manager was last told of the machine.
     told: Instant,
+    /// A thread tells us when somebody touches the machine.
+    watching: bool,
 }
 
 impl Agent {
@@ -214,8 +217,8 @@ impl Agent {
     }
 
     /// Has a thread tell us at once when somebody touches the machine.
-    fn watch_input(&self) {
-        if self.options.script.is_some() || !self.owner.is_watchful {
+    pub(crate) fn watch_input(&mut self) {
+        if self.watching || self.options.script.is_some() || !self.owner.is_watchful {
             return;
         }
         let sensors = &self.rules.sensors;
@@ -224,8 +227,11 @@ impl Agent {
             // A sign that waits is as good as two.
             let touched =
                 move || !matches!(signs.try_send(Sign::Touched), Err(mpsc::error::TrySendError::Closed(_)));
-            if let Err(error) = watch.spawn(touched) {
-                tracing::warn!(%error, "nobody tells when the machine is touched; it is looked at from time to time");
+            match watch.spawn(touched) {
+                Ok(_) => self.watching = true,
+                Err(error) => {
+                    tracing::warn!(%error, "nobody tells when the machine is touched; it is looked at from time to time");
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 //! so every section measures its raw limit and its peers in the same minute.
 
 pub(crate) mod classad;
+pub(crate) mod policy;
 mod pool;
 mod seg;
 
@@ -11,16 +12,19 @@ use crate::{root, sh};
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let quick = words.contains(&"--quick");
     let areas: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
-    if let Some(unknown) = areas.iter().find(|a| !["classad", "pool", "seg"].contains(a)) {
-        return Err(format!("there is no benchmark {unknown}; there are: classad, pool, seg"));
+    if let Some(unknown) = areas.iter().find(|a| !["classad", "policy", "pool", "seg"].contains(a)) {
+        return Err(format!("there is no benchmark {unknown}; there are: classad, policy, pool, seg"));
     }
     let wanted = |area: &str| areas.is_empty() || areas.contains(&area);
     let mut sections = Vec::new();
-    if wanted("pool") || wanted("seg") {
+    if wanted("policy") || wanted("pool") || wanted("seg") {
         sh("cargo", &["build", "--release", "--quiet", "-p", "updraft"], &[])?;
     }
     if wanted("pool") {
         sections.push(pool::run(quick)?);
+    }
+    if wanted("policy") {
+        sections.push(policy::run(quick)?);
     }
     if wanted("seg") {
         sections.push(seg::run(quick)?);

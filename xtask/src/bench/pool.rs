@@ -15,11 +15,11 @@ use crate::root;
 
 type Result<T> = std::result::Result<T, String>;
 
-fn fail(what: &str) -> impl Fn(std::io::Error) -> String + '_ {
+pub(super) fn fail(what: &str) -> impl Fn(std::io::Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-fn program() -> PathBuf {
+pub(super) fn program() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target.join("release/updraft")
 }
@@ -88,7 +88,7 @@ impl Drop for Pool {
     }
 }
 
-fn tempdir() -> Result<tempfile::TempDir> {
+pub(super) fn tempdir() -> Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("updraft-bench-").tempdir().map_err(fail("temporary directory"))
 }
 
@@ -233,9 +233,10 @@ fn ms(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
 }
 
-fn quantiles(mut times: Vec<f64>) -> String {
+pub(super) fn quantiles(mut times: Vec<f64>) -> String {
     times.sort_by(f64::total_cmp);
-    let at = |q: f64| times.get(((times.len() - 1) as f64 * q) as usize).copied().unwrap_or(f64::NAN);
+    let at =
+        |q: f64| times.get((times.len().saturating_sub(1) as f64 * q) as usize).copied().unwrap_or(f64::NAN);
     format!("{:.1} / {:.1} ms", at(0.5), at(0.99))
 }
 

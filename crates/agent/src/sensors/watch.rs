@@ -8,7 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use rustix::fs::inotify;
 
 /// Most input devices that are watched.
 const DEVICES: usize = 64;
+/// Most terminals that are watched when the watch begins; later ones are bounded by the kernel.
+const TERMINALS: usize = 4_096;
 /// A touch is reported at most this often: somebody who types is there, that is all there is to know.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -24,7 +26,15 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct InputWatch {
     devices: Vec<OwnedFd>,
-    terminals: Option<OwnedFd>,
+    terminals: Option<Terminals>,
+}
+
+/// Terminals, each watched by itself: the kernel tells nobody of reads of devices in a directory. The directory of
+/// pseudo-terminals is watched for new ones only; we read it ourselves.
+#[derive(Debug)]
+struct Terminals {
+    watch: OwnedFd,
+    pts: PathBuf,
 }
 
 impl InputWatch {
@@ -37,7 +47,7 @@ impl InputWatch {
     /// The file descriptors that become readable; for a caller with its own loop, which then calls
     /// [`InputWatch::drain`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.devices.iter().chain(&self.terminals).map(AsFd::as_fd)
+        self.devices.iter().chain(self.terminals.iter().map(|t| &t.watch)).map(AsFd::as_fd)
     }
 
     /// Waits until somebody touches the machine; false if nobody did in that time.
@@ -72,9 +82,13 @@ impl InputWatch {
         });
         if let Some(terminals) = &self.terminals {
             let mut buffer = [MaybeUninit::uninit(); 4_096];
-            let mut reader = inotify::Reader::new(terminals, &mut buffer);
+            let mut reader = inotify::Reader::new(&terminals.watch, &mut buffer);
             while let Ok(event) = reader.next() {
                 // A new terminal is no touch yet, but the read that follows is.
+                if event.events().contains(inotify::ReadFlags::CREATE) {
+                    let name = event.file_name().and_then(|n| n.to_str().ok()).filter(|n| is_number(n));
+                    name.map(|n| terminals.add(&terminals.pts.join(n)));
+                }
                 touched |= event.events().contains(inotify::ReadFlags::ACCESS);
             }
         }
@@ -104,16 +118,30 @@ fn input_devices(root: &Path) -> Vec<OwnedFd> {
     events.filter_map(|e| open(&e.path())).map(OwnedFd::from).take(DEVICES).collect()
 }
 
-fn terminals(root: &Path, console_devices: &[String]) -> Option<OwnedFd> {
+impl Terminals {
+    fn add(&self, path: &Path) -> bool {
+        // A directory among the console devices would tell of our own reads.
+        !path.is_dir() && inotify::add_watch(&self.watch, path, inotify::WatchFlags::ACCESS).is_ok()
+    }
+}
+
+fn is_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn terminals(root: &Path, console_devices: &[String]) -> Option<Terminals> {
     use inotify::{CreateFlags, WatchFlags};
     let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
-    let mut paths = vec![root.join("dev/pts")];
+    let terminals = Terminals { watch, pts: root.join("dev/pts") };
+    let more = inotify::add_watch(&terminals.watch, &terminals.pts, WatchFlags::CREATE).is_ok();
+    let entries = fs::read_dir(&terminals.pts).into_iter().flatten().flatten();
+    let names = entries.filter(|e| e.file_name().to_str().is_some_and(is_number)).take(TERMINALS);
+    let mut paths: Vec<PathBuf> = names.map(|e| e.path()).collect();
     // The virtual consoles; the rest of /dev is read by everybody all the time.
     paths.extend((1..=12).map(|n| root.join(format!("dev/tty{n}"))));
     paths.extend(console_devices.iter().map(|d| root.join("dev").join(d)));
-    let watched =
-        paths.iter().filter(|p| inotify::add_watch(&watch, p.as_path(), WatchFlags::ACCESS).is_ok());
-    (watched.count() > 0).then_some(watch)
+    let watched = paths.iter().filter(|p| terminals.add(p)).count();
+    (watched > 0 || more).then_some(terminals)
 }
 
 #[cfg(test)]
@@ -134,6 +162,38 @@ mod tests {
         assert_eq!(fs::read(&pty).unwrap(), b"printed");
         assert!(watch.wait_for_input(wait).unwrap());
         assert!(!watch.wait_for_input(wait).unwrap(), "it was drained");
+        // We look at the directory ourselves, which must not look like somebody else.
+        assert_eq!(fs::read_dir(dir.path().join("dev/pts")).unwrap().count(), 1);
+        assert!(!watch.wait_for_input(wait).unwrap());
+        // A terminal that comes later is watched too.
+        let later = dir.path().join("dev/pts/4");
+        fs::write(&later, "typed").unwrap();
+        assert!(!watch.wait_for_input(wait).unwrap());
+        assert_eq!(fs::read(&later).unwrap(), b"typed");
+        assert!(watch.wait_for_input(wait).unwrap());
+    }
+
+    #[test]
+    fn a_read_of_a_real_terminal_is_a_touch() {
+        use std::io::{Read as _, Write as _};
+        use std::process::{Command, Stdio};
+        let mut watch = InputWatch::open(Path::new("/"), &[]).unwrap();
+        // script(1) is a terminal: what comes in is typed, and head reads it.
+        let child = Command::new("script")
+            .args(["-q", "-c", "echo ready; head -n 1", "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut child) = child else {
+            eprintln!("SKIPPED: no script(1)");
+            return;
+        };
+        let mut said = [0; 5];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let _ = watch.wait_for_input(Some(Duration::from_millis(300)));
+        child.stdin.as_mut().unwrap().write_all(b"typed\n").unwrap();
+        assert!(watch.wait_for_input(Some(Duration::from_secs(5))).unwrap());
+        let _ = child.wait();
     }
 
     #[test]

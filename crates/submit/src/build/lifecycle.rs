@@ -143,6 +143,9 @@ pub(crate) fn deferral(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
 
 pub(crate) const CHECKPOINT: [&str; 2] = ["checkpoint_exit_code", "SuccessCheckpointExitCode"];
 
+pub(crate) const TRANSPARENT_CHECKPOINT: [&str; 2] =
+    ["want_transparent_checkpoint", "WantTransparentCheckpoint"];
+
 /// A job that exits with this code has left a checkpoint and wants to go on.
 pub(crate) fn checkpoint(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     if let Some(code) = scope.integer(&CHECKPOINT)? {

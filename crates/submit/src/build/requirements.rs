@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::build::Out;
-use crate::build::lifecycle::{CHECKPOINT, is_deferred};
+use crate::build::lifecycle::{CHECKPOINT, TRANSPARENT_CHECKPOINT, is_deferred};
 use crate::build::program::{Image, Universe, image_of, universe_of};
 use crate::build::resources::{CPUS, CUDA, DISK, GPUS, MEMORY, customs, requests_gpus, require_gpus};
 use crate::build::transfer::{Should, methods, should};
@@ -97,6 +97,9 @@ pub(crate) fn requirements(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     }
     if scope.get(&CHECKPOINT)?.is_some() {
         clauses.push("TARGET.HasSelfCheckpointTransfers".into());
+    }
+    if scope.boolean(&TRANSPARENT_CHECKPOINT)? == Some(true) {
+        clauses.push("TARGET.HasTransparentCheckpoint".into());
     }
     if is_deferred(scope)? {
         if universe != Universe::Local {

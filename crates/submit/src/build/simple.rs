@@ -91,6 +91,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["max_transfer_output_mb"], "MaxTransferOutputMB", E),
     row(&["transfer_checkpoint_files"], "TransferCheckpoint", T),
     row(&["checkpoint_destination"], "CheckpointDestination", T),
+    row(&["want_transparent_checkpoint"], "WantTransparentCheckpoint", B),
     row(&["docker_image"], "DockerImage", T),
     row(&["container_image"], "ContainerImage", T),
     row(&["starter_debug"], "JobStarterDebug", T),

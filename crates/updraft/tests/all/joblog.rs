@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::harness::{Sandbox, is_root, repository, skip, text, updraft};
 
-type Story = BTreeMap<(i32, i32), Vec<u16>>;
+pub(crate) type Story = BTreeMap<(i32, i32), Vec<u16>>;
 
 /// The numbers of each job's events in a log.
-fn logged(path: &Path) -> Story {
+pub(crate) fn logged(path: &Path) -> Story {
     let mut reader = joblog::Reader::new(TimeZone::system(), 2026);
     reader.feed(&std::fs::read(path).unwrap());
     let mut story = Story::new();

@@ -8,6 +8,7 @@ mod harness;
 mod joblog;
 mod maintenance;
 mod network;
+mod policy;
 mod run;
 mod seg;
 mod seg_design;
