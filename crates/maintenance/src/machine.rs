@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use classad::{ClassAd, Name, Scope, Value};
 
+use crate::core::PAUSE_MS;
 use crate::event::Event;
 use crate::limits;
 
@@ -271,7 +272,11 @@ pub fn needed_s(event: &Event, seen: &[Seen]) -> i64 {
         let Some(job) = entry.slot.job.as_ref().filter(|job| job.checkpointable) else { continue };
         let seconds = match (job.preempting, job.remaining_s) {
             (true, remaining) => remaining.unwrap_or(0) as f64,
-            (false, _) => job.image_kb.unwrap_or(0) as f64 / 128.0 / event.line.megabits,
+            // However small: a lane takes a breath between two vacates, which adds up where jobs are many and small.
+            (false, _) => match job.image_kb.unwrap_or(0) as f64 / 128.0 / event.line.megabits {
+                nothing if nothing <= 0.0 => 0.0,
+                seconds => seconds.max(PAUSE_MS as f64 / 1_000.0),
+            },
         };
         *lanes.entry(&entry.lane).or_default() += seconds;
     }

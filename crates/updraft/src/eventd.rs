@@ -3,6 +3,7 @@
 //!
 //! It keeps no other state: killed in the middle of a window it starts again and goes on from what machines advertise.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,6 +21,9 @@ use crate::configuration;
 
 /// How often the file with operators' changes is looked at.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A machine that does not say what it was told is told again after this.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// The set under which machines are told of the next window.
 const NEXT_SET: &str = "MaintenanceWindow";
@@ -119,6 +123,8 @@ struct Driver {
     start: Instant,
     zone: TimeZone,
     log: Option<PathBuf>,
+    /// What machines were told of their next window, and when: they need a moment to say so themselves.
+    announced: HashMap<String, (Option<i64>, Instant)>,
 }
 
 /// Carries the windows of a configuration out until something fails that cannot be mended by waiting.
@@ -130,7 +136,19 @@ pub(crate) async fn drive(client: Client, settings: Settings, changes: Changes) 
     let log = Some(&settings.log).filter(|p| !p.is_empty()).map(PathBuf::from);
     let core = Core::new(now(start), settings, kept.clone());
     let seen = changes.modified();
-    let mut driver = Driver { client, core, changes, seen, kept, status: None, done, start, zone, log };
+    let mut driver = Driver {
+        client,
+        core,
+        changes,
+        seen,
+        kept,
+        status: None,
+        done,
+        start,
+        zone,
+        log,
+        announced: HashMap::new(),
+    };
     driver.feed(Input::Tick);
     loop {
         let mono = driver.now().mono_ms;
@@ -274,15 +292,17 @@ impl Driver {
     }
 
     /// Tells machines when their next window begins, so that no job starts that would run into it.
-    fn announce(&self, status: &StatusReply) {
+    fn announce(&mut self, status: &StatusReply) {
         let now_s = (self.now().wall_ms / 1000) as i64;
         for machine in status.machines.iter().filter(|m| m.connected) {
             let Some(ad) = slots(machine).into_iter().next() else { continue };
             let next = maintenance::next_down_time(self.core.settings(), self.core.overrides(), now_s, &ad);
             let told = ad.eval_int("NextDownTime");
-            if next == told {
+            let said = self.announced.get(&machine.name);
+            if next == told || said.is_some_and(|(what, at)| *what == next && at.elapsed() < SAY_AGAIN) {
                 continue;
             }
+            self.announced.insert(machine.name.clone(), (next, Instant::now()));
             let text = next.map_or_else(String::new, |at| {
                 format!("NextDownTime = {at}\nSTARTD_EXPRS = $(STARTD_EXPRS), NextDownTime\n")
             });

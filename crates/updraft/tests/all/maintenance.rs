@@ -33,7 +33,7 @@ impl Lab {
         std::fs::write(
             &config,
             "EVENT_LIST = Rack\nRack = SHUTDOWN W 03:00 600 20 Everything SmallFirst\nEverything = True\n\
-             SmallFirst = 0 - ImageSize\nEVENTD_INTERVAL = 2\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
+             SmallFirst = 0 - ImageSize\nEVENTD_INTERVAL = 10\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
              EVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\n",
         )
         .unwrap();
@@ -70,20 +70,7 @@ impl Lab {
             let name = format!("host{n}");
             let mut agent = in_namespace(
                 host,
-                &[
-                    &program,
-                    "agent",
-                    "--name",
-                    &name,
-                    "--cpus",
-                    "1",
-                    "--join",
-                    &join,
-                    "--config",
-                    &config,
-                    "--filesystem-domain",
-                    "lab",
-                ],
+                &[&program, "agent", "--name", &name, "--cpus", "1", "--join", &join, "--config", &config],
             );
             agent.env("UPDRAFT_STATE_DIR", sandbox.path().join(&name));
             sandbox.spawn(agent, "agents.log");
@@ -139,13 +126,14 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
          request_memory = 10\nqueue size in (200000 400000 600000 800000 1000000 1200000 1400000 1600000)\n";
     std::fs::write(&submit, text).unwrap();
     lab.sandbox.ok(&["submit", submit.to_str().unwrap()]);
-    let running = |lab: &Lab| (0..HOSTS).all(|n| lab.number(&format!("now.{n}")) > 0);
-    lab.sandbox.until("all jobs run", Duration::from_secs(60), || running(&lab));
+    let running = |lab: &Lab| (0..HOSTS).all(|n| lab.work.join(format!("now.{n}")).exists());
+    lab.sandbox
+        .until("all jobs run", Duration::from_secs(60), || running(&lab) && lab.busy() == HOSTS as usize);
 
     let conf = lab.sandbox.path().join("conf");
     let conf = conf.to_str().unwrap();
-    lab.sandbox.ok(&["maintenance", "--config", conf, "start", "Rack", "--in", "20s", "--duration", "8s"]);
-    let begin = Instant::now() + Duration::from_secs(20);
+    lab.sandbox.ok(&["maintenance", "--config", conf, "start", "Rack", "--in", "35s", "--duration", "20s"]);
+    let begin = Instant::now() + Duration::from_secs(35);
     let listed = lab.sandbox.ok(&["maintenance", "--config", conf, "list"]);
     assert!(listed.contains("Rack") && listed.contains("waiting"), "{listed}");
     let planned = lab.sandbox.ok(&["maintenance", "--config", conf, "plan"]);
