@@ -135,6 +135,10 @@ impl Prepared {
         env.push(format!("UPDRAFT_PROC={}", id.proc).into_bytes());
         env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
         env.push(format!("UPDRAFT_SLOT={}", site.slot).into_bytes());
+        if let Some(size) = number("GangSize") {
+            env.push(format!("_CONDOR_PROCNO={}", id.proc).into_bytes());
+            env.push(format!("_CONDOR_NPROCS={size}").into_bytes());
+        }
         if !site.scratch.is_empty() {
             env.push(format!("UPDRAFT_SCRATCH_DIR={}", site.scratch).into_bytes());
             // The name that scripts written for HTCondor know, and the one that compilers and sort know.
