@@ -5,6 +5,7 @@
 //! a program reads: the real sensors see it. The figure is from just before it is typed to the last sign of life of
 //! the last process, which is up to 0.2 ms and the scheduling of the machine too early.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -67,7 +68,7 @@ impl Desk {
         while desk.name.is_empty() {
             let status = desk.ask(&["status", "--json"]).unwrap_or_default();
             let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
-            desk.name = status["machines"][0]["name"].as_str().unwrap_or_default().to_owned();
+            status["machines"][0]["name"].as_str().unwrap_or_default().clone_into(&mut desk.name);
             if start.elapsed() > Duration::from_secs(30) {
                 return Err("the pool does not answer".into());
             }
@@ -164,22 +165,22 @@ impl Drop for Terminal {
     }
 }
 
-/// Milliseconds from a key to the stop, sensed at once: the poll comes too seldom to help.
+/// Milliseconds from a key to the stop, sensed at once. The poll of each second is there to let the job go on; that it
+/// finds the key before the watch does is rare.
 fn sensed(trials: usize) -> Result<(Vec<f64>, usize)> {
-    let policy = "START = True\nWANT_SUSPEND = True\nSUSPEND = KeyboardIdle < 1\nCONTINUE = False\nPREEMPT = False\n\
-                  KILL = False\nPOLLING_INTERVAL = 3600\nUPDATE_INTERVAL = 3600\nRunBenchmarks = False\n";
+    let policy = "START = True\nWANT_SUSPEND = True\nSUSPEND = KeyboardIdle < 1\nCONTINUE = KeyboardIdle >= 1\n\
+                  PREEMPT = False\nKILL = False\nPOLLING_INTERVAL = 1\nRunBenchmarks = False\n";
     let desk = Desk::start(policy, None)?;
     let mut terminal = Terminal::open()?;
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(3000));
     let mut moments = Vec::new();
     for trial in 0..trials {
         moments.push(terminal.hit()?);
-        std::thread::sleep(Duration::from_millis(1300 + (trial as u64 * 37) % 100));
-        let _ = desk.ask(&["continue", "--machine", &desk.name]);
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(2700 + (trial as u64 * 137) % 1000));
     }
     let stops = desk.stops(&moments);
     let took: Vec<f64> = moments.iter().zip(&stops).filter_map(|(at, stop)| Some((*stop)? - at)).collect();
+    println!("policy: {} touches measured", took.len());
     Ok((took, trials))
 }
 
@@ -239,12 +240,13 @@ fn idle(seconds: u64) -> Result<(f64, u64, u64)> {
     let words = ["agent", "--name", "idle", "--join", &join, "--config", &config];
     let agent = command(&words, "agent").stdout(Stdio::null()).spawn();
     let agent = Ended(agent.map_err(fail("updraft agent"))?);
-    // It measures itself when it starts.
-    std::thread::sleep(Duration::from_secs(5));
+    // It measures the machine when it starts, and the thread that did so stays for a while.
+    std::thread::sleep(Duration::from_secs(15));
     let pid = agent.0.id();
     let before = cpu_ns(pid);
     std::thread::sleep(Duration::from_secs(seconds));
-    let share = (cpu_ns(pid) - before) as f64 / (seconds as f64 * 1e9);
+    let used = |(thread, ns): (String, u64)| ns.saturating_sub(before.get(&thread).copied().unwrap_or(0));
+    let share = cpu_ns(pid).into_iter().map(used).sum::<u64>() as f64 / (seconds as f64 * 1e9);
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let all = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let starters: String =
@@ -263,11 +265,14 @@ impl Drop for Ended {
     }
 }
 
-/// Nanoseconds on a processor, of all threads.
-fn cpu_ns(pid: u32) -> u64 {
+/// Nanoseconds on a processor, by thread.
+fn cpu_ns(pid: u32) -> HashMap<String, u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let first = |text: String| text.split_whitespace().next()?.parse::<u64>().ok();
-    threads.filter_map(|t| std::fs::read_to_string(t.path().join("schedstat")).ok().and_then(first)).sum()
+    let of = |t: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(t.path().join("schedstat")).ok()?;
+        Some((t.file_name().into_string().ok()?, text.split_whitespace().next()?.parse().ok()?))
+    };
+    threads.filter_map(of).collect()
 }
 
 fn rss_kib(pid: u32) -> u64 {
@@ -284,6 +289,7 @@ pub(crate) fn run(quick: bool) -> Result<String> {
          | what | figure | aim |\n|---|---|---|\n",
     );
     let (share, rss, starter) = idle(20)?;
+    println!("policy: idle measured: {share:.6} of a core, {rss} KiB");
     let _ = writeln!(
         out,
         "| agent with nothing to do, 20 s, share of a core | {:.3}% | below 0.1% |",
@@ -295,14 +301,19 @@ pub(crate) fn run(quick: bool) -> Result<String> {
         rss as f64 / 1000.0 * 1.024,
         starter as f64 / 1000.0 * 1.024
     );
-    let (took, of) = sensed(trials)?;
+    // Side by side, each in a pool of its own: both mostly wait.
+    let (sensed, polled) = std::thread::scope(|scope| {
+        let polled = scope.spawn(|| polled(trials));
+        (sensed(trials), polled.join().unwrap_or_else(|_| Err("a measurement broke off".into())))
+    });
+    let (took, of) = sensed?;
     let _ = writeln!(
         out,
         "| key typed to the last process stopped, sensed at once, {} of {of} trials, p50 / p99 | {} | |",
         took.len(),
         quantiles(took)
     );
-    let (beyond, decided, of) = polled(trials)?;
+    let (beyond, decided, of) = polled?;
     let _ = writeln!(
         out,
         "| poll that sees the owner (scripted, each second) to the last process stopped, {} of {of} trials ({} \
