@@ -491,9 +491,7 @@ mod tests {
         open(&mut core, 1);
         hear(&mut core, 2, Down::Welcome(Welcome { private: true, ..Welcome::default() }));
         claim(&mut core, 3);
-        assert!(
-            matches!(assign(&mut core).as_slice(), [Action::Run { claim: 7, jobs }] if jobs.len() == 2)
-        );
+        assert!(matches!(assign(&mut core).as_slice(), [Action::Run { claim: 7, jobs }] if jobs.len() == 2));
         assert!(assign(&mut core).is_empty(), "the same assignment again is nothing new");
         core.hear_starter(7, exited(0, 1), &mut Vec::new());
         let (hello, reports) = open(&mut core, 10);

@@ -3,6 +3,7 @@
 use model::event::{Afterwards, ClusterSubmitted, JobsHeld, JobsReleased, JobsRemoved, Kind, StopRequested};
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
+use crate::queue::SubmitKey;
 use crate::{Control, Core, Digest, Effect, Out};
 
 /// Who asks, as the manager established it.
@@ -104,9 +105,8 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<u32, Refusal> {
-        if !s.idempotency_key.is_empty()
-            && let Some(&cluster) = self.queue.keys.get(&(s.owner.clone(), s.idempotency_key.clone()))
-        {
+        let key = SubmitKey::new(&s.owner, &s.idempotency_key);
+        if let Some(&cluster) = self.queue.keys.get(&key) {
             return Ok(cluster);
         }
         s.template.check()?;

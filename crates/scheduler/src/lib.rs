@@ -13,8 +13,10 @@
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
 //! - `gang`: sets of seats that start together or not at all, and the lab that they run in
+//! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
+//! - `usage`: where the time went, from the journal
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod accounts;
@@ -22,6 +24,7 @@ mod actions;
 mod agents;
 mod apply;
 mod concurrency;
+mod explain;
 pub mod gang;
 mod lifecycle;
 mod pass;
@@ -34,6 +37,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod throttle;
+pub mod usage;
 mod view;
 
 use classad::Expr;
@@ -44,6 +48,7 @@ pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
+pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
 pub use pass::Obstacle;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};

@@ -17,7 +17,7 @@ pub(crate) struct Candidate {
 }
 
 /// Why jobs of a shape do not start on a machine now. What the pass decides by is what people are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
     /// The machine is out of contact.
     NoContact,
@@ -318,13 +318,7 @@ impl Core {
 
     /// How many jobs can run at once in the pool.
     fn seats(&self) -> u64 {
-        self.pool
-            .machines
-            .values()
-            .filter(|m| m.session.is_some())
-            .map(|m| u64::from(m.total.cpus))
-            .sum::<u64>()
-            .max(1)
+        self.pool.cores.max(1)
     }
 
     /// Records that a claim is over. Its jobs must have been dealt with before.

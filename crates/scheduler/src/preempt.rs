@@ -35,7 +35,7 @@ impl Core {
             return;
         }
         // One at a time: the room that becomes free may be all it needs.
-        if self.pool.claims.values().any(|c| c.rival == Some(shape)) {
+        if self.pool.rivals.contains(&shape) {
             return;
         }
         let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else { return };
@@ -118,6 +118,7 @@ impl Core {
     fn ask_to_leave(&mut self, now: Now, victim: &Victim, shape: ShapeId, out: &mut Out) {
         let Some(claim) = self.pool.claims.get_mut(&victim.claim) else { return };
         claim.rival = Some(shape);
+        self.pool.rivals.insert(shape);
         for job in claim.jobs.clone() {
             let procs: ProcSet = [job.proc].into_iter().collect();
             self.stop_live(now, job.cluster, Some(&procs), Afterwards::Idle, &victim.why, (1000, 0), out);

@@ -166,7 +166,7 @@ impl Shapes {
         let part = |members: ProcSet| {
             let first = members.first().unwrap_or(0);
             let shape = self.intern(owner, template, first, accounts, now_ms);
-            Part { shape, idle: members.clone(), members: Some(members) }
+            Part { shape, idle: members.clone(), members: Some(Box::new(members)) }
         };
         Some(members.into_iter().map(part).collect())
     }

@@ -61,6 +61,10 @@ enum Command {
     Checkpoint(cmd::act::MachineArgs),
     /// Show what happened, and what happens
     Events(cmd::events::Args),
+    /// Say why a job waits, or why a machine does nothing
+    Explain(cmd::explain::Args),
+    /// Show where the time of the machines went
+    Usage(cmd::usage::Args),
     /// Show and set users' priorities
     Userprio(cmd::userprio::Args),
     /// Issue, list and revoke tokens
@@ -136,6 +140,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
             cmd::act::run_here_or_there(args, Act::Checkpoint, MachineVerb::Checkpoint, place)
         }
         Command::Events(args) => cmd::events::run(&args, place),
+        Command::Explain(args) => cmd::explain::run(&args, place),
+        Command::Usage(args) => cmd::usage::run(&args, place),
         Command::Userprio(args) => cmd::userprio::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
         Command::Classad(_)

@@ -1,5 +1,6 @@
 //! The core under random inputs: what must always hold, checked after every step, and recovery at every step.
 
+mod explaining;
 mod sharing;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -11,15 +11,15 @@ use crate::{
 };
 
 /// A core, a clock, and what became of the last input.
-struct Pool {
-    core: Core,
-    now: Now,
+pub(super) struct Pool {
+    pub(super) core: Core,
+    pub(super) now: Now,
     out: Out,
     key: u64,
 }
 
 impl Pool {
-    fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         let now = Now { mono_ms: 1, wall_ms: 1_700_000_000_000 };
         Self { core: Core::new(settings), now, out: Out::default(), key: 0 }
     }
@@ -33,7 +33,7 @@ impl Pool {
         }
     }
 
-    fn machine(&mut self, name: &str, cpus: u32, more: &str) {
+    pub(super) fn machine(&mut self, name: &str, cpus: u32, more: &str) {
         self.keys();
         let ad = ClassAd::parse_new(&format!(
             "[Name = \"{name}\"; Cpus = {cpus}; Memory = 4096; Requirements = true; {more}]"
@@ -45,7 +45,7 @@ impl Pool {
         self.core.agent_up(self.now, hello, digest, &mut self.out);
     }
 
-    fn submit(&mut self, owner: &str, template: JobTemplate) -> u32 {
+    pub(super) fn submit(&mut self, owner: &str, template: JobTemplate) -> u32 {
         self.keys();
         let submission = Submission { owner: owner.into(), template, idempotency_key: String::new() };
         self.core.submit(self.now, submission, digest, &mut self.out).unwrap()
@@ -65,12 +65,12 @@ impl Pool {
     }
 
     /// Jobs that claims hold, by cluster.
-    fn live(&self, cluster: u32) -> usize {
+    pub(super) fn live(&self, cluster: u32) -> usize {
         self.core.queue.clusters.get(&cluster).map_or(0, |c| c.live.len())
     }
 
     /// Ends the first job of a claim that runs jobs of a cluster.
-    fn end(&mut self, cluster: u32) {
+    pub(super) fn end(&mut self, cluster: u32) {
         self.keys();
         let claims = self.core.pool.claims.iter();
         let (id, claim) = claims
