@@ -65,14 +65,10 @@ impl Core {
         let (request, picky) = self.shapes.all.get(&shape).map(|s| (s.request, s.picky))?;
         let viable = self.shapes.viable(shape)?;
         let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
-        let fitting = bits(common).filter(|&number| {
-            let machine = self.pool.name(number).and_then(|name| self.pool.machines.get(name));
-            machine.is_some_and(|m| fits(request, m.free))
-        });
+        let fitting = bits(common).filter(|&number| fits(request, self.pool.room(number)));
         let best = if picky {
             let fitting: Vec<u32> = fitting.collect();
-            let ranked = fitting.into_iter().map(|n| (self.shapes.rank(shape, n), std::cmp::Reverse(n)));
-            ranked.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, n)| n.0)
+            self.shapes.favourite(shape, &fitting)
         } else {
             let mut fitting = fitting;
             fitting.next()

@@ -29,6 +29,10 @@ pub(crate) struct Pool {
     /// Machines by number. Numbers are small and dense: sets of machines are bitmaps.
     names: Vec<Option<Arc<str>>>,
     unused: Vec<u32>,
+    /// What is free on roomy machines, by number.
+    room: Vec<Resources>,
+    /// Where the next look for a victim begins, by number.
+    pub(crate) looked_at: u32,
     /// Which machine a live session is of.
     sessions: HashMap<Session, Arc<str>>,
     /// Cores of connected machines, all together.
@@ -47,9 +51,19 @@ impl Pool {
         let Some(machine) = self.machines.get(name) else { return };
         if machine.session.is_some() && !machine.closed && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
+            let at = machine.number as usize;
+            if at >= self.room.len() {
+                self.room.resize(at + 1, Resources::default());
+            }
+            self.room[at] = machine.free;
         } else {
             self.roomy.remove(machine.number);
         }
+    }
+
+    /// What is free on a roomy machine, without looking up its name.
+    pub(crate) fn room(&self, number: u32) -> Resources {
+        self.room.get(number as usize).copied().unwrap_or_default()
     }
 
     /// Puts a machine into the pool, in place of what was known of it.

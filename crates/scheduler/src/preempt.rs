@@ -15,8 +15,9 @@ use crate::pool::{fits, plus};
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Out};
 
-/// Machines that are looked at for a victim, at most: a waiting job must not stop the pool to find one.
-const LOOKED_AT: usize = 1_000;
+/// Machines that are looked at for a victim, at most: a waiting job must not stop the pool to find one. The next look goes
+/// on behind them.
+const LOOKED_AT: usize = 256;
 
 /// Somebody who could go.
 struct Victim {
@@ -42,8 +43,14 @@ impl Core {
         let priority = self.settings.preemption_requirements.is_some();
         let ranking = self.shapes.ranking.clone();
         let Some(viable) = self.shapes.viable(shape) else { return };
-        let numbers: Vec<u32> =
-            viable.iter().filter(|n| priority || ranking.contains(*n)).take(LOOKED_AT).collect();
+        let from = self.pool.looked_at;
+        let wanted = || viable.iter().filter(|n| priority || ranking.contains(*n));
+        let numbers: Vec<u32> = wanted()
+            .filter(|n| *n >= from)
+            .chain(wanted().take_while(|n| *n < from))
+            .take(LOOKED_AT)
+            .collect();
+        self.pool.looked_at = if numbers.len() < LOOKED_AT { 0 } else { numbers.last().map_or(0, |n| n + 1) };
         let mut best: Option<Victim> = None;
         for number in numbers {
             let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {

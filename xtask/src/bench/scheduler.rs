@@ -4,7 +4,7 @@
 //! process of its own, so that memory is the growth of a fresh process. Slots are machines with one core each: the
 //! hardest way to have so many slots.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::process::Command;
@@ -35,7 +35,7 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
     let mut out = String::from(
         "## Scheduler\n\nOne thread, no IO, single calls timed one by one; a slot is a machine with one core; 1,000 \
          autoclusters, 200 users; jobs are separate clusters unless said otherwise. Bars: a decision in < 1 ms p99, aim \
-         < 50 us.\n",
+         < 50 us, judged by processor time because the machine is shared; times on the wall stand beside.\n",
     );
     // n, 10n, 100n; the last with ten procs to a cluster.
     let sizes: &[(u32, u32, u32)] = if quick {
@@ -48,11 +48,10 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
         let figures = child(&["pool", &slots.to_string(), &jobs.to_string(), &procs.to_string()])?;
         let _ = writeln!(
             out,
-            "\n### {slots} slots x {jobs} queued jobs{}\n\n| what | p50 us | p99 us | worst us | calls | bar |\n|---|---|---|---|---|---|",
+            "\n### {slots} slots x {jobs} queued jobs{}\n\n| what | p50 us | p99 us | worst us | CPU p50 us | CPU p99 us | calls | bar |\n|---|---|---|---|---|---|---|---|",
             if *procs > 1 { format!(" (clusters of {procs})") } else { String::new() }
         );
         for (what, figure) in figures["calls"].as_object().into_iter().flatten() {
-            let us = |name: &str| figure[name].as_f64().unwrap_or(0.0) / 1e3;
             let what = what.split_once(' ').map_or(what.as_str(), |(_, rest)| rest);
             let (p50, p99, worst) = (us("p50"), us("p99"), us("worst"));
             let bar = bar(p99);
@@ -71,6 +70,13 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
     Ok(out)
 }
 
+fn line(what: &str, figure: &Value) -> String {
+    let us = |name: &str| figure[name].as_f64().unwrap_or(0.0) / 1e3;
+    let names = ["p50", "p99", "worst", "cpu_p50", "cpu_p99"];
+    let cells: Vec<String> = names.iter().map(|name| format!("{:.1}", us(name))).collect();
+    format!("| {what} | {} | {} | {} |", cells.join(" | "), figure["calls"], bar(us("cpu_p99")))
+}
+
 fn bar(p99_us: f64) -> &'static str {
     match p99_us {
         us if us < AIM_US => "aim met",
@@ -84,7 +90,7 @@ fn growth(out: &mut String, found: &[Value]) {
     let _ = writeln!(
         out,
         "\n### Growth\n\nExponents from n to 10n and from 10n to 100n slots and jobs (0: no growth, 1: in proportion).\n\n\
-         | what | p50 | p99 |\n|---|---|---|"
+         | what | CPU p50 | CPU p99 |\n|---|---|---|"
     );
     let names = found[0]["calls"].as_object().into_iter().flatten().map(|(name, _)| name);
     for name in names {
@@ -96,7 +102,7 @@ fn growth(out: &mut String, found: &[Value]) {
             texts.join(", ")
         };
         let what = name.split_once(' ').map_or(name.as_str(), |(_, rest)| rest);
-        let _ = writeln!(out, "| {what} | {} | {} |", exponents("p50"), exponents("p99"));
+        let _ = writeln!(out, "| {what} | {} | {} |", exponents("cpu_p50"), exponents("cpu_p99"));
     }
 }
 
@@ -150,27 +156,42 @@ pub(crate) fn part(words: &[&str]) -> Result<(), String> {
 
 /// Times of single calls.
 #[derive(Default)]
-struct Times(Vec<u64>);
+struct Times {
+    wall: Vec<u64>,
+    cpu: Vec<u64>,
+}
 
 impl Times {
     fn add<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        let cpu = processor();
         let start = Instant::now();
         let value = body();
-        self.0.push(start.elapsed().as_nanos() as u64);
+        self.wall.push(start.elapsed().as_nanos() as u64);
+        self.cpu.push(processor().saturating_sub(cpu));
         value
     }
 
     fn figure(&mut self) -> Value {
-        self.0.sort_unstable();
-        let at = |part: f64| {
-            self.0.get((self.0.len() as f64 * part) as usize).or(self.0.last()).copied().unwrap_or(0)
+        self.wall.sort_unstable();
+        self.cpu.sort_unstable();
+        let at = |times: &[u64], part: f64| {
+            times.get((times.len() as f64 * part) as usize).or(times.last()).copied().unwrap_or(0)
         };
-        json!({ "p50": at(0.5), "p99": at(0.99), "worst": at(1.0), "calls": self.0.len() })
+        json!({
+            "p50": at(&self.wall, 0.5), "p99": at(&self.wall, 0.99), "worst": at(&self.wall, 1.0),
+            "cpu_p50": at(&self.cpu, 0.5), "cpu_p99": at(&self.cpu, 0.99), "calls": self.wall.len(),
+        })
     }
 
     fn per_second(&self) -> f64 {
-        self.0.len() as f64 * 1e9 / self.0.iter().sum::<u64>().max(1) as f64
+        self.wall.len() as f64 * 1e9 / self.wall.iter().sum::<u64>().max(1) as f64
     }
+}
+
+/// Processor time of this thread in nanoseconds.
+fn processor() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// A generator of numbers that are the same each time.
@@ -201,6 +222,9 @@ struct Pool {
     sessions: HashMap<Session, usize>,
     next_job: u32,
     dice: Dice,
+    kinds: HashSet<String>,
+    /// The first job of each kind is timed apart: its requirements are worked out.
+    first_of_kind: Times,
 }
 
 impl Pool {
@@ -214,6 +238,8 @@ impl Pool {
             place: HashMap::new(),
             sessions: HashMap::new(),
             next_job: 0,
+            kinds: HashSet::new(),
+            first_of_kind: Times::default(),
             dice: Dice(88_172_645_463_325_252),
         }
     }
@@ -258,6 +284,8 @@ impl Pool {
         template.procs = procs;
         template.per_row = procs;
         template.set("Args", format!("\"--seed {n} --out result.{n}\""));
+        // Jobs that are submitted one by one differ in that, too.
+        template.set("QDate", (1_790_000_000 + n / 10).to_string());
         let owner = format!("user{}", kind as u32 % USERS);
         Submission { owner, template, idempotency_key: format!("{n:032x}.0") }
     }
@@ -266,7 +294,15 @@ impl Pool {
         let submission = self.submission(procs);
         self.keys();
         let mut out = Out::default();
+        let new = self.kinds.insert(
+            submission.owner.clone()
+                + submission.template.shared("RequestMemory").unwrap_or("")
+                + submission.template.shared("RequestDisk").unwrap_or(""),
+        );
+        let mut first = std::mem::take(&mut self.first_of_kind);
+        let times = if new { &mut first } else { times };
         let result = times.add(|| self.core.submit(self.now, submission, digest, &mut out));
+        self.first_of_kind = first;
         assert!(result.is_ok(), "{result:?}");
         self.carry_out(out)
     }
@@ -355,7 +391,7 @@ fn pool(slots: u32, jobs: u32, procs: u32) -> Value {
     while pool.running.len() < slots as usize * 9 / 10 {
         // Most slots fill up; what nobody wants stays free.
         let given = pool.submit(1, &mut starts);
-        if given == 0 && starts.0.len() > 2 * slots as usize {
+        if given == 0 && starts.wall.len() > 2 * slots as usize {
             break;
         }
     }
@@ -416,6 +452,7 @@ fn pool(slots: u32, jobs: u32, procs: u32) -> Value {
     calls.insert("1 freed slot -> next job on it (the decision)".into(), freed.figure());
     calls.insert("2 new job, no slot free".into(), news.figure());
     calls.insert("3 new job, starts at once".into(), starts.figure());
+    calls.insert("B first job of a new kind".into(), pool.first_of_kind.figure());
     calls.insert("4 filling the queue".into(), arrivals.figure());
     calls.insert("5 machine joins an idle pool".into(), joins.figure());
     calls.insert("6 machine lost".into(), downs.figure());
@@ -465,7 +502,10 @@ fn picky(slots: u32) -> Value {
 /// Memory of queued jobs, and of nothing else.
 fn resident_queue(jobs: u32) -> Value {
     let mut pool = Pool::new(Settings::default());
-    let mut times = Times(Vec::with_capacity(jobs as usize * 2 + 2_000));
+    let mut times = Times {
+        wall: Vec::with_capacity(jobs as usize + 3_000),
+        cpu: Vec::with_capacity(jobs as usize + 3_000),
+    };
     // Every kind once: what kinds cost is not what jobs cost.
     for _ in 0..2_000 {
         pool.submit(1, &mut times);
@@ -486,23 +526,13 @@ fn gangs(out: &mut String, quick: bool) {
     let _ = writeln!(
         out,
         "\n### A gang of 64 seats\n\nThe planner alone; each seat may use a quarter of the systems.\n\n\
-         | what | p50 us | p99 us | worst us | calls | bar |\n|---|---|---|---|---|---|"
+         | what | p50 us | p99 us | worst us | CPU p50 us | CPU p99 us | calls | bar |\n|---|---|---|---|---|---|---|---|"
     );
     let sizes: &[usize] = if quick { &[1_000] } else { &[1_000, 10_000] };
     for &systems in sizes {
         let all: Arc<Bits> = Arc::new(bits((0..systems).filter(|n| n % 4 == 1)));
         let mut row = |what: &str, mut times: Times| {
-            let figure = times.figure();
-            let us = |name: &str| figure[name].as_f64().unwrap_or(0.0) / 1e3;
-            let _ = writeln!(
-                out,
-                "| {what}, {systems} systems | {:.1} | {:.1} | {:.0} | {} | {} |",
-                us("p50"),
-                us("p99"),
-                us("worst"),
-                figure["calls"],
-                bar(us("p99"))
-            );
+            let _ = writeln!(out, "{}", line(&format!("{what}, {systems} systems"), &times.figure()));
         };
         let mut planner = Planner::new(Rules::default());
         let system = |free: u32| System { lab: 0, free, size: 1, hard_end: FOREVER };
