@@ -281,7 +281,7 @@ impl Engine {
         let mut best: Option<(f64, u32)> = None;
         for &key in keys {
             let rank = self.rank_as_planned(id, key);
-            if best.is_none_or(|(highest, _)| rank > highest) {
+            if best.is_none_or(|(highest, _)| rank.total_cmp(&highest).is_gt()) {
                 best = Some((rank, key));
             }
         }

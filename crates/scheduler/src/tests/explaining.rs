@@ -116,6 +116,7 @@ fn who_is_ahead_is_who_starts_first() {
     assert_eq!(waiting(&mut pool, bob).users_ahead, 0);
     // Ten seconds later the claim is old, and it is really bob's turn.
     pool.now = Now { mono_ms: pool.now.mono_ms + 10_000, wall_ms: pool.now.wall_ms + 10_000 };
+    assert_eq!(waiting(&mut pool, ann).users_ahead, 1);
     pool.end(runs);
     assert_eq!((pool.live(ann), pool.live(bob)), (0, 1));
 }
