@@ -53,10 +53,7 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
         );
         for (what, figure) in figures["calls"].as_object().into_iter().flatten() {
             let what = what.split_once(' ').map_or(what.as_str(), |(_, rest)| rest);
-            let (p50, p99, worst) = (us("p50"), us("p99"), us("worst"));
-            let bar = bar(p99);
-            let _ =
-                writeln!(out, "| {what} | {p50:.1} | {p99:.1} | {worst:.0} | {} | {bar} |", figure["calls"]);
+            let _ = writeln!(out, "{}", line(what, figure));
         }
         for (what, figure) in figures["facts"].as_object().into_iter().flatten() {
             let what = what.split_once(' ').map_or(what.as_str(), |(_, rest)| rest);

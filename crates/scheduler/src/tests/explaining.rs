@@ -1,6 +1,6 @@
 //! What is explained is what happens: obstacles, clauses, who is ahead, limits and quotas, in virtual time.
 
-use model::event::{JobsHeld, Kind, Resources};
+use model::event::{JobsHeld, Kind, PrioritySet, Resources};
 use model::{JobId, Now, Span};
 
 use super::template;
@@ -115,6 +115,8 @@ fn who_is_ahead_is_who_starts_first() {
     assert_eq!((w.users_ahead, &*w.ahead[0].user, w.ahead[0].jobs), (1, "bob", 3));
     assert_eq!(waiting(&mut pool, bob).users_ahead, 0);
     // Ten seconds later the claim is old, and it is really bob's turn.
+    let worse = PrioritySet { user: "ann".into(), factor: None, real: Some(50.0), by: String::new() };
+    pool.core.apply(&Kind::PrioritySet(worse), pool.now.wall_ms);
     pool.now = Now { mono_ms: pool.now.mono_ms + 10_000, wall_ms: pool.now.wall_ms + 10_000 };
     assert_eq!(waiting(&mut pool, ann).users_ahead, 1);
     pool.end(runs);
