@@ -172,6 +172,12 @@ impl Shapes {
         Some(members.into_iter().map(part).collect())
     }
 
+    /// True when procs of a cluster may differ in what matters for matching.
+    pub(crate) fn may_differ(&self, template: &JobTemplate) -> bool {
+        let words = words_of(template);
+        template.varying.iter().any(|v| self.is_significant(&v.name, &words))
+    }
+
     /// `words` are those of the job's own expressions.
     fn is_significant(&self, name: &str, words: &HashSet<String>) -> bool {
         let name = name.to_ascii_lowercase();
