@@ -26,6 +26,9 @@ const NAMED: usize = 20;
 /// Waiting parts that are counted, at most.
 const COUNTED: usize = 100_000;
 
+/// How much of one thing there is.
+type Amount = fn(Resources) -> u64;
+
 /// Why a job is where it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobExplanation {
@@ -260,8 +263,8 @@ impl Core {
             clauses.look(job, &machine.ad, 1);
         }
         let connected = || self.pool.machines.values().filter(|m| m.session.is_some()).map(|m| m.total);
-        let most = |what: fn(Resources) -> u64| connected().map(what).max().unwrap_or(0);
-        let parts: [(&'static str, fn(Resources) -> u64); 4] = [
+        let most = |what: Amount| connected().map(what).max().unwrap_or(0);
+        let parts: [(&'static str, Amount); 4] = [
             ("cores", |r| u64::from(r.cpus)),
             ("MiB of memory", |r| r.memory_mib),
             ("KiB of disk", |r| r.disk_kib),

@@ -410,3 +410,43 @@ fn load_live(l: SavedLive) -> (u32, Live) {
     let (attempt, started_ms, suspended) = (l.attempt, l.started_ms, l.suspended);
     (l.proc, Live { claim, attempt, started_ms, stop, suspended })
 }
+
+#[cfg(test)]
+mod tests {
+    use model::Now;
+
+    use super::*;
+    use crate::tests::{digest, template};
+    use crate::{Out, Submission};
+
+    fn submit(core: &mut Core, owner: &str, key: &str) -> u32 {
+        let submission =
+            Submission { owner: owner.into(), template: template(1, 1), idempotency_key: key.into() };
+        let now = Now { mono_ms: 1, wall_ms: 1_000 };
+        core.submit(now, submission, digest, &mut Out::default()).unwrap()
+    }
+
+    #[test]
+    fn keys_are_hashed_the_same_for_ever_and_survive() {
+        assert_eq!(SubmitKey::new("ann", "key").number(), 0x8342_df90_ec4f_f78d_a7e8_3ad2_b135_ce6f);
+        assert!(SubmitKey::new("ann", "").is_none());
+        let mut core = Core::new(Settings::default());
+        let (ann, bob) = (submit(&mut core, "ann", "key"), submit(&mut core, "bob", "key"));
+        assert!(ann != bob && submit(&mut core, "ann", "key") == ann);
+        assert_ne!(submit(&mut core, "ann", ""), submit(&mut core, "ann", ""));
+        let mut again = Core::restore(Settings::default(), &core.snapshot()).unwrap();
+        assert_eq!((submit(&mut again, "ann", "key"), submit(&mut again, "bob", "key")), (ann, bob));
+        assert_eq!(again.queue.clusters[&ann].key, SubmitKey::new("ann", "key"));
+        assert!(again.queue.clusters[&ann].begun.is_none(), "what only waits stays small");
+    }
+
+    #[test]
+    fn snapshots_with_keys_as_texts_can_be_read() {
+        let mut core = Core::new(Settings::default());
+        let ann = submit(&mut core, "ann", "key");
+        let mut old = Saved::decode(core.snapshot().as_slice()).unwrap();
+        old.keys = vec![SavedKey { owner: "ann".into(), key: "key".into(), cluster: ann, low: 0, high: 0 }];
+        let mut again = Core::restore(Settings::default(), &old.encode_to_vec()).unwrap();
+        assert_eq!(submit(&mut again, "ann", "key"), ann);
+    }
+}
