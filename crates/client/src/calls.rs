@@ -119,6 +119,16 @@ impl Client {
         self.send(Method::POST, "/v1/users", &headers, body.into()).await.map(drop)
     }
 
+    /// Why a job is where it is.
+    pub async fn explain_job(&self, job: &str) -> Result<api::explain::Job, Error> {
+        self.get(&format!("/v1/explain/job/{}", escape(job))).await
+    }
+
+    /// Why a machine does what it does.
+    pub async fn explain_machine(&self, machine: &str) -> Result<api::explain::Machine, Error> {
+        self.get(&format!("/v1/explain/machine/{}", escape(machine))).await
+    }
+
     /// What a machine's policy did after a position.
     pub async fn transitions(&self, machine: &str, after: u64) -> Result<Vec<TransitionLine>, Error> {
         self.get(&format!("/v1/machines/{}/transitions?after={after}", escape(machine))).await

@@ -49,7 +49,7 @@ pub enum Unavailable {
 }
 
 type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
-type Query = Box<dyn FnOnce(&Core) + Send>;
+type Query = Box<dyn FnOnce(&mut Core, Now) + Send>;
 
 enum Input {
     Submit(Submission, Answer<Result<u32, Refusal>>),
@@ -152,8 +152,21 @@ impl Handle {
         question: impl FnOnce(&Core) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         self.ask(|answer| {
-            Input::Look(Box::new(move |core| {
+            Input::Look(Box::new(move |core, _| {
                 let _ = answer.send(question(core));
+            }))
+        })
+        .await
+    }
+
+    /// Asks for an explanation, which may teach the match engine something but changes nothing in the books.
+    pub(crate) async fn explain<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Core, Now) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        self.ask(|answer| {
+            Input::Look(Box::new(move |core, now| {
+                let _ = answer.send(question(core, now));
             }))
         })
         .await
@@ -499,7 +512,7 @@ impl Writer {
                         answer(Err(told.clone()));
                     }
                     for query in queries {
-                        query(&self.books.core);
+                        query(&mut self.books.core, self.clock.now());
                     }
                     return Ok(());
                 }
@@ -518,7 +531,7 @@ impl Writer {
             answer(Ok(()));
         }
         for query in queries {
-            query(&self.books.core);
+            query(&mut self.books.core, self.clock.now());
         }
         Ok(())
     }
@@ -555,7 +568,7 @@ impl Writer {
             Input::IssueToken(_, answer) | Input::SetPriority(_, answer) => drop(answer.send(Err(told()))),
             Input::RevokeToken { answer, .. } => drop(answer.send(Err(told()))),
             Input::Join { answer, .. } => drop(answer.send(Err(told()))),
-            Input::Look(query) => query(&self.books.core),
+            Input::Look(query) => query(&mut self.books.core, self.clock.now()),
             Input::OpenSession { machine, link, answer } => {
                 let _ = answer.send(self.sessions.open(machine, link));
             }

@@ -71,6 +71,10 @@ impl ProcSet {
         if start >= end {
             return;
         }
+        if self.spans.is_empty() {
+            // Most sets are one span and stay so: no room for more until there is need.
+            self.spans.reserve_exact(1);
+        }
         // The spans that overlap or touch are replaced by their union with the new one.
         let from = self.spans.partition_point(|(_, b)| *b < start);
         let to = self.spans.partition_point(|(a, _)| *a <= end);

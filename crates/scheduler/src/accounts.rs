@@ -285,6 +285,16 @@ impl Accounts {
         self.line.iter().map(|(_, id)| self.get(*id))
     }
 
+    /// The same, with their numbers.
+    pub(crate) fn line(&self) -> impl Iterator<Item = (UserId, &User)> + '_ {
+        self.line.iter().map(|(_, id)| (*id, self.get(*id)))
+    }
+
+    /// Cores that a user holds now.
+    pub(crate) fn held(&self, id: UserId) -> f64 {
+        self.get(id).held
+    }
+
     pub(crate) fn effective(&self, id: UserId, now_ms: u64) -> f64 {
         self.effective_of(self.get(id), now_ms)
     }

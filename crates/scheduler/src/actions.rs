@@ -5,6 +5,7 @@ use model::event::{
 };
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
+use crate::queue::SubmitKey;
 use crate::{Control, Core, Digest, Effect, Out};
 
 /// Vacate code of a run that a removal by hand ended.
@@ -109,9 +110,8 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<u32, Refusal> {
-        if !s.idempotency_key.is_empty()
-            && let Some(&cluster) = self.queue.keys.get(&(s.owner.clone(), s.idempotency_key.clone()))
-        {
+        let key = SubmitKey::new(&s.owner, &s.idempotency_key);
+        if let Some(&cluster) = self.queue.keys.get(&key) {
             return Ok(cluster);
         }
         s.template.check()?;
@@ -122,10 +122,12 @@ impl Core {
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }
-        // Interning twice (here and in apply) is cheap next to a refused journal event.
-        let parts = self.shapes.parts(&s.owner, &s.template, &mut self.accounts, now.wall_ms);
-        let parts = parts.ok_or(Refusal::TooManyShapes)?;
-        self.shapes.release(&parts);
+        if self.shapes.may_differ(&s.template) {
+            // Sorting twice (here and in apply) is cheap next to a refused journal event.
+            let parts = self.shapes.parts(&s.owner, &s.template, &mut self.accounts, now.wall_ms);
+            let parts = parts.ok_or(Refusal::TooManyShapes)?;
+            self.shapes.release(&parts);
+        }
         let cluster = self.queue.next_cluster.max(1);
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
         let hold_reason = s.template.shared("HoldReason").map(|text| text.trim_matches('"').to_owned());

@@ -155,7 +155,7 @@ impl Core {
                 heard_ms: now.mono_ms,
                 closed: false,
             };
-            self.pool.machines.insert(name, machine);
+            self.pool.put(&name, machine);
         }
     }
 
@@ -166,8 +166,8 @@ impl Core {
         if self.shapes.put_machine(number, &hello.ad) {
             self.reshape(now.wall_ms);
         }
-        let (claims, slots) = match self.pool.machines.remove(&name) {
-            Some(old) => (old.claims, old.slots),
+        let (claims, slots) = match self.pool.machines.get_mut(&name) {
+            Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),
             None => (BTreeSet::new(), BTreeSet::new()),
         };
         let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
@@ -183,8 +183,7 @@ impl Core {
             heard_ms: now.mono_ms,
             closed: false,
         };
-        self.pool.machines.insert(name.clone(), machine);
-        self.pool.note_room(&name);
+        self.pool.put(&name, machine);
         self.count_cores();
 
         let mut held: HashMap<ClaimId, &HeldClaim> = HashMap::new();
@@ -226,8 +225,7 @@ impl Core {
 
     /// Quotas that are parts of the pool follow its size.
     fn count_cores(&mut self) {
-        let connected = self.pool.machines.values().filter(|m| m.session.is_some());
-        self.accounts.set_cores(connected.map(|m| f64::from(m.total.cpus)).sum());
+        self.accounts.set_cores(self.pool.cores as f64);
     }
 
     /// The live attempt at a job.
@@ -285,15 +283,9 @@ impl Core {
 
     /// An agent's connection ended. Its claims live on until their lease runs out.
     pub fn agent_down(&mut self, session: Session) {
-        let Some((name, machine)) = self.pool.machines.iter_mut().find(|(_, m)| m.session == Some(session))
-        else {
-            return;
-        };
-        let name = name.clone();
-        machine.session = None;
-        let empty = machine.claims.is_empty();
-        self.pool.note_room(&name);
-        if empty {
+        let Some(name) = self.pool.machine_of(session).cloned() else { return };
+        self.pool.disconnect(&name);
+        if self.pool.machines.get(&name).is_some_and(|m| m.claims.is_empty()) {
             self.forget_machine(&name);
         }
         self.count_cores();
@@ -491,16 +483,14 @@ impl Core {
 
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let expired: Vec<ClaimId> = self
-            .pool
-            .claims
-            .iter()
-            .filter(|(_, claim)| {
-                self.pool.machines.get(&claim.machine).is_none_or(|m| {
-                    m.session.is_none() && now.mono_ms >= m.heard_ms.saturating_add(claim.patience_ms())
-                })
+        let away = self.pool.away.iter().filter_map(|name| self.pool.machines.get(name));
+        let claims = away.flat_map(|m| m.claims.iter().map(|id| (*id, m.heard_ms)));
+        let expired: Vec<ClaimId> = claims
+            .filter(|(id, heard_ms)| {
+                let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
+                now.mono_ms >= heard_ms.saturating_add(patience)
             })
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .collect();
         let mut clusters = BTreeSet::new();
         for id in expired {
@@ -526,12 +516,10 @@ impl Core {
     }
 
     fn recall_stuck(&mut self, now: Now, out: &mut Out) {
-        let stuck: Vec<(ClaimId, u32)> = self
-            .pool
-            .claims
-            .iter()
-            .filter(|(_, claim)| claim.jobs.len() > 1 && !claim.recalled && self.is_busy_for_long(claim, now))
-            .map(|(id, claim)| (*id, claim.jobs.len() as u32 - 1))
+        let deep = self.pool.deep.iter().filter_map(|id| self.pool.claims.get(id).map(|c| (*id, c)));
+        let stuck: Vec<(ClaimId, u32)> = deep
+            .filter(|(_, claim)| !claim.recalled && self.is_busy_for_long(claim, now))
+            .map(|(id, claim)| (id, claim.jobs.len() as u32 - 1))
             .collect();
         for (id, count) in stuck {
             let Some(claim) = self.pool.claims.get_mut(&id) else { continue };
@@ -555,7 +543,7 @@ impl Core {
         if let Some(due) = self.throttle.due_ms() {
             return due.saturating_sub(now.mono_ms).clamp(1, 100);
         }
-        let soon = self.round.is_under_way() || self.pool.claims.values().any(|c| c.jobs.len() > 1);
+        let soon = self.round.is_under_way() || !self.pool.deep.is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
         // To the millisecond: a deferred job starts in its second.
         self.next_wake_ms().map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))

@@ -12,7 +12,7 @@ use model::{ClaimId, JobId, ProcSet};
 use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, plus};
-use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop};
+use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop, SubmitKey};
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -51,31 +51,21 @@ impl Core {
         let priority = e.template.shared("JobPrio").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let cluster = Cluster {
             owner: self.queue.count_jobs(&e.owner, u64::from(e.template.procs)),
-            key: e.idempotency_key.clone(),
+            key: SubmitKey::new(&e.owner, &e.idempotency_key),
             template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
             priority,
             gang: crate::gangs::is_gang(&e.template),
             parts,
-            later: std::collections::BTreeMap::new(),
-            until: std::collections::BTreeMap::new(),
-            held: ProcSet::default(),
-            holds: Vec::new(),
-            live: std::collections::BTreeMap::new(),
-            attempts: std::collections::HashMap::new(),
-            summary: crate::queue::Summary::default(),
-            requeues: 0,
             policies: Policies::of(&e.template),
-            past: std::collections::BTreeMap::new(),
-            checkpoints: std::collections::BTreeMap::new(),
-            completed: ProcSet::default(),
+            begun: None,
         };
         if cluster.policies.periodic {
             self.queue.periodic.insert(e.cluster);
         }
         self.queue.next_cluster = self.queue.next_cluster.max(e.cluster + 1);
-        if !e.idempotency_key.is_empty() {
-            self.queue.keys.insert((e.owner.clone(), e.idempotency_key.clone()), e.cluster);
+        if !cluster.key.is_none() {
+            self.queue.keys.insert(cluster.key, e.cluster);
         }
         self.queue.clusters.insert(e.cluster, Box::new(cluster));
         self.reindex(e.cluster);
@@ -168,9 +158,9 @@ impl Core {
         for span in &e.procs {
             cluster.take_idle(*span);
             for proc in span.procs() {
-                let attempt = cluster.attempts.entry(proc).or_default();
-                *attempt += 1;
-                cluster.live.insert(proc, Live::new(claim_id, *attempt));
+                let attempt = cluster.attempts.get(&proc).copied().unwrap_or(0) + 1;
+                cluster.attempts.insert(proc, attempt);
+                cluster.live.insert(proc, Live::new(claim_id, attempt));
             }
         }
         let shape =
@@ -186,6 +176,7 @@ impl Core {
             let jobs = e.procs.iter().flat_map(|s| s.procs()).map(|proc| JobId { cluster: e.cluster, proc });
             claim.jobs.extend(jobs);
         }
+        self.pool.note_depth(claim_id);
         self.reindex(e.cluster);
     }
 
@@ -264,6 +255,10 @@ impl Core {
 
     fn apply_claim_ended(&mut self, e: &ClaimEnded, time_ms: u64) {
         let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
+        self.pool.note_depth(ClaimId(e.claim));
+        if let Some(rival) = claim.rival {
+            self.pool.rivals.remove(&rival);
+        }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);
         if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
@@ -291,6 +286,7 @@ impl Core {
                     if let Some(at) = claim.jobs.iter().position(|j| *j == job) {
                         claim.jobs.remove(at);
                     }
+                    self.pool.note_depth(live.claim);
                 }
             }
         }
@@ -329,13 +325,13 @@ impl Core {
             }
         }
         if cluster.is_finished() {
-            let summary = cluster.summary;
+            let (summary, key) = (cluster.summary, cluster.key);
             self.queue.periodic.remove(&cluster_id);
             self.round.forget(cluster_id);
             if let Some(cluster) = self.queue.clusters.remove(&cluster_id) {
                 self.shapes.release(&cluster.parts);
             }
-            self.queue.remember(cluster_id, summary);
+            self.queue.remember(cluster_id, summary, key);
         }
     }
 }

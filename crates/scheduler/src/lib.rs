@@ -14,8 +14,10 @@
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
 //! - `gang`: sets of seats that start together or not at all, and the lab that they run in
+//! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
+//! - `usage`: where the time went, from the journal
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod accounts;
@@ -23,6 +25,7 @@ mod actions;
 mod agents;
 mod apply;
 mod concurrency;
+mod explain;
 pub mod gang;
 mod gangs;
 mod lifecycle;
@@ -36,6 +39,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod throttle;
+pub mod usage;
 mod view;
 
 use classad::Expr;
@@ -47,6 +51,7 @@ pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
+pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
 pub use gangs::GangView;
 pub use pass::Obstacle;
 pub use pool::{Session, SlotState};

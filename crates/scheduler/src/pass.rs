@@ -17,7 +17,7 @@ pub(crate) struct Candidate {
 }
 
 /// Why jobs of a shape do not start on a machine now. What the pass decides by is what people are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
     /// The machine is out of contact.
     NoContact,
@@ -67,13 +67,13 @@ impl Core {
         let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
         let common: Vec<u64> = common.collect();
         let fitting = bits(common.into_iter()).filter(|&number| {
-            let machine = self.pool.name(number).and_then(|name| self.pool.machines.get(name));
-            machine.is_some_and(|m| fits(request, m.free) && self.respects_promises(m, shape, now_ms))
+            let allowed = |m| self.respects_promises(m, shape, now_ms);
+            fits(request, self.pool.room(number))
+                && self.pool.name(number).and_then(|name| self.pool.machines.get(name)).is_some_and(allowed)
         });
         let best = if picky {
             let fitting: Vec<u32> = fitting.collect();
-            let ranked = fitting.into_iter().map(|n| (self.shapes.rank(shape, n), std::cmp::Reverse(n)));
-            ranked.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))).map(|(_, n)| n.0)
+            self.shapes.favourite(shape, &fitting)
         } else {
             let mut fitting = fitting;
             fitting.next()
@@ -322,13 +322,7 @@ impl Core {
 
     /// How many jobs can run at once in the pool.
     fn seats(&self) -> u64 {
-        self.pool
-            .machines
-            .values()
-            .filter(|m| m.session.is_some())
-            .map(|m| u64::from(m.total.cpus))
-            .sum::<u64>()
-            .max(1)
+        self.pool.cores.max(1)
     }
 
     /// Records that a claim is over. Its jobs must have been dealt with before.

@@ -29,6 +29,20 @@ pub(crate) struct Pool {
     /// Machines by number. Numbers are small and dense: sets of machines are bitmaps.
     names: Vec<Option<Arc<str>>>,
     unused: Vec<u32>,
+    /// What is free on roomy machines, by number.
+    room: Vec<Resources>,
+    /// Where the next look for a victim begins, by number.
+    pub(crate) looked_at: u32,
+    /// Which machine a live session is of.
+    sessions: HashMap<Session, Arc<str>>,
+    /// Cores of connected machines, all together.
+    pub(crate) cores: u64,
+    /// Machines out of contact that have claims.
+    pub(crate) away: BTreeSet<Arc<str>>,
+    /// Claims with more than one job.
+    pub(crate) deep: BTreeSet<ClaimId>,
+    /// Shapes that a claim was asked to leave for.
+    pub(crate) rivals: BTreeSet<ShapeId>,
 }
 
 impl Pool {
@@ -37,8 +51,56 @@ impl Pool {
         let Some(machine) = self.machines.get(name) else { return };
         if machine.session.is_some() && !machine.closed && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
+            let at = machine.number as usize;
+            if at >= self.room.len() {
+                self.room.resize(at + 1, Resources::default());
+            }
+            self.room[at] = machine.free;
         } else {
             self.roomy.remove(machine.number);
+        }
+    }
+
+    /// What is free on a roomy machine, without looking up its name.
+    pub(crate) fn room(&self, number: u32) -> Resources {
+        self.room.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// Puts a machine into the pool, in place of what was known of it.
+    pub(crate) fn put(&mut self, name: &Arc<str>, machine: Machine) {
+        self.disconnect(name);
+        if let Some(session) = machine.session {
+            self.cores += u64::from(machine.total.cpus);
+            self.sessions.insert(session, name.clone());
+            self.away.remove(name);
+        } else {
+            self.away.insert(name.clone());
+        }
+        self.machines.insert(name.clone(), machine);
+        self.note_room(name);
+    }
+
+    /// The machine of a live session.
+    pub(crate) fn machine_of(&self, session: Session) -> Option<&Arc<str>> {
+        self.sessions.get(&session)
+    }
+
+    /// A machine is out of contact.
+    pub(crate) fn disconnect(&mut self, name: &Arc<str>) {
+        let Some(machine) = self.machines.get_mut(name) else { return };
+        let Some(session) = machine.session.take() else { return };
+        self.cores -= u64::from(machine.total.cpus);
+        self.sessions.remove(&session);
+        self.away.insert(name.clone());
+        self.note_room(name);
+    }
+
+    /// Keeps `deep` true for one claim.
+    pub(crate) fn note_depth(&mut self, id: ClaimId) {
+        if self.claims.get(&id).is_some_and(|c| c.jobs.len() > 1) {
+            self.deep.insert(id);
+        } else {
+            self.deep.remove(&id);
         }
     }
 
@@ -67,6 +129,8 @@ impl Pool {
 
     /// Forgets a machine; returns its number, which may be given out again.
     pub(crate) fn forget(&mut self, name: &Arc<str>) -> Option<u32> {
+        self.disconnect(name);
+        self.away.remove(name);
         let number = self.machines.remove(name)?.number;
         self.roomy.remove(number);
         self.names[number as usize] = None;

@@ -15,8 +15,9 @@ use crate::pool::{fits, plus};
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Out};
 
-/// Machines that are looked at for a victim, at most: a waiting job must not stop the pool to find one.
-const LOOKED_AT: usize = 1_000;
+/// Machines that are looked at for a victim, at most: a waiting job must not stop the pool to find one. The next look goes
+/// on behind them.
+const LOOKED_AT: usize = 256;
 
 /// Somebody who could go.
 struct Victim {
@@ -35,15 +36,21 @@ impl Core {
             return;
         }
         // One at a time: the room that becomes free may be all it needs.
-        if self.pool.claims.values().any(|c| c.rival == Some(shape)) {
+        if self.pool.rivals.contains(&shape) {
             return;
         }
         let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else { return };
         let priority = self.settings.preemption_requirements.is_some();
         let ranking = self.shapes.ranking.clone();
         let Some(viable) = self.shapes.viable(shape) else { return };
-        let numbers: Vec<u32> =
-            viable.iter().filter(|n| priority || ranking.contains(*n)).take(LOOKED_AT).collect();
+        let from = self.pool.looked_at;
+        let wanted = || viable.iter().filter(|n| priority || ranking.contains(*n));
+        let numbers: Vec<u32> = wanted()
+            .filter(|n| *n >= from)
+            .chain(wanted().take_while(|n| *n < from))
+            .take(LOOKED_AT)
+            .collect();
+        self.pool.looked_at = if numbers.len() < LOOKED_AT { 0 } else { numbers.last().map_or(0, |n| n + 1) };
         let mut best: Option<Victim> = None;
         for number in numbers {
             let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {
@@ -118,6 +125,7 @@ impl Core {
     fn ask_to_leave(&mut self, now: Now, victim: &Victim, shape: ShapeId, out: &mut Out) {
         let Some(claim) = self.pool.claims.get_mut(&victim.claim) else { return };
         claim.rival = Some(shape);
+        self.pool.rivals.insert(shape);
         for job in claim.jobs.clone() {
             let procs: ProcSet = [job.proc].into_iter().collect();
             self.stop_live(now, job.cluster, Some(&procs), Afterwards::Idle, &victim.why, (1000, 0), out);

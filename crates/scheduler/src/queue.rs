@@ -5,7 +5,8 @@
 //! whose time has not come are in `later` instead of in their part.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, LazyLock};
 
 use model::event::Afterwards;
 use model::{ClaimId, JobTemplate, ProcSet, Span};
@@ -23,10 +24,10 @@ pub(crate) struct Queue {
     pub(crate) clusters: BTreeMap<u32, Box<Cluster>>,
     pub(crate) next_cluster: u32,
     /// Outcomes of clusters that left the queue, oldest first.
-    pub(crate) finished: VecDeque<(u32, Summary)>,
-    pub(crate) finished_index: HashMap<u32, Summary>,
-    /// (owner, idempotency key) -> cluster.
-    pub(crate) keys: HashMap<(String, String), u32>,
+    pub(crate) finished: VecDeque<u32>,
+    pub(crate) finished_index: HashMap<u32, (Summary, SubmitKey)>,
+    /// Idempotency key -> cluster.
+    pub(crate) keys: HashMap<SubmitKey, u32>,
     /// Unfinished jobs per owner, for the quota.
     pub(crate) jobs_of: HashMap<Arc<str>, u64>,
     /// Clusters with periodic expressions.
@@ -47,11 +48,41 @@ pub struct Summary {
     pub removed: u64,
 }
 
-/// One cluster.
+/// What an owner's idempotency key is remembered as: FNV-1a of 128 bits over the owner, a zero byte and the key, as four
+/// words, the lowest first. It is in snapshots, so it must never change. Users can only collide with themselves, and by
+/// chance not before the sun goes out. All zero for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct SubmitKey(pub(crate) [u32; 4]);
+
+impl SubmitKey {
+    pub(crate) fn new(owner: &str, key: &str) -> Self {
+        if key.is_empty() {
+            return Self::default();
+        }
+        const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        let bytes = owner.bytes().chain([0]).chain(key.bytes());
+        Self::from_number(bytes.fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)))
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    pub(crate) fn number(self) -> u128 {
+        self.0.iter().rev().fold(0, |number, word| number << 32 | u128::from(*word))
+    }
+
+    pub(crate) fn from_number(number: u128) -> Self {
+        Self([0, 32, 64, 96].map(|shift| (number >> shift) as u32))
+    }
+}
+
+/// One cluster. Most only wait: what the others have besides is behind one pointer, and is reached as if it were here.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) owner: Arc<str>,
-    pub(crate) key: String,
+    pub(crate) key: SubmitKey,
     pub(crate) template: Stored,
     pub(crate) submitted_ms: u64,
     pub(crate) priority: i32,
@@ -59,6 +90,14 @@ pub(crate) struct Cluster {
     pub(crate) gang: bool,
     /// Usually one; several when procs differ in what matters for matching.
     pub(crate) parts: Vec<Part>,
+    /// Whether the template has lifecycle expressions; looked up once.
+    pub(crate) policies: Policies,
+    pub(crate) begun: Option<Box<Begun>>,
+}
+
+/// What a cluster has once any of its jobs was held or given to a machine.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Begun {
     /// Idle procs that may not be given away before the first time, and are held at the second one, if it comes.
     pub(crate) later: BTreeMap<(u64, u64), ProcSet>,
     /// Idle procs that may be given away now, but not for ever: when they are held.
@@ -72,14 +111,28 @@ pub(crate) struct Cluster {
     pub(crate) summary: Summary,
     /// Jobs whose attempt ended abnormally, for the people who look: how often.
     pub(crate) requeues: u64,
-    /// Whether the template has lifecycle expressions; looked up once.
-    pub(crate) policies: Policies,
     /// What such expressions may ask about a proc's past; empty in clusters that have none.
     pub(crate) past: BTreeMap<u32, Past>,
     /// Where the next attempts of unfinished procs begin.
     pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
     /// Procs that ended and stay until somebody has looked at them (LeaveJobInQueue).
     pub(crate) completed: ProcSet,
+}
+
+static NOT_BEGUN: LazyLock<Begun> = LazyLock::new(Begun::default);
+
+impl Deref for Cluster {
+    type Target = Begun;
+
+    fn deref(&self) -> &Begun {
+        self.begun.as_deref().unwrap_or(&NOT_BEGUN)
+    }
+}
+
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Begun {
+        self.begun.get_or_insert_default()
+    }
 }
 
 /// A checkpoint in the store.
@@ -95,10 +148,10 @@ pub struct Checkpoint {
 #[derive(Debug, Clone)]
 pub(crate) enum Stored {
     Whole(Arc<JobTemplate>),
-    /// `base` with some shared attributes replaced: (index, expression).
+    /// `base` with some shared attributes replaced.
     Like {
         base: Arc<JobTemplate>,
-        own: Box<[(u16, Box<str>)]>,
+        own: Own,
     },
 }
 
@@ -116,19 +169,19 @@ impl Stored {
         let Some(base) = base.filter(alike) else { return Self::Whole(Arc::new(template.clone())) };
         let differs =
             template.shared.iter().zip(&base.shared).enumerate().filter(|(_, (a, b))| a.expr != b.expr);
-        let own = differs.map(|(i, (a, _))| (i as u16, a.expr.as_str().into())).collect();
+        let own = Own::new(differs.map(|(i, (a, _))| (i as u16, a.expr.as_str())));
         Self::Like { base: base.clone(), own }
     }
 
     pub(crate) fn get(&self) -> Arc<JobTemplate> {
         match self {
             Self::Whole(template) => template.clone(),
-            Self::Like { base, own } if own.is_empty() => base.clone(),
+            Self::Like { base, own } if own.0.is_empty() => base.clone(),
             Self::Like { base, own } => {
                 let mut template = (**base).clone();
-                for (index, expr) in own {
-                    if let Some(attribute) = template.shared.get_mut(usize::from(*index)) {
-                        attribute.expr = expr.to_string();
+                for (index, expr) in own.iter() {
+                    if let Some(attribute) = template.shared.get_mut(usize::from(index)) {
+                        expr.clone_into(&mut attribute.expr);
                     }
                 }
                 Arc::new(template)
@@ -144,12 +197,39 @@ impl Stored {
     }
 }
 
+/// Expressions with the indices of their attributes, in one piece: two bytes of index, four of length, the text; again.
+#[derive(Debug, Clone)]
+pub(crate) struct Own(Box<[u8]>);
+
+impl Own {
+    fn new<'a>(pairs: impl Iterator<Item = (u16, &'a str)>) -> Self {
+        let mut bytes = Vec::new();
+        for (index, expr) in pairs {
+            bytes.extend(index.to_le_bytes());
+            bytes.extend((expr.len() as u32).to_le_bytes());
+            bytes.extend(expr.bytes());
+        }
+        Self(bytes.into())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u16, &str)> {
+        let mut rest: &[u8] = &self.0;
+        std::iter::from_fn(move || {
+            let (index, after) = rest.split_first_chunk()?;
+            let (length, after) = after.split_first_chunk()?;
+            let (text, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = after;
+            Some((u16::from_le_bytes(*index), std::str::from_utf8(text).ok()?))
+        })
+    }
+}
+
 /// Procs of a cluster that are alike for matching.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) shape: ShapeId,
     /// All procs of this part; `None` when it is the only one.
-    pub(crate) members: Option<ProcSet>,
+    pub(crate) members: Option<Box<ProcSet>>,
     /// Those that wait for a machine.
     pub(crate) idle: ProcSet,
 }
@@ -251,11 +331,12 @@ impl Cluster {
 
     /// Takes procs out of `held` and out of their reasons.
     pub(crate) fn unhold(&mut self, first: u32, end: u32) {
-        self.held.remove_range(first, end);
-        for hold in &mut self.holds {
+        let Some(begun) = &mut self.begun else { return };
+        begun.held.remove_range(first, end);
+        for hold in &mut begun.holds {
             hold.procs.remove_range(first, end);
         }
-        self.holds.retain(|h| !h.procs.is_empty());
+        begun.holds.retain(|h| !h.procs.is_empty());
     }
 }
 
@@ -269,13 +350,13 @@ impl Queue {
     }
 
     /// Remembers how a cluster ended and forgets the oldest beyond the limit.
-    pub(crate) fn remember(&mut self, cluster: u32, summary: Summary) {
-        self.finished.push_back((cluster, summary));
-        self.finished_index.insert(cluster, summary);
+    pub(crate) fn remember(&mut self, cluster: u32, summary: Summary, key: SubmitKey) {
+        self.finished.push_back(cluster);
+        self.finished_index.insert(cluster, (summary, key));
         while self.finished.len() > REMEMBERED {
-            if let Some((old, _)) = self.finished.pop_front() {
-                self.finished_index.remove(&old);
-                self.keys.retain(|_, c| *c != old);
+            let old = self.finished.pop_front().and_then(|old| self.finished_index.remove(&old));
+            if let Some((_, key)) = old {
+                self.keys.remove(&key);
             }
         }
     }

@@ -185,7 +185,7 @@ mod tests {
             settings.shares.groups[1],
             Group { name: "lab.x".into(), quota: Quota::Part(0.25), surplus: true }
         );
-        assert_eq!(settings.limits.named["matlab"], 5.0);
+        assert!((settings.limits.named["matlab"] - 5.0).abs() < 1e-9);
         assert_eq!(settings.burst, Burst { count: 3, delay_ms: 2_500 });
         assert_eq!(settings.shares.half_life_ms, 3_600_000);
         assert!(settings.preemption_requirements.is_some() && settings.claim_worklife_ms == 2_000);

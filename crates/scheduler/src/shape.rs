@@ -147,8 +147,9 @@ impl Shapes {
         accounts: &mut Accounts,
         now_ms: u64,
     ) -> Option<Vec<Part>> {
+        let words = words_of(template);
         let matters: Vec<_> =
-            template.varying.iter().filter(|v| self.is_significant(&v.name, template)).collect();
+            template.varying.iter().filter(|v| self.is_significant(&v.name, &words)).collect();
         let idle = ProcSet::all(template.procs);
         if matters.is_empty() {
             let shape = self.intern(owner, template, 0, accounts, now_ms);
@@ -168,19 +169,23 @@ impl Shapes {
         let part = |members: ProcSet| {
             let first = members.first().unwrap_or(0);
             let shape = self.intern(owner, template, first, accounts, now_ms);
-            Part { shape, idle: members.clone(), members: Some(members) }
+            Part { shape, idle: members.clone(), members: Some(Box::new(members)) }
         };
         Some(members.into_iter().map(part).collect())
     }
 
-    fn is_significant(&self, name: &str, template: &JobTemplate) -> bool {
+    /// True when procs of a cluster may differ in what matters for matching.
+    pub(crate) fn may_differ(&self, template: &JobTemplate) -> bool {
+        let words = words_of(template);
+        template.varying.iter().any(|v| self.is_significant(&v.name, &words))
+    }
+
+    /// `words` are those of the job's own expressions.
+    fn is_significant(&self, name: &str, words: &HashSet<String>) -> bool {
         let name = name.to_ascii_lowercase();
-        if !INSIGNIFICANT.contains(&name.as_str()) || self.mentioned.contains(&name) {
-            return true;
-        }
-        ["Requirements", "Rank"]
-            .iter()
-            .any(|a| template.attribute(0, 0, a).is_some_and(|text| mentions(&text, &name)))
+        INSIGNIFICANT.binary_search(&name.as_str()).is_err()
+            || self.mentioned.contains(&name)
+            || words.contains(&name)
     }
 
     fn intern(
@@ -191,9 +196,10 @@ impl Shapes {
         accounts: &mut Accounts,
         now_ms: u64,
     ) -> ShapeId {
+        let words = words_of(template);
         let mut significant: Vec<(String, String)> = template
             .attributes(0, proc)
-            .filter(|(name, _)| self.is_significant(name, template))
+            .filter(|(name, _)| self.is_significant(name, &words))
             .map(|(name, text)| (name.to_ascii_lowercase(), text))
             .collect();
         significant.sort();
@@ -312,10 +318,10 @@ impl Shapes {
         Some(self.engine.viable(shape.autocluster))
     }
 
-    /// How much such a job likes a machine.
-    pub(crate) fn rank(&mut self, id: ShapeId, machine: u32) -> f64 {
-        let Some(shape) = self.all.get(&id) else { return 0.0 };
-        self.engine.rank(shape.autocluster, machine)
+    /// The machine that such a job likes best; the lowest number among equals.
+    pub(crate) fn favourite(&mut self, id: ShapeId, machines: &[u32]) -> Option<u32> {
+        let shape = self.all.get(&id)?;
+        self.engine.favourite(shape.autocluster, machines)
     }
 
     /// How much a machine likes such a job.
@@ -353,8 +359,9 @@ impl Shapes {
         let mut new = false;
         for expr in ["Requirements", "Start", "Rank"].iter().filter_map(|name| ad.get(name)) {
             let text = expr.to_string();
+            let words = words_in(&text);
             for name in INSIGNIFICANT {
-                if mentions(&text, name) && self.mentioned.insert((*name).to_owned()) {
+                if words.contains(*name) && self.mentioned.insert((*name).to_owned()) {
                     new = true;
                 }
             }
@@ -429,12 +436,20 @@ fn request_of(ad: &ClassAd) -> Resources {
     }
 }
 
-/// True when a text mentions a word, without regard to case.
-fn mentions(text: &str, word: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.match_indices(word).any(|(at, _)| {
-        !text[..at].chars().next_back().is_some_and(is_word)
-            && !text[at + word.len()..].chars().next().is_some_and(is_word)
-    })
+/// The words of the expressions that decide where a job can run, in small letters.
+fn words_of(template: &JobTemplate) -> HashSet<String> {
+    let texts = ["Requirements", "Rank"].into_iter().filter_map(|a| template.attribute(0, 0, a));
+    texts.flat_map(|text| words_in(&text)).collect()
+}
+
+/// The words of a text, in small letters.
+fn words_in(text: &str) -> HashSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect()
+}
+
+#[test]
+fn what_is_insignificant_is_in_order() {
+    assert!(INSIGNIFICANT.is_sorted());
+    assert!(words_in("TARGET.Owner == \"a\" && my_Cmd").contains("owner"));
 }

@@ -7,7 +7,7 @@ use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
-use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop, Summary};
+use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stop, SubmitKey, Summary};
 use crate::{Core, Settings};
 
 /// A snapshot that cannot be read.
@@ -53,8 +53,6 @@ struct SavedCluster {
     id: u32,
     #[prost(string, tag = "2")]
     owner: String,
-    #[prost(string, tag = "3")]
-    key: String,
     #[prost(message, required, tag = "4")]
     template: JobTemplate,
     #[prost(uint64, tag = "5")]
@@ -173,6 +171,7 @@ struct SavedSummary {
     removed: u64,
 }
 
+/// Older snapshots have owner (1) and key (2) as texts.
 #[derive(Clone, PartialEq, Message)]
 struct SavedKey {
     #[prost(string, tag = "1")]
@@ -181,6 +180,10 @@ struct SavedKey {
     key: String,
     #[prost(uint32, tag = "3")]
     cluster: u32,
+    #[prost(fixed64, tag = "4")]
+    low: u64,
+    #[prost(fixed64, tag = "5")]
+    high: u64,
 }
 
 fn save_summary(cluster: u32, s: Summary) -> SavedSummary {
@@ -208,10 +211,11 @@ impl Core {
             made_ms: c.made_ms,
             jobs: c.jobs.iter().flat_map(|j| [j.cluster, j.proc]).collect(),
         });
-        let keys = self.queue.keys.iter().map(|((owner, key), &cluster)| SavedKey {
-            owner: owner.clone(),
-            key: key.clone(),
+        let keys = self.queue.keys.iter().map(|(key, &cluster)| SavedKey {
             cluster,
+            low: key.number() as u64,
+            high: (key.number() >> 64) as u64,
+            ..SavedKey::default()
         });
         let users = self.accounts.saved().map(|(name, real, at_ms, used, factor)| SavedUser {
             name: name.to_owned(),
@@ -220,12 +224,15 @@ impl Core {
             used,
             factor,
         });
+        let finished = self.queue.finished.iter();
+        let finished =
+            finished.filter_map(|id| Some(save_summary(*id, self.queue.finished_index.get(id)?.0)));
         Saved {
             next_cluster: self.queue.next_cluster,
             next_claim: self.pool.next_claim,
             clusters: self.queue.clusters.iter().map(|(&id, c)| save_cluster(id, c)).collect(),
             claims: claims.collect(),
-            finished: self.queue.finished.iter().map(|&(id, s)| save_summary(id, s)).collect(),
+            finished: finished.collect(),
             keys: keys.collect(),
             users: users.collect(),
         }
@@ -247,18 +254,27 @@ impl Core {
                 made.jobs =
                     claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc }).collect();
             }
+            core.pool.note_depth(id);
         }
+        let mut keys = HashMap::new();
+        for key in saved.keys {
+            let hash = match key.key.as_str() {
+                "" => SubmitKey::from_number(u128::from(key.high) << 64 | u128::from(key.low)),
+                text => SubmitKey::new(&key.owner, text),
+            };
+            core.queue.keys.insert(hash, key.cluster);
+            keys.insert(key.cluster, hash);
+        }
+        let key_of = |cluster: u32| keys.get(&cluster).copied().unwrap_or_default();
         for saved in saved.clusters {
-            core.load_cluster(saved);
+            let key = key_of(saved.id);
+            core.load_cluster(saved, key);
         }
         core.restore_limits();
         core.queue.next_cluster = saved.next_cluster;
         core.pool.next_claim = saved.next_claim;
         for summary in saved.finished {
-            core.queue.remember(summary.cluster, load_summary(summary));
-        }
-        for key in saved.keys {
-            core.queue.keys.insert((key.owner, key.key), key.cluster);
+            core.queue.remember(summary.cluster, load_summary(summary), key_of(summary.cluster));
         }
         Ok(core)
     }
@@ -275,7 +291,7 @@ impl Core {
         }
     }
 
-    fn load_cluster(&mut self, saved: SavedCluster) {
+    fn load_cluster(&mut self, saved: SavedCluster, key: SubmitKey) {
         let accounts = &mut self.accounts;
         let parts = self.shapes.parts(&saved.owner, &saved.template, accounts, saved.submitted_ms);
         let mut parts = parts.unwrap_or_default();
@@ -302,14 +318,18 @@ impl Core {
         let held: ProcSet = holds.iter().flat_map(|h| h.procs.spans()).collect::<Vec<_>>().iter().collect();
         let completed: ProcSet = saved.completed.iter().collect();
         let here = idle.len() + held.len() + live.len() as u64 + completed.len();
-        let cluster = Cluster {
+        let mut cluster = Cluster {
             owner: self.queue.count_jobs(&saved.owner, here),
-            key: saved.key,
+            key,
             template: self.shapes.store(&saved.template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
             gang: crate::gangs::is_gang(&saved.template),
             parts,
+            policies: Policies::of(&saved.template),
+            begun: None,
+        };
+        let begun = Begun {
             later: BTreeMap::new(),
             until: BTreeMap::new(),
             held,
@@ -318,7 +338,6 @@ impl Core {
             attempts,
             summary: load_summary(saved.summary),
             requeues: saved.requeues,
-            policies: Policies::of(&saved.template),
             past: saved.past.into_iter().map(load_past).collect(),
             checkpoints: saved
                 .checkpoints
@@ -327,6 +346,9 @@ impl Core {
                 .collect(),
             completed,
         };
+        if begun != Begun::default() {
+            cluster.begun = Some(Box::new(begun));
+        }
         if cluster.policies.periodic {
             self.queue.periodic.insert(saved.id);
         }
@@ -347,7 +369,6 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
     SavedCluster {
         id,
         owner: c.owner.to_string(),
-        key: c.key.clone(),
         template: (*c.template.get()).clone(),
         submitted_ms: c.submitted_ms,
         idle: c.idle().spans(),
@@ -399,4 +420,44 @@ fn load_live(l: SavedLive) -> (u32, Live) {
     let claim = ClaimId(l.claim);
     let (attempt, started_ms, suspended) = (l.attempt, l.started_ms, l.suspended);
     (l.proc, Live { claim, attempt, started_ms, stop, suspended })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Now;
+
+    use super::*;
+    use crate::tests::{digest, template};
+    use crate::{Out, Submission};
+
+    fn submit(core: &mut Core, owner: &str, key: &str) -> u32 {
+        let submission =
+            Submission { owner: owner.into(), template: template(1, 1), idempotency_key: key.into() };
+        let now = Now { mono_ms: 1, wall_ms: 1_000 };
+        core.submit(now, submission, digest, &mut Out::default()).unwrap()
+    }
+
+    #[test]
+    fn keys_are_hashed_the_same_for_ever_and_survive() {
+        assert_eq!(SubmitKey::new("ann", "key").number(), 0x8342_df90_ec4f_f78d_a7e8_3ad2_b135_ce6f);
+        assert!(SubmitKey::new("ann", "").is_none());
+        let mut core = Core::new(Settings::default());
+        let (ann, bob) = (submit(&mut core, "ann", "key"), submit(&mut core, "bob", "key"));
+        assert!(ann != bob && submit(&mut core, "ann", "key") == ann);
+        assert_ne!(submit(&mut core, "ann", ""), submit(&mut core, "ann", ""));
+        let mut again = Core::restore(Settings::default(), &core.snapshot()).unwrap();
+        assert_eq!((submit(&mut again, "ann", "key"), submit(&mut again, "bob", "key")), (ann, bob));
+        assert_eq!(again.queue.clusters[&ann].key, SubmitKey::new("ann", "key"));
+        assert!(again.queue.clusters[&ann].begun.is_none(), "what only waits stays small");
+    }
+
+    #[test]
+    fn snapshots_with_keys_as_texts_can_be_read() {
+        let mut core = Core::new(Settings::default());
+        let ann = submit(&mut core, "ann", "key");
+        let mut old = Saved::decode(core.snapshot().as_slice()).unwrap();
+        old.keys = vec![SavedKey { owner: "ann".into(), key: "key".into(), cluster: ann, low: 0, high: 0 }];
+        let mut again = Core::restore(Settings::default(), &old.encode_to_vec()).unwrap();
+        assert_eq!(submit(&mut again, "ann", "key"), ann);
+    }
 }

@@ -170,7 +170,7 @@ impl Core {
 
     /// How a cluster ended, when it has left the queue not too long ago.
     pub fn finished(&self, id: u32) -> Option<Summary> {
-        self.queue.finished_index.get(&id).copied()
+        self.queue.finished_index.get(&id).map(|(summary, _)| *summary)
     }
 
     /// The id that the next cluster will have: every lower one existed.

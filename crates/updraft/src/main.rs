@@ -66,6 +66,10 @@ enum Command {
     Eventd(cmd::maintenance::EventdArgs),
     /// Show, try and change maintenance windows
     Maintenance(cmd::maintenance::Args),
+    /// Say why a job waits, or why a machine does nothing
+    Explain(cmd::explain::Args),
+    /// Show where the time of the machines went
+    Usage(cmd::usage::Args),
     /// Show and set users' priorities
     Userprio(cmd::userprio::Args),
     /// Issue, list and revoke tokens
@@ -143,6 +147,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Events(args) => cmd::events::run(&args, place),
         Command::Eventd(args) => cmd::maintenance::eventd(&args, place),
         Command::Maintenance(args) => cmd::maintenance::run(&args, place),
+        Command::Explain(args) => cmd::explain::run(&args, place),
+        Command::Usage(args) => cmd::usage::run(&args, place),
         Command::Userprio(args) => cmd::userprio::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
         Command::Classad(_)

@@ -176,7 +176,7 @@ fn through_engine(slots: u32, clusters: u32, variety: Variety) -> EngineFigures 
 
 /// How much slots differ.
 #[derive(Clone, Copy)]
-enum Variety {
+pub(super) enum Variety {
     /// As in a pool bought in batches: 500 kinds of machines.
     Models,
     /// Disk and load are different on every slot, and policies look at both.
@@ -184,7 +184,7 @@ enum Variety {
 }
 
 /// A machine ad of the usual size.
-fn machine(n: u32, variety: Variety) -> ClassAd {
+pub(super) fn machine(n: u32, variety: Variety) -> ClassAd {
     let model = n % 500;
     let mut ad = ClassAd::new();
     let (disk, load) = match variety {

@@ -4,16 +4,23 @@
 pub(crate) mod classad;
 pub(crate) mod policy;
 mod pool;
+mod scheduler;
 mod seg;
 
 use crate::{root, sh};
 
+/// What can be measured.
+const AREAS: [&str; 5] = ["classad", "policy", "pool", "scheduler", "seg"];
+
 /// Runs all areas, or those named.
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    if let ["scheduler-part", rest @ ..] = words {
+        return scheduler::part(rest);
+    }
     let quick = words.contains(&"--quick");
     let areas: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
-    if let Some(unknown) = areas.iter().find(|a| !["classad", "policy", "pool", "seg"].contains(a)) {
-        return Err(format!("there is no benchmark {unknown}; there are: classad, policy, pool, seg"));
+    if let Some(unknown) = areas.iter().find(|a| !AREAS.contains(a)) {
+        return Err(format!("there is no benchmark {unknown}; there are: {}", AREAS.join(", ")));
     }
     let wanted = |area: &str| areas.is_empty() || areas.contains(&area);
     let mut sections = Vec::new();
@@ -29,14 +36,19 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if wanted("seg") {
         sections.push(seg::run(quick)?);
     }
+    // The numbers of an unoptimised build mean nothing, so these parts run themselves again, optimised.
+    let inner: Vec<&str> = ["classad", "scheduler"].into_iter().filter(|a| wanted(a)).collect();
+    if cfg!(debug_assertions) && !inner.is_empty() {
+        let mut arguments = vec!["run", "--release", "--quiet", "-p", "xtask", "--", "bench"];
+        arguments.extend(inner);
+        arguments.extend(quick.then_some("--quick"));
+        return sh("cargo", &arguments, &[]).and_then(|()| write(&sections, true));
+    }
     if wanted("classad") {
-        // The numbers of an unoptimised build mean nothing, so this part runs itself again, optimised.
-        if cfg!(debug_assertions) {
-            let mut arguments = vec!["run", "--release", "--quiet", "-p", "xtask", "--", "bench", "classad"];
-            arguments.extend(quick.then_some("--quick"));
-            return sh("cargo", &arguments, &[]).and_then(|()| write(&sections, true));
-        }
         sections.push(classad::run(quick));
+    }
+    if wanted("scheduler") {
+        sections.push(scheduler::run(quick)?);
     }
     write(&sections, false)
 }

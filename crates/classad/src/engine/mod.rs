@@ -275,9 +275,26 @@ impl Engine {
         }
     }
 
+    /// The slot that an autocluster likes best: the first of those with the highest [`Engine::rank`].
+    pub fn favourite(&mut self, id: AutoclusterId, keys: &[u32]) -> Option<u32> {
+        self.refresh_plan(id);
+        let mut best: Option<(f64, u32)> = None;
+        for &key in keys {
+            let rank = self.rank_as_planned(id, key);
+            if best.is_none_or(|(highest, _)| rank.total_cmp(&highest).is_gt()) {
+                best = Some((rank, key));
+            }
+        }
+        best.map(|(_, key)| key)
+    }
+
     /// How much an autocluster likes a slot: the job's Rank, zero where that is not a number.
     pub fn rank(&mut self, id: AutoclusterId, key: u32) -> f64 {
         self.refresh_plan(id);
+        self.rank_as_planned(id, key)
+    }
+
+    fn rank_as_planned(&mut self, id: AutoclusterId, key: u32) -> f64 {
         let ctx = EvalContext::at(self.now);
         let Some(Some(cluster)) = self.clusters.get_mut(id.index()) else { return 0.0 };
         let Some(Some(slot)) = self.columns.ads.get(key as usize) else { return 0.0 };

@@ -24,7 +24,7 @@ use trust::token::Token;
 use trust::{Action, Principal, Role};
 
 use super::who::{Caller, Problem, establish};
-use super::{Shared, agents, events, machines};
+use super::{Shared, agents, events, explain, machines};
 use crate::Sharing;
 
 /// The whole API behind the Unix socket and the TLS port.
@@ -42,6 +42,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/machines/{name}/reconfigure", post(machines::reconfigure))
         .route("/v1/machines/{name}/control", post(machines::control))
         .route("/v1/events", get(events::stream))
+        .route("/v1/explain/job/{id}", get(explain::job))
+        .route("/v1/explain/machine/{name}", get(explain::machine))
         .route("/v1/tokens", get(tokens).post(issue_token))
         .route("/v1/tokens/{id}", axum::routing::delete(revoke_token))
         .route("/v1/join", post(join))

@@ -3,6 +3,8 @@
 //! Everything here is decided from the set itself, the systems, and the plans of better-ranked sets; worse-ranked ones
 //! are looked at only to take their earmarks away.
 
+use std::sync::Arc;
+
 use super::bits::Bits;
 use super::matching::{self, Choice};
 use super::planner::{Decision, Plan, Planner, Rank, Reason, Start, Want};
@@ -93,19 +95,40 @@ impl Planner {
 
     fn choices<'w>(&self, want: &'w Want, lab: u32, without: &Bits, among: Option<&Bits>) -> Vec<Choice<'w>> {
         let Some(here) = self.labs.get(&lab) else { return Vec::new() };
-        let choice = |seat: &'w super::planner::Seat| {
-            let mut can = seat.viable.and(here);
-            if let Some(among) = among {
-                can.keep(among);
-            }
-            can.take_away(without);
-            Choice { can, prefer: &seat.prefer }
-        };
-        want.seats.iter().map(choice).collect()
+        let mut choices: Vec<Choice<'w>> = Vec::with_capacity(want.seats.len());
+        for (at, seat) in want.seats.iter().enumerate() {
+            // Seats of one kind, next to each other, have the same choice.
+            let alike = at.checked_sub(1).filter(|b| Arc::ptr_eq(&want.seats[*b].viable, &seat.viable));
+            let can = if let Some(before) = alike {
+                choices[before].can.clone()
+            } else {
+                let mut can = seat.viable.and(here);
+                if let Some(among) = among {
+                    can.keep(among);
+                }
+                can.take_away(without);
+                can
+            };
+            choices.push(Choice { can, prefer: &seat.prefer });
+        }
+        choices
     }
 
     fn match_now(&self, want: &Want, labs: &[u32], without: &Bits) -> Option<Plan> {
         labs.iter().find_map(|&lab| {
+            // Fewer places than seats: no need to ask who could sit where.
+            let mut open = self.labs.get(&lab)?.and(&self.free);
+            open.take_away(without);
+            let mut missing = want.seats.len() as u64;
+            for system in open.ones() {
+                missing = missing.saturating_sub(u64::from(self.fit(want, system).now));
+                if missing == 0 {
+                    break;
+                }
+            }
+            if missing > 0 {
+                return None;
+            }
             let seats = self.choices(want, lab, without, Some(&self.free));
             let systems = matching::least(&seats, &|s| self.fit(want, s).now)?;
             (!systems.is_empty()).then_some(Plan { lab, systems })

@@ -1,5 +1,6 @@
 //! The core under random inputs: what must always hold, checked after every step, and recovery at every step.
 
+mod explaining;
 mod gangs;
 mod sharing;
 
@@ -362,6 +363,20 @@ impl World {
     }
 
     fn check(&self) {
+        // What is kept so that nobody need look at everything is what looking at everything would find.
+        let pool = &self.core.pool;
+        let connected = || pool.machines.iter().filter(|(_, m)| m.session.is_some());
+        assert_eq!(pool.cores, connected().map(|(_, m)| u64::from(m.total.cpus)).sum::<u64>());
+        assert!(connected().all(|(name, m)| m.session.and_then(|s| pool.machine_of(s)) == Some(name)));
+        let away = pool.machines.iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name);
+        assert!(away.eq(&pool.away));
+        let mut deep: Vec<ClaimId> =
+            pool.claims.iter().filter(|(_, c)| c.jobs.len() > 1).map(|(id, _)| *id).collect();
+        deep.sort();
+        assert!(deep.iter().eq(&pool.deep));
+        for (_, machine) in connected().filter(|(_, m)| pool.roomy.contains(m.number)) {
+            assert_eq!(pool.room(machine.number), machine.free);
+        }
         // Every submitted job is in exactly one place.
         for (&cluster, &procs) in &self.submitted {
             let view = self.core.queue.clusters.get(&cluster);

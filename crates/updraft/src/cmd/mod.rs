@@ -6,6 +6,7 @@ pub(crate) mod classad;
 pub(crate) mod config;
 pub(crate) mod docs;
 pub(crate) mod events;
+pub(crate) mod explain;
 pub(crate) mod joblog;
 pub(crate) mod log;
 pub(crate) mod maintenance;
@@ -18,6 +19,7 @@ pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod token;
 pub(crate) mod up;
+pub(crate) mod usage;
 pub(crate) mod userprio;
 pub(crate) mod wait;
 

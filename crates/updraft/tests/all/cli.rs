@@ -204,3 +204,67 @@ fn man_pages_and_completions_are_made() {
     assert!(sandbox.path().join("man/updraft-run.1").exists());
     assert!(sandbox.ok(&["completions", "bash"]).contains("_updraft"));
 }
+
+#[test]
+fn a_job_that_waits_and_a_machine_that_idles_are_explained() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1"]);
+    sandbox.ok(&["submit", "--set", "request_cpus=64", "--", "true"]);
+    let words = sandbox.ok(&["explain", "1.0"]);
+    assert!(words.starts_with("1.0 waits: no machine is large enough: it asks for 64 cores"), "{words}");
+    assert!(words.contains("Of 1 machine: 1 too small."), "{words}");
+    sandbox.ok(&["submit", "--set", "requirements=TARGET.Arhc == \"VAX\"", "--", "true"]);
+    let words = sandbox.ok(&["explain", "2"]);
+    assert!(
+        words.contains("excluded by requirements") && words.contains("TARGET.Arhc == \"VAX\""),
+        "{words}"
+    );
+    assert!(words.contains("did you mean `TARGET.Arch`"), "{words}");
+    let json = sandbox.json(&["explain", "2.0", "--json"]);
+    assert_eq!((json["state"].as_str(), json["capable"].as_u64()), (Some("waiting"), Some(0)));
+
+    let machine = sandbox.json(&["status", "--json"])["machines"][0]["name"].as_str().unwrap().to_owned();
+    let words = sandbox.ok(&["explain", "--machine", &machine]);
+    assert!(words.contains("none of 2 waiting jobs can start there"), "{words}");
+
+    sandbox.ok(&["submit", "--", "sleep", "30"]);
+    let runs = || sandbox.ok(&["explain", "3.0"]).contains("runs on");
+    sandbox.until("the third runs", Duration::from_secs(10), runs);
+    sandbox.ok(&["hold", "2.0", "--reason", "not now"]);
+    assert!(
+        sandbox.ok(&["explain", "2.0"]).contains("on hold")
+            && sandbox.ok(&["explain", "2.0"]).contains("not now")
+    );
+    assert_eq!(sandbox.run(&["explain", "99.0"]).status.code(), Some(1));
+    assert_eq!(sandbox.run(&["explain"]).status.code(), Some(2));
+}
+
+#[test]
+fn usage_tiles_the_time_of_every_slot() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "2"]);
+    sandbox.ok(&["submit", "--count", "6", "--", "sleep", "0.2"]);
+    sandbox.ok(&["submit", "--", "false"]);
+    sandbox.run(&["wait", "1", "2", "--timeout", "30"]);
+    let usage = sandbox.json(&["usage", "--json"]);
+    let rows = usage["rows"].as_array().unwrap();
+    for pair in rows.windows(2).filter(|p| p[0]["slot"] == p[1]["slot"]) {
+        assert_eq!(pair[0]["to_ms"], pair[1]["from_ms"], "{pair:?}");
+    }
+    let ran: Vec<_> = rows.iter().filter(|r| r["what"] == "running").collect();
+    let seconds = usage["machines"][0]["running_core_ms"].as_f64().unwrap() / 1e3;
+    assert!((1.1..10.0).contains(&seconds) && ran.len() >= 6, "{seconds} {usage}");
+    assert_eq!(usage["machines"][0]["ended"].as_u64(), Some(7));
+    assert_eq!(usage["machines"][0]["failed"].as_u64(), Some(1));
+    assert!(usage["machines"][0]["utilisation"].as_f64().unwrap() <= 1.0, "{usage}");
+    assert_eq!(usage["wait"]["count"].as_u64(), Some(7));
+    let table = sandbox.ok(&["usage", "--rows"]);
+    assert!(
+        table.contains("MACHINE") && table.contains("Submit to start") && table.contains("running"),
+        "{table}"
+    );
+    let csv = sandbox.ok(&["usage", "--csv", "--since", "1h"]);
+    assert!(csv.starts_with("machine,slot,from_ms") && csv.lines().count() == rows.len() + 1, "{csv}");
+    assert!(!sandbox.ok(&["usage", "--csv", "--user", "nobody"]).contains("running"));
+    assert_eq!(sandbox.run(&["usage", "--since", "soon"]).status.code(), Some(2));
+}

@@ -1,0 +1,192 @@
+//! `GET /v1/explain/job/{id}` and `GET /v1/explain/machine/{name}`.
+
+use model::event::Resources;
+use serde::{Deserialize, Serialize};
+
+/// Why a job is where it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// CLUSTER.PROC
+    pub job: String,
+    /// Whose.
+    pub owner: String,
+    /// Unix milliseconds.
+    pub submitted_ms: u64,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Where it stands.
+    #[serde(flatten)]
+    pub standing: Standing,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum Standing {
+    /// On hold until it is released.
+    Held {
+        /// Why.
+        reason: String,
+        /// HoldReasonCode.
+        code: u32,
+        /// Unix milliseconds.
+        since_ms: u64,
+    },
+    /// A machine has it.
+    Placed {
+        /// Which.
+        machine: String,
+        /// In which slot.
+        slot: String,
+        /// When its process was started; absent while it waits for the job before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        started_ms: Option<u64>,
+        /// Its processes stand still.
+        suspended: bool,
+        /// The machine is in contact.
+        connected: bool,
+    },
+    /// It waits.
+    Waiting(Box<Waiting>),
+    /// It is over.
+    Gone {
+        /// Jobs of its cluster that exited with code 0.
+        succeeded: u64,
+        /// That exited otherwise.
+        failed: u64,
+        /// That were removed.
+        removed: u64,
+    },
+}
+
+/// Why a job waits.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Waiting {
+    /// On whose account.
+    pub user: String,
+    /// What it asks for.
+    pub request: Resources,
+    /// A named limit that is used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// A group whose quota is used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<String>,
+    /// Until the start throttle lets the next job start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ms: Option<u64>,
+    /// Somebody was asked to leave for it.
+    pub preempting: bool,
+    /// How many users come first.
+    pub users_ahead: usize,
+    /// The first of them.
+    pub ahead: Vec<Ahead>,
+    /// Jobs of the same user that come first.
+    pub own_ahead: u64,
+    /// Machines that would take it this moment.
+    pub open: u64,
+    /// Machines that could ever run it.
+    pub capable: u64,
+    /// Machines by what is against them: no_contact, closed, too_small, requirements, busy.
+    pub machines: Vec<Count>,
+    /// What no machine has enough of.
+    pub lacking: Vec<Lacking>,
+    /// Machines whose clauses were looked at.
+    pub looked_at: u64,
+    /// What refuses, the worst first.
+    pub clauses: Vec<Clause>,
+}
+
+/// Somebody whose turn comes first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ahead {
+    /// Who.
+    pub user: String,
+    /// Effective priority; lower is better.
+    pub effective: f64,
+    /// Cores held now.
+    pub held: f64,
+    /// Waiting jobs.
+    pub jobs: u64,
+}
+
+/// How many have something against them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Count {
+    /// What: no_contact, closed, too_small, requirements, busy.
+    pub what: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// A resource of which no machine has enough.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Lacking {
+    /// `cores`, `MiB of memory`, ...
+    pub what: String,
+    /// How much the job asks for.
+    pub wants: u64,
+    /// How much the best machine has.
+    pub most: u64,
+}
+
+/// A clause that refuses.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Clause {
+    /// `job` or `machine`: whose Requirements it is part of.
+    pub of: String,
+    /// As written.
+    pub clause: String,
+    /// How many it refuses: machines, or jobs when a machine is explained.
+    pub count: u64,
+    /// Of which nothing else refuses.
+    pub alone: u64,
+    /// What might help.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Why a machine does what it does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Machine {
+    /// Which.
+    pub machine: String,
+    /// In contact.
+    pub connected: bool,
+    /// It takes nothing new.
+    pub closed: bool,
+    /// What the pool may use of it.
+    pub total: Resources,
+    /// What is free.
+    pub free: Resources,
+    /// What it has.
+    pub jobs: Vec<Occupant>,
+    /// Waiting jobs in the queue.
+    pub waiting: u64,
+    /// Of which it could start this moment.
+    pub startable: u64,
+    /// The next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Waiting jobs by what is against them here.
+    pub obstacles: Vec<Count>,
+    /// Waiting jobs that only a limit or a quota keeps back.
+    pub kept_back: u64,
+    /// What refuses, the worst first.
+    pub clauses: Vec<Clause>,
+    /// Until the start throttle lets the next job start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ms: Option<u64>,
+}
+
+/// A claim on a machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Occupant {
+    /// Slot.
+    pub slot: String,
+    /// For whom.
+    pub owner: String,
+    /// Its current job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+}

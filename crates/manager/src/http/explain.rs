@@ -1,0 +1,137 @@
+//! Why a job waits, why a machine does nothing: what the core says, as JSON.
+
+use std::sync::Arc;
+
+use api::explain::{Ahead, Clause, Count, Job, Lacking, Machine, Occupant, Standing, Waiting};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use model::{JobId, JobName, text};
+use scheduler::Obstacle;
+use trust::Action;
+
+use super::Shared;
+use super::who::{Caller, Problem};
+
+/// Why a job is where it is; a cluster's first unfinished job, when no proc is named.
+pub(super) async fn job(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Job>, Problem> {
+    caller.may(Action::Look)?;
+    let name = id.parse::<JobName>().map_err(|e| Problem::bad(e.to_string()))?;
+    let found = shared.handle.explain(move |core, now| {
+        let job = match name {
+            JobName::Job(job) => job,
+            JobName::Cluster(cluster) => {
+                // The one that waits is the one that is asked about.
+                let jobs = core.jobs(cluster, 100_000);
+                let waits =
+                    |j: &&scheduler::JobView| j.state == scheduler::JobState::Idle && j.machine.is_none();
+                let job = jobs.iter().find(waits).or(jobs.first()).map(|j| j.job);
+                job.unwrap_or(JobId { cluster, proc: 0 })
+            }
+        };
+        core.explain_job(job, now)
+    });
+    let Some(found) = found.await? else {
+        let message = format!("job {} is not in the queue", text::shorten(&id, 60));
+        return Err(Problem::new(StatusCode::NOT_FOUND, "no_such_job", message));
+    };
+    let standing = match found.standing {
+        scheduler::Standing::Held { reason, code, since_ms } => Standing::Held { reason, code, since_ms },
+        scheduler::Standing::Placed { machine, slot, started_ms, suspended, connected } => {
+            Standing::Placed { machine: machine.to_string(), slot, started_ms, suspended, connected }
+        }
+        scheduler::Standing::Gone(s) => {
+            Standing::Gone { succeeded: s.succeeded, failed: s.failed, removed: s.removed }
+        }
+        scheduler::Standing::Waiting(w) => Standing::Waiting(Box::new(waiting(*w))),
+    };
+    Ok(Json(Job {
+        job: found.job.to_string(),
+        owner: found.owner.to_string(),
+        submitted_ms: found.submitted_ms,
+        attempts: found.attempts,
+        standing,
+    }))
+}
+
+fn waiting(w: scheduler::Waiting) -> Waiting {
+    let ahead = |a: scheduler::Ahead| Ahead {
+        user: a.user.to_string(),
+        effective: a.effective,
+        held: a.held,
+        jobs: a.jobs,
+    };
+    let lacking = |l: scheduler::Lacking| Lacking { what: l.what.to_owned(), wants: l.wants, most: l.most };
+    Waiting {
+        user: w.user.to_string(),
+        request: w.request,
+        limit: w.limit,
+        quota: w.quota,
+        throttled_ms: w.throttled_ms,
+        preempting: w.preempting,
+        users_ahead: w.users_ahead,
+        ahead: w.ahead.into_iter().map(ahead).collect(),
+        own_ahead: w.own_ahead,
+        open: w.open,
+        capable: w.capable,
+        machines: counts(&w.machines),
+        lacking: w.lacking.into_iter().map(lacking).collect(),
+        looked_at: w.looked_at,
+        clauses: w.clauses.into_iter().map(clause).collect(),
+    }
+}
+
+fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
+    let word = |obstacle: Obstacle| match obstacle {
+        Obstacle::NoContact => "no_contact",
+        Obstacle::Closed => "closed",
+        Obstacle::TooSmall => "too_small",
+        Obstacle::Requirements => "requirements",
+        Obstacle::Busy => "busy",
+    };
+    counts.iter().map(|(what, count)| Count { what: word(*what).to_owned(), count: *count }).collect()
+}
+
+fn clause(c: scheduler::Refusing) -> Clause {
+    let of = if c.of_job { "job" } else { "machine" }.to_owned();
+    Clause { of, clause: c.clause, count: c.count, alone: c.alone, notes: c.notes }
+}
+
+/// Why a machine does what it does.
+pub(super) async fn machine(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Json<Machine>, Problem> {
+    caller.may(Action::Look)?;
+    let asked = name.clone();
+    let found = shared.handle.explain(move |core, now| core.explain_machine(&asked, now)).await?;
+    let Some(m) = found else {
+        let message = format!("there is no machine {} in the pool", text::shorten(&name, 60));
+        return Err(Problem::new(StatusCode::NOT_FOUND, "no_such_machine", message));
+    };
+    let occupant = |(job, owner, slot): (Option<JobId>, Arc<str>, String)| Occupant {
+        slot,
+        owner: owner.to_string(),
+        job: job.map(|j| j.to_string()),
+    };
+    Ok(Json(Machine {
+        machine: m.machine.to_string(),
+        connected: m.connected,
+        closed: m.closed,
+        total: m.total,
+        free: m.free,
+        jobs: m.jobs.into_iter().map(occupant).collect(),
+        waiting: m.waiting,
+        startable: m.startable,
+        next: m.next.map(|j| j.to_string()),
+        obstacles: counts(&m.obstacles),
+        kept_back: m.kept_back,
+        clauses: m.clauses.into_iter().map(clause).collect(),
+        throttled_ms: m.throttled_ms,
+    }))
+}

@@ -1,0 +1,411 @@
+//! The truth about a waiting job, or about a machine that does nothing, in terms of what the pass itself asks.
+//!
+//! Nothing here decides: every answer is that of a predicate which the pass goes by ([`Core::obstacle`], `may_have_more`'s
+//! parts, the line of users, the throttle). Only which clause of a refused Requirements is to blame is found here, by
+//! looking at the clauses one by one. An explanation changes nothing, though the match engine may learn from it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use classad::ClassAd;
+use classad::diagnose::refused_clauses;
+use model::event::Resources;
+use model::{JobId, Now};
+
+use crate::Core;
+use crate::accounts::UserId;
+use crate::pass::Obstacle;
+use crate::pool::fits;
+use crate::queue::Summary;
+use crate::shape::{Ready, ShapeId};
+
+/// Machines (or kinds of jobs) whose clauses are looked at one by one, at most: asking must not stop the pool.
+const LOOKED_AT: usize = 500;
+/// Users, clauses and kinds of jobs that an answer names, at most.
+const NAMED: usize = 20;
+/// Waiting parts that are counted, at most.
+const COUNTED: usize = 100_000;
+
+/// How much of one thing there is.
+type Amount = fn(Resources) -> u64;
+
+/// Why a job is where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobExplanation {
+    /// Which.
+    pub job: JobId,
+    /// Whose.
+    pub owner: Arc<str>,
+    /// When it was submitted, in Unix milliseconds.
+    pub submitted_ms: u64,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Where it stands.
+    pub standing: Standing,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Standing {
+    /// It is on hold and stays so until it is released.
+    Held {
+        /// Why.
+        reason: String,
+        /// HoldReasonCode.
+        code: u32,
+        /// Since when.
+        since_ms: u64,
+    },
+    /// A machine has it.
+    Placed {
+        /// Which.
+        machine: Arc<str>,
+        /// In which slot.
+        slot: String,
+        /// When its process was started; `None` while it waits for the claim's job before it.
+        started_ms: Option<u64>,
+        /// Its processes stand still.
+        suspended: bool,
+        /// The machine is in contact.
+        connected: bool,
+    },
+    /// It waits.
+    Waiting(Box<Waiting>),
+    /// It is over, or never was.
+    Gone(Summary),
+}
+
+/// Why a job waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiting {
+    /// On whose account.
+    pub user: Arc<str>,
+    /// What it asks for.
+    pub request: Resources,
+    /// A named limit that is used up.
+    pub limit: Option<String>,
+    /// A group whose quota is used up.
+    pub quota: Option<String>,
+    /// Milliseconds until the start throttle lets the next job start.
+    pub throttled_ms: Option<u64>,
+    /// Decisions wait for fresh claim keys; that passes within a moment.
+    pub starved: bool,
+    /// Users whose turn comes first and who have waiting jobs, the first first; the first few.
+    pub ahead: Vec<Ahead>,
+    /// How many such users there are.
+    pub users_ahead: usize,
+    /// Jobs of the same user that come first.
+    pub own_ahead: u64,
+    /// Machines by what is against them.
+    pub machines: Vec<(Obstacle, u64)>,
+    /// Machines that would take it this moment.
+    pub open: u64,
+    /// Machines that could ever run it: connected, large enough, Requirements agree.
+    pub capable: u64,
+    /// What no machine has as much of as the job asks for.
+    pub lacking: Vec<Lacking>,
+    /// What refuses, the one that refuses most machines first.
+    pub clauses: Vec<Refusing>,
+    /// Machines whose clauses were looked at; less than all when there are very many.
+    pub looked_at: u64,
+    /// Somebody was asked to leave for it.
+    pub preempting: bool,
+}
+
+/// Somebody whose turn comes first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ahead {
+    /// Who.
+    pub user: Arc<str>,
+    /// Effective priority.
+    pub effective: f64,
+    /// Cores held now.
+    pub held: f64,
+    /// Waiting jobs.
+    pub jobs: u64,
+}
+
+/// A resource of which there is not enough anywhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    /// `cores`, `MiB of memory`, ...
+    pub what: &'static str,
+    /// How much the job asks for.
+    pub wants: u64,
+    /// How much the best machine has.
+    pub most: u64,
+}
+
+/// A clause that refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusing {
+    /// True for a clause of the job's Requirements, false for one of machines'.
+    pub of_job: bool,
+    /// The clause as written.
+    pub clause: String,
+    /// How many it refuses: machines, or jobs when a machine is explained.
+    pub count: u64,
+    /// Of which nothing else refuses.
+    pub alone: u64,
+    /// What might help.
+    pub notes: Vec<String>,
+}
+
+/// Why a machine does what it does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineExplanation {
+    /// Which.
+    pub machine: Arc<str>,
+    /// In contact.
+    pub connected: bool,
+    /// It takes nothing new.
+    pub closed: bool,
+    /// What the pool may use of it.
+    pub total: Resources,
+    /// What is free.
+    pub free: Resources,
+    /// Jobs it has: job, owner, slot.
+    pub jobs: Vec<(Option<JobId>, Arc<str>, String)>,
+    /// Waiting jobs in the queue.
+    pub waiting: u64,
+    /// Of which it could start this moment.
+    pub startable: u64,
+    /// The next one, if any may start.
+    pub next: Option<JobId>,
+    /// Waiting jobs by what is against them here.
+    pub obstacles: Vec<(Obstacle, u64)>,
+    /// Waiting jobs that it could take, but that a limit or a quota keeps back.
+    pub kept_back: u64,
+    /// What refuses, the one that refuses most jobs first.
+    pub clauses: Vec<Refusing>,
+    /// Milliseconds until the start throttle lets the next job start.
+    pub throttled_ms: Option<u64>,
+}
+
+impl Core {
+    /// Why a job is where it is. `None` when there never was such a cluster, or it was forgotten.
+    pub fn explain_job(&mut self, job: JobId, now: Now) -> Option<JobExplanation> {
+        self.accounts.refresh(now.wall_ms);
+        let Some(cluster) = self.queue.clusters.get(&job.cluster) else {
+            let standing = Standing::Gone(self.finished(job.cluster)?);
+            let owner = Arc::from("");
+            return Some(JobExplanation { job, owner, submitted_ms: 0, attempts: 0, standing });
+        };
+        if job.proc >= cluster.template.procs() {
+            return None;
+        }
+        let (owner, submitted_ms) = (cluster.owner.clone(), cluster.submitted_ms);
+        let attempts = cluster.attempts.get(&job.proc).copied().unwrap_or(0);
+        let standing = if let Some(live) = cluster.live.get(&job.proc) {
+            let claim = self.pool.claims.get(&live.claim)?;
+            Standing::Placed {
+                machine: claim.machine.clone(),
+                slot: claim.slot.clone(),
+                started_ms: live.started_ms,
+                suspended: live.suspended,
+                connected: self.pool.machines.get(&claim.machine).is_some_and(|m| m.session.is_some()),
+            }
+        } else if let Some(hold) = cluster.holds.iter().find(|h| h.procs.contains(job.proc)) {
+            let (reason, code, since_ms) = (hold.reason.clone(), hold.code, hold.since_ms);
+            Standing::Held { reason, code, since_ms }
+        } else if cluster.is_idle(job.proc) {
+            let part = cluster.part_of(job.proc);
+            let ready = (std::cmp::Reverse(cluster.priority), job.cluster, part as u32);
+            let shape = cluster.parts.get(part)?.shape;
+            Standing::Waiting(Box::new(self.explain_waiting(shape, ready, job.proc, now)?))
+        } else {
+            Standing::Gone(cluster.summary)
+        };
+        Some(JobExplanation { job, owner, submitted_ms, attempts, standing })
+    }
+
+    fn explain_waiting(&mut self, id: ShapeId, ready: Ready, proc: u32, now: Now) -> Option<Waiting> {
+        let shape = self.shapes.all.get(&id)?;
+        let (user, request) = (shape.user, shape.request);
+        let limit = self.in_use.short_of(&shape.limits).map(str::to_owned);
+        let quota = self.accounts.over_quota(user, f64::from(request.cpus)).map(|g| g.name.clone());
+        let (mut ahead, mut users_ahead) = (Vec::new(), 0);
+        for (other, account) in self.accounts.line().take_while(|(other, _)| *other != user) {
+            users_ahead += 1;
+            if ahead.len() < NAMED {
+                ahead.push(Ahead {
+                    user: account.name.clone(),
+                    effective: self.accounts.effective(other, now.wall_ms),
+                    held: self.accounts.held(other),
+                    jobs: self.count_waiting(other, None),
+                });
+            }
+        }
+        let before = self.queue.clusters.get(&ready.1).and_then(|c| c.parts.get(ready.2 as usize));
+        let in_part = before.map_or(0, |p| p.idle.iter().take_while(|p| *p < proc).count() as u64);
+        let own_ahead = self.count_waiting(user, Some(ready)) + in_part;
+
+        let names: Vec<Arc<str>> = self.pool.machines.keys().cloned().collect();
+        let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
+        let (mut open, mut capable) = (0, 0);
+        let mut refused = Vec::new();
+        for name in &names {
+            match self.obstacle(id, name) {
+                None => (open, capable) = (open + 1, capable + 1),
+                Some(obstacle) => {
+                    capable += u64::from(matches!(obstacle, Obstacle::Busy | Obstacle::Closed));
+                    if obstacle == Obstacle::Requirements {
+                        refused.push(name.clone());
+                    }
+                    *machines.entry(obstacle).or_default() += 1;
+                }
+            }
+        }
+        let job = self.shapes.ad(id)?;
+        let mut clauses = Clauses::default();
+        let step = refused.len().div_ceil(LOOKED_AT).max(1);
+        for machine in refused.iter().step_by(step).filter_map(|n| self.pool.machines.get(n)) {
+            clauses.look(job, &machine.ad, 1);
+        }
+        let connected = || self.pool.machines.values().filter(|m| m.session.is_some()).map(|m| m.total);
+        let most = |what: Amount| connected().map(what).max().unwrap_or(0);
+        let parts: [(&'static str, Amount); 4] = [
+            ("cores", |r| u64::from(r.cpus)),
+            ("MiB of memory", |r| r.memory_mib),
+            ("KiB of disk", |r| r.disk_kib),
+            ("GPUs", |r| u64::from(r.gpus)),
+        ];
+        let lacking =
+            parts.into_iter().map(|(what, of)| Lacking { what, wants: of(request), most: most(of) });
+        Some(Waiting {
+            user: self.accounts.get(user).name.clone(),
+            request,
+            limit,
+            quota,
+            throttled_ms: self.throttled_ms(now),
+            starved: self.starved,
+            ahead,
+            users_ahead,
+            own_ahead,
+            machines: machines.into_iter().collect(),
+            open,
+            capable,
+            lacking: lacking.filter(|l| l.wants > l.most && !names.is_empty()).collect(),
+            looked_at: clauses.seen,
+            clauses: clauses.sorted(),
+            preempting: self.pool.rivals.contains(&id),
+        })
+    }
+
+    /// Waiting jobs of a user: all, or those before a place.
+    fn count_waiting(&self, user: UserId, before: Option<Ready>) -> u64 {
+        let shapes = self.accounts.get(user).waiting().filter_map(|(_, id)| self.shapes.all.get(&id));
+        let entries = shapes.flat_map(|s| s.ready.iter().take_while(|r| before.is_none_or(|b| **r < b)));
+        entries.take(COUNTED).map(|r| self.idle_in(*r)).sum()
+    }
+
+    fn idle_in(&self, (_, cluster, part): Ready) -> u64 {
+        let part = self.queue.clusters.get(&cluster).and_then(|c| c.parts.get(part as usize));
+        part.map_or(0, |p| p.idle.len())
+    }
+
+    fn throttled_ms(&self, now: Now) -> Option<u64> {
+        self.throttle.due_ms().map(|due| due.saturating_sub(now.mono_ms)).filter(|ms| *ms > 0)
+    }
+
+    /// Why a machine does what it does.
+    pub fn explain_machine(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
+        self.accounts.refresh(now.wall_ms);
+        let machine = self.pool.machines.get(name)?;
+        let name = self.pool.name(machine.number)?.clone();
+        let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
+        let (connected, closed) = (machine.session.is_some(), machine.closed);
+        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+        let jobs = claims.map(|c| (c.jobs.first().copied(), c.owner.clone(), c.slot.clone())).collect();
+
+        let line: Vec<(ShapeId, Ready, u64)> = {
+            let users = self.accounts.line().flat_map(|(_, user)| user.waiting());
+            let count = |id: ShapeId| {
+                let ready = self.shapes.all.get(&id).into_iter().flat_map(|s| &s.ready);
+                ready.take(COUNTED).map(|r| self.idle_in(*r)).sum()
+            };
+            users.map(|(ready, id)| (id, ready, count(id))).collect()
+        };
+        let mut obstacles: BTreeMap<Obstacle, u64> = BTreeMap::new();
+        let (mut waiting, mut startable, mut kept_back) = (0, 0, 0);
+        let mut next = None;
+        let mut clauses = Clauses::default();
+        for (id, ready, count) in line {
+            waiting += count;
+            match self.obstacle(id, &name) {
+                Some(obstacle) => {
+                    if obstacle == Obstacle::Requirements
+                        && clauses.looks < LOOKED_AT
+                        && let Some(job) = self.shapes.ad(id)
+                    {
+                        clauses.look(job, &ad, count);
+                    }
+                    *obstacles.entry(obstacle).or_default() += count;
+                }
+                None if !self.may_have_more(id) => kept_back += count,
+                None => {
+                    startable += count;
+                    next = next.or_else(|| {
+                        let part = self.queue.clusters.get(&ready.1)?.parts.get(ready.2 as usize)?;
+                        Some(JobId { cluster: ready.1, proc: part.idle.first()? })
+                    });
+                }
+            }
+        }
+        debug_assert!(fits(free, total));
+        Some(MachineExplanation {
+            machine: name,
+            connected,
+            closed,
+            total,
+            free,
+            jobs,
+            waiting,
+            startable,
+            next,
+            obstacles: obstacles.into_iter().collect(),
+            kept_back,
+            clauses: clauses.sorted(),
+            throttled_ms: self.throttled_ms(now),
+        })
+    }
+}
+
+/// Clauses that refused something, and how much.
+#[derive(Default)]
+struct Clauses {
+    found: BTreeMap<(bool, String), Refusing>,
+    looks: usize,
+    seen: u64,
+}
+
+impl Clauses {
+    /// Looks at a pair that does not match; it counts so many times.
+    fn look(&mut self, job: &ClassAd, machine: &ClassAd, weight: u64) {
+        self.looks += 1;
+        self.seen += weight;
+        let of_job = refused_clauses(job, machine).into_iter().map(|c| (true, c));
+        let of_machine = refused_clauses(machine, job).into_iter().map(|c| (false, c));
+        let all: Vec<_> = of_job.chain(of_machine).collect();
+        let alone = if all.len() == 1 { weight } else { 0 };
+        for (of_job, clause) in all {
+            let text = clause.expr.to_string();
+            let found = self.found.entry((of_job, text.clone())).or_insert_with(|| Refusing {
+                of_job,
+                clause: text,
+                count: 0,
+                alone: 0,
+                notes: clause.notes,
+            });
+            found.count += weight;
+            found.alone += alone;
+        }
+    }
+
+    fn sorted(self) -> Vec<Refusing> {
+        let mut all: Vec<Refusing> = self.found.into_values().collect();
+        all.sort_by_key(|c| std::cmp::Reverse((c.count, c.alone, c.of_job)));
+        all.truncate(NAMED);
+        all
+    }
+}

@@ -1,0 +1,141 @@
+//! What is explained is what happens: obstacles, clauses, who is ahead, limits and quotas, in virtual time.
+
+use model::event::{JobsHeld, Kind, PrioritySet, Resources};
+use model::{JobId, Now, Span};
+
+use super::template;
+use crate::tests::sharing::Pool;
+use crate::{Burst, Group, Limits, Obstacle, Quota, Settings, Shares, Standing, Waiting};
+
+const fn job(cluster: u32) -> JobId {
+    JobId { cluster, proc: 0 }
+}
+
+fn waiting(pool: &mut Pool, cluster: u32) -> Waiting {
+    let now = pool.now;
+    match pool.core.explain_job(job(cluster), now).unwrap().standing {
+        Standing::Waiting(waiting) => *waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn count(waiting: &Waiting, obstacle: Obstacle) -> u64 {
+    waiting.machines.iter().find(|(o, _)| *o == obstacle).map_or(0, |(_, n)| *n)
+}
+
+#[test]
+fn each_obstacle_is_counted_and_each_clause_named() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("a", 1, "Arch = \"X86_64\"");
+    pool.machine("b", 1, "Arch = \"ARM\"");
+    pool.machine("c", 4, "Arch = \"ARM\"; Start = TARGET.Owner == \"root\"; Requirements = Start");
+    // Takes the only machine that suits.
+    let mut first = template(1, 1);
+    first.set("Requirements", "TARGET.Arch == \"X86_64\" && TARGET.Memory >= 100");
+    pool.submit("ann", first.clone());
+    let second = pool.submit("ann", first.clone());
+    let w = waiting(&mut pool, second);
+    assert_eq!((w.open, w.capable), (0, 1));
+    assert_eq!((count(&w, Obstacle::Busy), count(&w, Obstacle::Requirements)), (1, 2));
+    let clause = |of_job: bool| w.clauses.iter().find(|c| c.of_job == of_job).unwrap();
+    assert_eq!(
+        (clause(true).clause.as_str(), clause(true).count, clause(true).alone),
+        ("TARGET.Arch == \"X86_64\"", 2, 1)
+    );
+    assert_eq!((clause(false).clause.as_str(), clause(false).count), ("TARGET.Owner == \"root\"", 1));
+
+    let third = pool.submit("ann", template(1, 99));
+    let w = waiting(&mut pool, third);
+    assert_eq!(count(&w, Obstacle::TooSmall), 3);
+    assert_eq!(w.lacking[0].what, "cores");
+    assert_eq!((w.lacking[0].wants, w.lacking[0].most), (99, 4));
+    assert_eq!(w.own_ahead, 1, "the second job of ann");
+
+    // What is said to be free is where the next job goes.
+    pool.end(1);
+    let now = pool.now;
+    let placed = pool.core.explain_job(job(second), now).unwrap().standing;
+    assert!(matches!(placed, Standing::Placed { ref machine, .. } if &**machine == "a"), "{placed:?}");
+    assert!(
+        matches!(pool.core.explain_job(job(1), now).unwrap().standing, Standing::Gone(s) if s.succeeded == 1)
+    );
+    assert!(pool.core.explain_job(job(77), now).is_none());
+}
+
+#[test]
+fn limits_quotas_the_throttle_and_holds_are_told() {
+    let group = Group { name: "physics".into(), quota: Quota::Cores(1.0), surplus: false };
+    let mut pool = Pool::new(Settings {
+        limits: Limits { named: [("matlab".to_owned(), 1.0)].into(), default: 100.0 },
+        shares: Shares { groups: vec![group], ..Shares::default() },
+        ..Settings::default()
+    });
+    pool.machine("a", 8, "");
+    let mut licensed = template(1, 1);
+    licensed.set("ConcurrencyLimits", "\"matlab\"");
+    pool.submit("ann", licensed.clone());
+    let short = pool.submit("bob", licensed);
+    let w = waiting(&mut pool, short);
+    assert_eq!((w.limit.as_deref(), w.open), (Some("matlab"), 1));
+    let mut grouped = template(1, 1);
+    grouped.set("AccountingGroup", "\"physics.eve\"");
+    pool.submit("eve", grouped.clone());
+    let over = pool.submit("eve", grouped);
+    assert_eq!(waiting(&mut pool, over).quota.as_deref(), Some("physics"));
+    let now = pool.now;
+    let machine = pool.core.explain_machine("a", now).unwrap();
+    assert_eq!((machine.kept_back, machine.startable, machine.waiting), (2, 0, 2));
+
+    let held = JobsHeld {
+        cluster: short,
+        procs: vec![Span { first: 0, count: 1 }],
+        reason: "no".into(),
+        code: 1,
+        ..JobsHeld::default()
+    };
+    pool.core.apply(&Kind::JobsHeld(held), 5);
+    let standing = pool.core.explain_job(job(short), now).unwrap().standing;
+    assert_eq!(standing, Standing::Held { reason: "no".into(), code: 1, since_ms: 5 });
+
+    let mut pool = Pool::new(Settings { burst: Burst { count: 1, delay_ms: 5_000 }, ..Settings::default() });
+    pool.machine("a", 8, "");
+    pool.submit("ann", template(1, 1));
+    let later = pool.submit("ann", template(1, 1));
+    let w = waiting(&mut pool, later);
+    assert_eq!((w.throttled_ms, w.open, w.own_ahead), (Some(5_000), 1, 0));
+}
+
+#[test]
+fn who_is_ahead_is_who_starts_first() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("a", 1, "");
+    let runs = pool.submit("ann", template(1, 1));
+    let (ann, bob) = (pool.submit("ann", template(2, 1)), pool.submit("bob", template(3, 1)));
+    let w = waiting(&mut pool, ann);
+    assert_eq!((w.users_ahead, &*w.ahead[0].user, w.ahead[0].jobs), (1, "bob", 3));
+    assert_eq!(waiting(&mut pool, bob).users_ahead, 0);
+    // Ten seconds later the claim is old, and it is really bob's turn.
+    let worse = PrioritySet { user: "ann".into(), factor: None, real: Some(50.0), by: String::new() };
+    pool.core.apply(&Kind::PrioritySet(worse), pool.now.wall_ms);
+    pool.now = Now { mono_ms: pool.now.mono_ms + 10_000, wall_ms: pool.now.wall_ms + 10_000 };
+    assert_eq!(waiting(&mut pool, ann).users_ahead, 1);
+    pool.end(runs);
+    assert_eq!((pool.live(ann), pool.live(bob)), (0, 1));
+}
+
+#[test]
+fn a_machine_says_what_it_could_run_and_what_it_refuses() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("a", 2, "Requirements = TARGET.Owner == \"root\"");
+    pool.submit("ann", template(5, 1));
+    let now = pool.now;
+    let m = pool.core.explain_machine("a", now).unwrap();
+    assert_eq!((m.waiting, m.startable, m.next), (5, 0, None));
+    assert_eq!(m.obstacles, [(Obstacle::Requirements, 5)]);
+    assert_eq!(
+        (m.clauses[0].clause.as_str(), m.clauses[0].count, m.clauses[0].of_job),
+        ("TARGET.Owner == \"root\"", 5, false)
+    );
+    assert_eq!(m.free, Resources { cpus: 2, ..m.free });
+    assert!(pool.core.explain_machine("b", now).is_none());
+}
