@@ -436,7 +436,8 @@ mod tests {
         let started = |proc, at| JobStarted { claim: 1, cluster: 7, proc, attempt: 1, started_ms: at };
         feed(&mut l, 1_100, Kind::JobStarted(started(0, 1_050)));
         let exit = Exit { code: Some(0), wall_us: 2_000_000, ..Exit::default() };
-        let exited = JobExited { claim: 1, cluster: 7, proc: 0, attempt: 1, exit, started_ms: 1_050 };
+        let exited =
+            JobExited { claim: 1, cluster: 7, proc: 0, attempt: 1, exit, started_ms: 1_050, stays: false };
         feed(&mut l, 3_100, Kind::JobExited(exited));
         feed(&mut l, 3_100, Kind::JobStarted(started(1, 3_060)));
         let requeued = |code| JobsRequeued {
