@@ -196,9 +196,10 @@ impl Set {
         self.recipes.iter().all(|r| r.state.is_final() && r.guests.iter().all(|g| g.state.is_final()))
     }
 
-    /// When its last recipe is over at the latest.
+    /// When its last recipe is over at the latest; those that are over already do not count.
     pub fn hard_end(&self) -> Time {
-        self.recipes.iter().map(|r| r.hard_end).max().unwrap_or(0)
+        let left = self.recipes.iter().filter(|r| !r.state.is_final());
+        left.map(|r| r.hard_end).max().unwrap_or(0)
     }
 }
 
