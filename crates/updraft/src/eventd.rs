@@ -33,6 +33,10 @@ pub(crate) fn settings(files: &[String]) -> Result<(Settings, Vec<String>), Fail
     let config = configuration::load("EVENTD", None, files)
         .map_err(|e| Failure::new(format!("the configuration cannot be used:\n{e}")))?;
     let (settings, findings) = Settings::load(&config, TimeZone::system(), &|name| TimeZone::get(name).ok());
+    // Most pools have no windows, and need not be told so.
+    if config.text("EVENT_LIST").is_ok_and(|list| list.trim().is_empty()) {
+        return Ok((settings, Vec::new()));
+    }
     Ok((settings, findings.iter().map(ToString::to_string).collect()))
 }
 
