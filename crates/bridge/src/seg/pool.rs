@@ -1,4 +1,4 @@
-//! Our own pool: events of the journal to changes of jobs, as the [`condor`](super::condor) module tells them.
+//! Our own pool: events of the journal to changes of jobs, as the [`condor`] module tells them.
 //!
 //! Pure: whoever reads the journal or the event stream does that elsewhere. [`Seek`] finds the place to begin in a
 //! journal of any length by asking for a few positions.
