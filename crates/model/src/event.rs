@@ -7,6 +7,9 @@
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
+pub use crate::lab::{
+    Condition, GangPlanned, JobProvisioning, JobReserved, JobsExtended, LabSet, MachineStanding,
+};
 use crate::procs::Span;
 use crate::template::JobTemplate;
 
@@ -17,7 +20,10 @@ pub struct Event {
     #[prost(uint64, tag = "1")]
     pub time_ms: u64,
     /// What happened.
-    #[prost(oneof = "Kind", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 30")]
+    #[prost(
+        oneof = "Kind",
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30"
+    )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
 }
@@ -83,6 +89,24 @@ pub enum Kind {
     /// An administrator set a user's priority or factor.
     #[prost(message, tag = "20")]
     PrioritySet(PrioritySet),
+    /// People decided about a machine.
+    #[prost(message, tag = "21")]
+    MachineStanding(MachineStanding),
+    /// A lab was enabled or disabled.
+    #[prost(message, tag = "22")]
+    LabSet(LabSet),
+    /// A waiting gang was promised machines.
+    #[prost(message, tag = "23")]
+    GangPlanned(GangPlanned),
+    /// A machine is made ready for a job.
+    #[prost(message, tag = "24")]
+    JobProvisioning(JobProvisioning),
+    /// A job's process ended, and its owner keeps the machine for a while.
+    #[prost(message, tag = "25")]
+    JobReserved(JobReserved),
+    /// Jobs got more time.
+    #[prost(message, tag = "26")]
+    JobsExtended(JobsExtended),
     /// Jobs that had ended and stayed in the queue left it.
     #[prost(message, tag = "30")]
     JobsLeft(JobsLeft),
@@ -279,6 +303,10 @@ pub struct ClaimMade {
     #[prost(string, tag = "8")]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub submitter: String,
+    /// The machine is promised to a waiting gang, and this claim is sure to be gone in time.
+    #[prost(bool, tag = "9")]
+    #[serde(default)]
+    pub backfill: bool,
 }
 
 /// Jobs were given to a claim.
@@ -567,7 +595,13 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobContinued(e) => Some(e.cluster),
         Kind::JobCheckpointed(e) => Some(e.cluster),
         Kind::JobsLeft(e) => Some(e.cluster),
+        Kind::GangPlanned(e) => Some(e.cluster),
+        Kind::JobProvisioning(e) => Some(e.cluster),
+        Kind::JobReserved(e) => Some(e.cluster),
+        Kind::JobsExtended(e) => Some(e.cluster),
         Kind::ManagerStarted(_)
+        | Kind::MachineStanding(_)
+        | Kind::LabSet(_)
         | Kind::ClaimMade(_)
         | Kind::ClaimEnded(_)
         | Kind::TokenIssued(_)

@@ -4,6 +4,7 @@
 
 pub mod event;
 pub mod id;
+mod lab;
 pub mod limits;
 pub mod procs;
 pub mod report;

@@ -214,6 +214,7 @@ impl Core {
             key_digest: digest(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,
+            backfill: false,
         };
         let limits = shape.limits.clone();
         self.record(now, Kind::ClaimMade(made), out);

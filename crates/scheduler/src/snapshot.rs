@@ -207,6 +207,7 @@ impl Core {
                 key_digest: c.key_digest.clone(),
                 lease_ms: c.lease_ms,
                 submitter: self.accounts.get(c.user).name.to_string(),
+                backfill: false,
             },
             made_ms: c.made_ms,
             jobs: c.jobs.iter().flat_map(|j| [j.cluster, j.proc]).collect(),

@@ -212,6 +212,12 @@ impl Story {
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::PrioritySet(_)
+            | Kind::MachineStanding(_)
+            | Kind::LabSet(_)
+            | Kind::GangPlanned(_)
+            | Kind::JobProvisioning(_)
+            | Kind::JobReserved(_)
+            | Kind::JobsExtended(_)
             | Kind::TokenRevoked(_) => {}
         }
     }

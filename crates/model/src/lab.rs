@@ -1,0 +1,145 @@
+//! Events of labs: conditions of machines, who holds them, plans of gangs, provisioning and reservations.
+//!
+//! The words are Beaker's. They are part of the vocabulary of [`crate::event`], in a file of their own.
+
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+use crate::procs::Span;
+
+/// May the pool use a machine?
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration, Serialize, Deserialize,
+)]
+#[repr(i32)]
+pub enum Condition {
+    /// Yes.
+    Automated = 0,
+    /// People only; jobs that are there stay to their end.
+    Manual = 1,
+    /// Nobody; jobs that have begun to install or run stay to their end, others go back to the queue.
+    Broken = 2,
+    /// It has left the pool for good.
+    Removed = 3,
+}
+
+/// What people decided about a machine: the whole of it, replacing what was decided before.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct MachineStanding {
+    /// The machine.
+    #[prost(string, tag = "1")]
+    pub machine: String,
+    /// May the pool use it?
+    #[prost(enumeration = "Condition", tag = "2")]
+    pub condition: i32,
+    /// Only this user's jobs run there; empty: everybody's.
+    #[prost(string, tag = "3")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub loaned_to: String,
+    /// This user has it for themselves; empty: nobody.
+    #[prost(string, tag = "4")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub held_by: String,
+    /// Until then, in Unix milliseconds; 0: until it is given back.
+    #[prost(uint64, tag = "5")]
+    #[serde(default)]
+    pub held_until_ms: u64,
+    /// Who decided.
+    #[prost(string, tag = "6")]
+    pub by: String,
+    /// Why.
+    #[prost(string, tag = "7")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// A lab was enabled or disabled.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct LabSet {
+    /// The lab.
+    #[prost(string, tag = "1")]
+    pub lab: String,
+    /// Nothing new starts in a disabled one.
+    #[prost(bool, tag = "2")]
+    pub disabled: bool,
+    /// Who decided.
+    #[prost(string, tag = "3")]
+    pub by: String,
+    /// Why.
+    #[prost(string, tag = "4")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// A waiting gang was promised machines, other machines, or none any more.
+///
+/// For people and for the usage table: recovery plans anew.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct GangPlanned {
+    /// The gang.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// One per job; empty when the plan was dropped or the gang starts.
+    #[prost(string, repeated, tag = "2")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<String>,
+    /// It starts at this Unix second at the latest.
+    #[prost(uint64, tag = "3")]
+    #[serde(default)]
+    pub promise_s: u64,
+}
+
+/// A machine is made ready for a job.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobProvisioning {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Which attempt, from 1.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// The machine is being installed; before that its commands have only been given.
+    #[prost(bool, tag = "5")]
+    #[serde(default)]
+    pub installing: bool,
+}
+
+/// A job's process ended, and its owner keeps the machine for a while.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobReserved {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Until then at the latest, in Unix milliseconds.
+    #[prost(uint64, tag = "4")]
+    pub until_ms: u64,
+}
+
+/// Jobs got more time than they declared.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobsExtended {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// Procs.
+    #[prost(message, repeated, tag = "2")]
+    pub procs: Vec<Span>,
+    /// So many seconds more.
+    #[prost(uint64, tag = "3")]
+    pub seconds: u64,
+    /// Who decided.
+    #[prost(string, tag = "4")]
+    pub by: String,
+}
