@@ -30,6 +30,8 @@ pub(crate) struct Prepared {
     ad: ClassAd,
     varying: Vec<String>,
     account: Option<Account>,
+    /// Its owner is who we are. Asked once: looking users up may go over a network.
+    is_ours: bool,
     /// The environment, when all jobs have the same; it is often long, and reading it for every job shows.
     environment: Option<Result<Vec<Vec<u8>>, Refused>>,
 }
@@ -60,6 +62,8 @@ impl Prepared {
             ad,
             varying: cluster.varying.clone(),
             account,
+            // An account without a name is known by its number.
+            is_ours: cluster.owner == user::name_of(user::own_uid()),
             environment: None,
         };
         prepared.environment = fixed.then(|| prepared.environment(&prepared.ad));
@@ -176,8 +180,7 @@ impl Prepared {
     fn identity(&self, private: bool) -> Result<Option<Identity>, Refused> {
         let owner = &self.owner;
         let own = user::own_uid();
-        // An account without a name is known by its number.
-        if *owner == user::name_of(own) {
+        if self.is_ours {
             return if own != 0 || private {
                 Ok(None)
             } else {

@@ -327,7 +327,8 @@ impl Owner {
     }
 
     /// The machine was measured.
-    pub(crate) fn benchmarked(&mut self, figures: crate::sensors::benchmark::Figures) {
+    pub(crate) fn benchmarked(&mut self, figures: Option<crate::sensors::benchmark::Figures>) {
+        let Some(figures) = figures else { return self.handle(Input::BenchmarkStopped) };
         let figures = figures.averaged(self.figures);
         self.figures = Some(figures);
         self.handle(Input::BenchmarkFinished { mips: figures.mips, kflops: figures.kflops });

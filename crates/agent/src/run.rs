@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use api::agent::{Down, ToManager, Up};
@@ -81,6 +83,7 @@ pub async fn run(
         actions: Vec::new(),
         told: Instant::now(),
         watching: false,
+        measuring: None,
         options,
     };
     agent.obey_rules();
@@ -131,8 +134,8 @@ struct Sources {
 pub(crate) enum Sign {
     /// Somebody touched it.
     Touched,
-    /// It was measured.
-    Benchmarked(benchmark::Figures),
+    /// It was measured, or has jobs and was not.
+    Benchmarked(Option<benchmark::Figures>),
 }
 
 /// Jobs of a claim that are not over, the running one first, with their ads while the policy may ask for them.
@@ -163,6 +166,8 @@ pub(crate) struct Agent {
     told: Instant,
     /// A thread tells us when somebody touches the machine.
     watching: bool,
+    /// A thread measures how fast the machine is, until this says stop.
+    measuring: Option<Arc<AtomicBool>>,
 }
 
 impl Agent {
@@ -355,7 +360,10 @@ impl Agent {
     fn see(&mut self, sign: Sign) {
         match sign {
             Sign::Touched => self.owner.touched(),
-            Sign::Benchmarked(figures) => self.owner.benchmarked(figures),
+            Sign::Benchmarked(figures) => {
+                self.measuring = None;
+                self.owner.benchmarked(figures);
+            }
         }
     }
 
@@ -431,13 +439,22 @@ impl Agent {
                     orders.kill();
                 }
             }
-            Wish::Benchmark => {
-                let signs = self.signs.clone();
-                tokio::task::spawn_blocking(move || {
-                    let figures = benchmark::run(BENCHMARK);
-                    let _ = signs.blocking_send(Sign::Benchmarked(figures));
-                });
-            }
+            Wish::Benchmark => self.measure(),
+        }
+    }
+
+    /// Measures how fast the machine is, unless it has jobs: they would disturb each other.
+    fn measure(&mut self) {
+        if !self.orders.is_empty() {
+            self.owner.benchmarked(None);
+        } else if self.measuring.is_none() {
+            let give_way = Arc::new(AtomicBool::new(false));
+            self.measuring = Some(give_way.clone());
+            let signs = self.signs.clone();
+            tokio::task::spawn_blocking(move || {
+                let figures = benchmark::run(BENCHMARK, &give_way);
+                let _ = signs.blocking_send(Sign::Benchmarked(figures));
+            });
         }
     }
 
@@ -563,6 +580,9 @@ impl Agent {
     }
 
     fn begin(&mut self, mut record: Record, lease_ms: u64) {
+        if let Some(give_way) = &self.measuring {
+            give_way.store(true, Ordering::Relaxed);
+        }
         record.marker = trust::token::TokenId(trust::random()).to_string();
         let claim = record.claim;
         if !self.spare.as_mut().is_some_and(Spare::is_alive) {

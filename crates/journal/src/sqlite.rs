@@ -71,7 +71,10 @@ impl SqliteJournal {
         let path = self.path.clone();
         let fail = |source| classify("cannot append to", &path, source);
         let tx = self.db.transaction().map_err(fail)?;
-        let theirs: u64 = tx.query_row("SELECT epoch FROM leader", [], u64_at_0).map_err(fail)?;
+        let theirs: u64 = tx
+            .prepare_cached("SELECT epoch FROM leader")
+            .and_then(|mut query| query.query_row([], u64_at_0))
+            .map_err(fail)?;
         if theirs != self.epoch {
             return Err(Error::Fenced { path, theirs, ours: self.epoch });
         }

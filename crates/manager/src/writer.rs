@@ -1,6 +1,7 @@
 //! The loop: one thread owns the books. Inputs become decisions, decisions go to the journal, and only when they are on
 //! disk do their effects reach agents and their answers reach people. All that arrived while the disk was busy is
-//! decided together and costs one sync.
+//! decided together and costs one sync. People and agents come by different doors: when all that is pending is reports
+//! of claims that have plenty of jobs ahead, nobody waits for the disk, and more reports are let in before it is written.
 //!
 //! When the journal cannot be written, the books go back to what is on disk, everybody who waits for an answer gets an
 //! error, agents keep their leases, and the writer tries until the disk takes writes again.
@@ -12,7 +13,7 @@ use api::agent::Down;
 use journal::SqliteJournal;
 use model::event::{Kind, MachineJoined, ManagerStarted, PrioritySet, TokenIssued, TokenRevoked};
 use model::{ClaimKey, Event, Now};
-use scheduler::{Act, Actor, Core, Out, Outcome, Refusal, Session, Submission, Which};
+use scheduler::{Act, Actor, Core, Effect, Out, Outcome, Refusal, Session, Submission, Which};
 use tokio::sync::{mpsc, oneshot};
 use trust::token::Token;
 
@@ -36,6 +37,8 @@ const SNAPSHOT_EVENTS: u64 = 200_000;
 /// Events kept for those who replay, behind the snapshot.
 const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
+/// How long what nobody waits for may stay off the disk, so that short jobs share a sync.
+const LINGER: Duration = Duration::from_millis(10);
 
 /// Why nothing can be recorded at the moment.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -80,15 +83,20 @@ enum Input {
     },
     /// A word for a machine; answered whether it is connected.
     Tell(String, Down, oneshot::Sender<bool>),
-    FromAgent(Session, Incoming),
-    CloseSession(Session),
     Stop(oneshot::Sender<()>),
+}
+
+/// What agents say, in the order of each one's connection.
+enum FromAgent {
+    Said(Session, Incoming),
+    Closed(Session),
 }
 
 /// The way to the writer. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    inputs: mpsc::Sender<Input>,
+    people: mpsc::Sender<Input>,
+    agents: mpsc::Sender<FromAgent>,
     pub(crate) feed: Feed,
     registry: Arc<RwLock<Registry>>,
     degraded: Arc<RwLock<Option<String>>>,
@@ -106,7 +114,7 @@ impl std::fmt::Debug for Handle {
 impl Handle {
     async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Unavailable> {
         let (answer, reply) = oneshot::channel();
-        self.inputs.send(input(answer)).await.map_err(|_| Unavailable::Stopping)?;
+        self.people.send(input(answer)).await.map_err(|_| Unavailable::Stopping)?;
         reply.await.map_err(|_| Unavailable::Stopping)
     }
 
@@ -186,11 +194,11 @@ impl Handle {
 
     /// Passes on what an agent said.
     pub(crate) async fn hear_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
-        self.inputs.send(Input::FromAgent(session, message)).await.map_err(|_| Unavailable::Stopping)
+        self.agents.send(FromAgent::Said(session, message)).await.map_err(|_| Unavailable::Stopping)
     }
 
     pub(crate) async fn close_session(&self, session: Session) {
-        let _ = self.inputs.send(Input::CloseSession(session)).await;
+        let _ = self.agents.send(FromAgent::Closed(session)).await;
     }
 
     pub(crate) fn registry(&self) -> Registry {
@@ -225,11 +233,13 @@ pub(crate) fn start(
     books.core.recovered(clock.now());
     let snapshot_at = recovery.snapshot.as_ref().map_or(0, |(position, _)| *position);
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
-    let (inputs, receiver) = mpsc::channel(QUEUE);
+    let (people, from_people) = mpsc::channel(QUEUE);
+    let (agents, from_agents) = mpsc::channel(QUEUE);
     let objects = Store::open(&dir)
         .map_err(|source| Error::System { doing: "cannot open the store for checkpoints", source })?;
     let handle = Handle {
-        inputs,
+        people,
+        agents,
         feed: Feed::new(dir),
         registry: Arc::new(RwLock::new(books.registry.clone())),
         degraded: Arc::new(RwLock::new(None)),
@@ -265,7 +275,7 @@ pub(crate) fn start(
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
             let runtime =
                 runtime.map_err(|source| Error::System { doing: "cannot start the writer", source })?;
-            let result = runtime.block_on(writer.run(receiver));
+            let result = runtime.block_on(writer.run(from_people, from_agents));
             if let Err(error) = &result {
                 tracing::error!(%error, "the writer cannot go on");
             }
@@ -304,6 +314,20 @@ struct Pending {
     out: Out,
     after: Vec<After>,
     queries: Vec<Query>,
+    /// When it goes to the disk; `None` while there is nothing.
+    due: Option<Instant>,
+}
+
+impl Pending {
+    /// Somebody waits for it.
+    fn hurry(&mut self) {
+        self.due = Some(Instant::now());
+    }
+
+    /// Nobody waits for it.
+    fn linger(&mut self) {
+        self.due.get_or_insert_with(|| Instant::now() + LINGER);
+    }
 }
 
 struct Writer {
@@ -330,24 +354,46 @@ fn digest(key: &ClaimKey) -> [u8; 32] {
 }
 
 impl Writer {
-    async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), Error> {
-        let mut arrived = Vec::new();
+    async fn run(
+        mut self,
+        mut people: mpsc::Receiver<Input>,
+        mut agents: mpsc::Receiver<FromAgent>,
+    ) -> Result<(), Error> {
+        let (mut asked, mut reported) = (Vec::new(), Vec::new());
         loop {
             let degraded = self.degraded().is_some();
-            let patience = if degraded {
-                PROBE
-            } else {
-                Duration::from_millis(self.books.core.next_tick_ms(self.clock.now()))
+            let patience = match self.pending.due {
+                _ if degraded => PROBE,
+                Some(due) => due.saturating_duration_since(Instant::now()),
+                None => Duration::from_millis(self.books.core.next_tick_ms(self.clock.now())),
             };
-            let received = tokio::time::timeout(patience, inputs.recv_many(&mut arrived, TOGETHER)).await;
-            if received == Ok(0) {
+            let lingers = self.pending.due.is_some();
+            let over = tokio::select! {
+                biased;
+                count = people.recv_many(&mut asked, TOGETHER) => count == 0,
+                _ = agents.recv_many(&mut reported, TOGETHER), if !lingers => false,
+                () = tokio::time::sleep(patience) => false,
+            };
+            if over {
                 return self.finish();
+            }
+            while reported.len() < TOGETHER
+                && let Ok(word) = agents.try_recv()
+            {
+                reported.push(word);
             }
             if degraded {
                 self.try_again();
             }
             let mut stop = None;
-            for input in arrived.drain(..) {
+            for word in reported.drain(..) {
+                if self.degraded().is_some() {
+                    self.put_off(word);
+                } else {
+                    self.hear(word);
+                }
+            }
+            for input in asked.drain(..) {
                 match input {
                     Input::Stop(done) => stop = Some(done),
                     input if self.degraded().is_some() => self.refuse(input),
@@ -356,8 +402,11 @@ impl Writer {
             }
             if self.degraded().is_none() {
                 self.tick();
-                self.commit()?;
+                if self.pending.due.is_some_and(|due| due <= Instant::now()) {
+                    self.commit()?;
+                }
                 if self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS {
+                    self.commit()?;
                     self.snapshot();
                 }
             }
@@ -377,11 +426,38 @@ impl Writer {
         Ok(())
     }
 
-    fn take(&mut self, input: Input) {
+    /// What an agent said.
+    fn hear(&mut self, word: FromAgent) {
         let now = self.clock.now();
+        self.give_keys();
+        match word {
+            FromAgent::Said(session, message) => self.take_word(now, session, message),
+            FromAgent::Closed(session) => self.close(session),
+        }
+        self.resume(now);
+    }
+
+    /// The core names claims with keys that it cannot draw itself.
+    fn give_keys(&mut self) {
         while self.books.core.keys_left() < 64 {
             self.books.core.give_keys((0..256).map(|_| ClaimKey(trust::random())));
         }
+    }
+
+    /// Goes on with what more keys were needed for.
+    fn resume(&mut self, now: Now) {
+        while self.books.core.is_starved() {
+            self.books.core.give_keys((0..1024).map(|_| ClaimKey(trust::random())));
+            self.books.core.resume(now, digest, &mut self.pending.out);
+            self.pending.hurry();
+        }
+    }
+
+    /// What a person asks for.
+    fn take(&mut self, input: Input) {
+        let now = self.clock.now();
+        self.give_keys();
+        self.pending.hurry();
         let out = &mut self.pending.out;
         match input {
             Input::Submit(submission, answer) => {
@@ -425,14 +501,9 @@ impl Writer {
             Input::Tell(machine, down, answer) => {
                 let _ = answer.send(self.sessions.tell(&machine, down));
             }
-            Input::FromAgent(session, message) => self.take_word(now, session, message),
-            Input::CloseSession(session) => self.close(session),
             Input::Stop(_) => {}
         }
-        while self.books.core.is_starved() {
-            self.books.core.give_keys((0..1024).map(|_| ClaimKey(trust::random())));
-            self.books.core.resume(now, digest, &mut self.pending.out);
-        }
+        self.resume(now);
     }
 
     fn take_word(&mut self, now: Now, session: Session, message: Incoming) {
@@ -458,9 +529,16 @@ impl Writer {
                 self.books.core.machine_changed(now, &machine, session, ad, slots, digest, out);
             }
             Some(Said::Report(report)) => {
+                let (claim, before) = (report.claim, out.effects.len());
                 self.books.core.agent_report(now, &machine, session, report, digest, out);
+                let only_heard = out.effects[before..].iter().all(|e| matches!(e, Effect::Ack { .. }));
+                if only_heard && self.books.core.has_plenty(claim) {
+                    self.pending.linger();
+                    return;
+                }
             }
         }
+        self.pending.hurry();
     }
 
     fn close(&mut self, session: Session) {
@@ -476,6 +554,7 @@ impl Writer {
         if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms(now) {
             self.last_tick_ms = now.mono_ms;
             self.books.core.tick(now, digest, &mut self.pending.out);
+            self.pending.hurry();
         }
     }
 
@@ -494,7 +573,7 @@ impl Writer {
 
     /// Writes what was decided; then, and only then, lets it take effect.
     fn commit(&mut self) -> Result<(), Error> {
-        let Pending { out, after, queries } = std::mem::take(&mut self.pending);
+        let Pending { out, after, queries, due: _ } = std::mem::take(&mut self.pending);
         for warning in &out.warnings {
             tracing::warn!("{warning}");
         }
@@ -573,14 +652,19 @@ impl Writer {
                 let _ = answer.send(self.sessions.open(machine, link));
             }
             Input::Tell(machine, down, answer) => drop(answer.send(self.sessions.tell(&machine, down))),
-            // Leases go on, so that running jobs do; reports will be repeated when we ask for them.
-            Input::FromAgent(session, message) => match message.up {
+            Input::Stop(_) => {}
+        }
+    }
+
+    /// Leases go on without the journal, so that running jobs do; reports will be repeated when we ask for them.
+    fn put_off(&mut self, word: FromAgent) {
+        match word {
+            FromAgent::Said(session, message) => match message.up {
                 Some(api::agent::Up::Beat(n)) => self.sessions.say(session, api::agent::Down::Beat(n)),
                 Some(api::agent::Up::Hello(_)) => self.sessions.welcome(session, self.beat_ms, self.private),
                 _ => {}
             },
-            Input::CloseSession(session) => self.sessions.close(session),
-            Input::Stop(_) => {}
+            FromAgent::Closed(session) => self.sessions.close(session),
         }
     }
 

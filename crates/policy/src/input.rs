@@ -125,6 +125,8 @@ pub enum Input {
         /// Linpack figure, averaged by the caller.
         kflops: i64,
     },
+    /// The benchmark was given up, or not begun, because the machine has jobs.
+    BenchmarkStopped,
     /// The owner has a new policy; it counts from the next evaluation on.
     Policy(Box<Policy>),
 }
@@ -156,7 +158,7 @@ pub struct Warning {
 pub enum Action {
     /// Write this down: a slot changed.
     Trace(Record),
-    /// Measure the machine, then say [`Input::BenchmarkFinished`].
+    /// Measure the machine, then say [`Input::BenchmarkFinished`] or [`Input::BenchmarkStopped`].
     StartBenchmark,
     /// Answer: the claim holds this slot now.
     ClaimAccepted {

@@ -94,6 +94,7 @@ impl Machine {
             Input::Suspend { slot } => self.command(slot, &mut out, Self::on_suspend),
             Input::Continue { slot } => self.command(slot, &mut out, Self::on_continue),
             Input::BenchmarkFinished { mips, kflops } => self.on_benchmark_finished(mips, kflops, &mut out),
+            Input::BenchmarkStopped => self.on_benchmark_stopped(&mut out),
             Input::Policy(policy) => self.on_policy(*policy),
         }
         self.finish(&mut out);

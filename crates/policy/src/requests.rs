@@ -376,8 +376,20 @@ impl Machine {
         self.readings.insert_int("LastBenchmark", self.now_s());
         for at in 0..self.slots.len() {
             self.slots[at].changed = true;
+        }
+        self.leave_benchmarking("benchmark finished", out);
+    }
+
+    /// Nothing was measured: RunBenchmarks is asked again.
+    pub(crate) fn on_benchmark_stopped(&mut self, out: &mut Vec<Action>) {
+        self.benchmark_runs = false;
+        self.leave_benchmarking("benchmark gave way to a job", out);
+    }
+
+    fn leave_benchmarking(&mut self, why: &'static str, out: &mut Vec<Action>) {
+        for at in 0..self.slots.len() {
             if self.slots[at].standing == Standing::Benchmarking {
-                self.go(at, Standing::UnclaimedIdle, Cause::Event("benchmark finished"), out);
+                self.go(at, Standing::UnclaimedIdle, Cause::Event(why), out);
             }
         }
     }

@@ -328,6 +328,11 @@ impl Core {
         self.gang_pass(now, digest, out);
     }
 
+    /// True when a claim has so many jobs before it that nobody need hurry to hear of the one that ended.
+    pub fn has_plenty(&self, claim: ClaimId) -> bool {
+        self.pool.claims.get(&claim).is_some_and(|c| c.jobs.len() >= 8)
+    }
+
     fn take_report(&mut self, now: Now, id: ClaimId, kind: ReportKind, digest: Digest, out: &mut Out) {
         match kind {
             ReportKind::Started { job, started_ms } => self.note_start(now, id, job, started_ms, out),

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::thread::JoinHandle;
 
 use agent::sensors::scripted::Scripted;
 use agent::{Connector, Link, OnStop};
 use api::agent::{ToAgent, ToManager};
 use manager::{Handle, Manager};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 
-use crate::cmd::{Failure, usage};
+use crate::cmd::{Failure, small_runtime, usage};
 use crate::configuration;
 
 /// Reads a timeline of sensor values.
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) manager: Manager,
-    agent: Option<JoinHandle<Result<(), agent::Error>>>,
+    agent: Option<JoinHandle<Result<(), Failure>>>,
     stop_agent: watch::Sender<Option<OnStop>>,
 }
 
@@ -88,7 +88,11 @@ impl Pool {
             wanted.script = options.script;
             let options = wanted;
             let connector = Box::new(Local { handle: manager.handle(), machine: options.machine.clone() });
-            Some(tokio::spawn(agent::run(options, connector, stopped)))
+            // A thread of its own: what starters say goes to the manager without a change of threads.
+            let work = move || {
+                small_runtime()?.block_on(agent::run(options, connector, stopped)).map_err(Failure::from)
+            };
+            Some(std::thread::Builder::new().name("agent".into()).spawn(work)?)
         };
         Ok(Self { manager, agent, stop_agent })
     }
@@ -102,7 +106,10 @@ impl Pool {
     pub(crate) async fn stop(self, on_stop: OnStop) -> Result<(), Failure> {
         let _ = self.stop_agent.send(Some(on_stop));
         let agent = match self.agent {
-            Some(agent) => agent.await.map_err(|e| Failure::new(format!("the agent stopped badly: {e}")))?,
+            Some(agent) => {
+                let ended = tokio::task::spawn_blocking(move || agent.join()).await.ok();
+                ended.and_then(Result::ok).ok_or_else(|| Failure::new("the agent stopped badly"))?
+            }
             None => Ok(()),
         };
         self.manager.stop().await?;

@@ -26,20 +26,25 @@ pub(super) fn program() -> PathBuf {
 
 /// A running `updraft up`, killed with its starters at the end.
 struct Pool {
-    child: Child,
+    child: Stopped,
     dir: tempfile::TempDir,
 }
 
 impl Pool {
     fn start(dir: tempfile::TempDir, cpus: &str) -> Result<Self> {
+        Self::start_with(dir, &["--cpus", cpus])
+    }
+
+    fn start_with(dir: tempfile::TempDir, more: &[&str]) -> Result<Self> {
         let child = Command::new(program())
-            .args(["--log", "error", "up", "--cpus", cpus, "--lease", "30", "--state-dir"])
+            .args(["--log", "error", "up", "--lease", "30", "--state-dir"])
             .arg(dir.path().join("state"))
+            .args(more)
             .stdout(Stdio::null())
             .process_group(0)
             .spawn()
             .map_err(fail("updraft up"))?;
-        Ok(Self { child, dir })
+        Ok(Self { child: Stopped(child), dir })
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -60,31 +65,23 @@ impl Pool {
     }
 
     fn rss_kib(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap_or_default();
         let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
         line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     }
 
     fn cpu_seconds(&self) -> f64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.0.id())).unwrap_or_default();
         let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
         let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
         (ticks(11) + ticks(12)) / 100.0
     }
 
-    fn kill(mut self) -> tempfile::TempDir {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        std::mem::replace(&mut self.dir, tempdir().unwrap_or_else(|e| panic!("{e}")))
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _ = Command::new("kill").arg(self.child.id().to_string()).status();
-            let _ = self.child.wait();
-        }
+    fn kill(self) -> tempfile::TempDir {
+        let Self { mut child, dir } = self;
+        let _ = child.0.kill();
+        let _ = child.0.wait();
+        dir
     }
 }
 
@@ -145,16 +142,31 @@ async fn measure(quick: bool) -> Result<String> {
         percent(xargs, raw),
     );
     let (rate, cpu_ms) = throughput(jobs, &cores.to_string()).await?;
+    // The machine may be shared: the raw rate of just before and just after.
+    let raw = (raw + raw_spawn_rate(cores, Duration::from_secs(2 * u64::from(scale)))) / 2.0;
     row(
         "no-op jobs end to end, every step durable",
+        format!("{rate:.0}/s"),
+        format!("{raw:.0}/s spawn, before and after"),
+        percent(rate, raw),
+    );
+    row(
+        "manager and agent CPU per array job, in one process",
+        format!("{cpu_ms:.3} ms"),
+        String::new(),
+        String::new(),
+    );
+    let (rate, cpu_ms) = throughput_by_network(jobs, cores).await?;
+    row(
+        "the same with an agent of its own, over TLS",
         format!("{rate:.0}/s"),
         format!("{raw:.0}/s spawn"),
         percent(rate, raw),
     );
     row(
-        "manager and agent CPU per array job",
+        "manager CPU per array job, all steps durable",
         format!("{cpu_ms:.3} ms"),
-        "bar 0.10 ms (manager alone)".into(),
+        "bar 0.10 ms".into(),
         String::new(),
     );
 
@@ -208,6 +220,7 @@ async fn measure(quick: bool) -> Result<String> {
         "bar 2 s".into(),
         String::new(),
     );
+    row("manager RSS after that", format!("{} MiB", pool.rss_kib() / 1024), String::new(), String::new());
     let queue = client.queue(None).await.map_err(|e| e.to_string())?;
     if queue.total_clusters != u64::from(queued) + 1 {
         return Err(format!("{} clusters after the restart", queue.total_clusters));
@@ -284,6 +297,47 @@ fn xargs_rate(jobs: u32, threads: usize) -> Result<f64> {
 /// Jobs per second from submit to the last end on disk, and CPU of the daemon per job.
 async fn throughput(jobs: u32, cpus: &str) -> Result<(f64, f64)> {
     let pool = Pool::start(tempdir()?, cpus)?;
+    run_jobs(&pool, jobs).await
+}
+
+/// The same with manager and agent apart, as on two machines: the CPU is the manager's alone.
+async fn throughput_by_network(jobs: u32, cores: usize) -> Result<(f64, f64)> {
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(fail("port"))?;
+    let address = port.to_string();
+    let pool = Pool::start_with(tempdir()?, &["--cpus", "0", "--listen", &address])?;
+    pool.client().await?;
+    let state = pool.dir.path().join("state");
+    let token = Command::new(program())
+        .args(["token", "create", "--role", "agent", "--state-dir"])
+        .arg(&state)
+        .output()
+        .map_err(fail("updraft token"))?;
+    let join = format!("{}@{address}", String::from_utf8_lossy(&token.stdout).trim());
+    let agent = Command::new(program())
+        .args(["--log", "error", "agent", "--join", &join, "--cpus", &cores.to_string(), "--state-dir"])
+        .arg(pool.dir.path().join("agent"))
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(fail("updraft agent"))?;
+    let _agent = Stopped(agent);
+    run_jobs(&pool, jobs).await
+}
+
+/// A process that is told to stop at the end.
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+async fn run_jobs(pool: &Pool, jobs: u32) -> Result<(f64, f64)> {
     let client = pool.client().await?;
     wait_for_machine(&client).await?;
     let cpu = pool.cpu_seconds();

@@ -4,6 +4,7 @@
 //! those of the published programs. A run occupies one core for the time it is given: use a thread.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The figures of one run, or the averaged ones.
@@ -25,25 +26,25 @@ impl Figures {
     }
 }
 
-/// Measures, half of the time for each figure.
-pub fn run(time: Duration) -> Figures {
-    Figures {
-        mips: rate(time / 2, integers) as i64 / 1_000_000,
-        kflops: rate(time / 2, reals) as i64 / 1_000,
-    }
+/// Measures, half of the time for each figure; `None` when it was told to give way.
+pub fn run(time: Duration, give_way: &AtomicBool) -> Option<Figures> {
+    let mips = rate(time / 2, give_way, integers)? as i64 / 1_000_000;
+    let kflops = rate(time / 2, give_way, reals)? as i64 / 1_000;
+    Some(Figures { mips, kflops })
 }
 
-/// Steps per second of a round that says how many steps it made.
-fn rate(time: Duration, mut round: impl FnMut() -> u64) -> f64 {
+/// Steps per second of a round that says how many steps it made. A round is well below a millisecond.
+fn rate(time: Duration, give_way: &AtomicBool, mut round: impl FnMut() -> u64) -> Option<f64> {
     let start = Instant::now();
     let mut steps = 0;
-    loop {
+    while !give_way.load(Ordering::Relaxed) {
         steps += round();
         let passed = start.elapsed();
         if passed >= time {
-            return steps as f64 / passed.as_secs_f64().max(1e-9);
+            return Some(steps as f64 / passed.as_secs_f64().max(1e-9));
         }
     }
+    None
 }
 
 /// Records, strings, branches and array steps, as Dhrystone mixes them.
@@ -114,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_run_gives_figures_and_a_new_one_counts_a_quarter() {
-        let figures = run(Duration::from_millis(40));
+        let figures = run(Duration::from_millis(40), &AtomicBool::new(false)).unwrap();
+        assert_eq!(run(Duration::from_secs(60), &AtomicBool::new(true)), None);
         assert!(figures.mips > 0 && figures.kflops > 0, "{figures:?}");
         let old = Figures { mips: 100, kflops: 1_000 };
         let new = Figures { mips: 200, kflops: 2_001 };

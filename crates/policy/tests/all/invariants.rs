@@ -27,6 +27,7 @@ enum Step {
     Suspend,
     Continue,
     BenchmarkFinished,
+    BenchmarkStopped,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -46,6 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Suspend),
         1 => Just(Step::Continue),
         1 => Just(Step::BenchmarkFinished),
+        1 => Just(Step::BenchmarkStopped),
     ]
 }
 
@@ -227,6 +229,7 @@ fn run(steps: Vec<Step>) {
             Step::Suspend => Input::Suspend { slot: None },
             Step::Continue => Input::Continue { slot: None },
             Step::BenchmarkFinished => Input::BenchmarkFinished { mips: 1, kflops: 1 },
+            Step::BenchmarkStopped => Input::BenchmarkStopped,
         };
         let actions = m.handle(ms(t), input);
         o.sees(t, &actions);

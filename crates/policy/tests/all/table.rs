@@ -106,6 +106,7 @@ const TABLE: &[Row] = &[
     ("suspend",          || Input::Suspend { slot: Some(SLOT) },                ["-",  "-",   "-",   "-",   "-",      "13", "-",     "-",    "-"]),
     ("continue",         || Input::Continue { slot: Some(SLOT) },               ["-",  "-",   "-",   "-",   "-",      "-",  "-",     "-",    "-"]),
     ("benchmark done",   || Input::BenchmarkFinished { mips: 1, kflops: 1 },    ["-",  "-",   "4",   "-",   "-",      "-",  "-",     "-",    "-"]),
+    ("benchmark given up", || Input::BenchmarkStopped,                            ["-",  "-",   "4",   "-",   "-",      "-",  "-",     "-",    "-"]),
     ("new policy",       || Input::Policy(Box::new(levers())),                  ["-",  "-",   "-",   "-",   "-",      "-",  "-",     "-",    "-"]),
     ("sensors",          || Input::Sensors(calm()),                             ["-",  "-",   "-",   "-",   "-",      "-",  "-",     "-",    "-"]),
     ("tick, not due",    || Input::Tick,                                        ["-",  "-",   "-",   "-",   "-",      "-",  "-",     "-",    "-"]),

@@ -7,7 +7,7 @@ use ::agent::{Membership, OnStop, Remote};
 use tokio::sync::watch;
 use trust::token::Token;
 
-use crate::cmd::{Failure, full_runtime, stop_signal, usage};
+use crate::cmd::{Failure, small_runtime, stop_signal, usage};
 use crate::configuration;
 use crate::embed::{agent_options, script};
 use crate::place::Place;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             options.machine
         )));
     }
-    full_runtime()?.block_on(async {
+    small_runtime()?.block_on(async {
         let membership = match (&args.join, Membership::load(&state)) {
             (_, Some(membership)) => membership,
             (Some(join), None) => {
