@@ -31,6 +31,9 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
 const BENCHMARK: Duration = Duration::from_millis(500);
 /// The manager hears of what does not matter for matching no more often than this.
 const TELL: Duration = Duration::from_secs(1);
+/// A new spare starter is made when nothing was to do for so long: making one takes a moment, in which the starter that was
+/// just given a claim would wait for its first job.
+const SPARE: Duration = Duration::from_millis(2);
 /// The ad of a claim's job, for the next agent.
 const JOB_AD: &str = "job.ad";
 
@@ -267,6 +270,7 @@ impl Agent {
                     Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                     Some(sign) = sources.signs.recv() => self.see(sign),
                     () = tokio::time::sleep(self.owner.next_look()) => self.look(),
+                    () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                     on_stop = stopped(stop) => return on_stop,
                 }
                 self.act();
@@ -316,6 +320,7 @@ impl Agent {
                 Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                 Some(sign) = sources.signs.recv() => self.see(sign),
                 () = tokio::time::sleep(self.next_word()) => self.look(),
+                () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                 _ = beat.tick() => {
                     if heard.elapsed() > patience {
                         tracing::warn!("the manager is silent; connecting anew");
@@ -528,9 +533,6 @@ impl Agent {
             }
         }
         self.tell();
-        if self.spare.is_none() {
-            self.prepare_spare();
-        }
     }
 
     /// Tells the manager of the machine: at once when that matters for matching.

@@ -156,21 +156,31 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
-    pub(crate) fn new(template: &JobTemplate, base: Option<&Arc<JobTemplate>>) -> Self {
-        let alike = |base: &&Arc<JobTemplate>| {
-            let names = |t: &JobTemplate| t.shared.len();
-            template.columns.is_empty()
-                && (template.procs, template.per_row) == (base.procs, base.per_row)
-                && template.varying == base.varying
-                && base.columns.is_empty()
-                && names(template) == names(base)
-                && template.shared.iter().zip(&base.shared).all(|(a, b)| a.name == b.name)
-        };
-        let Some(base) = base.filter(alike) else { return Self::Whole(Arc::new(template.clone())) };
+    /// As the difference from another; `None` when they differ in more than values.
+    pub(crate) fn like(template: &JobTemplate, base: &Arc<JobTemplate>) -> Option<Self> {
+        let alike = template.columns.is_empty()
+            && (template.procs, template.per_row) == (base.procs, base.per_row)
+            && template.varying == base.varying
+            && base.columns.is_empty()
+            && template.shared.len() == base.shared.len()
+            && template.shared.iter().zip(&base.shared).all(|(a, b)| a.name == b.name);
         let differs =
             template.shared.iter().zip(&base.shared).enumerate().filter(|(_, (a, b))| a.expr != b.expr);
-        let own = Own::new(differs.map(|(i, (a, _))| (i as u16, a.expr.as_str())));
-        Self::Like { base: base.clone(), own }
+        let own = || Own::new(differs.map(|(i, (a, _))| (i as u16, a.expr.as_str())));
+        alike.then(|| Self::Like { base: base.clone(), own: own() })
+    }
+
+    /// What it is kept as: a template that others may share, and the difference from it.
+    pub(crate) fn parts(&self) -> (&Arc<JobTemplate>, &[u8]) {
+        match self {
+            Self::Whole(template) => (template, &[]),
+            Self::Like { base, own } => (base, &own.0),
+        }
+    }
+
+    /// The template that was kept so.
+    pub(crate) fn whole(base: &Arc<JobTemplate>, own: Vec<u8>) -> Arc<JobTemplate> {
+        Self::Like { base: base.clone(), own: Own(own.into()) }.get()
     }
 
     pub(crate) fn get(&self) -> Arc<JobTemplate> {

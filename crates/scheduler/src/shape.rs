@@ -22,6 +22,9 @@ use crate::{concurrency, lifecycle};
 /// Most different shapes in one cluster; beyond that the submit is refused.
 pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
 
+/// Templates of a shape that others are compared with.
+const BASES: usize = 4;
+
 /// Attributes that matching ignores, unless an expression mentions them.
 const INSIGNIFICANT: &[&str] = &[
     "args",
@@ -134,8 +137,8 @@ pub(crate) struct Shape {
     pub(crate) picky: bool,
     /// Clusters' parts that have this shape.
     users: usize,
-    /// The first template of this shape; others are kept as their differences from it.
-    pub(crate) base: Arc<JobTemplate>,
+    /// A few templates of this shape, the newest kind last; others are kept as their differences from one of them.
+    bases: Vec<Arc<JobTemplate>>,
 }
 
 impl Shapes {
@@ -237,7 +240,7 @@ impl Shapes {
             ready: BTreeSet::new(),
             mean_us: None,
             users: 1,
-            base: Arc::new(template.clone()),
+            bases: Vec::new(),
             text: text.clone(),
         };
         self.by_text.insert(text, id);
@@ -246,12 +249,19 @@ impl Shapes {
     }
 
     /// A template in its small form.
-    pub(crate) fn store(&self, template: &JobTemplate, parts: &[Part]) -> Stored {
-        let base = match parts {
-            [only] => self.all.get(&only.shape).map(|shape| &shape.base),
-            _ => None,
-        };
-        Stored::new(template, base)
+    pub(crate) fn store(&mut self, template: &JobTemplate, parts: &[Part]) -> Stored {
+        let whole = || Arc::new(template.clone());
+        let [Part { shape, .. }] = parts else { return Stored::Whole(whole()) };
+        let Some(Shape { bases, .. }) = self.all.get_mut(shape) else { return Stored::Whole(whole()) };
+        if let Some(like) = bases.iter().rev().find_map(|base| Stored::like(template, base)) {
+            return like;
+        }
+        let whole = whole();
+        if bases.len() == BASES {
+            bases.remove(0);
+        }
+        bases.push(whole.clone());
+        Stored::Whole(whole)
     }
 
     /// A cluster left the queue: drop shapes that nobody has any more.

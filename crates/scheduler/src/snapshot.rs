@@ -1,19 +1,26 @@
 //! Durable state as bytes, so that recovery need not replay for ever.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use model::event::{Afterwards, ClaimMade, Exit, Kind};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
-use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stop, SubmitKey, Summary};
+use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stop, Stored, SubmitKey, Summary};
 use crate::{Core, Settings};
 
 /// A snapshot that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("the snapshot cannot be read: {0}")]
-pub struct BadSnapshot(#[from] prost::DecodeError);
+pub enum BadSnapshot {
+    /// It is no snapshot, or damaged.
+    #[error("the snapshot cannot be read: {0}")]
+    Decode(#[from] prost::DecodeError),
+    /// A cluster refers to a template that is not there.
+    #[error("the snapshot cannot be read: cluster {0} has no template")]
+    NoTemplate(u32),
+}
 
 #[derive(Clone, PartialEq, Message)]
 struct Saved {
@@ -31,6 +38,9 @@ struct Saved {
     keys: Vec<SavedKey>,
     #[prost(message, repeated, tag = "7")]
     users: Vec<SavedUser>,
+    /// Templates that clusters refer to by their place here.
+    #[prost(message, repeated, tag = "8")]
+    templates: Vec<JobTemplate>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -53,8 +63,9 @@ struct SavedCluster {
     id: u32,
     #[prost(string, tag = "2")]
     owner: String,
-    #[prost(message, required, tag = "4")]
-    template: JobTemplate,
+    /// Only in older snapshots.
+    #[prost(message, optional, tag = "4")]
+    template: Option<JobTemplate>,
     #[prost(uint64, tag = "5")]
     submitted_ms: u64,
     #[prost(message, repeated, tag = "7")]
@@ -78,6 +89,12 @@ struct SavedCluster {
     checkpoints: Vec<SavedCheckpoint>,
     #[prost(message, repeated, tag = "16")]
     completed: Vec<Span>,
+    /// Which of the templates.
+    #[prost(uint32, tag = "17")]
+    base: u32,
+    /// How its own differs from that.
+    #[prost(bytes = "vec", tag = "18")]
+    own: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -228,14 +245,17 @@ impl Core {
         let finished = self.queue.finished.iter();
         let finished =
             finished.filter_map(|id| Some(save_summary(*id, self.queue.finished_index.get(id)?.0)));
+        let mut templates = Templates::default();
+        let clusters = self.queue.clusters.iter().map(|(&id, c)| save_cluster(id, c, &mut templates));
         Saved {
             next_cluster: self.queue.next_cluster,
             next_claim: self.pool.next_claim,
-            clusters: self.queue.clusters.iter().map(|(&id, c)| save_cluster(id, c)).collect(),
+            clusters: clusters.collect(),
             claims: claims.collect(),
             finished: finished.collect(),
             keys: keys.collect(),
             users: users.collect(),
+            templates: templates.all,
         }
         .encode_to_vec()
     }
@@ -267,9 +287,15 @@ impl Core {
             keys.insert(key.cluster, hash);
         }
         let key_of = |cluster: u32| keys.get(&cluster).copied().unwrap_or_default();
-        for saved in saved.clusters {
+        let templates: Vec<Arc<JobTemplate>> = saved.templates.into_iter().map(Arc::new).collect();
+        for mut saved in saved.clusters {
             let key = key_of(saved.id);
-            core.load_cluster(saved, key);
+            let template = match (saved.template.take(), templates.get(saved.base as usize)) {
+                (Some(template), _) => Arc::new(template),
+                (None, Some(base)) => Stored::whole(base, std::mem::take(&mut saved.own)),
+                (None, None) => return Err(BadSnapshot::NoTemplate(saved.id)),
+            };
+            core.load_cluster(saved, &template, key);
         }
         core.restore_limits();
         core.queue.next_cluster = saved.next_cluster;
@@ -292,9 +318,9 @@ impl Core {
         }
     }
 
-    fn load_cluster(&mut self, saved: SavedCluster, key: SubmitKey) {
+    fn load_cluster(&mut self, saved: SavedCluster, template: &JobTemplate, key: SubmitKey) {
         let accounts = &mut self.accounts;
-        let parts = self.shapes.parts(&saved.owner, &saved.template, accounts, saved.submitted_ms);
+        let parts = self.shapes.parts(&saved.owner, template, accounts, saved.submitted_ms);
         let mut parts = parts.unwrap_or_default();
         let idle: ProcSet = saved.idle.iter().collect();
         for part in &mut parts {
@@ -322,12 +348,12 @@ impl Core {
         let mut cluster = Cluster {
             owner: self.queue.count_jobs(&saved.owner, here),
             key,
-            template: self.shapes.store(&saved.template, &parts),
+            template: self.shapes.store(template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
-            gang: crate::gangs::is_gang(&saved.template),
+            gang: crate::gangs::is_gang(template),
             parts,
-            policies: Policies::of(&saved.template),
+            policies: Policies::of(template),
             begun: None,
         };
         let begun = Begun {
@@ -359,7 +385,26 @@ impl Core {
     }
 }
 
-fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
+/// Templates, each once.
+#[derive(Default)]
+struct Templates {
+    all: Vec<JobTemplate>,
+    places: HashMap<*const JobTemplate, u32>,
+}
+
+impl Templates {
+    fn place(&mut self, template: &Arc<JobTemplate>) -> u32 {
+        let next = self.all.len() as u32;
+        let place = *self.places.entry(Arc::as_ptr(template)).or_insert(next);
+        if place == next {
+            self.all.push((**template).clone());
+        }
+        place
+    }
+}
+
+fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster {
+    let (base, own) = c.template.parts();
     let hold = |h: &Hold| SavedHold {
         procs: h.procs.spans(),
         reason: h.reason.clone(),
@@ -370,7 +415,9 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
     SavedCluster {
         id,
         owner: c.owner.to_string(),
-        template: (*c.template.get()).clone(),
+        template: None,
+        base: templates.place(base),
+        own: own.to_vec(),
         submitted_ms: c.submitted_ms,
         idle: c.idle().spans(),
         holds: c.holds.iter().map(hold).collect(),
@@ -453,10 +500,43 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_with_keys_as_texts_can_be_read() {
+    fn jobs_that_are_alike_are_kept_and_saved_as_their_differences() {
+        let mut core = Core::new(Settings::default());
+        let now = Now { mono_ms: 1, wall_ms: 1_000 };
+        let mut sent = Vec::new();
+        for n in 0..60 {
+            // Many jobs in one cluster, an attribute more or less: kinds that come in turns.
+            let mut template = template(if n % 3 == 0 { 100 } else { 1 }, 1);
+            template.set("Arguments", format!("\"{n}\""));
+            if n % 3 == 1 {
+                template.set("Out", format!("\"out.{n}\""));
+            }
+            let submission = Submission {
+                owner: "ann".into(),
+                template: template.clone(),
+                idempotency_key: String::new(),
+            };
+            sent.push((core.submit(now, submission, digest, &mut Out::default()).unwrap(), template));
+        }
+        let whole = |core: &Core| {
+            core.queue.clusters.values().filter(|c| matches!(c.template, Stored::Whole(_))).count()
+        };
+        let bytes = core.snapshot();
+        assert_eq!(Saved::decode(bytes.as_slice()).unwrap().templates.len(), 3);
+        let again = Core::restore(Settings::default(), &bytes).unwrap();
+        assert_eq!((whole(&core), whole(&again)), (3, 3));
+        for (cluster, mut template) in sent {
+            template.set("Owner", "\"ann\"");
+            assert_eq!(*again.queue.clusters[&cluster].template.get(), template);
+        }
+    }
+
+    #[test]
+    fn older_snapshots_can_be_read() {
         let mut core = Core::new(Settings::default());
         let ann = submit(&mut core, "ann", "key");
         let mut old = Saved::decode(core.snapshot().as_slice()).unwrap();
+        old.clusters[0].template = old.templates.pop();
         old.keys = vec![SavedKey { owner: "ann".into(), key: "key".into(), cluster: ann, low: 0, high: 0 }];
         let mut again = Core::restore(Settings::default(), &old.encode_to_vec()).unwrap();
         assert_eq!(submit(&mut again, "ann", "key"), ann);

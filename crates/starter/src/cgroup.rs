@@ -97,11 +97,18 @@ pub fn sweep() {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let pid = entry.file_name().to_str().and_then(|n| n.strip_prefix(PREFIX)?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        if pid.is_some_and(is_dead) {
             // Refused while anything is in it.
             let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+/// Gone, or only waiting to be collected by a parent that takes its time.
+fn is_dead(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may contain anything, also brackets.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 fn members(dir: &Path) -> Vec<i32> {
@@ -158,6 +165,18 @@ mod tests {
         let container = "41 31 0:38 /docker/ab /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
         assert_eq!(group_in(container, "0::/docker/ab/x\n").unwrap(), Path::new("/sys/fs/cgroup/x"));
         assert_eq!(group_in("32 31 0:29 / /sys rw - sysfs sysfs rw\n", "0::/\n"), None);
+    }
+
+    #[test]
+    fn a_process_that_waits_to_be_collected_is_dead() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let start = Instant::now();
+        while !is_dead(child.id()) {
+            assert!(start.elapsed() < PATIENCE, "true does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!is_dead(std::process::id()) && is_dead(u32::MAX));
+        child.wait().unwrap();
     }
 
     #[test]

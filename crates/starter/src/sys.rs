@@ -8,6 +8,9 @@ use model::event::Exit;
 
 use crate::user::Account;
 
+/// Room for the texts of an account.
+const ACCOUNT_BYTES: usize = 64 << 10;
+
 /// The result of a call that returns -1 and errno on failure.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -200,29 +203,25 @@ pub(crate) fn wall_ms() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
-/// Looks an account up by name or by number, with all its groups.
-pub(crate) fn account(key: AccountKey<'_>) -> Option<Account> {
-    let mut buffer = vec![0u8; 64 << 10];
+/// Looks an account up, with all its groups.
+pub(crate) fn account(name: &str) -> Option<Account> {
+    let key = CString::new(name).ok()?;
+    let mut buffer = vec![0u8; ACCOUNT_BYTES];
     // SAFETY: all pointers refer to live buffers whose lengths are given; the strings that `found` points to lie in
     // `buffer`, and are copied before it goes.
     unsafe {
         let mut entry: libc::passwd = std::mem::zeroed();
         let mut found: *mut libc::passwd = std::ptr::null_mut();
-        let out = (&raw mut entry, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut found);
-        match key {
-            AccountKey::Name(name) => {
-                let name = CString::new(name).ok()?;
-                libc::getpwnam_r(name.as_ptr(), out.0, out.1, out.2, out.3);
-            }
-            AccountKey::Uid(uid) => {
-                libc::getpwuid_r(uid, out.0, out.1, out.2, out.3);
-            }
-        }
+        libc::getpwnam_r(
+            key.as_ptr(),
+            &raw mut entry,
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            &raw mut found,
+        );
         if found.is_null() {
             return None;
         }
-        let text = |p: *const libc::c_char| std::ffi::CStr::from_ptr(p).to_string_lossy().into_owned();
-        let name = text(entry.pw_name);
         let mut groups = vec![0 as libc::gid_t; 1024];
         let mut count = groups.len() as libc::c_int;
         if libc::getgrouplist(entry.pw_name, entry.pw_gid, groups.as_mut_ptr(), &raw mut count) < 0 {
@@ -230,19 +229,33 @@ pub(crate) fn account(key: AccountKey<'_>) -> Option<Account> {
         }
         groups.truncate(count.max(0) as usize);
         Some(Account {
-            name,
+            name: owned(entry.pw_name),
             uid: entry.pw_uid,
             gid: entry.pw_gid,
             groups,
-            home: text(entry.pw_dir),
-            shell: text(entry.pw_shell),
+            home: owned(entry.pw_dir),
+            shell: owned(entry.pw_shell),
         })
     }
 }
 
-/// How to look an account up.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum AccountKey<'a> {
-    Name(&'a str),
-    Uid(u32),
+/// The login name of a user. Its groups are not asked for: that may take long.
+pub(crate) fn account_name(uid: u32) -> Option<String> {
+    let mut buffer = vec![0u8; ACCOUNT_BYTES];
+    // SAFETY: as in `account`.
+    unsafe {
+        let mut entry: libc::passwd = std::mem::zeroed();
+        let mut found: *mut libc::passwd = std::ptr::null_mut();
+        libc::getpwuid_r(uid, &raw mut entry, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut found);
+        (!found.is_null()).then(|| owned(entry.pw_name))
+    }
+}
+
+/// A copy of a C string.
+///
+/// # Safety
+/// It must be one.
+unsafe fn owned(text: *const libc::c_char) -> String {
+    // SAFETY: the caller's promise.
+    unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -1,6 +1,6 @@
 //! Accounts of this machine.
 
-use crate::sys::{self, AccountKey};
+use crate::sys;
 
 /// An account with all its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +21,7 @@ pub struct Account {
 
 /// The account with this name.
 pub fn by_name(name: &str) -> Option<Account> {
-    sys::account(AccountKey::Name(name))
-}
-
-/// The account with this user id.
-pub fn by_uid(uid: u32) -> Option<Account> {
-    sys::account(AccountKey::Uid(uid))
+    sys::account(name)
 }
 
 /// The user that this process runs as.
@@ -36,7 +31,7 @@ pub fn own_uid() -> u32 {
 
 /// The name of a user, or the number where the machine has no name for it.
 pub fn name_of(uid: u32) -> String {
-    by_uid(uid).map_or_else(|| uid.to_string(), |account| account.name)
+    sys::account_name(uid).unwrap_or_else(|| uid.to_string())
 }
 
 #[cfg(test)]
@@ -48,7 +43,7 @@ mod tests {
         let root = by_name("root").unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));
-        assert_eq!(by_uid(0).unwrap().name, "root");
+        assert_eq!(name_of(0), "root");
         assert!(by_name("no such user").is_none() && by_name("a\0b").is_none());
         assert_eq!(name_of(4_294_967_000), "4294967000");
     }

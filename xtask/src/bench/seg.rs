@@ -48,12 +48,13 @@ fn write_log(path: &Path, jobs: u64) -> Result<(), String> {
     out.flush().map_err(fail("log"))
 }
 
-/// A log of about so many bytes. The lines of one second are of one job, again and again, so that it is soon written.
-fn write_long_log(path: &Path, bytes: u64) -> Result<(), String> {
+/// The end of a day's log, about so many bytes of a whole that is so long: both have as many lines a second. The lines of
+/// one second are of one job, again and again, so that it is soon written.
+fn write_long_log(path: &Path, bytes: u64, whole: u64) -> Result<(), String> {
     let mut out = File::create(path).map_err(fail("log"))?;
-    for second in 0..86_400 {
+    for second in 86_400 - 86_400 * bytes / whole..86_400 {
         let lines = job_lines(second, second);
-        let times = (bytes / 86_400).div_ceil(lines.len() as u64);
+        let times = (whole / 86_400).div_ceil(lines.len() as u64);
         out.write_all(lines.repeat(times as usize).as_bytes()).map_err(fail("log"))?;
     }
     Ok(())
@@ -233,9 +234,9 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
     row("end of input to exit", millis(us.end), them.map(|t| millis(t.end)), None);
 
     let mut times = Vec::new();
-    let long = if quick { 1 } else { 10 };
-    for bytes in [100_000_000, long * 1_000_000_000] {
-        write_long_log(&log, bytes)?;
+    let whole = if quick { 1_000_000_000 } else { 10_000_000_000 };
+    for bytes in [whole / 50, whole] {
+        write_long_log(&log, bytes, whole)?;
         let size = log.metadata().map_err(fail("log"))?.len() >> 20;
         // The first run finds the log in memory as its writer left it; the quickest of three is the program's part.
         let mut best = Duration::MAX;
@@ -245,7 +246,10 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
         times.push((size, best));
         let there = original.as_ref().ok().map(|o| replay(o.command(START + 86_340))).transpose()?;
         row(
-            &format!("replay of the last minute of {size} MiB, first event"),
+            &format!(
+                "replay of the last minute of {size} MiB, {} KiB/s, first event",
+                (whole / 86_400) >> 10
+            ),
             millis(best),
             there.map(seconds),
             there.map(|t| t.0.as_secs_f64() / best.as_secs_f64()),
