@@ -1,10 +1,12 @@
 //! The sockets: Unix for people on this machine, TLS for agents and remote users, plain for health.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -14,7 +16,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -44,24 +46,16 @@ pub(crate) fn serve_unix(
     let listener = bind_unix(path).map_err(fail)?;
     let mode = if sharing == Sharing::Shared { 0o666 } else { 0o600 };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
-    let places = Arc::new(Semaphore::new(model::limits::CONNECTIONS));
     let router = router(shared);
-    servers.spawn(async move {
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            };
-            let Ok(credentials) = stream.peer_cred() else { continue };
-            let connection = Connection::Local { uid: credentials.uid() };
-            let router = router.clone();
-            tokio::spawn(async move {
-                serve(stream, connection, router).await;
-                drop(place);
-            });
+    let each = move |(stream, _): (UnixStream, _)| {
+        let router = router.clone();
+        async move {
+            if let Ok(credentials) = stream.peer_cred() {
+                serve(stream, Connection::Local { uid: credentials.uid() }, router).await;
+            }
         }
-    });
+    };
+    servers.spawn(welcome(model::limits::CONNECTIONS, move |cx| listener.poll_accept(cx), each));
     Ok(())
 }
 
@@ -86,32 +80,23 @@ pub(crate) async fn serve_tls(
     let listener = TcpListener::bind(address).await.map_err(fail)?;
     let local = listener.local_addr().map_err(fail)?;
     let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let places = Arc::new(Semaphore::new(model::limits::CONNECTIONS));
-    let pool = shared.authority.pool().to_owned();
+    let pool: Arc<str> = shared.authority.pool().into();
     let router = router(shared);
-    servers.spawn(async move {
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            let Ok((stream, peer)) = listener.accept().await else {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+    let each = move |(stream, peer): (TcpStream, SocketAddr)| {
+        let (acceptor, router, pool) = (acceptor.clone(), router.clone(), pool.clone());
+        async move {
+            let _ = stream.set_nodelay(true);
+            // Who does not get through the handshake in time is not worth a place.
+            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
+                return;
             };
-            let (acceptor, router, pool) = (acceptor.clone(), router.clone(), pool.clone());
-            tokio::spawn(async move {
-                let _ = stream.set_nodelay(true);
-                // Who does not get through the handshake in time is not worth a place.
-                let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
-                    return;
-                };
-                let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-                let certificate =
-                    certificate.map_or(Principal::Anonymous, |cert| trust::tls::principal_of(cert, &pool));
-                let connection = Connection::Remote { address: peer.ip(), certificate };
-                serve(stream, connection, router).await;
-                drop(place);
-            });
+            let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+            let certificate =
+                certificate.map_or(Principal::Anonymous, |cert| trust::tls::principal_of(cert, &pool));
+            serve(stream, Connection::Remote { address: peer.ip(), certificate }, router).await;
         }
-    });
+    };
+    servers.spawn(welcome(model::limits::CONNECTIONS, move |cx| listener.poll_accept(cx), each));
     Ok(local)
 }
 
@@ -124,24 +109,37 @@ pub(crate) async fn serve_health(
     let fail = |source| Error::Listen { on: address.to_string(), source };
     let listener = TcpListener::bind(address).await.map_err(fail)?;
     let local = listener.local_addr().map_err(fail)?;
-    let places = Arc::new(Semaphore::new(64));
     let router = health_router(shared);
-    servers.spawn(async move {
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            let Ok((stream, peer)) = listener.accept().await else {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            };
-            let connection = Connection::Remote { address: peer.ip(), certificate: Principal::Anonymous };
-            let router = router.clone();
-            tokio::spawn(async move {
-                serve(stream, connection, router).await;
-                drop(place);
-            });
-        }
-    });
+    let each = move |(stream, peer): (TcpStream, SocketAddr)| {
+        let connection = Connection::Remote { address: peer.ip(), certificate: Principal::Anonymous };
+        serve(stream, connection, router.clone())
+    };
+    servers.spawn(welcome(64, move |cx| listener.poll_accept(cx), each));
     Ok(local)
+}
+
+/// Takes connections as long as there is a place; each is served in a task of its own.
+async fn welcome<T, F>(
+    places: usize,
+    mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+    each: impl Fn(T) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(places));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(accepted) = poll_fn(&mut accept).await else {
+            // Out of descriptors, most likely.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let work = each(accepted);
+        tokio::spawn(async move {
+            work.await;
+            drop(place);
+        });
+    }
 }
 
 /// One connection, HTTP/1.1 or HTTP/2.
