@@ -194,11 +194,18 @@ pub struct StatusReply {
     pub degraded: Option<String>,
 }
 
+fn first_slot() -> String {
+    "slot1".to_owned()
+}
+
 /// One machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
     /// Name.
     pub name: String,
+    /// Which of its slots that are not cut from another this is; one entry for each where the machine is divided.
+    #[serde(default = "first_slot")]
+    pub slot: String,
     /// False while out of contact.
     pub connected: bool,
     /// Cores in all.
@@ -424,6 +431,12 @@ pub struct ControlRequest {
     /// Only this claim.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub claim: Option<u64>,
+    /// Only this slot (`slot2`, `slot1_3`) and what is cut from it.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub slot: String,
+    /// With `warn`: seconds until the jobs must be gone.
+    #[serde(default)]
+    pub remaining_s: u64,
     /// What checkpoints may use of the network; 0 for no cap of this order's own.
     #[serde(default)]
     pub bytes_per_second: u64,
@@ -443,6 +456,8 @@ pub enum MachineVerb {
     Continue,
     /// Ask them for checkpoints.
     Checkpoint,
+    /// Tell them how much time they have left.
+    Warn,
 }
 
 /// `POST /v1/machines/NAME/config`

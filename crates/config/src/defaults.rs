@@ -124,6 +124,8 @@ pub const KNOWN: &[Known] = &[
     known("STARTD_EXPRS", T, ""),
     known("STARTD_JOB_ATTRS", T, ""),
     known("STARTD_JOB_EXPRS", T, ""),
+    known("STARTD_SLOT_ATTRS", T, ""),
+    known("STARTD_SLOT_EXPRS", T, ""),
     known("STARTER_UPDATE_INTERVAL", I, "300"),
     known("SUBSYSTEM", T, ""),
     known("SUSPEND", E, "False"),

@@ -454,8 +454,8 @@ impl Writer {
                 self.books.core.agent_heard(now, &machine, session);
                 self.sessions.say(session, api::agent::Down::Beat(n));
             }
-            Some(Said::Machine { ad, slots }) => {
-                self.books.core.machine_changed(now, &machine, session, ad, slots, digest, out);
+            Some(Said::Machine { ads, slots }) => {
+                self.books.core.machine_changed(now, &machine, session, ads, slots, digest, out);
             }
             Some(Said::Report(report)) => {
                 self.books.core.agent_report(now, &machine, session, report, digest, out);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::lab::{
     Condition, GangPlanned, JobProvisioning, JobReserved, JobsExtended, LabSet, MachineStanding,
 };
+pub use crate::maintenance::JobWarned;
 use crate::procs::Span;
 use crate::template::JobTemplate;
 
@@ -22,7 +23,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -107,6 +108,9 @@ pub enum Kind {
     /// Jobs got more time.
     #[prost(message, tag = "26")]
     JobsExtended(JobsExtended),
+    /// A running job was told how much time it has left.
+    #[prost(message, tag = "27")]
+    JobWarned(JobWarned),
     /// Jobs that had ended and stayed in the queue left it.
     #[prost(message, tag = "30")]
     JobsLeft(JobsLeft),
@@ -594,6 +598,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobSuspended(e) => Some(e.cluster),
         Kind::JobContinued(e) => Some(e.cluster),
         Kind::JobCheckpointed(e) => Some(e.cluster),
+        Kind::JobWarned(e) => Some(e.cluster),
         Kind::JobsLeft(e) => Some(e.cluster),
         Kind::GangPlanned(e) => Some(e.cluster),
         Kind::JobProvisioning(e) => Some(e.cluster),

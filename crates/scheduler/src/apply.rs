@@ -11,7 +11,7 @@ use model::{ClaimId, JobId, ProcSet};
 
 use crate::Core;
 use crate::lifecycle::Policies;
-use crate::pool::{Claim, minus, plus};
+use crate::pool::{Claim, minus, place_of, plus};
 use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop, SubmitKey};
 
 impl Core {
@@ -40,6 +40,7 @@ impl Core {
             }
             // Told for people; nothing durable follows from them.
             Kind::GangPlanned(_)
+            | Kind::JobWarned(_)
             | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
             | Kind::JobsExtended(_) => {}
@@ -128,7 +129,7 @@ impl Core {
 
     fn apply_claim_made(&mut self, e: &ClaimMade, time_ms: u64) {
         let slot_number = e.slot.rsplit('_').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        let machine: Arc<str> = Arc::from(e.machine.as_str());
+        let machine = place_of(&e.machine, &e.slot);
         let submitter = if e.submitter.is_empty() { &e.owner } else { &e.submitter };
         let user = self.accounts.user(submitter, time_ms);
         self.accounts.hold(user, f64::from(e.resources.cpus), time_ms);
@@ -154,6 +155,7 @@ impl Core {
             machine.free = minus(machine.free, e.resources);
             machine.claims.insert(ClaimId(e.claim));
             machine.slots.insert(slot_number);
+            machine.settle();
         }
         self.pool.note_room(&machine);
     }
@@ -271,6 +273,7 @@ impl Core {
             machine.free = plus(machine.free, claim.resources);
             machine.claims.remove(&ClaimId(e.claim));
             machine.slots.remove(&claim.slot_number);
+            machine.settle();
         }
         self.pool.note_room(&claim.machine);
     }

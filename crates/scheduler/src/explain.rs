@@ -199,7 +199,7 @@ impl Core {
         let standing = if let Some(live) = cluster.live.get(&job.proc) {
             let claim = self.pool.claims.get(&live.claim)?;
             Standing::Placed {
-                machine: claim.machine.clone(),
+                machine: Arc::from(crate::pool::host_of(&claim.machine)),
                 slot: claim.slot.clone(),
                 started_ms: live.started_ms,
                 suspended: live.suspended,

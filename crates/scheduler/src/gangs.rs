@@ -218,7 +218,9 @@ impl Core {
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
         for machine in self.pool.machines.values().filter(|m| m.session.is_some() && !m.closed) {
-            let (now, empty) = (times(largest, machine.free), times(largest, machine.total));
+            let most = if machine.whole { 1 } else { u32::MAX };
+            let (now, empty) =
+                (times(largest, machine.free).min(most), times(largest, machine.total).min(most));
             fits[machine.number as usize] = Fit { now, empty };
         }
         let seats =

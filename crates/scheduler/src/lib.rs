@@ -49,7 +49,7 @@ use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
-pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
+pub use agents::{AgentHello, AgentSlot, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
 pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
 pub use gangs::GangView;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
-use crate::pool::{Claim, fits, plus};
+use crate::pool::{Claim, fits, host_of, plus, slot_of};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
@@ -180,7 +180,9 @@ impl Core {
             let Some(s) = self.shapes.all.get(&shape) else { continue };
             let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
             let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
-            let same = s.request == claim.resources && lease == claim.lease_ms && s.limits == claim.limits;
+            let fit =
+                if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
+            let same = fit && lease == claim.lease_ms && s.limits == claim.limits;
             let same = same && self.respects_promises(machine, shape, now_ms);
             if same && same_owner && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
@@ -207,10 +209,14 @@ impl Core {
         let claim = self.pool.next_claim.max(1);
         let made = ClaimMade {
             claim,
-            machine: name.to_string(),
-            slot: format!("slot1_{number}"),
+            machine: host_of(name).to_owned(),
+            slot: if machine.whole {
+                slot_of(name).to_owned()
+            } else {
+                format!("{}_{number}", slot_of(name))
+            },
             owner,
-            resources: shape.request,
+            resources: if machine.whole { machine.total } else { shape.request },
             key_digest: digest(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,

@@ -200,7 +200,7 @@ impl Core {
         let claims = self.pool.claims.iter().map(|(id, c)| SavedClaim {
             made: ClaimMade {
                 claim: id.0,
-                machine: c.machine.to_string(),
+                machine: crate::pool::host_of(&c.machine).to_owned(),
                 slot: c.slot.clone(),
                 owner: c.owner.to_string(),
                 resources: c.resources,

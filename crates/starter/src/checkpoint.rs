@@ -98,7 +98,7 @@ impl Starter<'_> {
             Err(failure) => {
                 let reason =
                     format!("it could not go on after a checkpoint: {}", failure.reason(&running.job));
-                self.report(Happening::Evicted(Evicted { job, reason, code: 1006 }));
+                self.report(Happening::Evicted(Evicted { job, reason, code: 1006, hold: None }));
             }
         }
         None
@@ -136,7 +136,7 @@ impl Starter<'_> {
         if !note.is_empty() {
             eviction.reason = format!("{} ({note})", eviction.reason);
         }
-        let Eviction { reason, code, .. } = eviction;
-        self.report(Happening::Evicted(Evicted { job, reason, code }));
+        let Eviction { reason, code, hold, .. } = eviction;
+        self.report(Happening::Evicted(Evicted { job, reason, code, hold }));
     }
 }

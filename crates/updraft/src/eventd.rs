@@ -87,7 +87,7 @@ fn slots(machine: &Machine) -> Vec<ClassAd> {
     }
     whole.set("Machine", machine.name.as_str());
     if machine.claims.is_empty() {
-        whole.set("Name", format!("slot1@{}", machine.name).as_str());
+        whole.set("Name", format!("{}@{}", machine.slot, machine.name).as_str());
         return vec![whole];
     }
     let slot = |claim: &api::rest::Claim| {
@@ -283,13 +283,15 @@ impl Driver {
     /// The order for one slot; `None` when its claim is over.
     fn vacate(&self, order: &SlotOrder) -> Option<(String, ControlRequest)> {
         let status = self.status.as_ref()?;
-        let machine = status.machines.iter().find(|m| m.name == order.machine)?;
-        let is_it = |c: &&api::rest::Claim| order.slot == format!("{}@{}", c.slot, machine.name);
-        let claim = machine.claims.iter().find(is_it)?.claim;
+        let is_it = |c: &&api::rest::Claim| order.slot == format!("{}@{}", c.slot, order.machine);
+        let here = status.machines.iter().filter(|m| m.name == order.machine);
+        let claim = here.flat_map(|m| &m.claims).find(is_it)?.claim;
         let request = ControlRequest {
             verb: MachineVerb::Vacate,
             reason: "a maintenance window begins".to_owned(),
             claim: Some(claim),
+            slot: String::new(),
+            remaining_s: 0,
             bytes_per_second: order.bytes_per_second.unwrap_or(0),
         };
         Some((order.machine.clone(), request))
@@ -298,7 +300,7 @@ impl Driver {
     /// Tells machines when their next window begins, so that no job starts that would run into it.
     fn announce(&mut self, status: &StatusReply) {
         let now_s = (self.now().wall_ms / 1000) as i64;
-        for machine in status.machines.iter().filter(|m| m.connected) {
+        for machine in status.machines.iter().filter(|m| m.connected && m.slot == "slot1") {
             let Some(ad) = slots(machine).into_iter().next() else { continue };
             let next = maintenance::next_down_time(self.core.settings(), self.core.overrides(), now_s, &ad);
             let told = ad.eval_int("NextDownTime");

@@ -114,9 +114,12 @@ pub(super) async fn control(
         MachineVerb::Suspend => Verb::Suspend,
         MachineVerb::Continue => Verb::Continue,
         MachineVerb::Checkpoint => Verb::Checkpoint,
+        MachineVerb::Warn => Verb::Warn,
     };
     let reason = text::one_line(&request.reason, limits::REASON_BYTES);
     let (claim, bytes_per_second) = (request.claim.unwrap_or(0), request.bytes_per_second);
-    let control = Control { verb: verb.into(), claim, reason, bytes_per_second };
+    let slot = text::one_line(&request.slot, limits::NAME_BYTES);
+    let remaining_s = request.remaining_s;
+    let control = Control { verb: verb.into(), claim, reason, bytes_per_second, slot, remaining_s };
     ask(&shared, &machine, Question::Control(control)).await
 }

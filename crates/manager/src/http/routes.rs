@@ -323,6 +323,12 @@ struct StatusQuery {
     ads: bool,
 }
 
+/// People name a machine, or one of its slots.
+fn is_meant(machine: &scheduler::MachineView, wanted: &str) -> bool {
+    *machine.name == *wanted
+        || wanted.strip_prefix(&*machine.slot).and_then(|w| w.strip_prefix('@')) == Some(&*machine.name)
+}
+
 async fn status(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -331,10 +337,11 @@ async fn status(
     caller.may(Action::Look)?;
     let wanted = query.machine;
     let machines = shared.handle.look(move |core| {
-        core.machines().filter(|m| wanted.as_deref().is_none_or(|w| *m.name == *w)).collect::<Vec<_>>()
+        core.machines().filter(|m| wanted.as_deref().is_none_or(|w| is_meant(&m, w))).collect::<Vec<_>>()
     });
     let machines = machines.await?.into_iter().map(|m| Machine {
         name: m.name.to_string(),
+        slot: m.slot.to_string(),
         connected: m.connected,
         cpus: m.total.cpus,
         cpus_free: m.free.cpus,

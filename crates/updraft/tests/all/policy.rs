@@ -599,3 +599,88 @@ fn a_job_that_wants_to_be_saved_from_outside_is_refused_with_a_reason() {
     assert!(format!("{story:?}").contains("CRIU"), "{story:?}");
     assert!(!has(&events(&sandbox, 1), "JobStarted"));
 }
+
+#[test]
+fn a_divided_machine_suspends_in_the_right_slot_and_keeps_large_jobs_out_of_small_ones() {
+    let mut sandbox = Sandbox::new();
+    let policy = "SLOT_TYPE_1 = cpus=1, memory=25%, disk=25%\nNUM_SLOTS_TYPE_1 = 1\n\
+                  SLOT_TYPE_2 = cpus=2, memory=50%, disk=50%\nNUM_SLOTS_TYPE_2 = 1\n\
+                  WANT_SUSPEND = True\nCONTINUE = KeyboardIdle > 300\n\
+                  SLOT_TYPE_1_SUSPEND = KeyboardIdle < 60\nSLOT_TYPE_2_SUSPEND = False\n\
+                  STARTD_ATTRS = Desk\nDesk = False\nSLOT1_Desk = True\n";
+    let pool = up(&mut sandbox, policy, &script(60, &[(0, AWAY), (420, TOUCH)]), &["--cpus", "3"]);
+    let here = machine(&sandbox);
+    let writer = |name: &str| format!("while [ ! -e stop ]; do echo x >> {name}; sleep 0.02; done");
+    let (desk, rack) = (sandbox.path().join("desk"), sandbox.path().join("rack"));
+    let small = submit(&sandbox, &writer("desk"), &["--set", "requirements=TARGET.Desk"]);
+    let large = submit(&sandbox, &writer("rack"), &["--set", "request_cpus=2"]);
+    // The machine has three cores, but no slot does.
+    let waits = submit(&sandbox, "touch never", &["--set", "request_cpus=3"]);
+    sandbox.until("both write", PATIENCE, || len(&desk) > 0 && len(&rack) > 0);
+    let status = sandbox.ok(&["status"]);
+    assert!(status.contains("slot1@") && status.contains("slot2@"), "{status}");
+    assert!(status.contains("1 machines, 3 cores, 0 free"), "{status}");
+    here.until(13);
+    stands_still(&desk);
+    grows(&sandbox, &rack);
+    let suspended: Vec<String> =
+        here.trace().into_iter().filter(|(n, ..)| *n == 13).map(|(_, slot, _)| slot).collect();
+    assert_eq!(suspended, ["slot1 Claimed/Suspended"]);
+    let ad = sandbox.ok(&["status", "-l", &format!("slot2@{}", here.name)]);
+    assert!(ad.contains("SlotType = \"Static\"") && ad.contains("Cpus = 2\n"), "{ad}");
+    let why = sandbox.ok(&["status", "--why", &here.name]);
+    assert!(why.contains("slot1") && why.contains("slot2"), "{why}");
+    let told = sandbox.ok(&["explain", &waits.to_string()]);
+    assert!(told.contains("cores"), "{told}");
+    here.until(14);
+    // An operator's word for one slot, and why: the other job does not hear of it.
+    sandbox.ok(&["vacate", "--machine", &here.name, "--slot", "slot2", "--reason", "the rack moves"]);
+    sandbox.until("it left", PATIENCE, || has(&events(&sandbox, large), "JobsRequeued"));
+    let left = events(&sandbox, large).into_iter().find(|e| e["event"] == "JobsRequeued").unwrap();
+    assert_eq!(left["reason"], "the rack moves", "{left}");
+    assert!(!has(&events(&sandbox, small), "JobsRequeued"));
+    let log = sandbox.path().join("job.events");
+    let says = || std::fs::read_to_string(&log).unwrap_or_default().contains("the rack moves");
+    sandbox.until("its log says why", PATIENCE, says);
+    let refused = sandbox.run(&["vacate", "--machine", &here.name, "--slot", "slot9"]);
+    assert!(text(&refused.stderr).contains("no such slot"), "{}", text(&refused.stderr));
+    std::fs::write(sandbox.path().join("stop"), "").unwrap();
+    for job in [small, large] {
+        sandbox.ok(&["wait", &job.to_string(), "--timeout", "20"]);
+    }
+    assert!(!sandbox.path().join("never").exists());
+    sandbox.ok(&["rm", &waits.to_string()]);
+    let state = sandbox.state();
+    nothing_left(&mut sandbox, &[(state, pool)]);
+}
+
+#[test]
+fn a_layout_that_does_not_fit_is_refused_with_its_place() {
+    let sandbox = Sandbox::new();
+    let config = write(&sandbox, "policy.conf", "SLOT_TYPE_1 = cpus=60%\nNUM_SLOTS_TYPE_1 = 2\n");
+    let out = sandbox.run(&["up", "--cpus", "10", "--config", &config]);
+    let said = text(&out.stderr) + &text(&out.stdout);
+    assert!(!out.status.success(), "{said}");
+    assert!(said.contains("policy.conf:1:") && said.contains("only 4 are left"), "{said}");
+}
+
+#[test]
+fn the_owner_may_want_a_job_held() {
+    let mut sandbox = Sandbox::new();
+    let policy = "PREEMPT = KeyboardIdle < 60\nWANT_HOLD = True\nWANT_HOLD_REASON = \"not on my desk\"\n\
+                  WANT_HOLD_SUBCODE = 5\n";
+    let pool = up(&mut sandbox, policy, &script(60, &[(0, AWAY), (300, STAYS)]), &["--cpus", "1"]);
+    let job = submit(&sandbox, "while :; do sleep 0.1; done", &[]);
+    sandbox.until("it is held", PATIENCE, || has(&events(&sandbox, job), "JobsHeld"));
+    let held = events(&sandbox, job).into_iter().find(|e| e["event"] == "JobsHeld").unwrap();
+    assert_eq!(
+        (&held["reason"], &held["code"]),
+        (&Value::from("not on my desk"), &Value::from(21)),
+        "{held}"
+    );
+    assert_eq!(held["subcode"], 5);
+    assert!(!has(&events(&sandbox, job), "JobsRequeued"));
+    sandbox.ok(&["rm", &job.to_string()]);
+    let state = sandbox.state();
+    nothing_left(&mut sandbox, &[(state, pool)]);
+}

@@ -168,7 +168,7 @@ fn suspension(uid: Option<u32>) {
     // A suspended job takes its signal: it is let go on first.
     starter.order(Order::Suspend(true));
     assert!(matches!(starter.report(), Happening::Suspended(_)));
-    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0 });
+    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0, hold: None });
     starter.order(Order::Stop(Stop { id: ID, hard: false, evict }));
     assert_eq!(starter.report(), Happening::Continued(ID));
     let Happening::Evicted(evicted) = starter.report() else { panic!("it is evicted") };
@@ -201,7 +201,7 @@ fn a_stubborn_job_is_killed_when_patience_ends_or_when_told() {
         let _ = std::fs::remove_file(&ready);
         starter.run(stubborn, |_| {});
         until("it runs", || ready.exists());
-        let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms });
+        let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms, hold: None });
         starter.order(Order::Stop(Stop { id: ID, hard: false, evict: evict.clone() }));
         if hard {
             std::thread::sleep(Duration::from_millis(100));
@@ -272,7 +272,7 @@ fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
     let mut starter = Starter::new(None);
     starter.run(&counter(false, 200), |job| job.checkpoint = Some(saving(libc::SIGUSR1)));
     until("it runs", || starter.file("ready").exists());
-    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0 });
+    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0, hold: None });
     starter.order(Order::Stop(Stop { id: ID, hard: false, evict }));
     let packed = starter.packed();
     assert!(packed.leaving);
