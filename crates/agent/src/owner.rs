@@ -514,6 +514,11 @@ impl Owner {
         self.stirred = true;
     }
 
+    /// Something of a slot is worth telling, though nothing of its standing has changed.
+    pub(crate) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
     fn all_changed(&mut self) {
         self.changed = self.plans.iter().map(|p| p.id.number).collect();
     }
@@ -542,6 +547,7 @@ impl Owner {
             rss_kib: used.rss_kib,
             cpu_us: used.cpu_us,
             rank: number("CurrentRank"),
+            transfer: None,
         })
     }
 

@@ -460,8 +460,10 @@ impl Agent {
     fn hear_transfer(&mut self, item: transfers::News) {
         match item {
             transfers::News::Say(up) => self.say(up),
-            transfers::News::Stored { claim, number, safe } => {
-                self.actions.push(Action::Order(claim, Order::Stored(Stored { number, safe })));
+            transfers::News::Stored { claim, number, safe, transfer_ms, cap } => {
+                self.transfers.arrived(claim);
+                let stored = Stored { number, safe, transfer_ms, cap };
+                self.actions.push(Action::Order(claim, Order::Stored(stored)));
             }
             transfers::News::Fetched { claim, job, values } => {
                 self.core.fetched(claim, *job, values, &mut self.actions);
@@ -527,7 +529,13 @@ impl Agent {
             self.say(Up::Trace(trace));
         }
         let due = self.told.elapsed() >= TELL;
-        if let Some(now) = self.owner.news(due) {
+        if due && self.transfers.is_busy() {
+            self.owner.stir();
+        }
+        if let Some(mut now) = self.owner.news(due) {
+            for slot in &mut now.slots {
+                slot.transfer = self.transfers.measured(slot.claim);
+            }
             self.told = Instant::now();
             self.say(Up::Machine(now));
         }

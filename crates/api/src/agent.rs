@@ -101,6 +101,20 @@ pub struct SlotNow {
     /// The machine's rank of its job.
     #[prost(double, tag = "8")]
     pub rank: f64,
+    /// A checkpoint of its job is on its way to the store.
+    #[prost(message, optional, tag = "9")]
+    pub transfer: Option<Transfer>,
+}
+
+/// A checkpoint on its way, as measured.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Transfer {
+    /// Bytes that the store does not have yet.
+    #[prost(uint64, tag = "1")]
+    pub left: u64,
+    /// Bytes per second so far.
+    #[prost(uint64, tag = "2")]
+    pub rate: u64,
 }
 
 /// Transitions of a machine's slots.

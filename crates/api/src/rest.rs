@@ -268,6 +268,12 @@ pub struct Claim {
     /// Its job can save its work.
     #[serde(default)]
     pub checkpointable: bool,
+    /// Bytes of its job's checkpoint that are still on their way to the store.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub checkpoint_left: Option<u64>,
+    /// Bytes per second at which they go, as measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub checkpoint_rate: Option<u64>,
     /// Its job belongs to a gang.
     #[serde(default)]
     pub gang: bool,

@@ -171,6 +171,7 @@ pub(crate) fn understand(session: Session, machine: &str, message: ToManager) ->
                     rss_kib: s.rss_kib,
                     cpu_us: s.cpu_us,
                     rank: s.rank,
+                    transfer: s.transfer.map(|t| (t.left, t.rate)),
                 };
                 (ClaimId(s.claim), state)
             });
@@ -239,7 +240,9 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
         },
         Happening::Continued(job) => ReportKind::Continued { job: held(job) },
         Happening::Checkpointed(e) => {
-            ReportKind::Checkpointed { job: held(e.job), object: objects::name(&e.sha256)?, bytes: e.bytes }
+            let (transfer_ms, cap) = (e.transfer_ms, e.cap);
+            let object = objects::name(&e.sha256)?;
+            ReportKind::Checkpointed { job: held(e.job), object, bytes: e.bytes, transfer_ms, cap }
         }
     };
     Some(scheduler::Report { claim: ClaimId(report.claim), seq: report.seq, kind })

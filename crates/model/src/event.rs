@@ -405,6 +405,14 @@ pub struct JobCheckpointed {
     /// Size of the archive.
     #[prost(uint64, tag = "6")]
     pub bytes: u64,
+    /// How long it was on its way, in milliseconds.
+    #[prost(uint64, tag = "7")]
+    #[serde(default)]
+    pub transfer_ms: u64,
+    /// What it was allowed, in bytes per second; 0 for no cap.
+    #[prost(uint64, tag = "8")]
+    #[serde(default)]
+    pub cap: u64,
 }
 
 /// How a process ended.

@@ -83,6 +83,12 @@ pub struct Checkpointed {
     /// Size of the archive.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
+    /// How long it was on its way, in milliseconds.
+    #[prost(uint64, tag = "4")]
+    pub transfer_ms: u64,
+    /// What it was allowed, in bytes per second; 0 for no cap.
+    #[prost(uint64, tag = "5")]
+    pub cap: u64,
 }
 
 /// A job's processes were stopped where they are.

@@ -142,6 +142,10 @@ pub enum ReportKind {
         object: String,
         /// Its size.
         bytes: u64,
+        /// How long it was on its way.
+        transfer_ms: u64,
+        /// Bytes per second that it was allowed; 0 for no cap.
+        cap: u64,
     },
     /// A job was told how much time it has left.
     Warned {
@@ -480,12 +484,13 @@ impl Core {
                 let JobId { cluster, proc } = job.job;
                 self.record(now, Kind::JobContinued(JobContinued { claim, cluster, proc, attempt }), out);
             }
-            ReportKind::Checkpointed { job, object, bytes } => {
+            ReportKind::Checkpointed { job, object, bytes, transfer_ms, cap } => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job;
                 if self.checkpoint(job.job).is_none_or(|c| *c.object != *object) {
-                    let kind = JobCheckpointed { claim, cluster, proc, attempt, object, bytes };
+                    let kind =
+                        JobCheckpointed { claim, cluster, proc, attempt, object, bytes, transfer_ms, cap };
                     self.record(now, Kind::JobCheckpointed(kind), out);
                 }
             }

@@ -272,6 +272,8 @@ pub struct SlotState {
     pub cpu_us: u64,
     /// The machine's rank of its job.
     pub rank: f64,
+    /// A checkpoint of its job is on its way to the store: bytes left, and bytes per second so far.
+    pub transfer: Option<(u64, u64)>,
 }
 
 /// `a` less `b`, never below zero.

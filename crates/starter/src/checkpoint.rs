@@ -113,7 +113,8 @@ impl Starter<'_> {
         let _ = std::fs::remove_file(&packed.path);
         if stored.safe {
             let Packed { job, sha256, bytes, .. } = packed;
-            self.report(Happening::Checkpointed(Checkpointed { job, sha256, bytes }));
+            let Stored { transfer_ms, cap, .. } = stored;
+            self.report(Happening::Checkpointed(Checkpointed { job, sha256, bytes, transfer_ms, cap }));
         }
         if packed.leaving {
             let why = if stored.safe { "" } else { "the store did not take its checkpoint" };

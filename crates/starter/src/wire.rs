@@ -165,6 +165,12 @@ pub struct Stored {
     /// It is safe.
     #[prost(bool, tag = "2")]
     pub safe: bool,
+    /// How long it was on its way, in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub transfer_ms: u64,
+    /// What it was allowed, in bytes per second; 0 for no cap.
+    #[prost(uint64, tag = "4")]
+    pub cap: u64,
 }
 
 /// A limit on a resource, as `setrlimit` has them.

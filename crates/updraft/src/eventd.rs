@@ -100,6 +100,12 @@ fn slots(machine: &Machine) -> Vec<ClassAd> {
             ad.set("JobUniverse", claim.universe);
             ad.set("JobCheckpointable", claim.checkpointable);
             ad.set("ImageSize", claim.image_kib as i64);
+            // What is really left of a checkpoint on its way, at the rate at which it really goes.
+            if let (Some(left), Some(rate)) =
+                (claim.checkpoint_left, claim.checkpoint_rate.filter(|r| *r > 0))
+            {
+                ad.set("CheckpointRemaining", left.div_ceil(rate) as i64);
+            }
             if claim.gang {
                 ad.set("GangId", job.split('.').next().unwrap_or(job));
             }
@@ -263,8 +269,22 @@ impl Driver {
                     let _ = done.send(Done::Input(Input::Done { command, outcome: all }));
                 });
             }
-            Output::Warn { slot, job, remaining_s, .. } => {
-                tracing::warn!(slot, job, remaining_s, "a job without checkpoint will have to go");
+            Output::Warn { slot, machine, job, remaining_s } => {
+                let Some(claim) = self.claim(&machine, &slot) else { return };
+                let request = ControlRequest {
+                    verb: MachineVerb::Warn,
+                    reason: "a maintenance window begins".to_owned(),
+                    claim: Some(claim),
+                    slot: String::new(),
+                    remaining_s: u64::try_from(remaining_s).unwrap_or(0),
+                    bytes_per_second: 0,
+                };
+                tokio::spawn(async move {
+                    // Said once: a job that cannot be reached now is not vacated more gently for a second word.
+                    if let Err(why) = within(client.control(&machine, &request)).await {
+                        tracing::warn!(slot, job, remaining_s, ?why, "a job could not be warned");
+                    }
+                });
             }
             Output::Log(record) => self.note(&record.text(&self.zone)),
         }
@@ -280,12 +300,16 @@ impl Driver {
         }
     }
 
+    /// The claim in a slot, if it is not over.
+    fn claim(&self, machine: &str, slot: &str) -> Option<u64> {
+        let is_it = |c: &&api::rest::Claim| slot == format!("{}@{machine}", c.slot);
+        let here = self.status.as_ref()?.machines.iter().filter(|m| m.name == machine);
+        Some(here.flat_map(|m| &m.claims).find(is_it)?.claim)
+    }
+
     /// The order for one slot; `None` when its claim is over.
     fn vacate(&self, order: &SlotOrder) -> Option<(String, ControlRequest)> {
-        let status = self.status.as_ref()?;
-        let is_it = |c: &&api::rest::Claim| order.slot == format!("{}@{}", c.slot, order.machine);
-        let here = status.machines.iter().filter(|m| m.name == order.machine);
-        let claim = here.flat_map(|m| &m.claims).find(is_it)?.claim;
+        let claim = self.claim(&order.machine, &order.slot)?;
         let request = ControlRequest {
             verb: MachineVerb::Vacate,
             reason: "a maintenance window begins".to_owned(),

@@ -375,6 +375,8 @@ async fn status(
                     .unwrap_or(0),
                 universe: c.universe,
                 checkpointable: c.checkpointable,
+                checkpoint_left: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.0),
+                checkpoint_rate: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.1),
                 gang: c.gang,
             })
             .collect(),

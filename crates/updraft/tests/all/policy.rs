@@ -684,3 +684,53 @@ fn the_owner_may_want_a_job_held() {
     let state = sandbox.state();
     nothing_left(&mut sandbox, &[(state, pool)]);
 }
+
+#[test]
+fn a_job_that_is_warned_hears_the_signal_it_asked_for_and_reads_how_long_it_has() {
+    let mut sandbox = Sandbox::new();
+    // The window begins in half a minute, and warnings go out a minute before.
+    let policy = "EVENT_LIST = Rack\nRack = SHUTDOWN W 03:00 600 20 Everything None\nEverything = True\nNone = 0\n\
+                  EVENTD_INTERVAL = 5\nEVENTD_WARNING = 60\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
+                  EVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\n";
+    let config = write(&sandbox, "policy.conf", policy);
+    let pool = sandbox.up(&["--config", &config, "--lease", "60", "--cpus", "2"]);
+    let there = machine(&sandbox).name;
+    let heard = "trap 'cat $UPDRAFT_WARNING_FILE > heard; date +%s >> heard' USR2; touch ready; \
+                 while [ ! -e stop ]; do sleep 0.05; done";
+    let listens = submit(&sandbox, heard, &["--set", "warning_signal=SIGUSR2"]);
+    // One that asked for no signal gets none, and finds the file.
+    let looks = submit(
+        &sandbox,
+        "trap 'touch killed' TERM USR1 USR2 HUP; until [ -e $UPDRAFT_WARNING_FILE ]; do sleep 0.05; done; \
+         cat $UPDRAFT_WARNING_FILE > seen; while [ ! -e stop ]; do sleep 0.05; done",
+        &[],
+    );
+    let read = |name: &str| std::fs::read_to_string(sandbox.path().join(name)).unwrap_or_default();
+    sandbox.until("it is ready", PATIENCE, || sandbox.path().join("ready").exists());
+    sandbox.ok(&["maintenance", "--config", &config, "start", "Rack", "--in", "45s", "--duration", "60s"]);
+    sandbox
+        .until("both know", PATIENCE, || read("heard").lines().count() == 2 && read("seen").contains('\n'));
+    for told in [read("heard"), read("seen")] {
+        let words: Vec<u64> = told.lines().next().unwrap().split(' ').map(|w| w.parse().unwrap()).collect();
+        let [left, deadline] = words[..] else { panic!("{told}") };
+        assert!(left <= 60, "{told}");
+        assert!(deadline > 1_700_000_000, "{told}");
+    }
+    for (job, signal) in [(listens, libc::SIGUSR2), (looks, 0)] {
+        sandbox.until("the journal knows", PATIENCE, || has(&events(&sandbox, job), "JobWarned"));
+        let warned = events(&sandbox, job).into_iter().find(|e| e["event"] == "JobWarned").unwrap();
+        assert_eq!(warned["signal"], signal, "{warned}");
+        assert!(warned["remaining_s"].as_u64().unwrap() <= 60, "{warned}");
+        let says = |kind| logged(&sandbox.path().join("job.events"))[&(job, 0)].contains(&kind);
+        sandbox.until("its log says so", PATIENCE, || says(8));
+    }
+    assert!(!sandbox.path().join("killed").exists(), "nobody gets a signal by surprise");
+    sandbox.ok(&["maintenance", "--config", &config, "cancel", "Rack"]);
+    std::fs::write(sandbox.path().join("stop"), "").unwrap();
+    for job in [listens, looks] {
+        sandbox.ok(&["wait", &job.to_string(), "--timeout", "30"]);
+    }
+    assert!(!there.is_empty());
+    let state = sandbox.state();
+    nothing_left(&mut sandbox, &[(state, pool)]);
+}

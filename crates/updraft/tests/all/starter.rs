@@ -256,7 +256,7 @@ fn a_job_that_saves_its_work_goes_on_and_is_told_of_only_when_stored() {
         let packed = starter.packed();
         assert_eq!((packed.number, packed.leaving), (number, false));
         assert!(Path::new(&packed.path).exists());
-        starter.order(Order::Stored(Stored { number, safe: true }));
+        starter.order(Order::Stored(Stored { number, safe: true, ..Stored::default() }));
         let Happening::Checkpointed(told) = starter.report() else { panic!("it is told") };
         assert_eq!((told.sha256, told.bytes), (packed.sha256, packed.bytes));
         assert!(!Path::new(&packed.path).exists(), "the archive is not kept twice");
@@ -280,7 +280,7 @@ fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
     let archive = store.path().join("kept");
     std::fs::copy(&packed.path, &archive).unwrap();
     let saved = std::fs::read_to_string(starter.file("saved")).unwrap();
-    starter.order(Order::Stored(Stored { number: packed.number, safe: true }));
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
     assert!(matches!(starter.report(), Happening::Checkpointed(_)), "first the checkpoint");
     assert!(matches!(starter.report(), Happening::Evicted(_)), "then the eviction");
     starter.quit();
@@ -315,7 +315,7 @@ fn a_checkpoint_is_put_in_place_before_the_job_starts() {
     let archive = starter.file("kept");
     std::fs::copy(&packed.path, &archive).unwrap();
     let saved = std::fs::read_to_string(starter.file("saved")).unwrap();
-    starter.order(Order::Stored(Stored { number: packed.number, safe: true }));
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
     assert!(matches!(starter.report(), Happening::Checkpointed(_)));
     assert!(matches!(starter.report(), Happening::Exited(_)), "it goes on to its end");
     std::fs::write(starter.file("saved"), "half-written rubbish").unwrap();
