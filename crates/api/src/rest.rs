@@ -192,6 +192,41 @@ pub struct StatusReply {
     /// Why nothing new is accepted, when that is so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub degraded: Option<String>,
+    /// For a while nothing new starts on some machines, or on any.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub drains: Vec<Drain>,
+}
+
+/// For a while nothing new starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Its name.
+    pub name: String,
+    /// When it ends by itself, in Unix seconds.
+    pub until_s: u64,
+    /// Only on machines for whose ads this is true; empty: on all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub constraint: String,
+    /// Who ordered it.
+    pub by: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Begins, changes or ends a drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRequest {
+    /// Its name; one of the same name is replaced.
+    pub name: String,
+    /// When it ends by itself, in Unix seconds; 0: now.
+    pub until_s: u64,
+    /// Only on machines for whose ads this is true; empty: on all.
+    #[serde(default)]
+    pub constraint: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
 }
 
 fn first_slot() -> String {

@@ -53,6 +53,7 @@ pub const KNOWN: &[Known] = &[
     known("ENABLE_RUNTIME_CONFIG", B, "False"),
     known("EVENTD_BANDWIDTH_DOMAIN", T, ""),
     known("EVENTD_DEBUG", T, "D_ALWAYS"),
+    known("EVENTD_DRAIN_MANAGERS", T, ""),
     known("EVENTD_INTERVAL", I, "900"),
     known("EVENTD_LOG", T, ""),
     known("EVENTD_MAX_PREPARATION", I, "0"),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::lab::{
     Condition, GangPlanned, JobProvisioning, JobReserved, JobsExtended, LabSet, MachineStanding,
 };
-pub use crate::maintenance::JobWarned;
+pub use crate::maintenance::{JobWarned, PoolDrained};
 use crate::procs::Span;
 use crate::template::JobTemplate;
 
@@ -23,7 +23,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 40"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -114,6 +114,9 @@ pub enum Kind {
     /// Jobs that had ended and stayed in the queue left it.
     #[prost(message, tag = "30")]
     JobsLeft(JobsLeft),
+    /// For a while nothing new starts on some machines, or on any.
+    #[prost(message, tag = "40")]
+    PoolDrained(PoolDrained),
 }
 
 /// A manager took the journal over.
@@ -613,6 +616,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobReserved(e) => Some(e.cluster),
         Kind::JobsExtended(e) => Some(e.cluster),
         Kind::ManagerStarted(_)
+        | Kind::PoolDrained(_)
         | Kind::MachineStanding(_)
         | Kind::LabSet(_)
         | Kind::ClaimMade(_)

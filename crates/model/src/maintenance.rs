@@ -32,3 +32,25 @@ pub struct JobWarned {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
+
+/// For a while nothing new starts on some machines of a pool, or on any.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct PoolDrained {
+    /// Its name; a later one of the same name replaces it.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// When it ends by itself, in Unix milliseconds; 0: now.
+    #[prost(uint64, tag = "2")]
+    pub until_ms: u64,
+    /// Only machines for whose ads this expression is true; empty: all.
+    #[prost(string, tag = "3")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub constraint: String,
+    /// Who ordered it.
+    #[prost(string, tag = "4")]
+    pub by: String,
+    /// Why.
+    #[prost(string, tag = "5")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}

@@ -196,6 +196,7 @@ impl Core {
                 slots,
                 heard_ms: now.mono_ms,
                 closed: false,
+                drained: false,
                 whole: false,
             };
             self.pool.put(&name, machine);
@@ -281,6 +282,7 @@ impl Core {
                 slots,
                 heard_ms: now.mono_ms,
                 closed: false,
+                drained: self.drains.concern(ad),
                 whole: is_static(ad),
             };
             machine.settle();
@@ -370,6 +372,7 @@ impl Core {
                 machine.down_s = down_time(&ad);
                 machine.ad = Arc::new(ad);
             }
+            self.note_drain(&place);
             self.offer_machine(now, &place, digest, out);
         }
         self.gang_pass(now, digest, out);
@@ -614,6 +617,7 @@ impl Core {
         for cluster in clusters {
             self.offer_jobs(now, cluster, digest, out);
         }
+        self.expire_drains(now, digest, out);
         self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);

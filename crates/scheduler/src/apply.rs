@@ -38,6 +38,7 @@ impl Core {
                 let user = self.accounts.user(&e.user, time_ms);
                 self.accounts.set(user, e.factor, e.real, time_ms);
             }
+            Kind::PoolDrained(e) => self.drains.apply(e),
             // Told for people; nothing durable follows from them.
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)

@@ -85,7 +85,7 @@ impl Core {
     pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
         self.accounts.refresh(now.wall_ms);
         while let Some(machine) = self.pool.machines.get(name) {
-            if machine.session.is_none() || machine.closed || machine.free.cpus == 0 {
+            if machine.session.is_none() || machine.is_closed() || machine.free.cpus == 0 {
                 return;
             }
             let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
@@ -149,7 +149,7 @@ impl Core {
             Some(Obstacle::TooSmall)
         } else if !self.shapes.can_run(shape, machine) {
             Some(Obstacle::Requirements)
-        } else if machine.closed {
+        } else if machine.is_closed() {
             Some(Obstacle::Closed)
         } else if !fits(request, machine.free) {
             Some(Obstacle::Busy)
@@ -255,7 +255,7 @@ impl Core {
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (name, closed, rival) = (claim.machine.clone(), machine.closed, claim.rival);
+            let (name, closed, rival) = (claim.machine.clone(), machine.is_closed(), claim.rival);
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let candidate = if closed || (rival.is_some() && held == 0) {
                 None

@@ -55,7 +55,7 @@ impl Pool {
     /// Keeps `roomy` true for one machine.
     pub(crate) fn note_room(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get(name) else { return };
-        if machine.session.is_some() && !machine.closed && machine.free.cpus > 0 {
+        if machine.session.is_some() && !machine.is_closed() && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
             let at = machine.number as usize;
             if at >= self.room.len() {
@@ -206,11 +206,18 @@ pub(crate) struct Machine {
     pub(crate) heard_ms: u64,
     /// Takes no new claims (its owner or an operator says so).
     pub(crate) closed: bool,
+    /// A drain says the same for a while.
+    pub(crate) drained: bool,
     /// A static slot: a claim gets all of it, whatever its jobs ask for.
     pub(crate) whole: bool,
 }
 
 impl Machine {
+    /// Takes no new claims, and gives those it has no further jobs.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed || self.drained
+    }
+
     /// A static slot is free or it is not: its size may have changed since its claim was made.
     pub(crate) fn settle(&mut self) {
         if self.whole {

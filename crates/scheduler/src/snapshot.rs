@@ -31,6 +31,8 @@ struct Saved {
     keys: Vec<SavedKey>,
     #[prost(message, repeated, tag = "7")]
     users: Vec<SavedUser>,
+    #[prost(message, repeated, tag = "40")]
+    drains: Vec<model::event::PoolDrained>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -236,6 +238,7 @@ impl Core {
             finished: finished.collect(),
             keys: keys.collect(),
             users: users.collect(),
+            drains: self.drains.said().cloned().collect(),
         }
         .encode_to_vec()
     }
@@ -246,6 +249,9 @@ impl Core {
         let mut core = Self::new(settings);
         for u in saved.users {
             core.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
+        }
+        for drain in &saved.drains {
+            core.drains.apply(drain);
         }
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::cmd::Failure;
 use crate::configuration;
+use crate::drains::{self, Drains, Heard};
 
 /// How often the file with operators' changes is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -118,6 +119,8 @@ fn slots(machine: &Machine) -> Vec<ClassAd> {
 /// What came of something.
 enum Done {
     Input(Input),
+    /// A manager was told of a drain.
+    Drained(Heard),
     /// The machines as they are, to know claims by their slots.
     Status(Box<StatusReply>, u64),
 }
@@ -135,6 +138,7 @@ struct Driver {
     log: Option<PathBuf>,
     /// What machines were told of their next window, and when: they need a moment to say so themselves.
     announced: HashMap<String, (Option<i64>, Instant)>,
+    drains: Drains,
 }
 
 /// Carries the windows of a configuration out until something fails that cannot be mended by waiting.
@@ -144,6 +148,7 @@ pub(crate) async fn drive(client: Client, settings: Settings, changes: Changes) 
     let kept = changes.read()?;
     let zone = settings.zone.clone();
     let log = Some(&settings.log).filter(|p| !p.is_empty()).map(PathBuf::from);
+    let drains = Drains::new(if settings.dry_run { &[] } else { &settings.managers });
     let core = Core::new(now(start), settings, kept.clone());
     let seen = changes.modified();
     let mut driver = Driver {
@@ -158,6 +163,7 @@ pub(crate) async fn drive(client: Client, settings: Settings, changes: Changes) 
         zone,
         log,
         announced: HashMap::new(),
+        drains,
     };
     driver.feed(Input::Tick);
     loop {
@@ -172,6 +178,7 @@ pub(crate) async fn drive(client: Client, settings: Settings, changes: Changes) 
             }
         }
         driver.keep()?;
+        driver.drain();
     }
 }
 
@@ -206,12 +213,33 @@ impl Driver {
     fn take(&mut self, done: Done) {
         match done {
             Done::Input(input) => self.feed(input),
+            Done::Drained(heard) => self.drains.heard(heard, Instant::now()),
             Done::Status(status, query) => {
                 self.announce(&status);
                 let answer = Ok(ads(&status));
                 self.status = Some(*status);
                 self.feed(Input::Machines { query, answer });
             }
+        }
+    }
+
+    /// Managers start nothing new while an event is active.
+    fn drain(&mut self) {
+        if self.core.settings().dry_run {
+            return;
+        }
+        let settings = self.core.settings();
+        let active = self.core.status().into_iter().filter(|s| s.is_active).filter_map(|s| {
+            let event = &settings.events[settings.event(&s.event)?];
+            let until = u64::try_from(s.window?.end).ok()?;
+            Some((s.event, (until, event.constraint.to_string())))
+        });
+        let active = active.collect();
+        for word in self.drains.words(&active, Instant::now()) {
+            let (client, done) = (self.client.clone(), self.done.clone());
+            tokio::spawn(async move {
+                let _ = done.send(Done::Drained(drains::say(word, client).await));
+            });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::rest::{
-    ActReply, ActRequest, ActResult, CertificateReply, Claim, Cluster, ClusterReply, Counts, Job,
+    ActReply, ActRequest, ActResult, CertificateReply, Claim, Cluster, ClusterReply, Counts, Drain, Job,
     JoinRequest, Machine, QueueReply, RenewRequest, StatusReply, SubmitReply, SubmitRequest, TokenLine,
     TokenReply, TokenRequest, UserLine, UserRequest,
 };
@@ -36,6 +36,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/clusters/{id}", get(cluster))
         .route("/v1/status", get(status))
         .route("/v1/users", get(users).post(set_user))
+        .route("/v1/drains", post(machines::drain))
         .route("/v1/machines/{name}/transitions", get(machines::transitions))
         .route("/v1/machines/{name}/why", get(machines::why))
         .route("/v1/machines/{name}/config", get(machines::config).post(machines::configure))
@@ -337,9 +338,13 @@ async fn status(
     caller.may(Action::Look)?;
     let wanted = query.machine;
     let machines = shared.handle.look(move |core| {
-        core.machines().filter(|m| wanted.as_deref().is_none_or(|w| is_meant(&m, w))).collect::<Vec<_>>()
+        let drains: Vec<_> = core.drains().cloned().collect();
+        let machines =
+            core.machines().filter(|m| wanted.as_deref().is_none_or(|w| is_meant(m, w))).collect::<Vec<_>>();
+        (machines, drains)
     });
-    let machines = machines.await?.into_iter().map(|m| Machine {
+    let (machines, drains) = machines.await?;
+    let machines = machines.into_iter().map(|m| Machine {
         name: m.name.to_string(),
         slot: m.slot.to_string(),
         connected: m.connected,
@@ -392,6 +397,16 @@ async fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         position: events::head(&shared).await,
         degraded: shared.handle.degraded(),
+        drains: drains
+            .into_iter()
+            .map(|d| Drain {
+                name: d.name,
+                until_s: d.until_ms / 1000,
+                constraint: d.constraint,
+                by: d.by,
+                reason: d.reason,
+            })
+            .collect(),
     }))
 }
 

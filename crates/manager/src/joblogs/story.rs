@@ -214,6 +214,7 @@ impl Story {
             }
             Kind::ManagerStarted(_)
             | Kind::JobsAssigned(_)
+            | Kind::PoolDrained(_)
             // Its end has been told.
             | Kind::JobsLeft(_)
             | Kind::TokenIssued(_)

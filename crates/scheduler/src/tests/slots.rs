@@ -2,7 +2,7 @@
 
 use classad::ClassAd;
 use model::JobTemplate;
-use model::event::{Kind, Resources};
+use model::event::{Kind, PoolDrained, Resources};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
@@ -208,4 +208,54 @@ fn a_job_that_the_owner_wants_held_is_held() {
         _ => None,
     });
     assert_eq!(found, Some(("too much memory".to_owned(), 21, 9)));
+}
+
+fn drain(name: &str, until_ms: u64, constraint: &str) -> PoolDrained {
+    let (by, reason) = ("root".to_owned(), "a window".to_owned());
+    PoolDrained { name: name.into(), until_ms, constraint: constraint.into(), by, reason }
+}
+
+#[test]
+fn a_drain_keeps_new_jobs_off_the_machines_meant_and_ends_by_itself() {
+    let mut pool = divided(2);
+    let until = pool.now.wall_ms + 60_000;
+    let said = drain("Rack", until, "Cpus == 2");
+    pool.core.drain(pool.now, said.clone(), digest, &mut pool.out).unwrap();
+    let job = pool.submit("ann", template(2, 1));
+    assert_eq!(pool.live(job), 1, "one slot is meant, the other not");
+    assert_eq!(claims(&pool)[0].1, "slot1");
+    pool.core.drain(pool.now, drain("Rack", until, ""), digest, &mut pool.out).unwrap();
+    pool.wait(1_000);
+    let more = pool.submit("ann", template(1, 1));
+    pool.end(job);
+    assert_eq!((pool.live(job), pool.live(more)), (0, 0), "no further job for the claim that is there");
+    let events = pool.out.events.len();
+    pool.core.drain(pool.now, drain("Rack", until, ""), digest, &mut pool.out).unwrap();
+    assert_eq!(pool.out.events.len(), events, "said again it is no news");
+    // A manager that starts anew knows it, and ends it in time.
+    let core = Core::restore(Settings::default(), &pool.core.snapshot()).unwrap();
+    assert_eq!(core.drains().count(), 1);
+    pool.wait(58_000);
+    assert_eq!(pool.live(job) + pool.live(more), 0);
+    pool.wait(2_000);
+    assert_eq!(pool.core.drains().count(), 0);
+    assert_eq!(pool.live(job) + pool.live(more), 2);
+}
+
+#[test]
+fn a_drain_can_be_taken_back_and_a_wrong_one_is_refused() {
+    let mut pool = divided(1);
+    let now = pool.now;
+    let mut try_one = |d: PoolDrained| pool.core.drain(now, d, digest, &mut pool.out);
+    assert!(try_one(drain("x", now.wall_ms, "")).is_err(), "it is over already");
+    assert!(try_one(drain("x", now.wall_ms + 100 * 86_400_000, "")).is_err(), "too long");
+    assert!(try_one(drain("x", now.wall_ms + 1_000, "Cpus ==")).is_err());
+    assert!(try_one(drain("unknown", 0, "")).is_ok(), "what is not there is over");
+    assert!(try_one(drain("x", now.wall_ms + 60_000, "")).is_ok());
+    let job = pool.submit("ann", template(1, 1));
+    let told = pool.core.explain_job(model::JobId { cluster: job, proc: 0 }, now).unwrap();
+    let Standing::Waiting(waiting) = told.standing else { panic!("{told:?}") };
+    assert_eq!(waiting.machines, [(Obstacle::Closed, 1)]);
+    pool.core.drain(now, drain("x", 0, ""), digest, &mut pool.out).unwrap();
+    assert_eq!(pool.live(job), 1);
 }

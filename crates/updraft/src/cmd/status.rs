@@ -90,8 +90,22 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         reply.pool,
         reply.machines.iter().map(|m| &m.name).collect::<std::collections::BTreeSet<_>>().len()
     ));
+    for drain in &reply.drains {
+        text.push_str(&drain_line(drain));
+    }
     if let Some(why) = &reply.degraded {
         text.push_str(&format!("Nothing new is accepted: {why}\n"));
     }
     print(&text)
+}
+
+/// One drain, in words.
+pub(crate) fn drain_line(drain: &api::rest::Drain) -> String {
+    let which = match drain.constraint.as_str() {
+        "" | "true" => "anywhere".to_owned(),
+        constraint => format!("on machines where {constraint}"),
+    };
+    let why = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
+    let until = table::time(drain.until_s * 1000);
+    format!("Nothing new starts {which} until {until} ({} by {}{why})\n", drain.name, drain.by)
 }
