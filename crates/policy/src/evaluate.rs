@@ -126,13 +126,11 @@ impl Machine {
     pub(crate) fn is_owners(&self, at: usize) -> (bool, Verdict) {
         let (scene, policy) = (self.scene(at, About::Nobody), self.policy_at(at));
         let said = scene.ask(policy, Expression::IsOwner);
-        match said.value.truth() {
-            Some(is) => (is, said),
-            None => {
-                let start = scene.ask(policy, Expression::Start);
-                (start.value.truth() == Some(false), start)
-            }
+        if let Some(is) = said.value.truth() {
+            return (is, said);
         }
+        let start = scene.ask(policy, Expression::Start);
+        (start.value.truth() == Some(false), start)
     }
 
     /// The cause to write down if the slot is its owner's.

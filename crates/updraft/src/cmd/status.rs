@@ -24,6 +24,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     if let Some(machine) = args.machine.as_ref().filter(|_| args.why) {
+        // A machine explains all its slots.
+        let machine = machine.rsplit('@').next().unwrap_or(machine);
         let reply = small_runtime()?
             .block_on(async { place.connect().await?.why(machine).await.map_err(Failure::from) })?;
         return if args.json { print_json(&reply) } else { print(&reply.text) };
