@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Object, Report, Up};
+use api::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Object, Report, Slot, Up};
 use classad::ClassAd;
 use model::event::Resources;
 use model::report::{Attempt, CannotStart, Happening};
 use model::template::Attribute;
+use policy::SlotId;
 use starter::wire::{self, Order, Packed, Word};
 
 use crate::claims::{Record, scratch};
@@ -71,9 +72,15 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// The machine ad that the next hello carries.
-    pub(crate) fn set_ad(&mut self, ad: Vec<Attribute>) {
-        self.hello.ad = ad;
+    /// What the next hello says of the machine: size and ad of its first slot, and its others.
+    pub(crate) fn set_machine(&mut self, total: Resources, ad: Vec<Attribute>, more: Vec<Slot>) {
+        (self.hello.total, self.hello.ad, self.hello.more) = (total, ad, more);
+    }
+
+    /// The slot that a claim was made for, by the manager's name.
+    pub(crate) fn slot_of(&self, claim: u64) -> SlotId {
+        let named = self.claims.get(&claim).and_then(|held| held.record.slot.parse().ok());
+        named.unwrap_or(SlotId::new(1))
     }
 
     /// Added to the nice value of jobs.
@@ -83,7 +90,7 @@ impl Core {
 
     pub(crate) fn new(version: &str, total: Resources, ad: Vec<Attribute>) -> Self {
         Self {
-            hello: Hello { version: version.to_owned(), total, ad, claims: Vec::new() },
+            hello: Hello { version: version.to_owned(), total, ad, claims: Vec::new(), more: Vec::new() },
             claims: BTreeMap::new(),
             clusters: HashMap::new(),
             private: false,
@@ -398,6 +405,7 @@ pub(crate) fn ended(happening: &Happening) -> Vec<Attempt> {
         Happening::Returned(e) => e.jobs.clone(),
         Happening::Started(_)
         | Happening::Gone(_)
+        | Happening::Warned(_)
         | Happening::Suspended(_)
         | Happening::Continued(_)
         | Happening::Checkpointed(_) => Vec::new(),

@@ -145,6 +145,7 @@ impl Prepared {
         }
         if !site.scratch.is_empty() {
             env.push(format!("UPDRAFT_SCRATCH_DIR={}", site.scratch).into_bytes());
+            env.push(format!("UPDRAFT_WARNING_FILE={}/{}", site.scratch, starter::WARNING).into_bytes());
             // The name that scripts written for HTCondor know, and the one that compilers and sort know.
             env.push(format!("_CONDOR_SCRATCH_DIR={}", site.scratch).into_bytes());
             if !env.iter().any(|e| e.starts_with(b"TMPDIR=")) {
@@ -173,6 +174,7 @@ impl Prepared {
             limits: limits.into_iter().collect(),
             checkpoint,
             restore: String::new(),
+            warning_signal: signal_of(&ad, "WarningSig"),
         })
     }
 
@@ -240,11 +242,7 @@ fn checkpoint(ad: &ClassAd) -> Option<Checkpoint> {
         Value::Int(code) => u32::try_from(code).ok(),
         _ => None,
     };
-    let signal = match ad.eval("CheckpointSig") {
-        Value::Str(name) => signal_number(&name.to_string()),
-        Value::Int(number) => signal_number(&number.to_string()),
-        _ => 0,
-    };
+    let signal = signal_of(ad, "CheckpointSig");
     if code.is_none() && signal == 0 {
         return None;
     }
@@ -254,6 +252,15 @@ fn checkpoint(ad: &ClassAd) -> Option<Checkpoint> {
     };
     let files = files.split(',').map(|f| f.trim().as_bytes().to_vec()).filter(|f| !f.is_empty()).collect();
     Some(Checkpoint { exit_code: code.unwrap_or(CHECKPOINT_EXIT_CODE), signal, files })
+}
+
+/// A signal that a job names; 0 when it names none.
+fn signal_of(ad: &ClassAd, name: &str) -> u32 {
+    match ad.eval(name) {
+        Value::Str(name) => signal_number(&name.to_string()),
+        Value::Int(number) => signal_number(&number.to_string()),
+        _ => 0,
+    }
 }
 
 /// A signal by name (`SIGTERM`, `term`) or number; SIGTERM for what is none.

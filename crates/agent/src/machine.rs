@@ -79,8 +79,6 @@ pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
         // Nothing here can save a process that does not help; a job that wants that matches no such machine.
         ("HasTransparentCheckpoint", "false".to_owned()),
         ("TransparentCheckpointReason", quote(NO_TRANSPARENT_CHECKPOINT)),
-        ("SlotType", quote("Partitionable")),
-        ("PartitionableSlot", "true".to_owned()),
         ("UpdraftVersion", quote(env!("CARGO_PKG_VERSION"))),
     ];
     attributes.into_iter().map(|(name, expr)| Attribute { name: name.to_owned(), expr }).collect()

@@ -3,7 +3,10 @@
 
 use api::agent::{Answer, Ask, Control, Question, SetMacro, Up, Verb};
 use policy::Input;
+use starter::wire::{Order, Warn};
 
+use crate::core::Action;
+use crate::owner::Whom;
 use crate::rules;
 use crate::run::Agent;
 
@@ -31,27 +34,43 @@ impl Agent {
     }
 
     fn control(&mut self, control: &Control) -> Result<String, String> {
-        let claim = (control.claim > 0).then_some(control.claim);
         let verb = Verb::try_from(control.verb).map_err(|_| "unknown order".to_owned())?;
         if matches!(verb, Verb::Vacate) && control.bytes_per_second > 0 {
             self.transfers.set_cap(control.bytes_per_second);
         }
-        self.owner.command(claim, |slot| match verb {
+        let whom = if control.claim > 0 {
+            Whom::Claim(control.claim)
+        } else if control.slot.is_empty() {
+            Whom::All
+        } else {
+            Whom::Slot(control.slot.parse().map_err(|e: policy::BadSlotId| e.to_string())?)
+        };
+        if verb == Verb::Warn {
+            let claims = self.owner.claims_of(whom);
+            for claim in &claims {
+                let warn = Warn { remaining_s: control.remaining_s, reason: control.reason.clone() };
+                self.actions.push(Action::Order(*claim, Order::Warn(warn)));
+            }
+            return Ok(format!("{} jobs concerned", claims.len()));
+        }
+        self.owner.command(whom, &control.reason, |slot| match verb {
             Verb::Vacate => Input::Vacate { slot, fast: false },
             Verb::Kill => Input::Vacate { slot, fast: true },
             Verb::Suspend => Input::Suspend { slot },
             Verb::Continue => Input::Continue { slot },
-            Verb::Checkpoint => Input::Checkpoint { slot },
+            Verb::Checkpoint | Verb::Warn => Input::Checkpoint { slot },
         })
     }
 
     fn set(&mut self, set: &SetMacro) -> Result<String, String> {
         let overrides = rules::changed(&self.overrides, &set.set, &set.text, &set.by)?;
         // Loaded before it is kept: a policy that cannot be used must not wait for the next start.
-        let rules = rules::load(&self.options.config, &overrides)?;
+        let rules =
+            rules::load(&self.options.config, &overrides, self.options.total, Some(&self.rules.layout))?;
         // Nor may it hide behind a set that wins over it today and is removed tomorrow.
         let (own, others) = overrides.iter().partition::<Vec<_>, _>(|(name, _)| **name == set.set);
-        rules::load(&self.options.config, others.into_iter().chain(own))?;
+        let sets = others.into_iter().chain(own);
+        rules::load(&self.options.config, sets, self.options.total, Some(&self.rules.layout))?;
         self.override_files.write(&set.set, overrides.get(&set.set).map_or("", String::as_str))?;
         tracing::info!(set = set.set, by = set.by, removed = set.text.trim().is_empty(), "overrides changed");
         self.overrides = overrides;
@@ -61,7 +80,8 @@ impl Agent {
 
     /// Reads the configuration again; one that cannot be used leaves the old one in force.
     pub(crate) fn reconfigure(&mut self) -> Result<String, String> {
-        match rules::load(&self.options.config, &self.overrides) {
+        match rules::load(&self.options.config, &self.overrides, self.options.total, Some(&self.rules.layout))
+        {
             Ok(rules) => {
                 let warnings = rules.warnings.len();
                 self.use_rules(rules);

@@ -10,6 +10,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use config::{Config, Host, Loader};
+use model::event::Resources;
+use policy::slots::Layout;
 use policy::{Expression, Policy};
 
 use crate::sensors;
@@ -53,6 +55,8 @@ impl std::fmt::Debug for ConfigSource {
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) policy: Policy,
+    /// How the machine is divided.
+    pub(crate) layout: Layout,
     /// JOB_RENICE_INCREMENT.
     pub(crate) nice: u32,
     /// How long a job that must leave may take, at most.
@@ -68,10 +72,13 @@ pub(crate) struct Rules {
 /// Overrides by the name of their set.
 pub(crate) type Overrides = BTreeMap<String, String>;
 
-/// Reads everything; any error refuses the whole, with every place named. Later overrides win.
+/// Reads everything; any error refuses the whole, with every place named. Later overrides win. A machine that runs
+/// already stays divided as it is: slots with jobs in them cannot be cut anew.
 pub(crate) fn load<'a>(
     source: &ConfigSource,
     overrides: impl IntoIterator<Item = (&'a String, &'a String)>,
+    total: Resources,
+    running: Option<&Layout>,
 ) -> Result<Rules, String> {
     let mut loader =
         Loader::new(source.host, "STARTD").text("detected", &source.detected).directory(&source.directory);
@@ -83,8 +90,18 @@ pub(crate) fn load<'a>(
     }
     let now = jiff::Timestamp::now().as_second();
     let config = loader.seed(u64::from(std::process::id())).now(now).load().map_err(|e| e.to_string())?;
-    let policy = Policy::from_config(&config).map_err(|e| e.to_string())?;
-    let warnings = config.warnings.iter().chain(&policy.warnings).map(ToString::to_string).collect();
+    let mut layout = Layout::of_machine(&config, slot_resources(total)).map_err(|e| e.to_string())?;
+    let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    if let Some(running) = running {
+        if layout.plans != running.plans {
+            warnings.push(
+                "the machine is divided anew (NUM_SLOTS, SLOT_TYPE_N) when its agent starts next".into(),
+            );
+        }
+        layout = running.clone();
+    }
+    let policy = Policy::of_machine(&config, &layout).map_err(|e| e.to_string())?;
+    warnings.extend(policy.warnings.iter().map(ToString::to_string));
     let number = |name: &str| -> Result<Option<f64>, String> {
         let text = config.text(name).map_err(|e| e.to_string())?;
         if text.trim().is_empty() {
@@ -114,8 +131,20 @@ pub(crate) fn load<'a>(
         },
         listing: listing(&config),
         warnings,
+        layout,
         policy,
     })
+}
+
+/// A machine's size as the policy counts it.
+fn slot_resources(total: Resources) -> policy::slots::Resources {
+    policy::slots::Resources {
+        cpus: u64::from(total.cpus),
+        memory_mib: total.memory_mib,
+        disk_kib: total.disk_kib,
+        swap_kib: 0,
+        gpus: u64::from(total.gpus),
+    }
 }
 
 /// One line per setting: name, value, where it comes from.
@@ -144,6 +173,8 @@ fn forbidden(text: &str) -> Option<String> {
             return Some(format!("line {number}: write NAME = value"));
         };
         let name = name.trim();
+        // A slot's own word is as good as the machine's.
+        let name = without_slot(name);
         let is = |known: &str| known.eq_ignore_ascii_case(name);
         let expression = |e: Expression| is(e.name()) || e.vanilla_name().is_some_and(is);
         if !SETTABLE.iter().any(|known| is(known)) && !Expression::ALL.into_iter().any(expression) {
@@ -161,6 +192,17 @@ fn forbidden(text: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// A name without the slot or slot type that it is for: `SLOT2_START`, `SLOT_TYPE_1_START`.
+fn without_slot(name: &str) -> &str {
+    let after = |prefix: &str| {
+        let (head, rest) = name.split_at_checked(prefix.len())?;
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let bare = rest[digits..].strip_prefix('_').filter(|_| digits > 0)?;
+        head.eq_ignore_ascii_case(prefix).then_some(bare)
+    };
+    after("SLOT_TYPE_").or_else(|| after("SLOT")).unwrap_or(name)
 }
 
 /// The overrides that are kept in a directory.

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::claims::{Claims, Record, scratch};
 use crate::core::{Action, Core, ended};
 use crate::link::{Connector, Link};
-use crate::owner::{Owner, Wish};
+use crate::owner::{Owner, Whom, Wish};
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
 use crate::sensors::watch::InputWatch;
@@ -55,7 +55,7 @@ pub async fn run(
     let claims = Claims::open(&options.state)?;
     let override_files = OverrideFiles::new(claims.root());
     let overrides = override_files.read();
-    let rules = rules::load(&options.config, &overrides).map_err(Error::Config)?;
+    let rules = rules::load(&options.config, &overrides, options.total, None).map_err(Error::Config)?;
     for warning in &rules.warnings {
         tracing::warn!("{warning}");
     }
@@ -63,8 +63,8 @@ pub async fn run(
     let (transfer_news, transferred) = mpsc::unbounded_channel();
     let (signs_sender, signs) = mpsc::channel(16);
     let fixed = machine::ad(&options);
-    let owner = Owner::new(&options.machine, &rules, options.total, fixed, options.script.clone());
-    let mut core = Core::new(env!("CARGO_PKG_VERSION"), options.total, owner.ad());
+    let owner = Owner::new(&options.machine, &rules, fixed, options.script.clone());
+    let mut core = Core::new(env!("CARGO_PKG_VERSION"), options.total, Vec::new());
     core.set_execute(claims.execute(), claims.is_open());
     let mut agent = Agent {
         core,
@@ -215,7 +215,7 @@ impl Agent {
         let runs = standing.running_since_ms.is_some();
         let job = standing.jobs.first().copied().filter(|_| runs);
         self.lines.insert(claim, standing.jobs.iter().map(|id| (*id, None)).collect());
-        self.owner.adopt(claim, job, ad, standing.suspended);
+        self.owner.adopt(claim, self.core.slot_of(claim), job, ad, standing.suspended);
     }
 
     /// What rules say beside the policy.
@@ -293,7 +293,8 @@ impl Agent {
     ) -> Option<OnStop> {
         self.up = Some(link.up);
         self.owner.tell_again();
-        self.core.set_ad(self.owner.ad());
+        let (total, ad, more) = self.owner.slots();
+        self.core.set_machine(total, ad, more);
         self.core.session_opened(self.now_ms(), &mut self.actions);
         self.act();
         let mut beat = tokio::time::interval(Duration::from_secs(5));
@@ -386,7 +387,7 @@ impl Agent {
                 // For the next agent, should this one be killed.
                 let _ = std::fs::write(self.claims.dir(claim).join(JOB_AD), ad.to_string());
             }
-            self.owner.offer(claim, job.id, ad);
+            self.owner.offer(claim, self.core.slot_of(claim), job.id, ad);
         }
         let welcome = !self.owner.wishes_against(claim);
         if welcome {
@@ -416,7 +417,7 @@ impl Agent {
     /// A job is to leave: by way of the policy when it runs, at once when it has not begun.
     fn vacate(&mut self, claim: u64, job: Attempt) {
         if self.owner.job_of(claim) == Some(job) {
-            let _ = self.owner.command(Some(claim), |slot| Input::Vacate { slot, fast: false });
+            let _ = self.owner.command(Whom::Claim(claim), "", |slot| Input::Vacate { slot, fast: false });
         } else {
             let stop = wire::Stop { id: job, hard: false, evict: None };
             self.actions.push(Action::Order(claim, Order::Stop(stop)));
@@ -431,10 +432,11 @@ impl Agent {
             Wish::Refuse { claim, reason } | Wish::Lose { claim, reason } => self.lose(claim, reason),
             Wish::Suspend(claim, suspend) => self.order(claim, Order::Suspend(suspend)),
             Wish::Checkpoint(claim) => self.order(claim, Order::Checkpoint(true)),
-            Wish::Evict { claim, hard, reason, code } => {
+            Wish::Evict { claim, hard, reason, code, hold } => {
                 self.order(claim, Order::Recall(u32::MAX));
                 if let Some(id) = self.lines.get(&claim).and_then(|l| l.front()).map(|(id, _)| *id) {
-                    let evict = Some(Eviction { reason, code, patience_ms: self.rules.max_vacate_ms });
+                    let patience_ms = self.rules.max_vacate_ms;
+                    let evict = Some(Eviction { reason, code, patience_ms, hold });
                     self.order(claim, Order::Stop(wire::Stop { id, hard, evict }));
                 }
             }
@@ -480,8 +482,10 @@ impl Agent {
     fn hear_transfer(&mut self, item: transfers::News) {
         match item {
             transfers::News::Say(up) => self.say(up),
-            transfers::News::Stored { claim, number, safe } => {
-                self.actions.push(Action::Order(claim, Order::Stored(Stored { number, safe })));
+            transfers::News::Stored { claim, number, safe, transfer_ms, cap } => {
+                self.transfers.arrived(claim);
+                let stored = Stored { number, safe, transfer_ms, cap };
+                self.actions.push(Action::Order(claim, Order::Stored(stored)));
             }
             transfers::News::Fetched { claim, job, values } => {
                 self.core.fetched(claim, *job, values, &mut self.actions);
@@ -544,7 +548,13 @@ impl Agent {
             self.say(Up::Trace(trace));
         }
         let due = self.told.elapsed() >= TELL;
-        if let Some(now) = self.owner.news(due) {
+        if due && self.transfers.is_busy() {
+            self.owner.stir();
+        }
+        if let Some(mut now) = self.owner.news(due) {
+            for slot in &mut now.slots {
+                slot.transfer = self.transfers.measured(slot.claim);
+            }
             self.told = Instant::now();
             self.say(Up::Machine(now));
         }

@@ -128,7 +128,8 @@ pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         told.store(0, Ordering::Relaxed);
-        bury(claim, dir, marker, false, &news).await;
+        let orderly = starter::ended_well(&dir);
+        bury(claim, dir, marker, orderly, &news).await;
     });
     Orders { orders, pid }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use api::agent::{Get, Object, Piece, Took, Up};
+use api::agent::{Get, Object, Piece, Took, Transfer, Up};
 use starter::wire::{Job, Packed};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -31,7 +31,7 @@ pub(crate) enum News {
     /// To be said to the manager.
     Say(Up),
     /// A checkpoint is in the store, or never will be.
-    Stored { claim: u64, number: u32, safe: bool },
+    Stored { claim: u64, number: u32, safe: bool, transfer_ms: u64, cap: u64 },
     /// A checkpoint is here: the job can start.
     Fetched { claim: u64, job: Box<Job>, values: Vec<String> },
     /// A checkpoint cannot be had.
@@ -51,11 +51,22 @@ pub(crate) struct Transfers {
     waiting: HashMap<String, mpsc::Sender<Reply>>,
     news: mpsc::UnboundedSender<News>,
     pace: Arc<Pace>,
+    /// Checkpoints on their way to the store, by claim.
+    under_way: HashMap<u64, Arc<Progress>>,
+}
+
+/// How far an upload is.
+#[derive(Debug)]
+struct Progress {
+    began: Instant,
+    bytes: u64,
+    /// What the store has.
+    stored: AtomicU64,
 }
 
 impl Transfers {
     pub(crate) fn new(news: mpsc::UnboundedSender<News>) -> Self {
-        Self { waiting: HashMap::new(), news, pace: Arc::default() }
+        Self { waiting: HashMap::new(), news, pace: Arc::default(), under_way: HashMap::new() }
     }
 
     /// Sets the cap; 0 for none.
@@ -89,11 +100,36 @@ impl Transfers {
         let object: String = packed.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
         let replies = self.expect(&object);
         let (news, pace) = (self.news.clone(), self.pace.clone());
+        let progress =
+            Arc::new(Progress { began: Instant::now(), bytes: packed.bytes, stored: AtomicU64::new(0) });
+        self.under_way.insert(claim, progress.clone());
         tokio::spawn(async move {
             let number = packed.number;
-            let safe = upload(&object, &packed, replies, &news, &pace).await;
-            let _ = news.send(News::Stored { claim, number, safe });
+            let safe = upload(&object, &packed, replies, &news, &pace, &progress).await;
+            let transfer_ms = progress.began.elapsed().as_millis() as u64;
+            let cap = pace.cap.load(Ordering::Relaxed);
+            let rate = packed.bytes * 1000 / transfer_ms.max(1);
+            tracing::info!(claim, bytes = packed.bytes, transfer_ms, rate, cap, safe, "checkpoint sent");
+            let _ = news.send(News::Stored { claim, number, safe, transfer_ms, cap });
         });
+    }
+
+    /// A claim's checkpoint is no longer on its way.
+    pub(crate) fn arrived(&mut self, claim: u64) {
+        self.under_way.remove(&claim);
+    }
+
+    /// Something is on its way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// What is left of a claim's checkpoint, and how fast it goes.
+    pub(crate) fn measured(&self, claim: u64) -> Option<Transfer> {
+        let progress = self.under_way.get(&claim)?;
+        let stored = progress.stored.load(Ordering::Relaxed);
+        let rate = stored * 1000 / (progress.began.elapsed().as_millis() as u64).max(1);
+        Some(Transfer { left: progress.bytes.saturating_sub(stored), rate })
     }
 
     /// Brings a job's checkpoint here.
@@ -129,6 +165,7 @@ async fn upload(
     mut replies: mpsc::Receiver<Reply>,
     news: &mpsc::UnboundedSender<News>,
     pace: &Pace,
+    progress: &Progress,
 ) -> bool {
     let mut refused = 0;
     let mut offset = 0;
@@ -144,7 +181,10 @@ async fn upload(
         }
         match tokio::time::timeout(PATIENCE, replies.recv()).await {
             Ok(Some(Reply::Took(took))) if took.safe => return true,
-            Ok(Some(Reply::Took(took))) if took.error.is_empty() => offset = took.next.min(packed.bytes),
+            Ok(Some(Reply::Took(took))) if took.error.is_empty() => {
+                offset = took.next.min(packed.bytes);
+                progress.stored.store(offset, Ordering::Relaxed);
+            }
             Ok(Some(Reply::Took(took))) => {
                 refused += 1;
                 tracing::warn!(object, why = took.error, refused, "the store refuses a checkpoint");
@@ -292,7 +332,14 @@ mod tests {
         transfers.store(7, packed);
         let (have, end) = manager(&mut transfers, &mut news).await;
         assert_eq!(have, whole);
-        assert!(matches!(end, News::Stored { claim: 7, number: 1, safe: true }), "{end:?}");
+        let News::Stored { claim: 7, number: 1, safe: true, transfer_ms, cap: 2_000_000 } = end else {
+            panic!("{end:?}")
+        };
+        assert!(transfer_ms >= 299, "{transfer_ms}");
+        let measured = transfers.measured(7).unwrap();
+        assert!(measured.rate > 0 && measured.rate <= 2_100_000, "{measured:?}");
+        transfers.arrived(7);
+        assert!(!transfers.is_busy() && transfers.measured(7).is_none());
         assert!(began.elapsed() >= Duration::from_millis(299), "{:?}", began.elapsed());
 
         transfers.set_cap(0);

@@ -55,6 +55,23 @@ pub struct MachineNow {
     /// Claimed slots.
     #[prost(message, repeated, tag = "2")]
     pub slots: Vec<SlotNow>,
+    /// Those of the machine's further slots that have changed, where it is divided; `ad` is the first one's.
+    #[prost(message, repeated, tag = "3")]
+    pub more: Vec<Slot>,
+}
+
+/// A slot of a divided machine, other than its first.
+#[derive(Clone, PartialEq, Message)]
+pub struct Slot {
+    /// Its number, from 2.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// What the pool may use of it.
+    #[prost(message, required, tag = "2")]
+    pub total: Resources,
+    /// Its ad.
+    #[prost(message, repeated, tag = "3")]
+    pub ad: Vec<Attribute>,
 }
 
 /// A claimed slot.
@@ -84,6 +101,20 @@ pub struct SlotNow {
     /// The machine's rank of its job.
     #[prost(double, tag = "8")]
     pub rank: f64,
+    /// A checkpoint of its job is on its way to the store.
+    #[prost(message, optional, tag = "9")]
+    pub transfer: Option<Transfer>,
+}
+
+/// A checkpoint on its way, as measured.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Transfer {
+    /// Bytes that the store does not have yet.
+    #[prost(uint64, tag = "1")]
+    pub left: u64,
+    /// Bytes per second so far.
+    #[prost(uint64, tag = "2")]
+    pub rate: u64,
 }
 
 /// Transitions of a machine's slots.
@@ -242,6 +273,12 @@ pub struct Control {
     /// Checkpoints may use so many bytes in a second while this lasts; 0 for no cap.
     #[prost(uint64, tag = "4")]
     pub bytes_per_second: u64,
+    /// Only this slot (`slot2`, `slot1_3`) and what is cut from it; empty for all of the machine.
+    #[prost(string, tag = "5")]
+    pub slot: String,
+    /// With `Warn`: seconds until the job must be gone.
+    #[prost(uint64, tag = "6")]
+    pub remaining_s: u64,
 }
 
 /// What to do with claims.
@@ -258,6 +295,8 @@ pub enum Verb {
     Continue = 3,
     /// Ask it for a checkpoint.
     Checkpoint = 4,
+    /// Tell it how much time it has left.
+    Warn = 5,
 }
 
 /// Set a policy macro of a machine.
@@ -289,6 +328,9 @@ pub struct Hello {
     /// Claims that are alive here, or whose last reports were not acknowledged.
     #[prost(message, repeated, tag = "4")]
     pub claims: Vec<HeldClaim>,
+    /// Its further slots, where it is divided; `total` and `ad` are then those of its first.
+    #[prost(message, repeated, tag = "5")]
+    pub more: Vec<Slot>,
 }
 
 /// A claim that an agent holds.
@@ -315,7 +357,7 @@ pub struct Report {
     #[prost(uint64, tag = "2")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub happening: Option<Happening>,
 }
 

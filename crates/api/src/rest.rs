@@ -192,6 +192,45 @@ pub struct StatusReply {
     /// Why nothing new is accepted, when that is so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub degraded: Option<String>,
+    /// For a while nothing new starts on some machines, or on any.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub drains: Vec<Drain>,
+}
+
+/// For a while nothing new starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Its name.
+    pub name: String,
+    /// When it ends by itself, in Unix seconds.
+    pub until_s: u64,
+    /// Only on machines for whose ads this is true; empty: on all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub constraint: String,
+    /// Who ordered it.
+    pub by: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Begins, changes or ends a drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRequest {
+    /// Its name; one of the same name is replaced.
+    pub name: String,
+    /// When it ends by itself, in Unix seconds; 0: now.
+    pub until_s: u64,
+    /// Only on machines for whose ads this is true; empty: on all.
+    #[serde(default)]
+    pub constraint: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+fn first_slot() -> String {
+    "slot1".to_owned()
 }
 
 /// One machine.
@@ -199,6 +238,9 @@ pub struct StatusReply {
 pub struct Machine {
     /// Name.
     pub name: String,
+    /// Which of its slots that are not cut from another this is; one entry for each where the machine is divided.
+    #[serde(default = "first_slot")]
+    pub slot: String,
     /// False while out of contact.
     pub connected: bool,
     /// Cores in all.
@@ -261,6 +303,12 @@ pub struct Claim {
     /// Its job can save its work.
     #[serde(default)]
     pub checkpointable: bool,
+    /// Bytes of its job's checkpoint that are still on their way to the store.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub checkpoint_left: Option<u64>,
+    /// Bytes per second at which they go, as measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub checkpoint_rate: Option<u64>,
     /// Its job belongs to a gang.
     #[serde(default)]
     pub gang: bool,
@@ -424,6 +472,12 @@ pub struct ControlRequest {
     /// Only this claim.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub claim: Option<u64>,
+    /// Only this slot (`slot2`, `slot1_3`) and what is cut from it.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub slot: String,
+    /// With `warn`: seconds until the jobs must be gone.
+    #[serde(default)]
+    pub remaining_s: u64,
     /// What checkpoints may use of the network; 0 for no cap of this order's own.
     #[serde(default)]
     pub bytes_per_second: u64,
@@ -443,6 +497,8 @@ pub enum MachineVerb {
     Continue,
     /// Ask them for checkpoints.
     Checkpoint,
+    /// Tell them how much time they have left.
+    Warn,
 }
 
 /// `POST /v1/machines/NAME/config`

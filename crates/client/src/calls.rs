@@ -1,9 +1,9 @@
 //! The REST calls.
 
 use api::rest::{
-    ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, ErrorReply,
-    JoinRequest, MachineReply, QueueReply, RenewRequest, StatusReply, SubmitReply, TokenLine, TokenReply,
-    TokenRequest, TransitionLine, UserLine, UserRequest,
+    ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, DrainRequest,
+    ErrorReply, JoinRequest, MachineReply, QueueReply, RenewRequest, StatusReply, SubmitReply, TokenLine,
+    TokenReply, TokenRequest, TransitionLine, UserLine, UserRequest,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -117,6 +117,13 @@ impl Client {
         let body = serde_json::to_vec(request).map_err(|e| Error::Nonsense(e.to_string()))?;
         let headers = [("content-type", "application/json")];
         self.send(Method::POST, "/v1/users", &headers, body.into()).await.map(drop)
+    }
+
+    /// Has nothing new start for a while, or again.
+    pub async fn drain(&self, request: &DrainRequest) -> Result<(), Error> {
+        let body = serde_json::to_vec(request).map_err(|e| Error::Nonsense(e.to_string()))?;
+        let headers = [("content-type", "application/json")];
+        self.send(Method::POST, "/v1/drains", &headers, body.into()).await.map(drop)
     }
 
     /// Why a job is where it is.

@@ -34,6 +34,34 @@ pub struct Settings {
     pub log: String,
     /// EVENTD_DEBUG: for the driver.
     pub debug: String,
+    /// EVENTD_DRAIN_MANAGERS: other managers that start nothing new while an event is active, for the driver.
+    pub managers: Vec<Manager>,
+}
+
+/// Another manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manager {
+    /// `HOST:PORT`, or the path of a Unix socket.
+    pub address: String,
+    /// The file with the token for it; empty for a Unix socket.
+    pub token_file: String,
+}
+
+impl std::str::FromStr for Manager {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} names no manager: write HOST:PORT=TOKENFILE, or the path of a socket");
+        if text.starts_with('/') {
+            return Ok(Self { address: text.to_owned(), token_file: String::new() });
+        }
+        let (address, file) = text.split_once('=').ok_or_else(bad)?;
+        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        if port.is_none() || file.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { address: address.to_owned(), token_file: file.to_owned() })
+    }
 }
 
 impl Default for Settings {
@@ -49,6 +77,7 @@ impl Default for Settings {
             dry_run: false,
             log: String::new(),
             debug: "D_ALWAYS".to_owned(),
+            managers: Vec::new(),
         }
     }
 }
@@ -93,12 +122,21 @@ impl Settings {
         };
         settings.log = text("EVENTD_LOG");
         settings.debug = text("EVENTD_DEBUG");
+        let managers = text("EVENTD_DRAIN_MANAGERS");
         let zone = text("EVENTD_TIME_ZONE").trim().to_owned();
         let domain = text("EVENTD_BANDWIDTH_DOMAIN").trim().to_owned();
         settings.dry_run = config.boolean("EVENTD_SIMULATE_SHUTDOWNS").unwrap_or_else(|finding| {
             findings.push(finding);
             None
         }) == Some(true);
+        for one in managers.split([',', ' ', '\t']).filter(|m| !m.is_empty()) {
+            match one.parse() {
+                Ok(manager) => settings.managers.push(manager),
+                Err(why) => {
+                    findings.push(placed(config, "EVENTD_DRAIN_MANAGERS", Diagnostic::error(why)));
+                }
+            }
+        }
         if !zone.is_empty() {
             match find(&zone) {
                 Some(found) => settings.zone = found,

@@ -9,7 +9,7 @@ use api::agent::{
 use classad::ClassAd;
 use model::report::{Attempt, Happening};
 use model::{ClaimId, ClaimKey, JobId};
-use scheduler::{AgentHello, Core, Effect, HeldClaim, HeldJob, ReportKind, Session, SlotState};
+use scheduler::{AgentHello, AgentSlot, Core, Effect, HeldClaim, HeldJob, ReportKind, Session, SlotState};
 use tokio::sync::mpsc;
 
 use crate::objects;
@@ -152,7 +152,7 @@ pub(crate) enum Said {
     Hello(Box<AgentHello>),
     Beat(u64),
     Report(scheduler::Report),
-    Machine { ad: Option<ClassAd>, slots: Vec<(ClaimId, SlotState)> },
+    Machine { ads: Vec<(u32, ClassAd)>, slots: Vec<(ClaimId, SlotState)> },
 }
 
 pub(crate) fn understand(session: Session, machine: &str, message: ToManager) -> Option<Said> {
@@ -171,11 +171,15 @@ pub(crate) fn understand(session: Session, machine: &str, message: ToManager) ->
                     rss_kib: s.rss_kib,
                     cpu_us: s.cpu_us,
                     rank: s.rank,
+                    transfer: s.transfer.map(|t| (t.left, t.rate)),
                 };
                 (ClaimId(s.claim), state)
             });
-            let ad = (!now.ad.is_empty()).then(|| ad_of(&now.ad));
-            Some(Said::Machine { ad, slots: slots.collect() })
+            let slots = slots.collect();
+            let first = (!now.ad.is_empty()).then(|| (1, ad_of(&now.ad)));
+            let more = now.more.iter().take(model::limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
+            let ads = first.into_iter().chain(more.map(|s| (s.number, ad_of(&s.ad)))).collect();
+            Some(Said::Machine { ads, slots })
         }
         // Dealt with before the writer hears of them.
         Up::Trace(_) | Up::Answer(_) | Up::Put(_) | Up::Get(_) => None,
@@ -193,7 +197,10 @@ fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
         let jobs = claim.jobs.into_iter().map(held).collect();
         Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs })
     });
-    AgentHello { machine: machine.to_owned(), session, total: hello.total, ad, claims: claims.collect() }
+    let claims = claims.collect();
+    let more = hello.more.iter().take(model::limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
+    let more = more.map(|s| AgentSlot { number: s.number, total: s.total, ad: ad_of(&s.ad) }).collect();
+    AgentHello { machine: machine.to_owned(), session, total: hello.total, ad, more, claims }
 }
 
 fn ad_of(attributes: &[model::template::Attribute]) -> ClassAd {
@@ -219,14 +226,23 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
             subcode: e.subcode,
         },
         Happening::Evicted(e) => {
-            ReportKind::Evicted { job: held(e.job), reason: reason(e.reason), code: e.code }
+            let hold = e.hold.map(|h| (reason(h.reason), h.subcode));
+            ReportKind::Evicted { job: held(e.job), reason: reason(e.reason), code: e.code, hold }
         }
         Happening::Returned(e) => ReportKind::Returned { jobs: e.jobs.into_iter().map(held).collect() },
         Happening::Gone(why) => ReportKind::Gone { reason: reason(why) },
         Happening::Suspended(e) => ReportKind::Suspended { job: held(e.job), processes: e.processes },
+        Happening::Warned(e) => ReportKind::Warned {
+            job: held(e.job),
+            remaining_s: e.remaining_s,
+            signal: e.signal,
+            reason: reason(e.reason),
+        },
         Happening::Continued(job) => ReportKind::Continued { job: held(job) },
         Happening::Checkpointed(e) => {
-            ReportKind::Checkpointed { job: held(e.job), object: objects::name(&e.sha256)?, bytes: e.bytes }
+            let (transfer_ms, cap) = (e.transfer_ms, e.cap);
+            let object = objects::name(&e.sha256)?;
+            ReportKind::Checkpointed { job: held(e.job), object, bytes: e.bytes, transfer_ms, cap }
         }
     };
     Some(scheduler::Report { claim: ClaimId(report.claim), seq: report.seq, kind })

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::agent::Down;
 use journal::SqliteJournal;
-use model::event::{Kind, MachineJoined, ManagerStarted, PrioritySet, TokenIssued, TokenRevoked};
+use model::event::{
+    Kind, MachineJoined, ManagerStarted, PoolDrained, PrioritySet, TokenIssued, TokenRevoked,
+};
 use model::{ClaimKey, Event, Now};
 use scheduler::{Act, Actor, Core, Effect, Out, Outcome, Refusal, Session, Submission, Which};
 use tokio::sync::{mpsc, oneshot};
@@ -65,6 +67,7 @@ enum Input {
     },
     IssueToken(TokenIssued, Answer<()>),
     SetPriority(PrioritySet, Answer<()>),
+    Drain(PoolDrained, Answer<Result<(), String>>),
     RevokeToken {
         id: String,
         by: String,
@@ -140,6 +143,10 @@ impl Handle {
 
     pub(crate) async fn set_priority(&self, set: PrioritySet) -> Result<(), Unavailable> {
         self.ask(|answer| Input::SetPriority(set, answer)).await?
+    }
+
+    pub(crate) async fn drain(&self, said: PoolDrained) -> Result<Result<(), String>, Unavailable> {
+        self.ask(|answer| Input::Drain(said, answer)).await?
     }
 
     pub(crate) async fn revoke_token(&self, id: String, by: String) -> Result<bool, Unavailable> {
@@ -479,6 +486,10 @@ impl Writer {
                 self.record(Kind::PrioritySet(set));
                 self.answer_after(answer, ());
             }
+            Input::Drain(said, answer) => {
+                let done = self.books.core.drain(now, said, digest, &mut self.pending.out);
+                self.answer_after(answer, done);
+            }
             Input::RevokeToken { id, by, answer } => {
                 let known = self.books.registry.contains(&id);
                 if known {
@@ -525,8 +536,8 @@ impl Writer {
                 self.books.core.agent_heard(now, &machine, session);
                 self.sessions.say(session, api::agent::Down::Beat(n));
             }
-            Some(Said::Machine { ad, slots }) => {
-                self.books.core.machine_changed(now, &machine, session, ad, slots, digest, out);
+            Some(Said::Machine { ads, slots }) => {
+                self.books.core.machine_changed(now, &machine, session, ads, slots, digest, out);
             }
             Some(Said::Report(report)) => {
                 let (claim, before) = (report.claim, out.effects.len());
@@ -645,6 +656,7 @@ impl Writer {
             Input::Submit(_, answer) => drop(answer.send(Err(told()))),
             Input::Act { answer, .. } => drop(answer.send(Err(told()))),
             Input::IssueToken(_, answer) | Input::SetPriority(_, answer) => drop(answer.send(Err(told()))),
+            Input::Drain(_, answer) => drop(answer.send(Err(told()))),
             Input::RevokeToken { answer, .. } => drop(answer.send(Err(told()))),
             Input::Join { answer, .. } => drop(answer.send(Err(told()))),
             Input::Look(query) => query(&mut self.books.core, self.clock.now()),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::lab::{
     Condition, GangPlanned, JobProvisioning, JobReserved, JobsExtended, LabSet, MachineStanding,
 };
+pub use crate::maintenance::{JobWarned, PoolDrained};
 use crate::procs::Span;
 use crate::template::JobTemplate;
 
@@ -22,7 +23,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 30"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 40"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -107,9 +108,15 @@ pub enum Kind {
     /// Jobs got more time.
     #[prost(message, tag = "26")]
     JobsExtended(JobsExtended),
+    /// A running job was told how much time it has left.
+    #[prost(message, tag = "27")]
+    JobWarned(JobWarned),
     /// Jobs that had ended and stayed in the queue left it.
     #[prost(message, tag = "30")]
     JobsLeft(JobsLeft),
+    /// For a while nothing new starts on some machines, or on any.
+    #[prost(message, tag = "40")]
+    PoolDrained(PoolDrained),
 }
 
 /// A manager took the journal over.
@@ -401,6 +408,14 @@ pub struct JobCheckpointed {
     /// Size of the archive.
     #[prost(uint64, tag = "6")]
     pub bytes: u64,
+    /// How long it was on its way, in milliseconds.
+    #[prost(uint64, tag = "7")]
+    #[serde(default)]
+    pub transfer_ms: u64,
+    /// What it was allowed, in bytes per second; 0 for no cap.
+    #[prost(uint64, tag = "8")]
+    #[serde(default)]
+    pub cap: u64,
 }
 
 /// How a process ended.
@@ -594,12 +609,14 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobSuspended(e) => Some(e.cluster),
         Kind::JobContinued(e) => Some(e.cluster),
         Kind::JobCheckpointed(e) => Some(e.cluster),
+        Kind::JobWarned(e) => Some(e.cluster),
         Kind::JobsLeft(e) => Some(e.cluster),
         Kind::GangPlanned(e) => Some(e.cluster),
         Kind::JobProvisioning(e) => Some(e.cluster),
         Kind::JobReserved(e) => Some(e.cluster),
         Kind::JobsExtended(e) => Some(e.cluster),
         Kind::ManagerStarted(_)
+        | Kind::PoolDrained(_)
         | Kind::MachineStanding(_)
         | Kind::LabSet(_)
         | Kind::ClaimMade(_)

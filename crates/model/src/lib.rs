@@ -6,6 +6,7 @@ pub mod event;
 pub mod id;
 mod lab;
 pub mod limits;
+pub mod maintenance;
 pub mod procs;
 pub mod report;
 pub mod template;

@@ -49,6 +49,26 @@ pub enum Happening {
     /// A checkpoint of a job is in the store.
     #[prost(message, tag = "11")]
     Checkpointed(Checkpointed),
+    /// A job was told how much time it has left.
+    #[prost(message, tag = "12")]
+    Warned(Warned),
+}
+
+/// A job was told how much time it has left.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Warned {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Seconds until it must be gone.
+    #[prost(uint64, tag = "2")]
+    pub remaining_s: u64,
+    /// The signal that it got; 0 for none.
+    #[prost(uint32, tag = "3")]
+    pub signal: u32,
+    /// Why.
+    #[prost(string, tag = "4")]
+    pub reason: String,
 }
 
 /// A checkpoint of a job is in the store.
@@ -63,6 +83,12 @@ pub struct Checkpointed {
     /// Size of the archive.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
+    /// How long it was on its way, in milliseconds.
+    #[prost(uint64, tag = "4")]
+    pub transfer_ms: u64,
+    /// What it was allowed, in bytes per second; 0 for no cap.
+    #[prost(uint64, tag = "5")]
+    pub cap: u64,
 }
 
 /// A job's processes were stopped where they are.
@@ -130,6 +156,20 @@ pub struct Evicted {
     /// Vacate code.
     #[prost(uint32, tag = "3")]
     pub code: u32,
+    /// The machine's owner wants it held, not run again elsewhere.
+    #[prost(message, optional, tag = "4")]
+    pub hold: Option<Hold>,
+}
+
+/// A job that left a machine is to be held.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Hold {
+    /// Why.
+    #[prost(string, tag = "1")]
+    pub reason: String,
+    /// HoldReasonSubCode.
+    #[prost(uint32, tag = "2")]
+    pub subcode: u32,
 }
 
 /// Jobs came back before they were started.

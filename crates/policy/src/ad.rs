@@ -59,7 +59,7 @@ impl Machine {
             About::Candidate(job) => (Some(job.clone()), job.eval_int("JobUniverse") == Some(5)),
         };
         let mut my = self.measured(at);
-        for (name, expr) in self.policy.named(is_vanilla) {
+        for (name, expr) in self.policy_at(at).named(is_vanilla) {
             my.insert(name, expr.clone());
         }
         if matches!(about, About::Present) {
@@ -68,8 +68,28 @@ impl Machine {
         Scene { my, job, is_vanilla, now_s: self.now_s() }
     }
 
+    /// The policy that a slot follows.
+    pub(crate) fn policy_at(&self, at: usize) -> &Policy {
+        self.policy.of_slot(self.slots[at].id.number)
+    }
+
     /// The machine's attributes as one slot has them, without policy and job.
     fn measured(&self, at: usize) -> ClassAd {
+        let mut my = self.measured_alone(at);
+        for name in &self.policy.slot_attributes {
+            for other in 0..self.slots.len() {
+                let mut its = self.measured_alone(other);
+                self.put_job(&self.slots[other], &mut its);
+                match its.eval(name.as_str()) {
+                    Value::Undefined | Value::Error => {}
+                    value => my.set(Name::new(&format!("{}_{name}", self.slots[other].id)), value),
+                }
+            }
+        }
+        my
+    }
+
+    fn measured_alone(&self, at: usize) -> ClassAd {
         let slot = &self.slots[at];
         let mut my = self.readings.clone();
         if !my.contains("LastBenchmark") {
@@ -87,7 +107,7 @@ impl Machine {
         }
         self.hide_console(slot, &mut my);
         my.update(&slot.readings);
-        for (name, expr) in &self.policy.attributes {
+        for (name, expr) in &self.policy_at(at).attributes {
             my.insert(name, expr.clone());
         }
         self.put_slot(slot, &mut my);
@@ -177,7 +197,7 @@ impl Machine {
             // Matched and Preempting lie: the slot is promised, whatever START says.
             State::Owner | State::Matched | State::Preempting => Requirements::False,
             State::Unclaimed | State::Claimed => {
-                let verdict = self.scene(at, About::Nobody).ask(&self.policy, Expression::Start);
+                let verdict = self.scene(at, About::Nobody).ask(self.policy_at(at), Expression::Start);
                 match verdict.value.truth() {
                     Some(true) => Requirements::True,
                     Some(false) => Requirements::False,
@@ -192,17 +212,18 @@ impl Machine {
         let slot = &self.slots[at];
         let mut ad = self.measured(at);
         self.put_job(slot, &mut ad);
-        ad.insert("Rank", self.policy.get(Expression::Rank).clone());
+        let policy = self.policy_at(at);
+        ad.insert("Rank", policy.get(Expression::Rank).clone());
         match requirements {
             Requirements::True => ad.insert_bool("Requirements", true),
             Requirements::False => ad.insert_bool("Requirements", false),
             Requirements::Start => {
-                let start = self.policy.get(Expression::Start);
+                let start = policy.get(Expression::Start);
                 ad.insert("Requirements", classad::Expr::attribute("START"));
                 ad.insert("START", start.clone());
                 // START may build on other expressions of the policy, which are not published otherwise.
                 let mentioned = start.references();
-                for (name, expr) in self.policy.named(false) {
+                for (name, expr) in policy.named(false) {
                     if mentioned.contains(&Name::new(name)) && !ad.contains(name) {
                         ad.insert(name, expr.clone());
                     }

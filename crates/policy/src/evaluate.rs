@@ -4,7 +4,7 @@
 //! follows at once (a Preempting without a job, an Owner whose START allows jobs). When evaluations happen is in
 //! `machine`; what requests do is in `requests`.
 
-use classad::ClassAd;
+use classad::{ClassAd, Value};
 
 use crate::ad::About;
 use crate::expressions::{Expression, Verdict};
@@ -93,7 +93,7 @@ impl Machine {
 
     /// Asks about the job that is here.
     fn ask(&mut self, at: usize, expression: Expression, out: &mut Vec<Action>) -> Verdict {
-        let verdict = self.scene(at, About::Present).ask(&self.policy, expression);
+        let verdict = self.scene(at, About::Present).ask(self.policy_at(at), expression);
         let slot = &mut self.slots[at];
         if !verdict.odd {
             slot.warned.remove(verdict.name);
@@ -113,29 +113,41 @@ impl Machine {
         out: &mut Vec<Action>,
     ) -> Option<Cause> {
         let verdict = self.ask(at, expression, out);
-        verdict.holds.then(|| self.cause(&verdict))
+        verdict.holds.then(|| self.cause(at, &verdict))
     }
 
-    fn cause(&self, verdict: &Verdict) -> Cause {
-        let text = self.policy.text(verdict.name);
+    fn cause(&self, at: usize, verdict: &Verdict) -> Cause {
+        let text = self.policy_at(at).text(verdict.name);
         Cause::Expression { name: verdict.name, text, value: verdict.value.to_string() }
     }
 
-    /// The cause to write down if START is locally False. Undefined and error are not False: some job may fit.
+    /// Is the slot its owner's? IS_OWNER says so, and where it says nothing START does: locally False is yes. Undefined
+    /// and error are not False, as some job may fit.
+    pub(crate) fn is_owners(&self, at: usize) -> (bool, Verdict) {
+        let (scene, policy) = (self.scene(at, About::Nobody), self.policy_at(at));
+        let said = scene.ask(policy, Expression::IsOwner);
+        if let Some(is) = said.value.truth() {
+            return (is, said);
+        }
+        let start = scene.ask(policy, Expression::Start);
+        (start.value.truth() == Some(false), start)
+    }
+
+    /// The cause to write down if the slot is its owner's.
     pub(crate) fn start_forbids(&self, at: usize) -> Option<Cause> {
-        let verdict = self.scene(at, About::Nobody).ask(&self.policy, Expression::Start);
-        (verdict.value.truth() == Some(false)).then(|| self.cause(&verdict))
+        let (is_owners, verdict) = self.is_owners(at);
+        is_owners.then(|| self.cause(at, &verdict))
     }
 
     /// What START says about a job: only True is yes.
     pub(crate) fn start_for(&self, at: usize, job: &ClassAd) -> Verdict {
-        self.scene(at, About::Candidate(job)).ask(&self.policy, Expression::Start)
+        self.scene(at, About::Candidate(job)).ask(self.policy_at(at), Expression::Start)
     }
 
     /// RANK of a job; what is no number counts as 0.
     pub(crate) fn rank_of(&self, at: usize, job: &ClassAd) -> f64 {
         let scene = self.scene(at, About::Candidate(job));
-        let rank = scene.scope().eval(self.policy.get(Expression::Rank)).rank();
+        let rank = scene.scope().eval(self.policy_at(at).get(Expression::Rank)).rank();
         if rank.is_nan() { 0.0 } else { rank }
     }
 
@@ -190,9 +202,9 @@ impl Machine {
     }
 
     pub(crate) fn leave_owner_if_allowed(&mut self, at: usize, out: &mut Vec<Action>) {
-        let verdict = self.scene(at, About::Nobody).ask(&self.policy, Expression::Start);
-        if verdict.value.truth() != Some(false) {
-            let cause = self.cause(&verdict);
+        let (is_owners, verdict) = self.is_owners(at);
+        if !is_owners {
+            let cause = self.cause(at, &verdict);
             self.go(at, Standing::UnclaimedIdle, cause, out);
         }
     }
@@ -240,7 +252,26 @@ impl Machine {
     /// The owner wants the job to leave; WANT_VACATE says how, and is read this once.
     fn preempt_by_policy(&mut self, at: usize, cause: Cause, out: &mut Vec<Action>) {
         let polite = self.ask(at, Expression::WantVacate, out).holds;
+        self.hold_if_wanted(at, &cause, out);
         self.preempt(at, if polite { Eviction::Polite } else { Eviction::Fast }, cause, out);
+    }
+
+    /// The owner may want the job looked at by its user before it runs again.
+    fn hold_if_wanted(&mut self, at: usize, cause: &Cause, out: &mut Vec<Action>) {
+        if !self.ask(at, Expression::WantHold, out).holds {
+            return;
+        }
+        let reason = match self.ask(at, Expression::WantHoldReason, out).value {
+            Value::Str(text) => text.to_string(),
+            _ => format!("the machine's policy wants it held: {cause}"),
+        };
+        let subcode = match self.ask(at, Expression::WantHoldSubcode, out).value {
+            Value::Int(n) => u32::try_from(n).unwrap_or(0),
+            _ => 0,
+        };
+        if let Some((slot, claim)) = self.who(at) {
+            out.push(Action::Hold { slot, claim, reason, subcode });
+        }
     }
 
     /// Claimed to Preempting, and on at once when there is no job.

@@ -2,6 +2,8 @@
 //!
 //! Where the texts come from is in `load`; which ads the expressions see is in `ad`.
 
+use std::collections::BTreeMap;
+
 use classad::{Expr, Name, Scope, Value};
 use config::Diagnostic;
 
@@ -28,11 +30,19 @@ pub enum Expression {
     PeriodicCheckpoint,
     /// Is it time to measure the machine?
     RunBenchmarks,
+    /// Is the slot its owner's? Where nobody says, it is when START is locally false.
+    IsOwner,
+    /// Is a job that must leave by the policy to be held, instead of going back to the queue?
+    WantHold,
+    /// Why it is held, in words.
+    WantHoldReason,
+    /// Why, as a number of the owner's own (HoldReasonSubCode).
+    WantHoldSubcode,
 }
 
 impl Expression {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Start,
         Self::Rank,
         Self::Suspend,
@@ -43,6 +53,10 @@ impl Expression {
         Self::WantVacate,
         Self::PeriodicCheckpoint,
         Self::RunBenchmarks,
+        Self::IsOwner,
+        Self::WantHold,
+        Self::WantHoldReason,
+        Self::WantHoldSubcode,
     ];
 
     /// Its name in configuration and ads.
@@ -58,6 +72,10 @@ impl Expression {
             Self::WantVacate => "WANT_VACATE",
             Self::PeriodicCheckpoint => "PERIODIC_CHECKPOINT",
             Self::RunBenchmarks => "RunBenchmarks",
+            Self::IsOwner => "IS_OWNER",
+            Self::WantHold => "WANT_HOLD",
+            Self::WantHoldReason => "WANT_HOLD_REASON",
+            Self::WantHoldSubcode => "WANT_HOLD_SUBCODE",
         }
     }
 
@@ -70,7 +88,14 @@ impl Expression {
             Self::Kill => "KILL_VANILLA",
             Self::WantSuspend => "WANT_SUSPEND_VANILLA",
             Self::WantVacate => "WANT_VACATE_VANILLA",
-            Self::Start | Self::Rank | Self::PeriodicCheckpoint | Self::RunBenchmarks => return None,
+            Self::Start
+            | Self::Rank
+            | Self::PeriodicCheckpoint
+            | Self::RunBenchmarks
+            | Self::IsOwner
+            | Self::WantHold
+            | Self::WantHoldReason
+            | Self::WantHoldSubcode => return None,
         })
     }
 
@@ -83,7 +108,12 @@ impl Expression {
     /// True if such a result deserves a warning. The others are undefined by design before a job or a first
     /// benchmark gave them something to look at.
     fn warns(self) -> bool {
-        !matches!(self, Self::Start | Self::Rank | Self::PeriodicCheckpoint | Self::RunBenchmarks)
+        self == Self::WantVacate || self.vanilla_name().is_some()
+    }
+
+    /// It gives true or false.
+    pub(crate) fn is_boolean(self) -> bool {
+        !matches!(self, Self::Rank | Self::WantHoldReason | Self::WantHoldSubcode)
     }
 }
 
@@ -121,6 +151,10 @@ pub struct Policy {
     pub alias_vanilla: bool,
     /// What is legal but doubtful.
     pub warnings: Vec<Diagnostic>,
+    /// Attributes of each slot that the others' ads have as `slotN_NAME` (STARTD_SLOT_ATTRS).
+    pub(crate) slot_attributes: Vec<Name>,
+    /// Slots with a policy of their own, by number (SLOTn_..., SLOT_TYPE_n_...).
+    pub(crate) of_slots: BTreeMap<u32, Policy>,
 }
 
 /// What an expression gave, and how it is to be read.
@@ -137,6 +171,10 @@ impl Policy {
     /// A policy of these expressions; those that are not named have their built-in values.
     pub fn new(given: impl IntoIterator<Item = (Expression, Expr)>) -> Self {
         let built_in = |e: Expression| {
+            // IS_OWNER has a built-in value for those who ask the configuration; here nobody having said it counts.
+            if e == Expression::IsOwner {
+                return Expr::literal(Value::Undefined);
+            }
             let text = config::defaults::value(e.name()).unwrap_or("undefined");
             Expr::parse(text).unwrap_or_else(|_| Expr::literal(Value::Undefined))
         };
@@ -148,11 +186,23 @@ impl Policy {
             timers: Timers::default(),
             alias_vanilla: true,
             warnings: Vec::new(),
+            slot_attributes: Vec::new(),
+            of_slots: BTreeMap::new(),
         };
         for (expression, expr) in given {
             policy.set(expression, expr);
         }
         policy
+    }
+
+    /// The policy of a slot: its own, or the machine's.
+    pub fn of_slot(&self, number: u32) -> &Self {
+        self.of_slots.get(&number).unwrap_or(self)
+    }
+
+    /// The machine's policy, then those of slots that have their own.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.of_slots.values())
     }
 
     /// Sets the expression for all jobs.
@@ -192,6 +242,8 @@ impl Policy {
             let variant = variant.filter(|v| !v.references().contains(&Name::new(e.name())));
             (e.name(), variant.unwrap_or(self.get(e)))
         });
+        // What nobody wrote is undefined also without being mentioned.
+        let plain = plain.filter(|(_, expr)| expr.as_literal() != Some(&Value::Undefined));
         plain.chain(variants)
     }
 

@@ -222,6 +222,17 @@ pub enum Action {
         /// Whose job.
         claim: ClaimId,
     },
+    /// When the claim's job has left, it is to be held; said just before it is made to leave.
+    Hold {
+        /// The slot.
+        slot: SlotId,
+        /// Whose job.
+        claim: ClaimId,
+        /// Why, for the job's user.
+        reason: String,
+        /// The owner's own number for it (HoldReasonSubCode).
+        subcode: u32,
+    },
     /// Ask the job to leave, with its own signal.
     SoftKill {
         /// The slot.

@@ -33,6 +33,6 @@ pub mod why;
 pub use expressions::{Expression, Policy, Timers};
 pub use input::{Action, Attributes, CheckpointWhy, Input, Readings, Warning};
 pub use machine::Machine;
-pub use slot::SlotId;
+pub use slot::{BadSlotId, SlotId};
 pub use state::{Activity, Standing, State};
 pub use transition::{Cause, Record, Transition};

@@ -9,53 +9,99 @@ use config::{Config, Diagnostic, Diagnostics};
 
 use crate::expressions::{Expression, Policy, Timers};
 use crate::lint;
+use crate::slots::Layout;
 
 impl Policy {
-    /// Reads a policy. Any error refuses the whole of it, so that a reload can keep the old one.
+    /// Reads the policy of a machine that is not divided. Any error refuses the whole of it, so that a reload can keep
+    /// the old one.
     pub fn from_config(config: &Config<'_>) -> Result<Self, Diagnostics> {
-        let mut errors = Vec::new();
-        let mut policy = Self::new([]);
-        let mut given = Vec::new();
-        for expression in Expression::ALL {
-            for name in [Some(expression.name()), expression.vanilla_name()].into_iter().flatten() {
-                match config.expression(name) {
-                    Ok(Some(expr)) => {
-                        errors.extend(unfit(config, name, expression, &expr));
-                        given.push((expression, name, expr));
-                    }
-                    Ok(None) => {}
-                    Err(error) => errors.push(error),
-                }
-            }
-        }
-        for (expression, name, expr) in given {
-            if name == expression.name() {
-                policy.set(expression, expr);
-            } else {
-                policy.set_vanilla(expression, expr);
-            }
-        }
-        policy.attributes = attributes(config, &mut errors);
-        policy.job_attributes = names(config, ["STARTD_JOB_EXPRS", "STARTD_JOB_ATTRS"], &mut errors)
-            .iter()
-            .map(|n| Name::new(n))
-            .collect();
-        policy.timers = timers(config, &mut errors);
-        match config.boolean("ALIAS_VANILLA_EXPRESSIONS") {
-            Ok(alias) => policy.alias_vanilla = alias.unwrap_or(true),
-            Err(error) => errors.push(error),
-        }
-        if !errors.is_empty() {
-            return Err(Diagnostics(errors));
-        }
-        policy.warnings = lint::findings(&policy);
-        for warning in &mut policy.warnings {
-            if let Some(name) = warning.message.split([' ', ':']).next() {
-                warning.place = place(config, name);
+        Self::of_machine(config, &Layout::default())
+    }
+
+    /// Reads the policy of a machine and of those of its slots that have words of their own: `SLOT2_START` is for slot2,
+    /// `SLOT_TYPE_1_START` for slots of type 1, and the nearer one wins.
+    pub fn of_machine(config: &Config<'_>, layout: &Layout) -> Result<Self, Diagnostics> {
+        let mut policy = read(config, &[])?;
+        for plan in &layout.plans {
+            let prefixes: Vec<String> = std::iter::once(format!("SLOT{}_", plan.id.number))
+                .chain(plan.of_type.map(|t| format!("SLOT_TYPE_{t}_")))
+                .filter(|prefix| names_of_policy(config).any(|name| says(config, prefix, &name)))
+                .collect();
+            if !prefixes.is_empty() {
+                let own = read(config, &prefixes)?;
+                let new = own.warnings.iter().filter(|w| !policy.warnings.contains(w)).cloned();
+                let new: Vec<Diagnostic> = new.collect();
+                policy.warnings.extend(new);
+                policy.of_slots.insert(plan.id.number, own);
             }
         }
         Ok(policy)
     }
+}
+
+/// Everything that a slot may have a word of its own for.
+fn names_of_policy(config: &Config<'_>) -> impl Iterator<Item = String> {
+    let expressions = Expression::ALL.into_iter().flat_map(|e| [Some(e.name()), e.vanilla_name()]);
+    let listed = names(config, ["STARTD_EXPRS", "STARTD_ATTRS"], &mut Vec::new());
+    expressions.flatten().map(str::to_owned).chain(listed)
+}
+
+/// True when somebody wrote that setting down.
+fn says(config: &Config<'_>, prefix: &str, name: &str) -> bool {
+    matches!(config.origin(&format!("{prefix}{name}")), Some(Origin::Definition(_)))
+}
+
+/// The name under which a slot's setting is found: with the first of the prefixes that there is one for, or bare.
+fn nearest(config: &Config<'_>, prefixes: &[String], name: &str) -> String {
+    let own = prefixes.iter().find(|prefix| says(config, prefix, name));
+    own.map_or_else(|| name.to_owned(), |prefix| format!("{prefix}{name}"))
+}
+
+fn read(config: &Config<'_>, prefixes: &[String]) -> Result<Policy, Diagnostics> {
+    let mut errors = Vec::new();
+    let mut policy = Policy::new([]);
+    for expression in Expression::ALL {
+        for name in [Some(expression.name()), expression.vanilla_name()].into_iter().flatten() {
+            let from = nearest(config, prefixes, name);
+            // IS_OWNER counts only where somebody wrote it.
+            if expression == Expression::IsOwner && !says(config, "", &from) {
+                continue;
+            }
+            match config.expression(&from) {
+                Ok(Some(expr)) => {
+                    errors.extend(unfit(config, &from, expression, &expr));
+                    if name == expression.name() {
+                        policy.set(expression, expr);
+                    } else {
+                        policy.set_vanilla(expression, expr);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+    }
+    policy.attributes = attributes(config, prefixes, &mut errors);
+    let listed = |settings: [&str; 2], errors: &mut Vec<Diagnostic>| -> Vec<Name> {
+        names(config, settings, errors).iter().map(|n| Name::new(n)).collect()
+    };
+    policy.job_attributes = listed(["STARTD_JOB_EXPRS", "STARTD_JOB_ATTRS"], &mut errors);
+    policy.slot_attributes = listed(["STARTD_SLOT_EXPRS", "STARTD_SLOT_ATTRS"], &mut errors);
+    policy.timers = timers(config, &mut errors);
+    match config.boolean("ALIAS_VANILLA_EXPRESSIONS") {
+        Ok(alias) => policy.alias_vanilla = alias.unwrap_or(true),
+        Err(error) => errors.push(error),
+    }
+    if !errors.is_empty() {
+        return Err(Diagnostics(errors));
+    }
+    policy.warnings = lint::findings(&policy);
+    for warning in &mut policy.warnings {
+        if let Some(name) = warning.message.split([' ', ':']).next() {
+            warning.place = place(config, &nearest(config, prefixes, name));
+        }
+    }
+    Ok(policy)
 }
 
 /// Where a name is defined.
@@ -83,7 +129,7 @@ fn unfit(config: &Config<'_>, name: &str, expression: Expression, expr: &Expr) -
         return Some(error(config, name, message));
     }
     // With nothing to look at, its value is known now.
-    if expression == Expression::Rank || !diagnose::references(expr).is_empty() {
+    if !expression.is_boolean() || !diagnose::references(expr).is_empty() {
         return None;
     }
     let value = classad::Scope::new().eval(expr);
@@ -117,10 +163,10 @@ fn names<const N: usize>(
     found
 }
 
-fn attributes(config: &Config<'_>, errors: &mut Vec<Diagnostic>) -> Vec<(Name, Expr)> {
+fn attributes(config: &Config<'_>, prefixes: &[String], errors: &mut Vec<Diagnostic>) -> Vec<(Name, Expr)> {
     let mut found = Vec::new();
     for name in names(config, ["STARTD_EXPRS", "STARTD_ATTRS"], errors) {
-        match config.expression(&name) {
+        match config.expression(&nearest(config, prefixes, &name)) {
             Ok(Some(expr)) => found.push((Name::new(&name), expr)),
             // Condor skips names that nobody defines; a list shared by many machines relies on it.
             Ok(None) => {}

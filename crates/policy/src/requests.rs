@@ -54,13 +54,15 @@ impl Machine {
         if self.slots.iter().any(|s| s.id != slot && is_promised(s)) {
             return refuse(slot, claim, "the claim was promised another slot", out);
         }
-        let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
+        // A claim may name the slot that is to be cut for it.
+        let whole = if self.position(slot).is_none() { SlotId::new(slot.number) } else { slot };
+        let Some(at) = self.position(whole) else { return refuse(slot, claim, "there is no such slot", out) };
         match self.slots[at].standing {
             Standing::UnclaimedIdle | Standing::Benchmarking
                 if self.slots[at].kind == SlotKind::Partitionable =>
             {
                 match self.unwelcome(at, &job) {
-                    None => self.carve(at, claim, job, out),
+                    None => self.carve(at, slot.child, claim, job, out),
                     Some(reason) => refuse(slot, claim, &reason, out),
                 }
             }
@@ -121,17 +123,22 @@ impl Machine {
         (!verdict.value.is_true()).then(|| format!("START is {} for this job", verdict.value))
     }
 
-    /// Cuts a slot for a claim out of a partitionable one.
-    fn carve(&mut self, at: usize, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
+    /// Cuts a slot for a claim out of a partitionable one: the one it names if it names one, else the next.
+    fn carve(&mut self, at: usize, child: u32, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
         let slot = self.slots[at].id;
         let wanted = self.request(at, &job);
         let Some(left) = self.slots[at].resources.less(wanted) else {
             return refuse(slot, claim, "what is left of the slot is too small for this job", out);
         };
         self.slots[at].resources = left;
-        self.slots[at].children += 1;
         self.slots[at].changed = true;
-        let id = SlotId { child: self.slots[at].children, ..slot };
+        let named = SlotId { child, ..slot };
+        let id = if child > 0 && self.position(named).is_none() {
+            named
+        } else {
+            SlotId { child: self.slots[at].children + 1, ..slot }
+        };
+        self.slots[at].children = self.slots[at].children.max(id.child);
         let child = Slot::new(id, SlotKind::Dynamic, wanted, Standing::UnclaimedIdle, self.now_ms);
         out.push(Action::Trace(Record {
             at_ms: self.now_ms,
@@ -163,8 +170,19 @@ impl Machine {
         if self.holding(claim).is_some() {
             return;
         }
-        let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
-        self.carve(at, claim, job.clone(), out);
+        let whole = SlotId::new(slot.number);
+        let Some(at) = self.position(whole) else { return refuse(slot, claim, "there is no such slot", out) };
+        if self.slots[at].kind == SlotKind::Partitionable {
+            self.carve(at, slot.child, claim, job.clone(), out);
+        } else if self.slots[at].claim.is_some() {
+            return refuse(slot, claim, "another claim holds the slot", out);
+        } else {
+            if self.slots[at].standing == Standing::Owner {
+                self.go(at, Standing::UnclaimedIdle, Cause::Event("a claim was here before"), out);
+            }
+            let adopted = Claim::new(claim, job.clone(), self.now_ms);
+            self.take(at, adopted, Cause::Event("a claim was here before"), out);
+        }
         let Some(at) = self.holding(claim).filter(|_| runs) else { return };
         self.activate(at, job, out);
         if suspended {

@@ -66,6 +66,8 @@ pub struct Plan {
     pub kind: SlotKind,
     /// What it has.
     pub resources: Resources,
+    /// Which SLOT_TYPE_N it is of, if any.
+    pub of_type: Option<u32>,
 }
 
 /// The slots of a machine.
@@ -99,20 +101,49 @@ struct Wish {
     gpus: Amount,
 }
 
+/// One slot that the configuration asks for, and the name under which it does.
+#[derive(Debug, Clone)]
+struct Wanted {
+    name: String,
+    wish: Wish,
+    kind: SlotKind,
+    of_type: Option<u32>,
+}
+
 /// Most slot types: NUM_SLOTS_TYPE_1 to this.
 const TYPES: u32 = 64;
 
 impl Layout {
     /// One static slot with everything: for tests and simple machines.
     pub fn whole(resources: Resources) -> Self {
-        let plan = Plan { id: SlotId::new(1), kind: SlotKind::Static, resources };
+        let plan = Plan { id: SlotId::new(1), kind: SlotKind::Static, resources, of_type: None };
         Self { plans: vec![plan], ..Self::default() }
     }
 
     /// One partitionable slot with everything.
     pub fn partitionable(resources: Resources) -> Self {
-        let plan = Plan { id: SlotId::new(1), kind: SlotKind::Partitionable, resources };
+        let plan = Plan { id: SlotId::new(1), kind: SlotKind::Partitionable, resources, of_type: None };
         Self { plans: vec![plan], ..Self::default() }
+    }
+
+    /// The layout of a machine that lends itself to a pool: one partitionable slot with everything, unless the
+    /// configuration divides it. One that asks for more than there is is refused: a slot that silently is not there
+    /// would be missed only when its jobs do not run.
+    pub fn of_machine(config: &Config<'_>, total: Resources) -> Result<Self, Diagnostics> {
+        let given = |name: &str| config.text(name).is_ok_and(|t| !t.trim().is_empty());
+        let divided = given("NUM_SLOTS") || (1..=TYPES).any(|n| given(&format!("NUM_SLOTS_TYPE_{n}")));
+        let layout = if divided { Self::from_config(config, total)? } else { Self::partitionable(total) };
+        if layout.warnings.is_empty() && !layout.plans.is_empty() {
+            return Ok(layout);
+        }
+        let mut errors = layout.warnings;
+        if errors.is_empty() {
+            errors.push(error(config, "NUM_SLOTS", "a machine needs at least one slot".to_owned()));
+        }
+        for finding in &mut errors {
+            finding.severity = config::Severity::Error;
+        }
+        Err(Diagnostics(errors))
     }
 
     /// Reads the layout. Without slot types there is one static slot per core (or NUM_SLOTS of them), as ever.
@@ -142,12 +173,18 @@ impl Layout {
                 }
             };
             let kind = if partitionable { SlotKind::Partitionable } else { SlotKind::Static };
-            wanted.extend((0..count).map(|_| (name.clone(), wish, kind)));
+            wanted.extend((0..count).map(|_| Wanted {
+                name: name.clone(),
+                wish,
+                kind,
+                of_type: Some(number),
+            }));
         }
         if wanted.is_empty() {
             let count = whole(config, "NUM_SLOTS", &mut errors).map_or(total.cpus.max(1), u64::from);
             let auto = parse("auto").map_err(|p| Diagnostics(vec![Diagnostic::error(p)]))?;
-            wanted.extend((0..count).map(|_| ("NUM_SLOTS".to_owned(), auto, SlotKind::Static)));
+            let one = Wanted { name: "NUM_SLOTS".into(), wish: auto, kind: SlotKind::Static, of_type: None };
+            wanted.extend((0..count).map(|_| one.clone()));
         }
         if wanted.len() > model::limits::SLOTS_PER_AGENT {
             errors
@@ -248,11 +285,7 @@ impl Amount {
 }
 
 /// Cuts the machine; a slot that does not fit is left out and reported.
-fn cut(
-    wanted: &[(String, Wish, SlotKind)],
-    total: Resources,
-    report: impl Fn(&str, String) -> Diagnostic,
-) -> Layout {
+fn cut(wanted: &[Wanted], total: Resources, report: impl Fn(&str, String) -> Diagnostic) -> Layout {
     /// One resource: how to read the wish, write the result, the total, and the least that a slot needs of it.
     type Column = (fn(&Wish) -> Amount, fn(&mut Resources) -> &mut u64, u64, u64, &'static str);
     let columns: [Column; 5] = [
@@ -264,8 +297,9 @@ fn cut(
     ];
     let mut layout = Layout::default();
     let mut left = total;
-    let mut accepted: Vec<(&Wish, SlotKind, Resources)> = Vec::new();
-    'slots: for (name, wish, kind) in wanted {
+    let mut accepted: Vec<(&Wanted, Resources)> = Vec::new();
+    'slots: for slot in wanted {
+        let Wanted { name, wish, .. } = slot;
         let mut mine = Resources::default();
         let mut after = left;
         for (read, write, total, least, what) in columns {
@@ -274,8 +308,7 @@ fn cut(
             let rest = write(&mut after);
             let Some(remaining) = rest.checked_sub(need) else {
                 let have = *rest;
-                let message =
-                    format!("{name} asks for {need} {what}, but only {have} are left; this slot is left out");
+                let message = format!("{name} asks for {need} {what}, but only {have} are left");
                 layout.warnings.push(report(name, message));
                 continue 'slots;
             };
@@ -283,14 +316,14 @@ fn cut(
             *write(&mut mine) = need;
         }
         left = after;
-        accepted.push((wish, *kind, mine));
+        accepted.push((slot, mine));
     }
     for (read, write, ..) in columns {
-        let sharers = accepted.iter().filter(|(w, ..)| read(w) == Amount::Auto).count() as u64;
+        let sharers = accepted.iter().filter(|(w, _)| read(&w.wish) == Amount::Auto).count() as u64;
         let rest = *write(&mut left);
         let mut position = 0;
-        for (wish, _, mine) in &mut accepted {
-            if read(wish) == Amount::Auto {
+        for (slot, mine) in &mut accepted {
+            if read(&slot.wish) == Amount::Auto {
                 // The first slots take what does not divide evenly.
                 *write(mine) += rest / sharers + u64::from(position < rest % sharers);
                 position += 1;
@@ -298,8 +331,13 @@ fn cut(
         }
     }
     let plans = accepted.into_iter().zip(1..);
-    layout.plans =
-        plans.map(|((_, kind, resources), n)| Plan { id: SlotId::new(n), kind, resources }).collect();
+    let plan = |((slot, resources), n): ((&Wanted, Resources), u32)| Plan {
+        id: SlotId::new(n),
+        kind: slot.kind,
+        resources,
+        of_type: slot.of_type,
+    };
+    layout.plans = plans.map(plan).collect();
     layout
 }
 
@@ -330,7 +368,10 @@ mod tests {
     fn lay(types: &[(&str, usize)]) -> Layout {
         let wanted: Vec<_> = types
             .iter()
-            .flat_map(|(text, n)| vec![("T".to_owned(), parse(text).unwrap(), SlotKind::Static); *n])
+            .flat_map(|(text, n)| {
+                let wish = parse(text).unwrap();
+                vec![Wanted { name: "T".into(), wish, kind: SlotKind::Static, of_type: None }; *n]
+            })
             .collect();
         cut(&wanted, TOTAL, |_, message| Diagnostic::warning(message))
     }

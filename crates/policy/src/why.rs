@@ -59,11 +59,20 @@ impl Machine {
             }
         };
         let asked: &[Expression] = match standing {
+            Standing::Owner
+            | Standing::UnclaimedIdle
+            | Standing::Matched
+            | Standing::ClaimedIdle
+            | Standing::Benchmarking
+                if scene.ask(self.policy_at(at), Expression::IsOwner).value.truth().is_some() =>
+            {
+                &[Expression::IsOwner, Expression::Start]
+            }
             Standing::Owner | Standing::Matched | Standing::ClaimedIdle | Standing::Benchmarking => {
                 &[Expression::Start]
             }
             Standing::UnclaimedIdle => &[Expression::Start, Expression::RunBenchmarks],
-            Standing::Busy if scene.ask(&self.policy, Expression::WantSuspend).holds => {
+            Standing::Busy if scene.ask(self.policy_at(at), Expression::WantSuspend).holds => {
                 &[Expression::WantSuspend, Expression::Suspend]
             }
             Standing::Busy => &[Expression::WantSuspend, Expression::Preempt],
@@ -73,8 +82,8 @@ impl Machine {
         };
         let asked = asked.iter().map(|e| {
             // The variant that decided, if the job is vanilla and has one.
-            let name = scene.ask(&self.policy, *e).name;
-            let expr = scene.my.get(name).cloned().unwrap_or_else(|| self.policy.get(*e).clone());
+            let name = scene.ask(self.policy_at(at), *e).name;
+            let expr = scene.my.get(name).cloned().unwrap_or_else(|| self.policy_at(at).get(*e).clone());
             explain(Some(name), &expr, &scene, DEPTH)
         });
         Some(Why { slot, standing, asked: asked.collect() })

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use classad::ClassAd;
 use model::event::{
-    Afterwards, Exit, JobCheckpointed, JobContinued, JobStarted, JobSuspended, JobsHeld, JobsRemoved,
-    JobsRequeued, Kind, Resources,
+    Afterwards, Exit, JobCheckpointed, JobContinued, JobStarted, JobSuspended, JobWarned, JobsHeld,
+    JobsRemoved, JobsRequeued, Kind, Resources,
 };
 use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
 
-use crate::pool::{Claim, Machine, SlotState, down_time, minus};
+use crate::pool::{Claim, Machine, SlotState, down_time, host_of, is_static, minus, place_of};
 use crate::queue::{Live, Stop};
 use crate::{Core, Digest, Effect, Out, Session};
+
+/// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
+const STARTD_HELD: u32 = 21;
 
 /// What an agent says of itself when it connects.
 #[derive(Debug, Clone)]
@@ -25,8 +28,21 @@ pub struct AgentHello {
     pub total: Resources,
     /// The machine ad.
     pub ad: ClassAd,
+    /// Its further slots, where it is divided; `total` and `ad` are then those of its first.
+    pub more: Vec<AgentSlot>,
     /// Claims it still holds.
     pub claims: Vec<HeldClaim>,
+}
+
+/// A slot of a divided machine.
+#[derive(Debug, Clone)]
+pub struct AgentSlot {
+    /// Its number, from 2.
+    pub number: u32,
+    /// What the pool may use of it.
+    pub total: Resources,
+    /// Its ad.
+    pub ad: ClassAd,
 }
 
 /// A claim that an agent still holds.
@@ -98,6 +114,8 @@ pub enum ReportKind {
         reason: String,
         /// Vacate code.
         code: u32,
+        /// The machine's owner wants it held: why, and HoldReasonSubCode.
+        hold: Option<(String, u32)>,
     },
     /// Jobs were given back before they started.
     Returned {
@@ -124,6 +142,21 @@ pub enum ReportKind {
         object: String,
         /// Its size.
         bytes: u64,
+        /// How long it was on its way.
+        transfer_ms: u64,
+        /// Bytes per second that it was allowed; 0 for no cap.
+        cap: u64,
+    },
+    /// A job was told how much time it has left.
+    Warned {
+        /// Which.
+        job: HeldJob,
+        /// Seconds.
+        remaining_s: u64,
+        /// The signal that it got; 0 for none.
+        signal: u32,
+        /// Why.
+        reason: String,
     },
     /// The claim is no more; nothing of it is alive.
     Gone {
@@ -140,6 +173,15 @@ impl Core {
         for (id, claim) in &self.pool.claims {
             machines.entry(claim.machine.clone()).or_default().insert(*id);
         }
+        // Word from a machine is noted at its first slot, so that must be there too.
+        let mut more: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+        for place in machines.keys().filter(|place| host_of(place) != &***place) {
+            more.entry(Arc::from(host_of(place))).or_default().push(place.clone());
+        }
+        for (host, places) in more {
+            machines.entry(host.clone()).or_default();
+            self.pool.set_more(&host, places);
+        }
         for (name, claims) in machines {
             let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
             let number = self.pool.number(&name);
@@ -154,6 +196,8 @@ impl Core {
                 slots,
                 heard_ms: now.mono_ms,
                 closed: false,
+                drained: false,
+                whole: false,
             };
             self.pool.put(&name, machine);
         }
@@ -162,34 +206,15 @@ impl Core {
     /// An agent connected: its word about what it holds settles every difference.
     pub fn agent_up(&mut self, now: Now, hello: AgentHello, digest: Digest, out: &mut Out) {
         let name: Arc<str> = Arc::from(hello.machine.as_str());
-        let number = self.pool.number(&name);
-        if self.shapes.put_machine(number, &hello.ad) {
-            self.reshape(now.wall_ms);
-        }
-        let (claims, slots) = match self.pool.machines.get_mut(&name) {
-            Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),
-            None => (BTreeSet::new(), BTreeSet::new()),
-        };
-        let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
-        let machine = Machine {
-            session: Some(hello.session),
-            down_s: down_time(&hello.ad),
-            ad: Arc::new(hello.ad),
-            number,
-            total: hello.total,
-            free: used.fold(hello.total, minus),
-            claims: claims.clone(),
-            slots,
-            heard_ms: now.mono_ms,
-            closed: false,
-        };
-        self.pool.put(&name, machine);
+        let claims = self.seat(now, &name, &hello, out);
         self.count_cores();
 
         let mut held: HashMap<ClaimId, &HeldClaim> = HashMap::new();
         for claim in &hello.claims {
             let ours = self.pool.claims.get(&claim.claim);
-            if ours.is_some_and(|c| c.machine == name && equal(&c.key_digest, &digest(&claim.key))) {
+            if ours
+                .is_some_and(|c| host_of(&c.machine) == &*name && equal(&c.key_digest, &digest(&claim.key)))
+            {
                 held.insert(claim.claim, claim);
             } else {
                 out.effects.push(Effect::Drop { session: hello.session, claim: claim.claim });
@@ -213,8 +238,73 @@ impl Core {
                 }
             }
         }
-        self.offer_machine(now, &name, digest, out);
+        for place in self.pool.places(&name) {
+            self.offer_machine(now, &place, digest, out);
+        }
         self.gang_pass(now, digest, out);
+    }
+
+    /// Puts the slots of a machine that connected into the pool; returns the claims that were known on it.
+    fn seat(&mut self, now: Now, host: &Arc<str>, hello: &AgentHello, out: &mut Out) -> BTreeSet<ClaimId> {
+        let mut places = vec![(host.clone(), hello.total, &hello.ad)];
+        for slot in &hello.more {
+            places.push((place_of(host, &format!("slot{}", slot.number)), slot.total, &slot.ad));
+        }
+        let gone: Vec<Arc<str>> = self.pool.places(host);
+        for place in gone.iter().filter(|old| !places.iter().any(|(name, ..)| name == *old)) {
+            // Its owner divided the machine anew: what ran in a slot that is no more has no place.
+            let claims = self.pool.machines.get(place).map(|m| m.claims.clone()).unwrap_or_default();
+            for id in claims {
+                self.lose_claim(now, id, "the machine no longer has the slot", 1006, out);
+            }
+            self.forget_machine(place);
+        }
+        let mut known = BTreeSet::new();
+        for (place, total, ad) in &places {
+            let number = self.pool.number(place);
+            if self.shapes.put_machine(number, ad) {
+                self.reshape(now.wall_ms);
+            }
+            let (claims, slots) = match self.pool.machines.get_mut(place) {
+                Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),
+                None => (BTreeSet::new(), BTreeSet::new()),
+            };
+            known.extend(claims.iter().copied());
+            let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
+            let mut machine = Machine {
+                session: Some(hello.session),
+                down_s: down_time(ad),
+                ad: Arc::new((*ad).clone()),
+                number,
+                total: *total,
+                free: used.fold(*total, minus),
+                claims,
+                slots,
+                heard_ms: now.mono_ms,
+                closed: false,
+                drained: self.drains.concern(ad),
+                whole: is_static(ad),
+            };
+            machine.settle();
+            self.pool.put(place, machine);
+        }
+        let more = places.into_iter().skip(1).map(|(place, ..)| place).collect();
+        self.pool.set_more(host, more);
+        known
+    }
+
+    /// Forgets a machine that is out of contact and has no claims.
+    fn forget_empty(&mut self, host: &str) {
+        let places = self.pool.places(host);
+        let empty = |place: &Arc<str>| {
+            self.pool.machines.get(place).is_none_or(|m| m.session.is_none() && m.claims.is_empty())
+        };
+        if places.iter().all(empty) {
+            for place in &places {
+                self.forget_machine(place);
+            }
+            self.pool.set_more(&Arc::from(host), Vec::new());
+        }
     }
 
     fn forget_machine(&mut self, name: &Arc<str>) {
@@ -253,7 +343,7 @@ impl Core {
         now: Now,
         name: &str,
         session: Session,
-        ad: Option<ClassAd>,
+        ads: Vec<(u32, ClassAd)>,
         slots: Vec<(ClaimId, SlotState)>,
         digest: Digest,
         out: &mut Out,
@@ -262,32 +352,39 @@ impl Core {
             return;
         }
         for (id, state) in slots {
-            if let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| &*c.machine == name) {
+            if let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| host_of(&c.machine) == name) {
                 claim.slot_now = Some(state);
             }
         }
-        let Some(ad) = ad else { return };
-        let Some((name, _)) = self.pool.machines.get_key_value(name) else { return };
-        let name = name.clone();
-        let number = self.pool.number(&name);
-        if self.shapes.put_machine(number, &ad) {
-            self.reshape(now.wall_ms);
+        if ads.is_empty() {
+            return;
         }
-        if let Some(machine) = self.pool.machines.get_mut(&name) {
-            machine.down_s = down_time(&ad);
-            machine.ad = Arc::new(ad);
+        for (slot, ad) in ads {
+            let place = place_of(name, &format!("slot{slot}"));
+            if !self.pool.machines.contains_key(&place) {
+                continue;
+            }
+            let number = self.pool.number(&place);
+            if self.shapes.put_machine(number, &ad) {
+                self.reshape(now.wall_ms);
+            }
+            if let Some(machine) = self.pool.machines.get_mut(&place) {
+                machine.down_s = down_time(&ad);
+                machine.ad = Arc::new(ad);
+            }
+            self.note_drain(&place);
+            self.offer_machine(now, &place, digest, out);
         }
-        self.offer_machine(now, &name, digest, out);
         self.gang_pass(now, digest, out);
     }
 
     /// An agent's connection ended. Its claims live on until their lease runs out.
     pub fn agent_down(&mut self, session: Session) {
         let Some(name) = self.pool.machine_of(session).cloned() else { return };
-        self.pool.disconnect(&name);
-        if self.pool.machines.get(&name).is_some_and(|m| m.claims.is_empty()) {
-            self.forget_machine(&name);
+        for place in self.pool.places(&name) {
+            self.pool.disconnect(&place);
         }
+        self.forget_empty(&name);
         self.count_cores();
     }
 
@@ -316,7 +413,7 @@ impl Core {
             return;
         }
         let id = report.claim;
-        if self.pool.claims.get(&id).is_some_and(|c| &*c.machine == machine) {
+        if self.pool.claims.get(&id).is_some_and(|c| host_of(&c.machine) == machine) {
             self.take_report(now, id, report.kind, digest, out);
         } else {
             // A late word about a claim that is over: nothing to learn, and it must not live on.
@@ -365,12 +462,19 @@ impl Core {
                 }
                 self.feed(now, id, digest, out);
             }
-            ReportKind::Evicted { job, reason, code } => {
+            ReportKind::Evicted { job, reason, code, hold } => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
-                match stop {
-                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
-                    None => self.requeue(now, id, &[job.job], &reason, code, out),
+                match (stop, hold) {
+                    (Some(stop), _) => self.after_stop(now, id, &[job.job], &stop, out),
+                    (None, Some((reason, subcode))) => {
+                        let JobId { cluster, proc } = job.job;
+                        let procs = vec![Span { first: proc, count: 1 }];
+                        let held =
+                            JobsHeld { cluster, procs, reason, code: STARTD_HELD, subcode, exit: None };
+                        self.record(now, Kind::JobsHeld(held), out);
+                    }
+                    (None, None) => self.requeue(now, id, &[job.job], &reason, code, out),
                 }
                 self.feed(now, id, digest, out);
                 self.offer_jobs(now, job.job.cluster, digest, out);
@@ -388,14 +492,22 @@ impl Core {
                 let JobId { cluster, proc } = job.job;
                 self.record(now, Kind::JobContinued(JobContinued { claim, cluster, proc, attempt }), out);
             }
-            ReportKind::Checkpointed { job, object, bytes } => {
+            ReportKind::Checkpointed { job, object, bytes, transfer_ms, cap } => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job;
                 if self.checkpoint(job.job).is_none_or(|c| *c.object != *object) {
-                    let kind = JobCheckpointed { claim, cluster, proc, attempt, object, bytes };
+                    let kind =
+                        JobCheckpointed { claim, cluster, proc, attempt, object, bytes, transfer_ms, cap };
                     self.record(now, Kind::JobCheckpointed(kind), out);
                 }
+            }
+            ReportKind::Warned { job, remaining_s, signal, reason } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                let (claim, attempt) = (id.0, live.attempt);
+                let JobId { cluster, proc } = job.job;
+                let kind = JobWarned { claim, cluster, proc, attempt, remaining_s, signal, reason };
+                self.record(now, Kind::JobWarned(kind), out);
             }
             ReportKind::Returned { jobs } => self.take_back(now, id, &jobs, digest, out),
             ReportKind::Gone { reason } => {
@@ -488,8 +600,11 @@ impl Core {
 
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let away = self.pool.away.iter().filter_map(|name| self.pool.machines.get(name));
-        let claims = away.flat_map(|m| m.claims.iter().map(|id| (*id, m.heard_ms)));
+        let away = self.pool.away.iter().filter_map(|place| {
+            let heard = self.pool.machines.get(host_of(place)).map_or(0, |m| m.heard_ms);
+            Some((self.pool.machines.get(place)?, heard))
+        });
+        let claims = away.flat_map(|(m, heard)| m.claims.iter().map(move |id| (*id, heard)));
         let expired: Vec<ClaimId> = claims
             .filter(|(id, heard_ms)| {
                 let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
@@ -502,13 +617,12 @@ impl Core {
             clusters.extend(self.pool.claims[&id].jobs.iter().map(|j| j.cluster));
             let machine = self.pool.claims[&id].machine.clone();
             self.lose_claim(now, id, "its machine was out of contact for longer than the lease", 1008, out);
-            if self.pool.machines.get(&machine).is_some_and(|m| m.session.is_none() && m.claims.is_empty()) {
-                self.forget_machine(&machine);
-            }
+            self.forget_empty(host_of(&machine));
         }
         for cluster in clusters {
             self.offer_jobs(now, cluster, digest, out);
         }
+        self.expire_drains(now, digest, out);
         self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);

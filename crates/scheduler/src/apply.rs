@@ -11,12 +11,14 @@ use model::{ClaimId, JobId, ProcSet};
 
 use crate::Core;
 use crate::lifecycle::Policies;
-use crate::pool::{Claim, minus, plus};
+use crate::pool::{Claim, minus, place_of, plus};
 use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop, SubmitKey};
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
     /// about a cluster that was forgotten with a snapshot changes nothing.
+    // Arms that do nothing say why, each for itself.
+    #[allow(clippy::match_same_arms)]
     pub fn apply(&mut self, kind: &Kind, time_ms: u64) {
         match kind {
             Kind::ClusterSubmitted(e) => self.apply_submitted(e, time_ms),
@@ -38,8 +40,10 @@ impl Core {
                 let user = self.accounts.user(&e.user, time_ms);
                 self.accounts.set(user, e.factor, e.real, time_ms);
             }
+            Kind::PoolDrained(e) => self.drains.apply(e),
             // Told for people; nothing durable follows from them.
             Kind::GangPlanned(_)
+            | Kind::JobWarned(_)
             | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
             | Kind::JobsExtended(_) => {}
@@ -128,7 +132,7 @@ impl Core {
 
     fn apply_claim_made(&mut self, e: &ClaimMade, time_ms: u64) {
         let slot_number = e.slot.rsplit('_').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        let machine: Arc<str> = Arc::from(e.machine.as_str());
+        let machine = place_of(&e.machine, &e.slot);
         let submitter = if e.submitter.is_empty() { &e.owner } else { &e.submitter };
         let user = self.accounts.user(submitter, time_ms);
         self.accounts.hold(user, f64::from(e.resources.cpus), time_ms);
@@ -154,6 +158,7 @@ impl Core {
             machine.free = minus(machine.free, e.resources);
             machine.claims.insert(ClaimId(e.claim));
             machine.slots.insert(slot_number);
+            machine.settle();
         }
         self.pool.note_room(&machine);
     }
@@ -271,6 +276,7 @@ impl Core {
             machine.free = plus(machine.free, claim.resources);
             machine.claims.remove(&ClaimId(e.claim));
             machine.slots.remove(&claim.slot_number);
+            machine.settle();
         }
         self.pool.note_room(&claim.machine);
     }

@@ -199,7 +199,7 @@ impl Core {
         let standing = if let Some(live) = cluster.live.get(&job.proc) {
             let claim = self.pool.claims.get(&live.claim)?;
             Standing::Placed {
-                machine: claim.machine.clone(),
+                machine: Arc::from(crate::pool::host_of(&claim.machine)),
                 slot: claim.slot.clone(),
                 started_ms: live.started_ms,
                 suspended: live.suspended,
@@ -314,7 +314,7 @@ impl Core {
         let machine = self.pool.machines.get(name)?;
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
-        let (connected, closed) = (machine.session.is_some(), machine.closed);
+        let (connected, closed) = (machine.session.is_some(), machine.is_closed());
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
         let jobs = claims.map(|c| (c.jobs.first().copied(), c.owner.clone(), c.slot.clone())).collect();
 

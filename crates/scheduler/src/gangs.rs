@@ -149,7 +149,7 @@ impl Core {
             };
             let next = self.gangs.labs.len() as u32;
             let lab = *self.gangs.labs.entry(lab).or_insert(next);
-            let here = machine.session.is_some() && !machine.closed;
+            let here = machine.session.is_some() && !machine.is_closed();
             let hard_end = self.empty_by(machine, now.wall_ms);
             systems[machine.number as usize] = System {
                 lab,
@@ -217,8 +217,10 @@ impl Core {
             }
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
-        for machine in self.pool.machines.values().filter(|m| m.session.is_some() && !m.closed) {
-            let (now, empty) = (times(largest, machine.free), times(largest, machine.total));
+        for machine in self.pool.machines.values().filter(|m| m.session.is_some() && !m.is_closed()) {
+            let most = if machine.whole { 1 } else { u32::MAX };
+            let (now, empty) =
+                (times(largest, machine.free).min(most), times(largest, machine.total).min(most));
             fits[machine.number as usize] = Fit { now, empty };
         }
         let seats =

@@ -11,6 +11,7 @@
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
 //! - `gangs`: clusters that start together, by `gang`'s planner
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
+//! - `drain`: nothing new for a while
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
 //! - `gang`: sets of seats that start together or not at all, and the lab that they run in
@@ -25,6 +26,7 @@ mod actions;
 mod agents;
 mod apply;
 mod concurrency;
+mod drain;
 mod explain;
 pub mod gang;
 mod gangs;
@@ -49,7 +51,7 @@ use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
-pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
+pub use agents::{AgentHello, AgentSlot, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
 pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
 pub use gangs::GangView;
@@ -226,6 +228,7 @@ pub struct Core {
     pub(crate) in_use: concurrency::InUse,
     pub(crate) throttle: throttle::Throttle,
     pub(crate) gangs: gangs::Gangs,
+    pub(crate) drains: drain::Drains,
     /// Randomness the driver gave; the core draws none of its own.
     pub(crate) keys: Vec<ClaimKey>,
     pub(crate) starved: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
-use crate::pool::{Claim, fits, plus};
+use crate::pool::{Claim, fits, host_of, plus, slot_of};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
@@ -85,7 +85,7 @@ impl Core {
     pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
         self.accounts.refresh(now.wall_ms);
         while let Some(machine) = self.pool.machines.get(name) {
-            if machine.session.is_none() || machine.closed || machine.free.cpus == 0 {
+            if machine.session.is_none() || machine.is_closed() || machine.free.cpus == 0 {
                 return;
             }
             let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
@@ -149,7 +149,7 @@ impl Core {
             Some(Obstacle::TooSmall)
         } else if !self.shapes.can_run(shape, machine) {
             Some(Obstacle::Requirements)
-        } else if machine.closed {
+        } else if machine.is_closed() {
             Some(Obstacle::Closed)
         } else if !fits(request, machine.free) {
             Some(Obstacle::Busy)
@@ -180,7 +180,9 @@ impl Core {
             let Some(s) = self.shapes.all.get(&shape) else { continue };
             let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
             let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
-            let same = s.request == claim.resources && lease == claim.lease_ms && s.limits == claim.limits;
+            let fit =
+                if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
+            let same = fit && lease == claim.lease_ms && s.limits == claim.limits;
             let same = same && self.respects_promises(machine, shape, now_ms);
             if same && same_owner && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
@@ -207,10 +209,14 @@ impl Core {
         let claim = self.pool.next_claim.max(1);
         let made = ClaimMade {
             claim,
-            machine: name.to_string(),
-            slot: format!("slot1_{number}"),
+            machine: host_of(name).to_owned(),
+            slot: if machine.whole {
+                slot_of(name).to_owned()
+            } else {
+                format!("{}_{number}", slot_of(name))
+            },
             owner,
-            resources: shape.request,
+            resources: if machine.whole { machine.total } else { shape.request },
             key_digest: digest(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,
@@ -249,7 +255,7 @@ impl Core {
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (name, closed, rival) = (claim.machine.clone(), machine.closed, claim.rival);
+            let (name, closed, rival) = (claim.machine.clone(), machine.is_closed(), claim.rival);
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let candidate = if closed || (rival.is_some() && held == 0) {
                 None

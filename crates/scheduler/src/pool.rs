@@ -1,5 +1,9 @@
 //! Machines and claims.
 //!
+//! What is matched is a place: a slot that is not cut from another, with its own ad, size and claims. A machine that its
+//! owner did not divide has one, partitionable, under the machine's own name; further slots are places of their own,
+//! named `slotN@host`. Partitionable places are cut up by claims, static ones go to a claim whole.
+//!
 //! A machine is soft: it exists while its agent's session does, and a little longer while claims on it may be alive.
 //! A claim is durable: it is only over when an event says so.
 
@@ -33,6 +37,8 @@ pub(crate) struct Pool {
     room: Vec<Resources>,
     /// Where the next look for a victim begins, by number.
     pub(crate) looked_at: u32,
+    /// Further places of machines that have more than one, by the machine's name.
+    more: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Which machine a live session is of.
     sessions: HashMap<Session, Arc<str>>,
     /// Cores of connected machines, all together.
@@ -49,7 +55,7 @@ impl Pool {
     /// Keeps `roomy` true for one machine.
     pub(crate) fn note_room(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get(name) else { return };
-        if machine.session.is_some() && !machine.closed && machine.free.cpus > 0 {
+        if machine.session.is_some() && !machine.is_closed() && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
             let at = machine.number as usize;
             if at >= self.room.len() {
@@ -71,7 +77,7 @@ impl Pool {
         self.disconnect(name);
         if let Some(session) = machine.session {
             self.cores += u64::from(machine.total.cpus);
-            self.sessions.insert(session, name.clone());
+            self.sessions.entry(session).or_insert_with(|| Arc::from(host_of(name)));
             self.away.remove(name);
         } else {
             self.away.insert(name.clone());
@@ -80,12 +86,27 @@ impl Pool {
         self.note_room(name);
     }
 
+    /// The places of a machine, its first slot before the others.
+    pub(crate) fn places(&self, host: &str) -> Vec<Arc<str>> {
+        let first = self.machines.get_key_value(host).map(|(name, _)| name.clone());
+        first.into_iter().chain(self.more.get(host).into_iter().flatten().cloned()).collect()
+    }
+
+    /// Says which further places a machine has.
+    pub(crate) fn set_more(&mut self, host: &Arc<str>, more: Vec<Arc<str>>) {
+        if more.is_empty() {
+            self.more.remove(host);
+        } else {
+            self.more.insert(host.clone(), more);
+        }
+    }
+
     /// The machine of a live session.
     pub(crate) fn machine_of(&self, session: Session) -> Option<&Arc<str>> {
         self.sessions.get(&session)
     }
 
-    /// A machine is out of contact.
+    /// A place is out of contact.
     pub(crate) fn disconnect(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get_mut(name) else { return };
         let Some(session) = machine.session.take() else { return };
@@ -139,6 +160,26 @@ impl Pool {
     }
 }
 
+/// The name of the place that a slot of a machine is, or is cut from.
+pub(crate) fn place_of(host: &str, slot: &str) -> Arc<str> {
+    let number = slot.strip_prefix("slot").map(|rest| rest.split('_').next().unwrap_or(rest));
+    match number {
+        // What is not named like a slot has been given out by an older manager, which knew one place only.
+        None | Some("1" | "") => Arc::from(host),
+        Some(number) => Arc::from(format!("slot{number}@{host}")),
+    }
+}
+
+/// The machine that a place is part of.
+pub(crate) fn host_of(place: &str) -> &str {
+    place.rsplit_once('@').map_or(place, |(_, host)| host)
+}
+
+/// The slot that a place is.
+pub(crate) fn slot_of(place: &str) -> &str {
+    place.rsplit_once('@').map_or("slot1", |(slot, _)| slot)
+}
+
 impl Claim {
     /// How long the manager waits, from the last word it had of the machine, before it takes the claim's jobs to be
     /// dead. The agent counts the bare lease from an earlier moment (when it sent that word) and kills at once, so
@@ -148,7 +189,7 @@ impl Claim {
     }
 }
 
-/// A machine whose agent is (or was) connected.
+/// A place on a machine whose agent is (or was) connected.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) number: u32,
@@ -165,6 +206,29 @@ pub(crate) struct Machine {
     pub(crate) heard_ms: u64,
     /// Takes no new claims (its owner or an operator says so).
     pub(crate) closed: bool,
+    /// A drain says the same for a while.
+    pub(crate) drained: bool,
+    /// A static slot: a claim gets all of it, whatever its jobs ask for.
+    pub(crate) whole: bool,
+}
+
+impl Machine {
+    /// Takes no new claims, and gives those it has no further jobs.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed || self.drained
+    }
+
+    /// A static slot is free or it is not: its size may have changed since its claim was made.
+    pub(crate) fn settle(&mut self) {
+        if self.whole {
+            self.free = if self.claims.is_empty() { self.total } else { Resources::default() };
+        }
+    }
+}
+
+/// True when an ad is of a static slot.
+pub(crate) fn is_static(ad: &ClassAd) -> bool {
+    ad.eval_str("SlotType").is_some_and(|kind| kind.eq_ignore_ascii_case("Static"))
 }
 
 /// When a machine says that it will be taken down, in Unix seconds.
@@ -175,6 +239,7 @@ pub(crate) fn down_time(ad: &ClassAd) -> Option<u64> {
 /// A lease on part of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
+    /// The place; `host_of` it is the machine.
     pub(crate) machine: Arc<str>,
     pub(crate) slot: String,
     pub(crate) slot_number: u32,
@@ -214,6 +279,8 @@ pub struct SlotState {
     pub cpu_us: u64,
     /// The machine's rank of its job.
     pub rank: f64,
+    /// A checkpoint of its job is on its way to the store: bytes left, and bytes per second so far.
+    pub transfer: Option<(u64, u64)>,
 }
 
 /// `a` less `b`, never below zero.

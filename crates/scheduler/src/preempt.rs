@@ -11,7 +11,7 @@ use model::event::Afterwards;
 use model::{ClaimId, JobId, Now, ProcSet};
 
 use crate::pass::Candidate;
-use crate::pool::{fits, plus};
+use crate::pool::{fits, host_of, plus};
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Out};
 
@@ -56,7 +56,7 @@ impl Core {
             let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {
                 continue;
             };
-            if machine.session.is_none() || machine.closed {
+            if machine.session.is_none() || machine.is_closed() {
                 continue;
             }
             for &id in &machine.claims {
@@ -92,7 +92,10 @@ impl Core {
             (self.shapes.machine_rank(machine, shape), self.shapes.machine_rank(machine, present));
         let made_ms = claim.made_ms;
         if mine > its {
-            let why = format!("preempted: {} ranks another job higher ({mine} over {its})", claim.machine);
+            let why = format!(
+                "preempted: {} ranks another job higher ({mine} over {its})",
+                host_of(&claim.machine)
+            );
             return Some(Victim { claim: id, why, by_rank: true, rank: its, made_ms });
         }
         let requirements = self.settings.preemption_requirements.as_ref()?;

@@ -41,6 +41,8 @@ struct Saved {
     /// Templates that clusters refer to by their place here.
     #[prost(message, repeated, tag = "8")]
     templates: Vec<JobTemplate>,
+    #[prost(message, repeated, tag = "40")]
+    drains: Vec<model::event::PoolDrained>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -217,7 +219,7 @@ impl Core {
         let claims = self.pool.claims.iter().map(|(id, c)| SavedClaim {
             made: ClaimMade {
                 claim: id.0,
-                machine: c.machine.to_string(),
+                machine: crate::pool::host_of(&c.machine).to_owned(),
                 slot: c.slot.clone(),
                 owner: c.owner.to_string(),
                 resources: c.resources,
@@ -256,6 +258,7 @@ impl Core {
             keys: keys.collect(),
             users: users.collect(),
             templates: templates.all,
+            drains: self.drains.said().cloned().collect(),
         }
         .encode_to_vec()
     }
@@ -266,6 +269,9 @@ impl Core {
         let mut core = Self::new(settings);
         for u in saved.users {
             core.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
+        }
+        for drain in &saved.drains {
+            core.drains.apply(drain);
         }
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);

@@ -7,7 +7,7 @@ use model::{ClaimId, JobId, JobTemplate};
 
 use crate::Core;
 use crate::accounts::UserView;
-use crate::pool::SlotState;
+use crate::pool::{SlotState, host_of, slot_of};
 use crate::queue::{Checkpoint, Summary};
 
 /// A cluster in the queue.
@@ -73,11 +73,13 @@ pub struct JobView {
     pub hold_reason: Option<(String, u32)>,
 }
 
-/// A machine.
+/// A machine, or one of its slots where it is divided.
 #[derive(Debug, Clone)]
 pub struct MachineView {
     /// Name.
     pub name: Arc<str>,
+    /// Which of its slots that are not cut from another: `slot1`, and more where the owner divided it.
+    pub slot: Arc<str>,
     /// False while it is out of contact.
     pub connected: bool,
     /// What the pool may use.
@@ -199,7 +201,7 @@ impl Core {
             };
             JobView {
                 started_ms: l.started_ms,
-                machine: claim.map(|k| k.machine.clone()),
+                machine: claim.map(|k| Arc::from(host_of(&k.machine))),
                 slot: claim.map(|k| k.slot.clone()),
                 ..plain(proc, state)
             }
@@ -220,7 +222,8 @@ impl Core {
     /// The machines.
     pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
         self.pool.machines.iter().map(|(name, m)| MachineView {
-            name: name.clone(),
+            name: Arc::from(host_of(name)),
+            slot: Arc::from(slot_of(name)),
             connected: m.session.is_some(),
             total: m.total,
             free: m.free,
@@ -275,10 +278,11 @@ impl Core {
             view.live += c.live.len() as u64;
             view.held += c.held.len();
         }
-        for m in self.pool.machines.values() {
-            view.machines += 1;
+        for (name, m) in &self.pool.machines {
+            let first = u64::from(host_of(name) == &**name);
+            view.machines += first;
             if m.session.is_some() {
-                view.connected += 1;
+                view.connected += first;
                 view.cpus += u64::from(m.total.cpus);
                 view.cpus_free += u64::from(m.free.cpus);
             }

@@ -98,7 +98,7 @@ impl Starter<'_> {
             Err(failure) => {
                 let reason =
                     format!("it could not go on after a checkpoint: {}", failure.reason(&running.job));
-                self.report(Happening::Evicted(Evicted { job, reason, code: 1006 }));
+                self.report(Happening::Evicted(Evicted { job, reason, code: 1006, hold: None }));
             }
         }
         None
@@ -113,7 +113,8 @@ impl Starter<'_> {
         let _ = std::fs::remove_file(&packed.path);
         if stored.safe {
             let Packed { job, sha256, bytes, .. } = packed;
-            self.report(Happening::Checkpointed(Checkpointed { job, sha256, bytes }));
+            let Stored { transfer_ms, cap, .. } = stored;
+            self.report(Happening::Checkpointed(Checkpointed { job, sha256, bytes, transfer_ms, cap }));
         }
         if packed.leaving {
             let why = if stored.safe { "" } else { "the store did not take its checkpoint" };
@@ -136,7 +137,7 @@ impl Starter<'_> {
         if !note.is_empty() {
             eviction.reason = format!("{} ({note})", eviction.reason);
         }
-        let Eviction { reason, code, .. } = eviction;
-        self.report(Happening::Evicted(Evicted { job, reason, code }));
+        let Eviction { reason, code, hold, .. } = eviction;
+        self.report(Happening::Evicted(Evicted { job, reason, code, hold }));
     }
 }

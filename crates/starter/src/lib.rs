@@ -32,10 +32,12 @@ mod tree;
 pub mod user;
 pub mod wire;
 
-pub use run::{Fatal, connect, is_alive, run};
+pub use run::{Fatal, connect, ended_well, is_alive, run};
 
 /// The environment variable that every process of a claim inherits; leftovers are found by it.
 pub const CLAIM_VARIABLE: &str = "UPDRAFT_CLAIM";
+/// The file in a job's scratch directory that says how much time is left: seconds, and the Unix time they end at.
+pub const WARNING: &str = ".updraft-warning";
 /// The starter's socket in its claim directory.
 pub const SOCKET: &str = "sock";
 /// The file whose lock a living starter holds.

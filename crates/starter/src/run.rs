@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use model::report::{Attempt, CannotStart, Evicted, Exited, Happening, Returned, Started, Suspended};
+use model::report::{Attempt, CannotStart, Evicted, Exited, Happening, Returned, Started, Suspended, Warned};
 use model::text;
 
 use crate::cgroup::Group;
@@ -18,7 +18,7 @@ use crate::scratch::Scratch;
 use crate::spawn::Spawner;
 use crate::spool::Spool;
 use crate::sys::{self, Reaped, Watch};
-use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Use, Word};
+use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Use, Warn, Word};
 use crate::{archive, frame, leftovers, tree};
 
 /// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
@@ -59,13 +59,24 @@ pub fn run(agent: OwnedFd) -> Result<(), Fatal> {
     let group = Group::enter_new();
     // Fresh starters wait here, ready, for the next claim of any job.
     let result = first_order(&mut agent).and_then(|begin| match begin {
-        Some(begin) => Starter::begin(begin, agent, group.as_ref())?.run(&signals),
-        None => Ok(()),
+        Some(begin) => {
+            let starter = Starter::begin(begin, agent, group.as_ref())?;
+            let dir = starter.dir.clone();
+            starter.run(&signals).map(|lock| Some((lock, dir)))
+        }
+        None => Ok(None),
     });
     if let Some(group) = group {
         group.remove();
     }
-    result
+    // The lock goes last: an agent that sees it go takes whatever is left in our group for an orphan, and would find us.
+    result.map(|ended| {
+        if let Some((lock, dir)) = ended {
+            // Who ended as it should leaves no socket behind.
+            let _ = std::fs::remove_file(dir.join(crate::SOCKET));
+            drop(lock);
+        }
+    })
 }
 
 /// Waits for a claim; `None` when there will be none.
@@ -109,8 +120,9 @@ pub(crate) struct Starter<'a> {
     pub(crate) lease_until_us: u64,
     /// Set when the claim is over: whether to be gentle.
     pub(crate) quit: Option<bool>,
+    dir: PathBuf,
     /// Held as long as we live: its lock says so.
-    _lock: File,
+    lock: File,
 }
 
 impl<'a> Starter<'a> {
@@ -145,13 +157,15 @@ impl<'a> Starter<'a> {
             checkpoints: Checkpoints::new(&dir),
             lease_until_us: sys::mono_us() + begin.lease_ms * 1000,
             quit: None,
-            _lock: lock,
+            dir,
+            lock,
         };
         starter.say_standing();
         Ok(starter)
     }
 
-    fn run(mut self, signals: &OwnedFd) -> Result<(), Fatal> {
+    /// Works until the claim is over; returns the lock, which says that we live.
+    fn run(mut self, signals: &OwnedFd) -> Result<File, Fatal> {
         loop {
             self.obey()?;
             if let Some(gently) = self.quit {
@@ -160,7 +174,7 @@ impl<'a> Starter<'a> {
                     self.ask_to_end();
                 }
                 self.clean_up();
-                return Ok(());
+                return Ok(self.lock);
             }
             self.start_next();
             if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {
@@ -169,7 +183,7 @@ impl<'a> Starter<'a> {
             let now = sys::mono_us();
             if now >= self.lease_until_us && !self.give_up() {
                 self.clean_up();
-                return Ok(());
+                return Ok(self.lock);
             }
             // Rounded up: waking a moment early would only mean another turn of the loop.
             let timeout_ms = self.wake_us().saturating_sub(now).div_ceil(1000).min(3_600_000) as i32;
@@ -279,6 +293,7 @@ impl<'a> Starter<'a> {
                 Order::Measure(_) => self.measure(),
                 Order::Checkpoint(_) => self.ask_for_checkpoint(),
                 Order::Stored(stored) => self.stored(stored),
+                Order::Warn(warn) => self.warn(warn),
                 Order::Begin(_) => {}
             }
         }
@@ -316,6 +331,23 @@ impl<'a> Starter<'a> {
             running.kill_at_us = Some(if forever { u64::MAX } else { now + patience_ms * 1000 });
         }
         self.check_kill();
+    }
+
+    /// Tells the running job how much time it has left: in a file where it can look, and by the signal that it asked
+    /// for. A job that asked for none gets none: most signals kill whoever does not expect them.
+    fn warn(&mut self, warn: Warn) {
+        let Some(running) = &self.running else { return };
+        let (job, signal) = (running.job.id, running.job.warning_signal);
+        if let Some(scratch) = &self.scratch {
+            let deadline_s = sys::wall_ms() / 1000 + warn.remaining_s;
+            // Without room for the file there are still the signal and the job's log.
+            let _ = scratch.put(crate::WARNING, &format!("{} {deadline_s}\n", warn.remaining_s));
+        }
+        if signal > 0 {
+            sys::signal(-running.pid, signal as i32);
+        }
+        let Warn { remaining_s, reason } = warn;
+        self.report(Happening::Warned(Warned { job, remaining_s, signal, reason }));
     }
 
     /// Stops all processes of the running job where they are.
@@ -392,7 +424,7 @@ impl<'a> Starter<'a> {
             let Some(job) = self.waiting.pop_front() else { return };
             let (started_ms, started_us) = (sys::wall_ms(), sys::mono_us());
             if let Err(reason) = self.prepare(&job) {
-                self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006 }));
+                self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006, hold: None }));
                 continue;
             }
             match self.spawner.spawn(&job) {
@@ -411,7 +443,7 @@ impl<'a> Starter<'a> {
                 }
                 Err(failure) if failure.is_ours() => {
                     let reason = failure.reason(&job);
-                    self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006 }));
+                    self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006, hold: None }));
                 }
                 Err(failure) => {
                     let subcode = failure.error.raw_os_error().unwrap_or(0) as u32;
@@ -466,8 +498,8 @@ impl<'a> Starter<'a> {
         self.empty_scratch();
         let (job, started_ms) = (running.job.id, running.started_ms);
         match running.evicted {
-            Some(Eviction { reason, code, .. }) => {
-                self.report(Happening::Evicted(Evicted { job, reason, code }))
+            Some(Eviction { reason, code, hold, .. }) => {
+                self.report(Happening::Evicted(Evicted { job, reason, code, hold }))
             }
             None => self.report(Happening::Exited(Exited { job, exit, started_ms })),
         }
@@ -483,7 +515,7 @@ impl<'a> Starter<'a> {
         match &mut self.running {
             Some(running) => {
                 let reason = "the lease ran out without word from the manager".to_owned();
-                running.evicted = Some(Eviction { reason, code: 1008, patience_ms: 0 });
+                running.evicted = Some(Eviction { reason, code: 1008, patience_ms: 0, hold: None });
                 let pid = running.pid;
                 sys::signal(-pid, libc::SIGKILL);
                 sys::signal(pid, libc::SIGKILL);
@@ -545,6 +577,11 @@ pub(crate) fn short_path(dir: &Path, name: &str) -> io::Result<(File, PathBuf)> 
 pub fn connect(dir: &Path) -> io::Result<UnixStream> {
     let (_dir, short) = short_path(dir, crate::SOCKET)?;
     UnixStream::connect(short)
+}
+
+/// True when a starter that is gone ended as it should, and was not killed.
+pub fn ended_well(dir: &Path) -> bool {
+    !dir.join(crate::SOCKET).exists()
 }
 
 /// True while a starter lives that has this claim directory.

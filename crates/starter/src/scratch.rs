@@ -1,8 +1,8 @@
 //! A directory for the files of a claim's jobs: made for the first, empty for each, gone with the claim.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 use crate::sys;
@@ -39,6 +39,16 @@ impl Scratch {
         Ok(())
     }
 
+    /// Puts a small file there for the job to read, whole or not at all; whoever reads it finds the old or the new one.
+    pub(crate) fn put(&self, name: &str, text: &str) -> io::Result<()> {
+        let temporary = self.dir.join(format!("{name}.new"));
+        // The directory is the job's: a link that it put there must not lead us elsewhere.
+        let _ = fs::remove_file(&temporary);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&temporary, self.dir.join(name))
+    }
+
     /// Removes what a job left in it. Most leave nothing, and then this is one short look.
     pub(crate) fn empty(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
@@ -72,6 +82,9 @@ mod tests {
         fs::write(scratch.dir.join("a/b/c"), "x").unwrap();
         std::os::unix::fs::symlink(&kept, scratch.dir.join("link")).unwrap();
         std::os::unix::fs::symlink(above.path(), scratch.dir.join("dirlink")).unwrap();
+        scratch.put("note", "1\n").unwrap();
+        scratch.put("note", "2\n").unwrap();
+        assert_eq!(fs::read_to_string(scratch.dir.join("note")).unwrap(), "2\n");
         scratch.empty();
         assert_eq!(fs::read_dir(&scratch.dir).unwrap().count(), 0);
         assert!(kept.exists(), "links are removed, not followed");

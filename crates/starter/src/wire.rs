@@ -1,13 +1,13 @@
 //! Messages between agent and starter.
 
-use model::report::{Attempt, Happening};
+use model::report::{Attempt, Happening, Hold};
 use prost::Message;
 
 /// Agent to starter.
 #[derive(Clone, PartialEq, Message)]
 pub struct ToStarter {
     /// What.
-    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub order: Option<Order>,
 }
 
@@ -47,6 +47,20 @@ pub enum Order {
     /// The checkpoint with this number is in the store (or will never be, when false).
     #[prost(message, tag = "11")]
     Stored(Stored),
+    /// Tell the running job how much time it has left.
+    #[prost(message, tag = "12")]
+    Warn(Warn),
+}
+
+/// How much time the running job has left.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Warn {
+    /// Seconds from now.
+    #[prost(uint64, tag = "1")]
+    pub remaining_s: u64,
+    /// Why, in words.
+    #[prost(string, tag = "2")]
+    pub reason: String,
 }
 
 /// Take a claim.
@@ -122,6 +136,9 @@ pub struct Job {
     /// An archive of checkpoint files to put in place before it starts; empty for none. The starter removes it.
     #[prost(string, tag = "14")]
     pub restore: String,
+    /// The signal that it wants when it is told how much time is left; 0 for none.
+    #[prost(uint32, tag = "15")]
+    pub warning_signal: u32,
 }
 
 /// How a job makes checkpoints: it writes its files and exits with a code that says so, of its own accord or when a
@@ -148,6 +165,12 @@ pub struct Stored {
     /// It is safe.
     #[prost(bool, tag = "2")]
     pub safe: bool,
+    /// How long it was on its way, in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub transfer_ms: u64,
+    /// What it was allowed, in bytes per second; 0 for no cap.
+    #[prost(uint64, tag = "4")]
+    pub cap: u64,
 }
 
 /// A limit on a resource, as `setrlimit` has them.
@@ -202,6 +225,9 @@ pub struct Eviction {
     /// It is killed after so long at the latest; 0 when whoever asked decides that later.
     #[prost(uint64, tag = "3")]
     pub patience_ms: u64,
+    /// The machine's owner wants the job held.
+    #[prost(message, optional, tag = "4")]
+    pub hold: Option<Hold>,
 }
 
 /// Starter to agent.
@@ -305,6 +331,6 @@ pub struct Report {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub happening: Option<Happening>,
 }

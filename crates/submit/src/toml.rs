@@ -130,7 +130,7 @@ struct Queue {
 }
 
 /// Lifecycle keys are keywords of the submit language.
-const LIFECYCLE: [&str; 25] = [
+const LIFECYCLE: [&str; 26] = [
     "hold",
     "max_retries",
     "retry_until",
@@ -156,6 +156,7 @@ const LIFECYCLE: [&str; 25] = [
     "max_job_retirement_time",
     "checkpoint_exit_code",
     "checkpoint_signal",
+    "warning_signal",
 ];
 
 /// Reads a native description.

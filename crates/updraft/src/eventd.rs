@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::cmd::Failure;
 use crate::configuration;
+use crate::drains::{self, Drains, Heard};
 
 /// How often the file with operators' changes is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -87,7 +88,7 @@ fn slots(machine: &Machine) -> Vec<ClassAd> {
     }
     whole.set("Machine", machine.name.as_str());
     if machine.claims.is_empty() {
-        whole.set("Name", format!("slot1@{}", machine.name).as_str());
+        whole.set("Name", format!("{}@{}", machine.slot, machine.name).as_str());
         return vec![whole];
     }
     let slot = |claim: &api::rest::Claim| {
@@ -100,6 +101,12 @@ fn slots(machine: &Machine) -> Vec<ClassAd> {
             ad.set("JobUniverse", claim.universe);
             ad.set("JobCheckpointable", claim.checkpointable);
             ad.set("ImageSize", claim.image_kib as i64);
+            // What is really left of a checkpoint on its way, at the rate at which it really goes.
+            if let (Some(left), Some(rate)) =
+                (claim.checkpoint_left, claim.checkpoint_rate.filter(|r| *r > 0))
+            {
+                ad.set("CheckpointRemaining", left.div_ceil(rate) as i64);
+            }
             if claim.gang {
                 ad.set("GangId", job.split('.').next().unwrap_or(job));
             }
@@ -112,6 +119,8 @@ fn slots(machine: &Machine) -> Vec<ClassAd> {
 /// What came of something.
 enum Done {
     Input(Input),
+    /// A manager was told of a drain.
+    Drained(Heard),
     /// The machines as they are, to know claims by their slots.
     Status(Box<StatusReply>, u64),
 }
@@ -129,6 +138,7 @@ struct Driver {
     log: Option<PathBuf>,
     /// What machines were told of their next window, and when: they need a moment to say so themselves.
     announced: HashMap<String, (Option<i64>, Instant)>,
+    drains: Drains,
 }
 
 /// Carries the windows of a configuration out until something fails that cannot be mended by waiting.
@@ -138,6 +148,7 @@ pub(crate) async fn drive(client: Client, settings: Settings, changes: Changes) 
     let kept = changes.read()?;
     let zone = settings.zone.clone();
     let log = Some(&settings.log).filter(|p| !p.is_empty()).map(PathBuf::from);
+    let drains = Drains::new(if settings.dry_run { &[] } else { &settings.managers });
     let core = Core::new(now(start), settings, kept.clone());
     let seen = changes.modified();
     let mut driver = Driver {
@@ -152,6 +163,7 @@ pub(crate) async fn drive(client: Client, settings: Settings, changes: Changes) 
         zone,
         log,
         announced: HashMap::new(),
+        drains,
     };
     driver.feed(Input::Tick);
     loop {
@@ -166,6 +178,7 @@ pub(crate) async fn drive(client: Client, settings: Settings, changes: Changes) 
             }
         }
         driver.keep()?;
+        driver.drain();
     }
 }
 
@@ -200,12 +213,33 @@ impl Driver {
     fn take(&mut self, done: Done) {
         match done {
             Done::Input(input) => self.feed(input),
+            Done::Drained(heard) => self.drains.heard(heard, Instant::now()),
             Done::Status(status, query) => {
                 self.announce(&status);
                 let answer = Ok(ads(&status));
                 self.status = Some(*status);
                 self.feed(Input::Machines { query, answer });
             }
+        }
+    }
+
+    /// Managers start nothing new while an event is active.
+    fn drain(&mut self) {
+        if self.core.settings().dry_run {
+            return;
+        }
+        let settings = self.core.settings();
+        let active = self.core.status().into_iter().filter(|s| s.is_active).filter_map(|s| {
+            let event = &settings.events[settings.event(&s.event)?];
+            let until = u64::try_from(s.window?.end).ok()?;
+            Some((s.event, (until, event.constraint.to_string())))
+        });
+        let active = active.collect();
+        for word in self.drains.words(&active, Instant::now()) {
+            let (client, done) = (self.client.clone(), self.done.clone());
+            tokio::spawn(async move {
+                let _ = done.send(Done::Drained(drains::say(word, client).await));
+            });
         }
     }
 
@@ -263,8 +297,22 @@ impl Driver {
                     let _ = done.send(Done::Input(Input::Done { command, outcome: all }));
                 });
             }
-            Output::Warn { slot, job, remaining_s, .. } => {
-                tracing::warn!(slot, job, remaining_s, "a job without checkpoint will have to go");
+            Output::Warn { slot, machine, job, remaining_s } => {
+                let Some(claim) = self.claim(&machine, &slot) else { return };
+                let request = ControlRequest {
+                    verb: MachineVerb::Warn,
+                    reason: "a maintenance window begins".to_owned(),
+                    claim: Some(claim),
+                    slot: String::new(),
+                    remaining_s: u64::try_from(remaining_s).unwrap_or(0),
+                    bytes_per_second: 0,
+                };
+                tokio::spawn(async move {
+                    // Said once: a job that cannot be reached now is not vacated more gently for a second word.
+                    if let Err(why) = within(client.control(&machine, &request)).await {
+                        tracing::warn!(slot, job, remaining_s, ?why, "a job could not be warned");
+                    }
+                });
             }
             Output::Log(record) => self.note(&record.text(&self.zone)),
         }
@@ -280,16 +328,22 @@ impl Driver {
         }
     }
 
+    /// The claim in a slot, if it is not over.
+    fn claim(&self, machine: &str, slot: &str) -> Option<u64> {
+        let is_it = |c: &&api::rest::Claim| slot == format!("{}@{machine}", c.slot);
+        let here = self.status.as_ref()?.machines.iter().filter(|m| m.name == machine);
+        Some(here.flat_map(|m| &m.claims).find(is_it)?.claim)
+    }
+
     /// The order for one slot; `None` when its claim is over.
     fn vacate(&self, order: &SlotOrder) -> Option<(String, ControlRequest)> {
-        let status = self.status.as_ref()?;
-        let machine = status.machines.iter().find(|m| m.name == order.machine)?;
-        let is_it = |c: &&api::rest::Claim| order.slot == format!("{}@{}", c.slot, machine.name);
-        let claim = machine.claims.iter().find(is_it)?.claim;
+        let claim = self.claim(&order.machine, &order.slot)?;
         let request = ControlRequest {
             verb: MachineVerb::Vacate,
             reason: "a maintenance window begins".to_owned(),
             claim: Some(claim),
+            slot: String::new(),
+            remaining_s: 0,
             bytes_per_second: order.bytes_per_second.unwrap_or(0),
         };
         Some((order.machine.clone(), request))
@@ -298,7 +352,7 @@ impl Driver {
     /// Tells machines when their next window begins, so that no job starts that would run into it.
     fn announce(&mut self, status: &StatusReply) {
         let now_s = (self.now().wall_ms / 1000) as i64;
-        for machine in status.machines.iter().filter(|m| m.connected) {
+        for machine in status.machines.iter().filter(|m| m.connected && m.slot == "slot1") {
             let Some(ad) = slots(machine).into_iter().next() else { continue };
             let next = maintenance::next_down_time(self.core.settings(), self.core.overrides(), now_s, &ad);
             let told = ad.eval_int("NextDownTime");

@@ -2,6 +2,7 @@
 
 mod cmd;
 mod configuration;
+mod drains;
 mod embed;
 mod eventd;
 mod files;

@@ -258,6 +258,7 @@ impl Pool {
             session: Session(number as u64 + 1),
             total,
             ad,
+            more: Vec::new(),
             claims: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 //! Input devices are polled for readiness (root, or the group `input`); reads of terminals are seen through inotify.
 //! What cannot be opened is left out: then the next poll notices the owner. What was typed is never looked at.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -25,8 +26,19 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A watch over input devices and terminals.
 #[derive(Debug)]
 pub struct InputWatch {
-    devices: Vec<OwnedFd>,
+    /// By the names of their files.
+    devices: Vec<(OsString, OwnedFd)>,
     terminals: Option<Terminals>,
+    /// Tells of devices that are plugged in.
+    plugs: Option<Plugs>,
+}
+
+/// The directory of input devices, watched for new ones. A device is often made first and opened up to its group a
+/// moment later, so a change of its rights counts too.
+#[derive(Debug)]
+struct Plugs {
+    watch: OwnedFd,
+    dir: PathBuf,
 }
 
 /// Terminals, each watched by itself: the kernel tells nobody of reads of devices in a directory. The directory of
@@ -40,14 +52,18 @@ struct Terminals {
 impl InputWatch {
     /// Opens what there is under `root`. None if nothing can be watched.
     pub fn open(root: &Path, console_devices: &[String]) -> Option<Self> {
-        let watch = Self { devices: input_devices(root), terminals: terminals(root, console_devices) };
-        (!watch.devices.is_empty() || watch.terminals.is_some()).then_some(watch)
+        let plugs = plugs(root);
+        let mut watch = Self { devices: Vec::new(), terminals: terminals(root, console_devices), plugs };
+        watch.open_new();
+        (watch.terminals.is_some() || watch.plugs.is_some()).then_some(watch)
     }
 
     /// The file descriptors that become readable; for a caller with its own loop, which then calls
     /// [`InputWatch::drain`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.devices.iter().chain(self.terminals.iter().map(|t| &t.watch)).map(AsFd::as_fd)
+        let devices = self.devices.iter().map(|(_, device)| device);
+        let terminals = self.terminals.iter().map(|t| &t.watch);
+        devices.chain(terminals).chain(self.plugs.iter().map(|p| &p.watch)).map(AsFd::as_fd)
     }
 
     /// Waits until somebody touches the machine; false if nobody did in that time.
@@ -68,7 +84,7 @@ impl InputWatch {
     /// Takes everything that is waiting; true if it was a touch. Devices that were unplugged are dropped.
     pub fn drain(&mut self) -> bool {
         let mut touched = false;
-        self.devices.retain(|device| {
+        self.devices.retain(|(_, device)| {
             let mut buffer = [0; 4_096];
             loop {
                 match rustix::io::read(device, &mut buffer) {
@@ -80,6 +96,9 @@ impl InputWatch {
                 }
             }
         });
+        if self.plugs.as_ref().is_some_and(Plugs::drain) {
+            self.open_new();
+        }
         if let Some(terminals) = &self.terminals {
             let mut buffer = [MaybeUninit::uninit(); 4_096];
             let mut reader = inotify::Reader::new(&terminals.watch, &mut buffer);
@@ -93,6 +112,22 @@ impl InputWatch {
             }
         }
         touched
+    }
+
+    /// Opens devices that are not open yet.
+    fn open_new(&mut self) {
+        let Some(plugs) = &self.plugs else { return };
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        for entry in fs::read_dir(&plugs.dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let known = self.devices.iter().any(|(n, _)| *n == name);
+            if known || !name.to_string_lossy().starts_with("event") || self.devices.len() >= DEVICES {
+                continue;
+            }
+            if let Ok(device) = fs::File::options().read(true).custom_flags(flags).open(entry.path()) {
+                self.devices.push((name, OwnedFd::from(device)));
+            }
+        }
     }
 
     /// Calls `touched` from a thread of its own whenever somebody touches the machine, until it returns false or
@@ -110,12 +145,36 @@ impl InputWatch {
     }
 }
 
-fn input_devices(root: &Path) -> Vec<OwnedFd> {
-    let entries = fs::read_dir(root.join("dev/input")).into_iter().flatten().flatten();
-    let events = entries.filter(|e| e.file_name().to_string_lossy().starts_with("event"));
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let open = |path: &Path| fs::File::options().read(true).custom_flags(flags).open(path).ok();
-    events.filter_map(|e| open(&e.path())).map(OwnedFd::from).take(DEVICES).collect()
+/// A machine without a single input device may have no directory for them yet: then the one above tells of it.
+fn plugs(root: &Path) -> Option<Plugs> {
+    use inotify::{CreateFlags, WatchFlags};
+    let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+    let plugs = Plugs { watch, dir: root.join("dev/input") };
+    (plugs.listen() || inotify::add_watch(&plugs.watch, root.join("dev"), WatchFlags::CREATE).is_ok())
+        .then_some(plugs)
+}
+
+impl Plugs {
+    fn listen(&self) -> bool {
+        let changes =
+            inotify::WatchFlags::CREATE | inotify::WatchFlags::ATTRIB | inotify::WatchFlags::MOVED_TO;
+        inotify::add_watch(&self.watch, &self.dir, changes).is_ok()
+    }
+
+    /// Takes everything that is waiting; true if there may be new devices.
+    fn drain(&self) -> bool {
+        let mut buffer = [MaybeUninit::uninit(); 4_096];
+        let mut reader = inotify::Reader::new(&self.watch, &mut buffer);
+        let mut news = false;
+        while let Ok(event) = reader.next() {
+            let name = event.file_name().and_then(|n| n.to_str().ok()).unwrap_or_default();
+            if name == "input" {
+                self.listen();
+            }
+            news |= name == "input" || name.starts_with("event");
+        }
+        news
+    }
 }
 
 impl Terminals {
@@ -203,7 +262,27 @@ mod tests {
         fs::write(dir.path().join("dev/input/event0"), [0; 24]).unwrap();
         let mut watch = InputWatch::open(dir.path(), &[]).unwrap();
         assert!(watch.wait_for_input(None).unwrap());
-        assert_eq!(watch.descriptors().count(), 0, "a plain file ends, as an unplugged device does");
+        assert_eq!(watch.devices.len(), 0, "a plain file ends, as an unplugged device does");
+        // One that is plugged in later is watched too, whatever its name was used for before.
+        let wait = Some(Duration::from_millis(50));
+        for name in ["event0", "event7"] {
+            let plugged = dir.path().join("dev/input").join(name);
+            let _ = fs::remove_file(&plugged);
+            fs::write(&plugged, [0; 24]).unwrap();
+            assert!((0..10).any(|_| watch.wait_for_input(wait).unwrap()), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_keyboard_of_a_machine_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("dev")).unwrap();
+        let mut watch = InputWatch::open(dir.path(), &[]).unwrap();
+        fs::create_dir(dir.path().join("dev/input")).unwrap();
+        let wait = Some(Duration::from_millis(50));
+        assert!(!watch.wait_for_input(wait).unwrap());
+        fs::write(dir.path().join("dev/input/event0"), [0; 24]).unwrap();
+        assert!((0..10).any(|_| watch.wait_for_input(wait).unwrap()));
     }
 
     #[test]

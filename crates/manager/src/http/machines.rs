@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use api::agent::{Control, Question, SetMacro, Verb};
-use api::rest::{ConfigRequest, ControlRequest, MachineReply, MachineVerb, TransitionLine};
+use api::rest::{ConfigRequest, ControlRequest, DrainRequest, MachineReply, MachineVerb, TransitionLine};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use model::event::PoolDrained;
 use model::{limits, text};
 use serde::Deserialize;
 use trust::Action;
@@ -51,6 +52,28 @@ pub(super) async fn transitions(
 ) -> Result<Json<Vec<TransitionLine>>, Problem> {
     caller.may(Action::Look)?;
     Ok(Json(shared.handle.traces.after(&machine, query.after)))
+}
+
+/// Has nothing new start for a while, or again.
+pub(super) async fn drain(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    request: Body<DrainRequest>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Action::ManageMachines)?;
+    let DrainRequest { name, until_s, constraint, reason } = body(request)?;
+    if name.is_empty() || name != text::one_line(&name, limits::NAME_BYTES) {
+        return Err(Problem::bad("a drain needs a name of at most 256 bytes, in one line"));
+    }
+    if constraint.len() > CONFIG_BYTES {
+        return Err(Problem::bad("the constraint is longer than 64 KiB"));
+    }
+    let reason = text::one_line(&reason, limits::REASON_BYTES);
+    let by = caller.0.name().to_owned();
+    let until_ms = until_s.saturating_mul(1000);
+    let said = PoolDrained { name, until_ms, constraint, by, reason };
+    shared.handle.drain(said).await?.map_err(Problem::bad)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Which part of which expression keeps the machine as it is.
@@ -114,9 +137,12 @@ pub(super) async fn control(
         MachineVerb::Suspend => Verb::Suspend,
         MachineVerb::Continue => Verb::Continue,
         MachineVerb::Checkpoint => Verb::Checkpoint,
+        MachineVerb::Warn => Verb::Warn,
     };
     let reason = text::one_line(&request.reason, limits::REASON_BYTES);
     let (claim, bytes_per_second) = (request.claim.unwrap_or(0), request.bytes_per_second);
-    let control = Control { verb: verb.into(), claim, reason, bytes_per_second };
+    let slot = text::one_line(&request.slot, limits::NAME_BYTES);
+    let remaining_s = request.remaining_s;
+    let control = Control { verb: verb.into(), claim, reason, bytes_per_second, slot, remaining_s };
     ask(&shared, &machine, Question::Control(control)).await
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::rest::{
-    ActReply, ActRequest, ActResult, CertificateReply, Claim, Cluster, ClusterReply, Counts, Job,
+    ActReply, ActRequest, ActResult, CertificateReply, Claim, Cluster, ClusterReply, Counts, Drain, Job,
     JoinRequest, Machine, QueueReply, RenewRequest, StatusReply, SubmitReply, SubmitRequest, TokenLine,
     TokenReply, TokenRequest, UserLine, UserRequest,
 };
@@ -36,6 +36,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/clusters/{id}", get(cluster))
         .route("/v1/status", get(status))
         .route("/v1/users", get(users).post(set_user))
+        .route("/v1/drains", post(machines::drain))
         .route("/v1/machines/{name}/transitions", get(machines::transitions))
         .route("/v1/machines/{name}/why", get(machines::why))
         .route("/v1/machines/{name}/config", get(machines::config).post(machines::configure))
@@ -323,6 +324,12 @@ struct StatusQuery {
     ads: bool,
 }
 
+/// People name a machine, or one of its slots.
+fn is_meant(machine: &scheduler::MachineView, wanted: &str) -> bool {
+    *machine.name == *wanted
+        || wanted.strip_prefix(&*machine.slot).and_then(|w| w.strip_prefix('@')) == Some(&*machine.name)
+}
+
 async fn status(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -331,10 +338,15 @@ async fn status(
     caller.may(Action::Look)?;
     let wanted = query.machine;
     let machines = shared.handle.look(move |core| {
-        core.machines().filter(|m| wanted.as_deref().is_none_or(|w| *m.name == *w)).collect::<Vec<_>>()
+        let drains: Vec<_> = core.drains().cloned().collect();
+        let machines =
+            core.machines().filter(|m| wanted.as_deref().is_none_or(|w| is_meant(m, w))).collect::<Vec<_>>();
+        (machines, drains)
     });
-    let machines = machines.await?.into_iter().map(|m| Machine {
+    let (machines, drains) = machines.await?;
+    let machines = machines.into_iter().map(|m| Machine {
         name: m.name.to_string(),
+        slot: m.slot.to_string(),
         connected: m.connected,
         cpus: m.total.cpus,
         cpus_free: m.free.cpus,
@@ -368,6 +380,8 @@ async fn status(
                     .unwrap_or(0),
                 universe: c.universe,
                 checkpointable: c.checkpointable,
+                checkpoint_left: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.0),
+                checkpoint_rate: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.1),
                 gang: c.gang,
             })
             .collect(),
@@ -383,6 +397,16 @@ async fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         position: events::head(&shared).await,
         degraded: shared.handle.degraded(),
+        drains: drains
+            .into_iter()
+            .map(|d| Drain {
+                name: d.name,
+                until_s: d.until_ms / 1000,
+                constraint: d.constraint,
+                by: d.by,
+                reason: d.reason,
+            })
+            .collect(),
     }))
 }
 

@@ -152,6 +152,13 @@ impl Story {
                 let body = Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } };
                 Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
             }
+            Kind::JobWarned(e) => {
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let why = if e.reason.is_empty() { String::new() } else { format!(": {}", e.reason) };
+                let text = format!("The job has {} seconds left on its machine{why}", e.remaining_s);
+                let body = Body::Generic { text };
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+            }
             Kind::JobExited(e) => {
                 let (exit, run) = (how(&e.exit), used(&e.exit));
                 let total = run.clone();
@@ -207,6 +214,7 @@ impl Story {
             }
             Kind::ManagerStarted(_)
             | Kind::JobsAssigned(_)
+            | Kind::PoolDrained(_)
             // Its end has been told.
             | Kind::JobsLeft(_)
             | Kind::TokenIssued(_)

@@ -1,7 +1,7 @@
 //! Several slots: layouts from configuration, partitionable slots, console and load per slot.
 
 use policy::slots::{Layout, Resources, SlotKind};
-use policy::{Action, Input, Machine, Readings, SlotId, Standing};
+use policy::{Action, Input, Machine, Policy, Readings, SlotId, Standing};
 
 use super::table::{calm, levers};
 use super::world::{CLAIM, RIVAL, SLOT, TOTAL, config, deeds, job, ms, path};
@@ -107,4 +107,120 @@ fn the_owners_load_is_shared_out_idle_slots_first() {
     m.handle(ms(1), Input::Sensors(Readings { slots: vec![(SLOT, mine)], ..Readings::default() }));
     let load = |n: u32| m.ad(SlotId::new(n)).unwrap().eval_number("LoadAvg").unwrap();
     assert!((load(2) - 1.0).abs() < 1e-9 && (load(1) - 1.2).abs() < 1e-9, "{} {}", load(1), load(2));
+}
+
+#[test]
+fn a_machine_is_one_partitionable_slot_until_its_owner_divides_it() {
+    let of = |text: &str| Layout::of_machine(&config(text).unwrap(), TOTAL);
+    let whole = of("").unwrap();
+    assert_eq!((whole.plans.len(), whole.plans[0].kind), (1, SlotKind::Partitionable));
+    assert_eq!(of("NUM_SLOTS = 3\n").unwrap().plans.len(), 3);
+    let mixed = "SLOT_TYPE_1 = cpus=1, memory=25%\nNUM_SLOTS_TYPE_1 = 2\n\
+                 SLOT_TYPE_2 = auto\nSLOT_TYPE_2_PARTITIONABLE = True\nNUM_SLOTS_TYPE_2 = 1\n";
+    let mixed = of(mixed).unwrap();
+    let kinds: Vec<SlotKind> = mixed.plans.iter().map(|p| p.kind).collect();
+    assert_eq!(kinds, [SlotKind::Static, SlotKind::Static, SlotKind::Partitionable]);
+    assert_eq!((mixed.plans[2].resources.cpus, mixed.plans[2].of_type), (2, Some(2)));
+    let error = of("\nSLOT_TYPE_1 = cpus=3\nNUM_SLOTS_TYPE_1 = 2\n").unwrap_err().to_string();
+    assert!(error.contains("test.conf:2:") && error.contains("only 1 are left"), "{error}");
+    let error = of("NUM_SLOTS = 0\n").unwrap_err().to_string();
+    assert!(error.contains("test.conf:1:") && error.contains("at least one slot"), "{error}");
+}
+
+/// Two slots of two types; `text` is the policy.
+fn divided(text: &str) -> Machine {
+    let types = "SLOT_TYPE_1 = cpus=1\nNUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_2 = cpus=2\nNUM_SLOTS_TYPE_2 = 1\n";
+    let config = config(&format!("{types}{text}")).unwrap();
+    let layout = Layout::of_machine(&config, TOTAL).unwrap();
+    let policy = Policy::of_machine(&config, &layout).unwrap();
+    Machine::start("host", policy, &layout, Readings::default().with("KeyboardIdle", 3), ms(0)).0
+}
+
+#[test]
+fn slots_have_policies_of_their_own_and_the_nearest_word_wins() {
+    let m = divided(
+        "START = True\nSLOT_TYPE_1_START = KeyboardIdle > 60\nSLOT_TYPE_2_START = False\nSLOT2_START = True\n\
+         STARTD_ATTRS = Kind\nKind = \"any\"\nSLOT2_Kind = \"big\"\n",
+    );
+    assert_eq!(m.standing(SlotId::new(1)), Some(Standing::Owner));
+    assert_eq!(m.standing(SlotId::new(2)), Some(Standing::UnclaimedIdle));
+    let kind = |n: u32| m.ad(SlotId::new(n)).unwrap().eval_str("Kind");
+    assert_eq!((kind(1).as_deref(), kind(2).as_deref()), (Some("any"), Some("big")));
+    let why = m.why(SlotId::new(1)).unwrap().to_string();
+    assert!(why.contains("KeyboardIdle > 60"), "{why}");
+    let bad = config("NUM_SLOTS = 1\nSLOT1_SUSPEND = \"yes\"\n").unwrap();
+    let layout = Layout::of_machine(&bad, TOTAL).unwrap();
+    let error = Policy::of_machine(&bad, &layout).unwrap_err().to_string();
+    assert!(error.contains("test.conf:2:") && error.contains("SLOT1_SUSPEND"), "{error}");
+}
+
+#[test]
+fn only_the_slot_whose_policy_says_so_suspends() {
+    let mut m = divided(
+        "WANT_SUSPEND = True\nSLOT_TYPE_1_SUSPEND = KeyboardIdle < 60\nSLOT_TYPE_2_SUSPEND = False\n",
+    );
+    for (slot, claim) in [(1, CLAIM), (2, RIVAL)] {
+        m.handle(ms(1), Input::Claim { slot: SlotId::new(slot), claim, job: job("") });
+        m.handle(ms(1), Input::Activate { claim, job: job("") });
+    }
+    let actions = m.handle(ms(5), Input::Tick);
+    assert_eq!(deeds(&actions), ["Suspend"]);
+    let standings: Vec<Standing> = m.slots().map(|(_, s)| s).collect();
+    assert_eq!(standings, [Standing::Suspended, Standing::Busy]);
+}
+
+#[test]
+fn is_owner_decides_where_somebody_wrote_it() {
+    let m = divided("START = False\nIS_OWNER = False\nSLOT2_IS_OWNER = KeyboardIdle < 60\n");
+    assert_eq!(m.standing(SlotId::new(1)), Some(Standing::UnclaimedIdle));
+    assert_eq!(m.standing(SlotId::new(2)), Some(Standing::Owner));
+    assert!(m.why(SlotId::new(2)).unwrap().to_string().contains("IS_OWNER"));
+}
+
+#[test]
+fn slots_see_what_the_others_do() {
+    let mut m = divided("STARTD_SLOT_ATTRS = State, RemoteOwner\nSLOT1_START = slot2_State == \"Claimed\"\n");
+    assert_eq!(m.standing(SlotId::new(1)), Some(Standing::Owner));
+    m.handle(ms(1), Input::Claim { slot: SlotId::new(2), claim: CLAIM, job: job("Owner = \"ann\"") });
+    m.handle(ms(5), Input::Tick);
+    assert_eq!(m.standing(SlotId::new(1)), Some(Standing::UnclaimedIdle));
+    assert_eq!(m.ad(SlotId::new(1)).unwrap().eval_str("slot2_RemoteOwner").as_deref(), Some("ann"));
+}
+
+#[test]
+fn a_claim_of_an_earlier_agent_gets_its_static_slot_back() {
+    let mut m = divided("SLOT1_START = False\n");
+    for (slot, claim) in [(1, CLAIM), (1, RIVAL)] {
+        let slot = SlotId::new(slot);
+        let actions =
+            m.handle(ms(1), Input::Adopt { slot, claim, job: job(""), runs: true, suspended: true });
+        let refused = actions.iter().any(|a| matches!(a, Action::ClaimRefused { .. }));
+        assert_eq!(refused, claim == RIVAL, "one claim for one static slot");
+    }
+    assert_eq!(m.standing(SlotId::new(1)), Some(Standing::Suspended));
+}
+
+#[test]
+fn a_claim_gets_the_dynamic_slot_that_it_names() {
+    let mut m = Machine::start("host", levers(), &Layout::partitionable(TOTAL), calm(), ms(0)).0;
+    let named = SlotId { number: 1, child: 3 };
+    m.handle(ms(1), Input::Claim { slot: named, claim: CLAIM, job: job("RequestMemory = 1") });
+    assert_eq!(m.slot_of(CLAIM), Some(named));
+    m.handle(ms(1), Input::Claim { slot: SLOT, claim: RIVAL, job: job("RequestMemory = 1") });
+    assert_eq!(m.slot_of(RIVAL), Some(SlotId { number: 1, child: 4 }), "names stay apart");
+}
+
+#[test]
+fn the_policy_may_want_a_job_held() {
+    let mut m = divided(
+        "PREEMPT = True\nSLOT1_WANT_HOLD = True\nWANT_HOLD_REASON = \"too much\"\nWANT_HOLD_SUBCODE = 7\n",
+    );
+    for (slot, claim) in [(1, CLAIM), (2, RIVAL)] {
+        m.handle(ms(1), Input::Claim { slot: SlotId::new(slot), claim, job: job("") });
+        m.handle(ms(1), Input::Activate { claim, job: job("") });
+    }
+    let actions = m.handle(ms(5), Input::Tick);
+    let held: Vec<&Action> = actions.iter().filter(|a| matches!(a, Action::Hold { .. })).collect();
+    let reason = "too much".to_owned();
+    assert_eq!(held, [&Action::Hold { slot: SLOT, claim: CLAIM, reason, subcode: 7 }]);
 }

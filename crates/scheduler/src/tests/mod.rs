@@ -3,6 +3,7 @@
 mod explaining;
 mod gangs;
 mod sharing;
+mod slots;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -199,7 +200,14 @@ impl World {
         });
         let total = Resources { cpus: 2, memory_mib: 4096, disk_kib: 1 << 20, gpus: 0 };
         let ad = ClassAd::parse_new("[ Requirements = true; Memory = 4096; HasJobDeferral = true ]").unwrap();
-        let hello = AgentHello { machine: format!("m{m}"), session, total, ad, claims: claims.collect() };
+        let hello = AgentHello {
+            machine: format!("m{m}"),
+            session,
+            total,
+            ad,
+            more: Vec::new(),
+            claims: claims.collect(),
+        };
         let repeated: Vec<Report> = machine.claims.values().flat_map(|c| c.unacknowledged.clone()).collect();
         let mut out = Out::default();
         self.core.agent_up(self.now, hello, digest, &mut out);

@@ -5,6 +5,7 @@ use model::event::{Exit, Resources};
 use model::{ClaimKey, JobId, JobTemplate, Now};
 
 use super::{digest, template};
+use crate::pool::host_of;
 use crate::{
     AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Report, ReportKind, Session,
     Settings, Shares, Submission,
@@ -41,7 +42,8 @@ impl Pool {
         .unwrap();
         let total = Resources { cpus, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
         let session = Session(self.key + 1_000);
-        let hello = AgentHello { machine: name.into(), session, total, ad, claims: Vec::new() };
+        let hello =
+            AgentHello { machine: name.into(), session, total, ad, more: Vec::new(), claims: Vec::new() };
         self.core.agent_up(self.now, hello, digest, &mut self.out);
     }
 
@@ -77,7 +79,7 @@ impl Pool {
             .filter(|(_, c)| c.jobs.first().is_some_and(|j| j.cluster == cluster))
             .min_by_key(|(id, _)| **id)
             .unwrap();
-        let (id, job, machine) = (*id, claim.jobs[0], claim.machine.to_string());
+        let (id, job, machine) = (*id, claim.jobs[0], host_of(&claim.machine).to_owned());
         let attempt = self.core.queue.clusters[&cluster].live[&job.proc].attempt;
         let exit = Exit { code: Some(0), wall_us: 3_600_000_000, ..Exit::default() };
         let held = HeldJob { job, attempt };
@@ -91,10 +93,10 @@ impl Pool {
     pub(super) fn evict(&mut self, cluster: u32, proc: u32) {
         self.keys();
         let live = self.core.queue.clusters[&cluster].live[&proc].clone();
-        let machine = self.core.pool.claims[&live.claim].machine.to_string();
+        let machine = host_of(&self.core.pool.claims[&live.claim].machine).to_owned();
         let session = self.core.pool.machines[&*machine].session.unwrap();
         let job = HeldJob { job: JobId { cluster, proc }, attempt: live.attempt };
-        let kind = ReportKind::Evicted { job, reason: "owner".into(), code: 1011 };
+        let kind = ReportKind::Evicted { job, reason: "owner".into(), code: 1011, hold: None };
         let report = Report { claim: live.claim, seq: 1, kind };
         self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
     }

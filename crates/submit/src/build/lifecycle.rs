@@ -208,6 +208,7 @@ pub(crate) fn signals(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         ("remove_kill_sig", "RemoveKillSig"),
         ("hold_kill_sig", "HoldKillSig"),
         ("checkpoint_signal", "CheckpointSig"),
+        ("warning_signal", "WarningSig"),
     ] {
         let names = [keyword, attribute];
         if let Some(word) = scope.known(&names)? {

@@ -214,6 +214,7 @@ pub(crate) const KEYWORDS: &[&str] = &[
     "remove_kill_sig",
     "hold_kill_sig",
     "checkpoint_signal",
+    "warning_signal",
     "nice_user",
     "accounting_group",
     "accounting_group_user",

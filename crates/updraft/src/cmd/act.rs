@@ -35,6 +35,9 @@ pub(crate) struct MachineArgs {
     /// Everything that runs on this machine (for administrators)
     #[arg(long, conflicts_with_all = ["jobs", "all", "user"], value_name = "HOST")]
     machine: Option<String>,
+    /// Only this slot of the machine, and what is cut from it: slot2, slot1_3
+    #[arg(long, requires = "machine", value_name = "SLOT")]
+    slot: Option<String>,
 }
 
 /// Vacate: like the others, with a choice of haste.
@@ -60,7 +63,14 @@ pub(crate) fn run_here_or_there(
     place: &Place,
 ) -> Result<ExitCode, Failure> {
     let Some(machine) = args.machine else { return run(args.jobs, act, place) };
-    let request = ControlRequest { verb, reason: args.jobs.reason, claim: None, bytes_per_second: 0 };
+    let request = ControlRequest {
+        verb,
+        reason: args.jobs.reason,
+        claim: None,
+        slot: args.slot.unwrap_or_default(),
+        remaining_s: 0,
+        bytes_per_second: 0,
+    };
     let reply = small_runtime()?.block_on(async {
         place.connect().await?.control(&machine, &request).await.map_err(Failure::from)
     })?;

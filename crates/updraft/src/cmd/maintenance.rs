@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use api::rest::DrainRequest;
 use clap::Subcommand;
 use jiff::Timestamp;
 use maintenance::simulate::{Scenario, SimJob, SimMachine};
@@ -68,6 +69,25 @@ enum Command {
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = span)]
         duration: i64,
     },
+    /// Have nothing new start for a while; jobs queue on, and what runs is left alone
+    Drain {
+        /// A name for it
+        name: String,
+        /// For how long at most: 90s, 15m, 2h
+        #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = span)]
+        long: i64,
+        /// Only on machines for whose ads this expression is true
+        #[arg(long, value_name = "EXPRESSION", default_value = "")]
+        machines: String,
+        /// Why
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// End a drain
+    Resume {
+        /// Its name
+        name: String,
+    },
     /// Cancel the current or next window of an event
     Cancel {
         /// The event
@@ -107,7 +127,22 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let overrides = changes.read()?;
     let now = Timestamp::now().as_second();
     match &args.command {
-        Command::List => list(args, &settings, &overrides, now),
+        Command::List => list(args, &settings, &overrides, now, place),
+        Command::Drain { name, long, machines, reason } => {
+            let request = DrainRequest {
+                name: name.clone(),
+                until_s: (now + long) as u64,
+                constraint: machines.clone(),
+                reason: reason.clone(),
+            };
+            told(place, &request)?;
+            print(&format!("{name}: nothing new starts until {}\n", shown(&settings.zone, now + long)))
+        }
+        Command::Resume { name } => {
+            let (constraint, reason) = (String::new(), String::new());
+            told(place, &DrainRequest { name: name.clone(), until_s: 0, constraint, reason })?;
+            print(&format!("{name}: over\n"))
+        }
         Command::Plan { svg, rows } => {
             let ads = eventd::ads(&machines(place)?);
             let plan = maintenance::plan(now, &settings, &overrides, &ads);
@@ -173,6 +208,10 @@ fn known<'a>(settings: &'a maintenance::Settings, event: &str) -> Result<&'a mai
     })
 }
 
+fn told(place: &Place, request: &DrainRequest) -> Result<(), Failure> {
+    small_runtime()?.block_on(async { place.connect().await?.drain(request).await.map_err(Failure::from) })
+}
+
 fn machines(place: &Place) -> Result<api::rest::StatusReply, Failure> {
     small_runtime()?
         .block_on(async { place.connect().await?.status(None, true).await.map_err(Failure::from) })
@@ -188,6 +227,7 @@ fn list(
     settings: &maintenance::Settings,
     overrides: &[Override],
     now: i64,
+    place: &Place,
 ) -> Result<ExitCode, Failure> {
     let windows: Vec<_> = settings
         .events
@@ -218,7 +258,12 @@ fn list(
             state.to_owned(),
         ]);
     }
-    print(&t.render())
+    let mut text = t.render();
+    // The windows are known without the pool; what it does about them is told when it can be asked.
+    if let Ok(status) = machines(place) {
+        text.extend(status.drains.iter().map(crate::cmd::status::drain_line));
+    }
+    print(&text)
 }
 
 /// The machines and jobs of now, as the simulation has them.

@@ -9,7 +9,7 @@ use crate::table::{self, Table};
 /// Show the machines
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this machine
+    /// Only this machine, or one of its slots (slot2@HOST)
     machine: Option<String>,
     /// The whole machine ad
     #[arg(short, long)]
@@ -24,6 +24,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     if let Some(machine) = args.machine.as_ref().filter(|_| args.why) {
+        // A machine explains all its slots.
+        let machine = machine.rsplit('@').next().unwrap_or(machine);
         let reply = small_runtime()?
             .block_on(async { place.connect().await?.why(machine).await.map_err(Failure::from) })?;
         return if args.json { print_json(&reply) } else { print(&reply.text) };
@@ -56,8 +58,9 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
             if m.connected { format!("{}/{}", m.state, m.activity) } else { "out of contact".to_owned() };
         let load = m.load.map(|l| format!("{l:.2}")).unwrap_or_default();
         let (free, memory) = (m.cpus_free.to_string(), format!("{} MiB", m.memory_mib_free));
-        t.row(vec![
-            format!("slot1@{}", m.name),
+        let is_static = m.claims.iter().any(|c| c.slot == m.slot);
+        let first = vec![
+            format!("{}@{}", m.slot, m.name),
             state,
             String::new(),
             String::new(),
@@ -65,7 +68,11 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
             load,
             free,
             memory,
-        ]);
+        ];
+        if !is_static {
+            t.row(first);
+        }
+        // A static slot is its claim; a partitionable one stands beside what is cut from it.
         for c in &m.claims {
             let state = format!("{}/{}", c.state, c.activity);
             let memory =
@@ -83,10 +90,24 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     text.push_str(&format!(
         "Pool {}: {} machines, {cpus} cores, {free} free.\n",
         reply.pool,
-        reply.machines.len()
+        reply.machines.iter().map(|m| &m.name).collect::<std::collections::BTreeSet<_>>().len()
     ));
+    for drain in &reply.drains {
+        text.push_str(&drain_line(drain));
+    }
     if let Some(why) = &reply.degraded {
         text.push_str(&format!("Nothing new is accepted: {why}\n"));
     }
     print(&text)
+}
+
+/// One drain, in words.
+pub(crate) fn drain_line(drain: &api::rest::Drain) -> String {
+    let which = match drain.constraint.as_str() {
+        "" | "true" => "anywhere".to_owned(),
+        constraint => format!("on machines where {constraint}"),
+    };
+    let why = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
+    let until = table::time(drain.until_s * 1000);
+    format!("Nothing new starts {which} until {until} ({} by {}{why})\n", drain.name, drain.by)
 }

@@ -13,5 +13,6 @@ mod run;
 mod seg;
 mod seg_design;
 mod seg_pool;
+mod slots;
 mod starter;
 mod trust;

@@ -179,3 +179,50 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
     lab.sandbox.ok(&["rm", "--all"]);
     lab.sandbox.until("all are gone", Duration::from_secs(40), || lab.busy() == 0);
 }
+
+#[test]
+fn another_manager_is_drained_while_a_window_is_prepared_and_goes_on_when_it_is_cancelled() {
+    let mut other = Sandbox::new();
+    other.up(&["--cpus", "1", "--listen", "127.0.0.1:0", "--lease", "60"]);
+    let token = other.ok(&["token", "create", "--role", "admin"]);
+    let mut here = Sandbox::new();
+    let file = here.path().join("token");
+    std::fs::write(&file, token).unwrap();
+    let config = here.path().join("conf");
+    // The constraint is true for every machine here and there, whatever it runs.
+    let text = format!(
+        "EVENT_LIST = Rack\nRack = SHUTDOWN W 03:00 600 20 Everything None\nEverything = Cpus > 0\nNone = 0\n\
+         EVENTD_INTERVAL = 5\nEVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\nUPDATE_INTERVAL = 2\n\
+         EVENTD_DRAIN_MANAGERS = {}={}\n",
+        other.listen_address(),
+        file.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_string_lossy().into_owned();
+    here.up(&["--cpus", "1", "--config", &config]);
+    let drains = |pool: &Sandbox| pool.json(&["status", "--json"])["drains"].as_array().map_or(0, Vec::len);
+    let patience = Duration::from_secs(40);
+    assert_eq!((drains(&here), drains(&other)), (0, 0));
+    here.ok(&["maintenance", "--config", &config, "start", "Rack", "--in", "5s", "--duration", "10m"]);
+    here.until("both are drained", patience, || drains(&here) == 1 && drains(&other) == 1);
+    let said = other.ok(&["status"]);
+    assert!(said.contains("Nothing new starts") && said.contains("Rack"), "{said}");
+    let listed = here.ok(&["maintenance", "--config", &config, "list"]);
+    assert!(listed.contains("Nothing new starts"), "{listed}");
+    // Submissions queue on; nothing starts.
+    let job = other.json(&["submit", "--json", "--", "true"])[0]["cluster"].as_i64().unwrap().to_string();
+    std::thread::sleep(Duration::from_secs(1));
+    let told = other.ok(&["explain", &job, "--json"]);
+    assert!(told.contains("closed"), "{told}");
+    here.ok(&["maintenance", "--config", &config, "cancel", "Rack"]);
+    here.until("both are open again", patience, || drains(&here) == 0 && drains(&other) == 0);
+    other.ok(&["wait", &job, "--timeout", "20"]);
+    // By hand, and an end of its own.
+    other.ok(&["maintenance", "drain", "move", "--for", "2s", "--reason", "the rack moves"]);
+    assert!(other.ok(&["status"]).contains("the rack moves"));
+    other.until("it ends by itself", patience, || drains(&other) == 0);
+    other.ok(&["maintenance", "drain", "move", "--for", "1h", "--machines", "Cpus > 1000"]);
+    other.ok(&["run", "--", "true"]);
+    other.ok(&["maintenance", "resume", "move"]);
+    assert_eq!(drains(&other), 0);
+}

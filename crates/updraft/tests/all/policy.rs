@@ -11,26 +11,26 @@ use crate::harness::{Sandbox, is_root, repository, signal, skip, text, updraft};
 use crate::joblog::logged;
 
 /// Nobody touches the machine.
-const AWAY: &str =
+pub(crate) const AWAY: &str =
     "KeyboardIdle = idle 100000; ConsoleIdle = idle 100000; LoadAvg = 0.1; CondorLoadAvg = 0.0";
 /// Somebody did, now.
-const TOUCH: &str = "KeyboardIdle = idle 0; ConsoleIdle = idle 0";
+pub(crate) const TOUCH: &str = "KeyboardIdle = idle 0; ConsoleIdle = idle 0";
 /// Somebody does, all the time.
-const STAYS: &str = "KeyboardIdle = 0; ConsoleIdle = 0";
+pub(crate) const STAYS: &str = "KeyboardIdle = 0; ConsoleIdle = 0";
 const DESKTOP: &str = "use POLICY : UWCS_Desktop\n";
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 const NOBODY: &str = "65534";
 const DAEMON: &str = "1";
 
 /// A machine whose policy did something.
-struct Machine<'a> {
+pub(crate) struct Machine<'a> {
     sandbox: &'a Sandbox,
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Machine<'_> {
     /// Transitions of all slots in order: number, new state, cause.
-    fn trace(&self) -> Vec<(u64, String, String)> {
+    pub(crate) fn trace(&self) -> Vec<(u64, String, String)> {
         let lines = self.sandbox.ok(&["events", "--machine", &self.name, "--json"]);
         let line = |l: &str| {
             let v: Value = serde_json::from_str(l).unwrap();
@@ -45,7 +45,7 @@ impl Machine<'_> {
     }
 
     /// Waits for a transition.
-    fn until(&self, number: u64) {
+    pub(crate) fn until(&self, number: u64) {
         let what = format!("transition {number} of {}", self.name);
         self.sandbox.until(&what, PATIENCE, || self.numbers().contains(&number));
     }
@@ -67,7 +67,7 @@ impl Machine<'_> {
     }
 }
 
-fn machine(sandbox: &Sandbox) -> Machine<'_> {
+pub(crate) fn machine(sandbox: &Sandbox) -> Machine<'_> {
     let connected =
         || sandbox.json(&["status", "--json"])["machines"][0]["connected"].as_bool() == Some(true);
     sandbox.until("there is a machine", PATIENCE, connected);
@@ -75,20 +75,20 @@ fn machine(sandbox: &Sandbox) -> Machine<'_> {
     Machine { sandbox, name: status["machines"][0]["name"].as_str().unwrap().to_owned() }
 }
 
-fn write(sandbox: &Sandbox, name: &str, text: &str) -> String {
+pub(crate) fn write(sandbox: &Sandbox, name: &str, text: &str) -> String {
     let path = sandbox.path().join(name);
     std::fs::write(&path, text).unwrap();
     path.to_string_lossy().into_owned()
 }
 
 /// A timeline.
-fn script(scale: u32, steps: &[(u32, &str)]) -> String {
+pub(crate) fn script(scale: u32, steps: &[(u32, &str)]) -> String {
     let lines = steps.iter().map(|(at, what)| format!("{at} {what}\n"));
     format!("scale {scale}\n{}", lines.collect::<String>())
 }
 
 /// A pool on one machine with a policy and a timeline.
-fn up(sandbox: &mut Sandbox, policy: &str, sensors: &str, more: &[&str]) -> u32 {
+pub(crate) fn up(sandbox: &mut Sandbox, policy: &str, sensors: &str, more: &[&str]) -> u32 {
     let config = write(sandbox, "policy.conf", policy);
     let sensors = write(sandbox, "sensors", sensors);
     let mut arguments = vec!["--config", &config, "--sensors", &sensors, "--lease", "60"];
@@ -128,7 +128,7 @@ fn agent(sandbox: &mut Sandbox, name: &str, policy: &str, sensors: Option<&str>)
 }
 
 /// Submits a shell script with a log.
-fn submit(sandbox: &Sandbox, script: &str, more: &[&str]) -> i32 {
+pub(crate) fn submit(sandbox: &Sandbox, script: &str, more: &[&str]) -> i32 {
     let log = format!("log={}", sandbox.path().join("job.events").display());
     let mut arguments = vec!["submit", "--json", "--set", &log];
     arguments.extend(more);
@@ -147,28 +147,28 @@ fn submit_as(sandbox: &Sandbox, uid: &str, script: &str) -> Output {
     out
 }
 
-fn len(path: &Path) -> u64 {
+pub(crate) fn len(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |m| m.len())
 }
 
-fn grows(sandbox: &Sandbox, path: &Path) {
+pub(crate) fn grows(sandbox: &Sandbox, path: &Path) {
     let before = len(path);
     sandbox.until(&format!("{} grows", path.display()), PATIENCE, || len(path) > before);
 }
 
-fn stands_still(path: &Path) {
+pub(crate) fn stands_still(path: &Path) {
     let before = len(path);
     std::thread::sleep(Duration::from_millis(600));
     assert_eq!(len(path), before, "{} stands still", path.display());
 }
 
 /// What the journal says of a cluster.
-fn events(sandbox: &Sandbox, cluster: i32) -> Vec<Value> {
+pub(crate) fn events(sandbox: &Sandbox, cluster: i32) -> Vec<Value> {
     let lines = sandbox.ok(&["events", "--json", "--cluster", &cluster.to_string()]);
     lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
-fn has(events: &[Value], kind: &str) -> bool {
+pub(crate) fn has(events: &[Value], kind: &str) -> bool {
     events.iter().any(|e| e["event"] == kind)
 }
 
@@ -195,7 +195,7 @@ fn groups(sandbox: &Sandbox) -> Vec<PathBuf> {
 
 /// Nothing of the jobs is left: no process, no scratch directory, no claim; and no control group when the agents, given
 /// with their states, are gone too.
-fn nothing_left(sandbox: &mut Sandbox, agents: &[(PathBuf, u32)]) {
+pub(crate) fn nothing_left(sandbox: &mut Sandbox, agents: &[(PathBuf, u32)]) {
     sandbox.until("no process is left", PATIENCE, || job_processes(sandbox).is_empty());
     let count = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().count();
     for (state, _) in agents {
@@ -577,6 +577,8 @@ fn a_suspended_job_outlives_its_agent_and_goes_on_under_the_next() {
     assert_eq!(logged(&log)[&(job, 0)], [0, 1, 10, 11, 5]);
     let state = sandbox.path().join("desk");
     nothing_left(&mut sandbox, &[(state, next)]);
+    let said = std::fs::read_to_string(sandbox.path().join("desk.log")).unwrap();
+    assert!(said.contains("adopting a starter") && !said.contains("left behind"), "{said}");
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn suspension(uid: Option<u32>) {
     // A suspended job takes its signal: it is let go on first.
     starter.order(Order::Suspend(true));
     assert!(matches!(starter.report(), Happening::Suspended(_)));
-    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0 });
+    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0, hold: None });
     starter.order(Order::Stop(Stop { id: ID, hard: false, evict }));
     assert_eq!(starter.report(), Happening::Continued(ID));
     let Happening::Evicted(evicted) = starter.report() else { panic!("it is evicted") };
@@ -201,7 +201,7 @@ fn a_stubborn_job_is_killed_when_patience_ends_or_when_told() {
         let _ = std::fs::remove_file(&ready);
         starter.run(stubborn, |_| {});
         until("it runs", || ready.exists());
-        let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms });
+        let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms, hold: None });
         starter.order(Order::Stop(Stop { id: ID, hard: false, evict: evict.clone() }));
         if hard {
             std::thread::sleep(Duration::from_millis(100));
@@ -256,7 +256,7 @@ fn a_job_that_saves_its_work_goes_on_and_is_told_of_only_when_stored() {
         let packed = starter.packed();
         assert_eq!((packed.number, packed.leaving), (number, false));
         assert!(Path::new(&packed.path).exists());
-        starter.order(Order::Stored(Stored { number, safe: true }));
+        starter.order(Order::Stored(Stored { number, safe: true, ..Stored::default() }));
         let Happening::Checkpointed(told) = starter.report() else { panic!("it is told") };
         assert_eq!((told.sha256, told.bytes), (packed.sha256, packed.bytes));
         assert!(!Path::new(&packed.path).exists(), "the archive is not kept twice");
@@ -272,7 +272,7 @@ fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
     let mut starter = Starter::new(None);
     starter.run(&counter(false, 200), |job| job.checkpoint = Some(saving(libc::SIGUSR1)));
     until("it runs", || starter.file("ready").exists());
-    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0 });
+    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0, hold: None });
     starter.order(Order::Stop(Stop { id: ID, hard: false, evict }));
     let packed = starter.packed();
     assert!(packed.leaving);
@@ -280,7 +280,7 @@ fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
     let archive = store.path().join("kept");
     std::fs::copy(&packed.path, &archive).unwrap();
     let saved = std::fs::read_to_string(starter.file("saved")).unwrap();
-    starter.order(Order::Stored(Stored { number: packed.number, safe: true }));
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
     assert!(matches!(starter.report(), Happening::Checkpointed(_)), "first the checkpoint");
     assert!(matches!(starter.report(), Happening::Evicted(_)), "then the eviction");
     starter.quit();
@@ -315,7 +315,7 @@ fn a_checkpoint_is_put_in_place_before_the_job_starts() {
     let archive = starter.file("kept");
     std::fs::copy(&packed.path, &archive).unwrap();
     let saved = std::fs::read_to_string(starter.file("saved")).unwrap();
-    starter.order(Order::Stored(Stored { number: packed.number, safe: true }));
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
     assert!(matches!(starter.report(), Happening::Checkpointed(_)));
     assert!(matches!(starter.report(), Happening::Exited(_)), "it goes on to its end");
     std::fs::write(starter.file("saved"), "half-written rubbish").unwrap();

@@ -1,0 +1,124 @@
+//! Drains: for a while nothing new starts on some machines, or on any. Submissions queue on, what runs is left alone.
+//!
+//! A drain is durable and ends by itself, so that whoever ordered it (mostly `updraft eventd` of this pool or of
+//! another) may die without keeping the pool closed for ever. Which machines it is about follows from their ads and is
+//! worked out anew whenever one changes.
+
+use std::collections::BTreeMap;
+
+use classad::{Expr, Scope};
+use model::Now;
+use model::event::{Kind, PoolDrained};
+
+use crate::{Core, Digest, Out};
+
+/// Most drains at once.
+const DRAINS: usize = 100;
+/// The longest that one may last.
+const LONGEST_MS: u64 = 40 * 86_400_000;
+
+/// The drains in force, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Drains {
+    all: BTreeMap<String, Drain>,
+}
+
+#[derive(Debug)]
+struct Drain {
+    said: PoolDrained,
+    /// Which machines; `None` for all.
+    constraint: Option<Expr>,
+}
+
+impl Drains {
+    /// A fact. One that names what cannot be read concerns every machine: closed too much is mended by waiting.
+    pub(crate) fn apply(&mut self, said: &PoolDrained) {
+        if said.until_ms == 0 {
+            self.all.remove(&said.name);
+        } else {
+            let constraint = Expr::parse(&said.constraint).ok().filter(|_| !said.constraint.is_empty());
+            self.all.insert(said.name.clone(), Drain { said: said.clone(), constraint });
+        }
+    }
+
+    pub(crate) fn said(&self) -> impl Iterator<Item = &PoolDrained> {
+        self.all.values().map(|d| &d.said)
+    }
+
+    /// Does one concern a machine with this ad?
+    pub(crate) fn concern(&self, ad: &classad::ClassAd) -> bool {
+        let meant = |d: &Drain| match &d.constraint {
+            None => true,
+            Some(expr) => Scope::of(ad).eval(expr).is_true(),
+        };
+        self.all.values().any(meant)
+    }
+}
+
+impl Core {
+    /// Begins a drain, changes it, or (until 0) ends it.
+    pub fn drain(
+        &mut self,
+        now: Now,
+        said: PoolDrained,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Result<(), String> {
+        let known = self.drains.all.contains_key(&said.name);
+        if said.until_ms == 0 && !known {
+            return Ok(());
+        }
+        if said.until_ms > 0 && (said.until_ms <= now.wall_ms || said.until_ms > now.wall_ms + LONGEST_MS) {
+            return Err("a drain ends in the future, and within 40 days".to_owned());
+        }
+        if !said.constraint.is_empty()
+            && let Err(error) = Expr::parse(&said.constraint)
+        {
+            return Err(format!("the constraint is not an expression: {error}"));
+        }
+        if !known && self.drains.all.len() >= DRAINS {
+            return Err(format!("there are {DRAINS} drains already"));
+        }
+        // Said again and again, as whoever ordered it starts anew, it is still one fact.
+        if self.drains.all.get(&said.name).is_none_or(|d| d.said != said) {
+            self.record(now, Kind::PoolDrained(said), out);
+            self.note_drains();
+            self.resume(now, digest, out);
+        }
+        Ok(())
+    }
+
+    /// The drains in force.
+    pub fn drains(&self) -> impl Iterator<Item = &PoolDrained> {
+        self.drains.said()
+    }
+
+    /// Ends drains whose time is over. Nothing is recorded: it follows from what was.
+    pub(crate) fn expire_drains(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        let before = self.drains.all.len();
+        self.drains.all.retain(|_, d| d.said.until_ms > now.wall_ms);
+        if self.drains.all.len() < before {
+            self.note_drains();
+            self.resume(now, digest, out);
+        }
+    }
+
+    /// Works out which machines take nothing new.
+    pub(crate) fn note_drains(&mut self) {
+        let places: Vec<std::sync::Arc<str>> = self.pool.machines.keys().cloned().collect();
+        for place in places {
+            self.note_drain(&place);
+        }
+    }
+
+    /// The same for one.
+    pub(crate) fn note_drain(&mut self, place: &std::sync::Arc<str>) {
+        if let Some(machine) = self.pool.machines.get_mut(place) {
+            let drained = !self.drains.all.is_empty() && self.drains.concern(&machine.ad);
+            if drained != machine.drained {
+                machine.drained = drained;
+                self.pool.note_room(place);
+            }
+        }
+    }
+}
