@@ -39,7 +39,7 @@ struct Saved {
     #[prost(message, repeated, tag = "7")]
     users: Vec<SavedUser>,
     /// Templates that clusters refer to by their place here.
-    #[prost(message, repeated, tag = "8")]
+    #[prost(message, repeated, tag = "50")]
     templates: Vec<JobTemplate>,
     #[prost(message, repeated, tag = "40")]
     drains: Vec<model::event::PoolDrained>,
@@ -92,10 +92,10 @@ struct SavedCluster {
     #[prost(message, repeated, tag = "16")]
     completed: Vec<Span>,
     /// Which of the templates.
-    #[prost(uint32, tag = "17")]
+    #[prost(uint32, tag = "50")]
     base: u32,
     /// How its own differs from that.
-    #[prost(bytes = "vec", tag = "18")]
+    #[prost(bytes = "vec", tag = "51")]
     own: Vec<u8>,
 }
 
