@@ -294,6 +294,91 @@ mod tests {
         assert!(changed(&one, "set", "", "root").unwrap().is_empty());
     }
 
+    struct Nowhere;
+
+    impl Host for Nowhere {
+        fn read(&self, _: &str) -> Result<String, config::HostError> {
+            Err(config::HostError::NotFound)
+        }
+        fn run(&self, _: &str) -> Result<String, config::HostError> {
+            Err(config::HostError::NotFound)
+        }
+        fn env(&self, _: &str) -> Option<String> {
+            None
+        }
+    }
+
+    const TOTAL: Resources = Resources { cpus: 4, memory_mib: 4_000, disk_kib: 4_000, gpus: 0 };
+    const DIVIDED: &str = "SLOT_TYPE_1 = cpus=1, memory=25%\nNUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_2 = auto\n\
+                           NUM_SLOTS_TYPE_2 = 1\nSLOT_TYPE_2_PARTITIONABLE = True\nSLOT1_START = False\n";
+
+    fn read(text: &str, running: Option<&Layout>) -> Result<Rules, String> {
+        let source = ConfigSource {
+            host: &Nowhere,
+            files: Vec::new(),
+            directory: String::new(),
+            detected: text.to_owned(),
+        };
+        load(&source, &Overrides::new(), TOTAL, running)
+    }
+
+    #[test]
+    fn a_slots_own_policy_may_be_set_from_afar_and_nothing_else_of_it() {
+        let none = Overrides::new();
+        assert!(changed(&none, "set", "SLOT2_START = False\nslot_type_1_suspend = True", "root").is_ok());
+        for bad in ["SLOT2_EXECUTE = /etc", "SLOT_START = True", "SLOT_TYPE_1 = 50%", "NUM_SLOTS = 2"] {
+            assert!(changed(&none, "set", bad, "root").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_runs_stays_divided_as_it_is() {
+        let before = read(DIVIDED, None).unwrap();
+        assert_eq!(before.layout.plans.len(), 2);
+        let after = read("NUM_SLOTS = 4\nSLOT1_START = True\n", Some(&before.layout)).unwrap();
+        assert_eq!(after.layout.plans, before.layout.plans);
+        assert!(after.warnings.iter().any(|w| w.contains("divided anew")), "{:?}", after.warnings);
+        assert!(
+            read("SLOT_TYPE_1 = cpus=5\nNUM_SLOTS_TYPE_1 = 1\n", None)
+                .unwrap_err()
+                .contains("only 4 are left")
+        );
+    }
+
+    #[test]
+    fn the_owner_tells_of_every_slot_and_keeps_claims_in_theirs() {
+        use crate::owner::{Owner, Whom, Wish};
+        use policy::{Input, SlotId};
+        let rules = read(DIVIDED, None).unwrap();
+        let mut owner = Owner::new("desk", &rules, Vec::new(), None);
+        let (total, ad, more) = owner.slots();
+        let kind = |ad: &[model::template::Attribute]| {
+            ad.iter().find(|a| a.name.eq_ignore_ascii_case("SlotType")).map(|a| a.expr.clone())
+        };
+        assert_eq!((total.cpus, total.memory_mib, kind(&ad).as_deref()), (1, 1_000, Some("\"Static\"")));
+        assert_eq!((more.len(), more[0].number, more[0].total.cpus), (1, 2, 3));
+        assert_eq!(kind(&more[0].ad).as_deref(), Some("\"Partitionable\""));
+        let job = model::report::Attempt { cluster: 1, proc: 0, attempt: 1 };
+        let wants =
+            classad::ClassAd::parse_new("[RequestCpus = 2; RequestMemory = 10; RequestDisk = 0]").unwrap();
+        owner.offer(5, SlotId { number: 2, child: 1 }, job, wants.clone());
+        assert!(owner.wishes().contains(&Wish::Run(5)));
+        owner.offer(6, SlotId::new(1), job, wants);
+        assert!(owner.wishes_against(6), "START is false in the first slot");
+        assert_eq!(owner.claims_of(Whom::Slot(SlotId::new(2))), [5]);
+        assert!(owner.claims_of(Whom::Slot(SlotId::new(1))).is_empty());
+        owner.wishes();
+        let vacate = |slot| Input::Vacate { slot, fast: false };
+        assert!(owner.command(Whom::Slot(SlotId::new(1)), "", vacate).is_err(), "nothing is there");
+        assert!(owner.command(Whom::Slot(SlotId::new(9)), "", vacate).is_err());
+        owner.command(Whom::Slot(SlotId::new(2)), "the rack moves", vacate).unwrap();
+        let evicted = owner.wishes().into_iter().find_map(|w| match w {
+            Wish::Evict { claim: 5, reason, .. } => Some(reason),
+            _ => None,
+        });
+        assert_eq!(evicted.as_deref(), Some("the rack moves"));
+    }
+
     #[test]
     fn sets_survive_on_disk() {
         let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use model::event::{
 };
 use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
 
-use crate::pool::{Claim, Machine, SlotState, down_time, host_of, is_static, minus, place_of};
+use crate::pool::{Claim, SlotState, down_time, host_of, place_of};
 use crate::queue::{Live, Stop};
 use crate::{Core, Digest, Effect, Out, Session};
 
@@ -29,20 +29,9 @@ pub struct AgentHello {
     /// The machine ad.
     pub ad: ClassAd,
     /// Its further slots, where it is divided; `total` and `ad` are then those of its first.
-    pub more: Vec<AgentSlot>,
+    pub more: Vec<crate::places::AgentSlot>,
     /// Claims it still holds.
     pub claims: Vec<HeldClaim>,
-}
-
-/// A slot of a divided machine.
-#[derive(Debug, Clone)]
-pub struct AgentSlot {
-    /// Its number, from 2.
-    pub number: u32,
-    /// What the pool may use of it.
-    pub total: Resources,
-    /// Its ad.
-    pub ad: ClassAd,
 }
 
 /// A claim that an agent still holds.
@@ -166,43 +155,6 @@ pub enum ReportKind {
 }
 
 impl Core {
-    /// After recovery: nobody is connected yet, but machines with claims may well be alive. From now on each has the
-    /// time of its lease to come back.
-    pub fn recovered(&mut self, now: Now) {
-        let mut machines: BTreeMap<Arc<str>, BTreeSet<ClaimId>> = BTreeMap::new();
-        for (id, claim) in &self.pool.claims {
-            machines.entry(claim.machine.clone()).or_default().insert(*id);
-        }
-        // Word from a machine is noted at its first slot, so that must be there too.
-        let mut more: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
-        for place in machines.keys().filter(|place| host_of(place) != &***place) {
-            more.entry(Arc::from(host_of(place))).or_default().push(place.clone());
-        }
-        for (host, places) in more {
-            machines.entry(host.clone()).or_default();
-            self.pool.set_more(&host, places);
-        }
-        for (name, claims) in machines {
-            let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
-            let number = self.pool.number(&name);
-            let machine = Machine {
-                number,
-                session: None,
-                ad: Arc::new(ClassAd::new()),
-                down_s: None,
-                total: Resources::default(),
-                free: Resources::default(),
-                claims,
-                slots,
-                heard_ms: now.mono_ms,
-                closed: false,
-                drained: false,
-                whole: false,
-            };
-            self.pool.put(&name, machine);
-        }
-    }
-
     /// An agent connected: its word about what it holds settles every difference.
     pub fn agent_up(&mut self, now: Now, hello: AgentHello, digest: Digest, out: &mut Out) {
         let name: Arc<str> = Arc::from(hello.machine.as_str());
@@ -242,75 +194,6 @@ impl Core {
             self.offer_machine(now, &place, digest, out);
         }
         self.gang_pass(now, digest, out);
-    }
-
-    /// Puts the slots of a machine that connected into the pool; returns the claims that were known on it.
-    fn seat(&mut self, now: Now, host: &Arc<str>, hello: &AgentHello, out: &mut Out) -> BTreeSet<ClaimId> {
-        let mut places = vec![(host.clone(), hello.total, &hello.ad)];
-        for slot in &hello.more {
-            places.push((place_of(host, &format!("slot{}", slot.number)), slot.total, &slot.ad));
-        }
-        let gone: Vec<Arc<str>> = self.pool.places(host);
-        for place in gone.iter().filter(|old| !places.iter().any(|(name, ..)| name == *old)) {
-            // Its owner divided the machine anew: what ran in a slot that is no more has no place.
-            let claims = self.pool.machines.get(place).map(|m| m.claims.clone()).unwrap_or_default();
-            for id in claims {
-                self.lose_claim(now, id, "the machine no longer has the slot", 1006, out);
-            }
-            self.forget_machine(place);
-        }
-        let mut known = BTreeSet::new();
-        for (place, total, ad) in &places {
-            let number = self.pool.number(place);
-            if self.shapes.put_machine(number, ad) {
-                self.reshape(now.wall_ms);
-            }
-            let (claims, slots) = match self.pool.machines.get_mut(place) {
-                Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),
-                None => (BTreeSet::new(), BTreeSet::new()),
-            };
-            known.extend(claims.iter().copied());
-            let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
-            let mut machine = Machine {
-                session: Some(hello.session),
-                down_s: down_time(ad),
-                ad: Arc::new((*ad).clone()),
-                number,
-                total: *total,
-                free: used.fold(*total, minus),
-                claims,
-                slots,
-                heard_ms: now.mono_ms,
-                closed: false,
-                drained: self.drains.concern(ad),
-                whole: is_static(ad),
-            };
-            machine.settle();
-            self.pool.put(place, machine);
-        }
-        let more = places.into_iter().skip(1).map(|(place, ..)| place).collect();
-        self.pool.set_more(host, more);
-        known
-    }
-
-    /// Forgets a machine that is out of contact and has no claims.
-    fn forget_empty(&mut self, host: &str) {
-        let places = self.pool.places(host);
-        let empty = |place: &Arc<str>| {
-            self.pool.machines.get(place).is_none_or(|m| m.session.is_none() && m.claims.is_empty())
-        };
-        if places.iter().all(empty) {
-            for place in &places {
-                self.forget_machine(place);
-            }
-            self.pool.set_more(&Arc::from(host), Vec::new());
-        }
-    }
-
-    fn forget_machine(&mut self, name: &Arc<str>) {
-        if let Some(number) = self.pool.forget(name) {
-            self.shapes.remove_machine(number);
-        }
     }
 
     /// Quotas that are parts of the pool follow its size.
@@ -584,7 +467,7 @@ impl Core {
     }
 
     /// A claim is known to be dead: its jobs go where they belong, and it is over.
-    fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
+    pub(crate) fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
         let Some(claim) = self.pool.claims.get(&id) else { return };
         let mut plain = Vec::new();
         for job in claim.jobs.clone() {
@@ -669,7 +552,7 @@ impl Core {
     }
 
     /// Some machine looks at an attribute that was thought to be insignificant: sort all jobs anew.
-    fn reshape(&mut self, now_ms: u64) {
+    pub(crate) fn reshape(&mut self, now_ms: u64) {
         self.shapes.clear();
         self.accounts.clear_ready();
         let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();

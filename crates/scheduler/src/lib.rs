@@ -12,7 +12,7 @@
 //! - `gangs`: clusters that start together, by `gang`'s planner
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `drain`: nothing new for a while
-//! - `agents`: what machines report, leases, reconciliation
+//! - `agents`: what machines report, leases, reconciliation; `places`: machines and their slots that come and go
 //! - `actions`: submit, hold, release, remove
 //! - `gang`: sets of seats that start together or not at all, and the lab that they run in
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
@@ -32,6 +32,7 @@ pub mod gang;
 mod gangs;
 mod lifecycle;
 mod pass;
+mod places;
 mod pool;
 mod preempt;
 mod queue;
@@ -51,11 +52,12 @@ use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
-pub use agents::{AgentHello, AgentSlot, HeldClaim, HeldJob, Report, ReportKind};
+pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
 pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
 pub use gangs::GangView;
 pub use pass::Obstacle;
+pub use places::AgentSlot;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;

@@ -74,14 +74,30 @@ fn the_drawing_is_well_formed_labelled_and_bounded() {
     let (settings, ads) = plan::sample(3_000);
     let svg = plan(wed(12, 0, 0), &settings, &[], &ads).svg();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    for word in ["local time", "start", "Subnet=10.0.3 (100 Mb/s)", "slack"] {
+    let legend = ["saves its work", "loses its work", "not over at the start"];
+    for word in ["UTC", "start", "Subnet=10.0.3 (100 Mb/s)", "to spare"].into_iter().chain(legend) {
         assert!(svg.contains(word), "{word}");
     }
-    assert_eq!(svg.matches("<rect").count(), svg.matches("</rect>").count() + 1);
+    // The paper, the hatching and the legend have no title.
+    assert_eq!(svg.matches("<rect").count(), svg.matches("</rect>").count() + 6);
     assert!(svg.len() < 2_000_000, "{}", svg.len());
     let odd = crate::plan::ads(&[("a<b>&\\\"", 1, 5)]);
     let svg = plan(wed(15, 0, 0), &reference(""), &[], &odd).svg();
     assert!(svg.contains("a&lt;b&gt;&amp;"), "{svg}");
+}
+
+#[test]
+fn a_lane_with_a_long_name_fits_beside_its_bars() {
+    let (settings, mut ads) = plan::sample(16);
+    for ad in &mut ads {
+        ad.insert_str("Subnet", &format!("first-{}-last", "x".repeat(300)));
+    }
+    let svg = plan(wed(12, 0, 0), &settings, &[], &ads).svg();
+    let label = svg.lines().find(|l| l.contains("class=\"e\"")).unwrap();
+    let words = label.split(['<', '>']).nth(2).unwrap();
+    assert!(words.starts_with("Subnet=first-") && words.ends_with("-last (100 Mb/s)"), "{words}");
+    let x: f64 = label.split('"').nth(1).unwrap().parse().unwrap();
+    assert!(words.chars().count() as f64 * 7.0 <= x + 8.0, "{label}");
 }
 
 #[test]

@@ -157,9 +157,13 @@ pub(crate) fn grows(sandbox: &Sandbox, path: &Path) {
 }
 
 pub(crate) fn stands_still(path: &Path) {
-    let before = len(path);
-    std::thread::sleep(Duration::from_millis(600));
-    assert_eq!(len(path), before, "{} stands still", path.display());
+    // The trace tells of the decision; on a busy machine the processes hear of it a moment later.
+    let still = || {
+        let before = len(path);
+        std::thread::sleep(Duration::from_millis(600));
+        len(path) == before
+    };
+    assert!((0..4).any(|_| still()), "{} stands still", path.display());
 }
 
 /// What the journal says of a cluster.
