@@ -1,7 +1,8 @@
-//! What people ask: submit, hold, release, remove.
+//! What people ask: submit, hold, release, remove; users' priorities.
 
 use model::event::{
-    Afterwards, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind, StopRequested,
+    Afterwards, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind, PrioritySet,
+    StopRequested,
 };
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
@@ -152,6 +153,12 @@ impl Core {
             self.gang_pass(now, digest, out);
         }
         Ok(cluster)
+    }
+
+    /// Sets a user's priority or factor: it may be somebody else's turn now.
+    pub fn set_priority(&mut self, now: Now, set: PrioritySet, digest: Digest, out: &mut Out) {
+        self.record(now, Kind::PrioritySet(set), out);
+        self.resume(now, digest, out);
     }
 
     /// Holds, releases, removes or vacates jobs.

@@ -153,9 +153,12 @@ impl Core {
                 claims,
                 slots,
                 heard_ms: now.mono_ms,
-                closed: false,
+                shut: None,
+                only: None,
+                lab: Arc::from(""),
             };
             self.pool.put(&name, machine);
+            self.note_standing(&name);
         }
     }
 
@@ -181,9 +184,12 @@ impl Core {
             claims: claims.clone(),
             slots,
             heard_ms: now.mono_ms,
-            closed: false,
+            shut: None,
+            only: None,
+            lab: Arc::from(""),
         };
         self.pool.put(&name, machine);
+        self.note_standing(&name);
         self.count_cores();
 
         let mut held: HashMap<ClaimId, &HeldClaim> = HashMap::new();
@@ -213,8 +219,8 @@ impl Core {
                 }
             }
         }
-        self.offer_machine(now, &name, digest, out);
         self.gang_pass(now, digest, out);
+        self.offer_machine(now, &name, digest, out);
     }
 
     fn forget_machine(&mut self, name: &Arc<str>) {
@@ -277,8 +283,10 @@ impl Core {
             machine.down_s = down_time(&ad);
             machine.ad = Arc::new(ad);
         }
-        self.offer_machine(now, &name, digest, out);
+        // It may have changed its lab.
+        self.note_standing(&name);
         self.gang_pass(now, digest, out);
+        self.offer_machine(now, &name, digest, out);
     }
 
     /// An agent's connection ended. Its claims live on until their lease runs out.
@@ -504,6 +512,7 @@ impl Core {
         for cluster in clusters {
             self.offer_jobs(now, cluster, digest, out);
         }
+        self.end_holds(now, digest, out);
         self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);

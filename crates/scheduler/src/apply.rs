@@ -38,14 +38,14 @@ impl Core {
                 let user = self.accounts.user(&e.user, time_ms);
                 self.accounts.set(user, e.factor, e.real, time_ms);
             }
-            // Told for people; nothing durable follows from them.
+            Kind::MachineStanding(e) => self.apply_standing(e),
+            Kind::LabSet(e) => self.apply_lab(e),
+            // Told for people, or the manager's own books: nothing durable follows from them here.
             Kind::GangPlanned(_)
             | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
-            | Kind::JobsExtended(_) => {}
-            Kind::MachineStanding(_) | Kind::LabSet(_) => {}
-            // These concern the manager's own books, not the queue.
-            Kind::ManagerStarted(_)
+            | Kind::JobsExtended(_)
+            | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::TokenRevoked(_) => {}

@@ -3,12 +3,12 @@
 //! A gang waits while all its unfinished jobs are idle. The planner decides when each of them has a place; then all
 //! claims are made in one breath, which is one record in the journal. Until then nothing is held: machines that the gang
 //! is promised are earmarked, and plain jobs may use them as long as they are sure to be gone in time. When one job of a
-//! gang loses its machine the others are called back too, and the gang waits again with its old rank.
+//! gang loses its machine the others are called back too, and the gang waits again with its old rank; while they are on
+//! their way it is planned for, so that nobody takes what it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use classad::Value;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
 use model::{JobTemplate, Now, Span};
 
@@ -17,6 +17,7 @@ use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Sea
 use crate::gang::{Class, SetId};
 use crate::pass::Candidate;
 use crate::pool::{Machine, fits};
+use crate::queue::Live;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
 
@@ -33,7 +34,7 @@ pub(crate) struct Gangs {
     /// Clusters whose standing may have changed.
     dirty: BTreeSet<u32>,
     waiting: BTreeSet<u32>,
-    labs: BTreeMap<String, u32>,
+    labs: BTreeMap<Arc<str>, u32>,
 }
 
 impl Default for Gangs {
@@ -102,6 +103,21 @@ impl Core {
         if self.gangs.is_quiet() {
             return;
         }
+        let promised: Vec<(u32, Option<SetId>)> =
+            (0..self.pool.numbers() as u32).map(|n| (n, self.gangs.planner.earmark(n as usize))).collect();
+        self.plan_gangs(now, digest, out);
+        // What is no longer promised, or to somebody else, may be had by a plain job that waits.
+        for (number, before) in promised {
+            if before.is_some()
+                && self.gangs.planner.earmark(number as usize) != before
+                && let Some(name) = self.pool.name(number).cloned()
+            {
+                self.offer_machine(now, &name, digest, out);
+            }
+        }
+    }
+
+    fn plan_gangs(&mut self, now: Now, digest: Digest, out: &mut Out) {
         for cluster in self.gangs.dirty.clone() {
             self.call_gang_back(now, cluster, out);
         }
@@ -127,10 +143,15 @@ impl Core {
         }
     }
 
-    /// Waits this cluster as a gang?
+    /// Waits this cluster as a gang, or will it as soon as its jobs are back?
     fn describe_gang(&mut self, id: u32) {
         let waits = self.queue.clusters.get(&id).is_some_and(|c| {
-            c.gang && c.live.is_empty() && c.held.is_empty() && c.later.is_empty() && c.idle_count() > 0
+            let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
+            c.gang
+                && c.live.values().all(back)
+                && c.held.is_empty()
+                && c.later.is_empty()
+                && c.idle_count() + c.live.len() as u64 > 0
         });
         if waits {
             self.gangs.waiting.insert(id);
@@ -143,13 +164,9 @@ impl Core {
         let mut systems: Vec<System> =
             vec![System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER }; self.pool.numbers()];
         for machine in self.pool.machines.values() {
-            let lab = match machine.ad.eval("Lab") {
-                Value::Str(name) => name.to_string(),
-                _ => String::new(),
-            };
             let next = self.gangs.labs.len() as u32;
-            let lab = *self.gangs.labs.entry(lab).or_insert(next);
-            let here = machine.session.is_some() && !machine.closed;
+            let lab = *self.gangs.labs.entry(machine.lab.clone()).or_insert(next);
+            let here = machine.is_open();
             let hard_end = self.empty_by(machine, now.wall_ms);
             systems[machine.number as usize] = System {
                 lab,
@@ -194,8 +211,13 @@ impl Core {
             .parts
             .iter()
             .flat_map(|part| part.idle.iter().map(|proc| (proc, part.shape)))
+            .chain(
+                cluster.live.keys().filter_map(|p| Some((*p, cluster.parts.get(cluster.part_of(*p))?.shape))),
+            )
             .take(SEATS_MAX)
             .collect();
+        // Planned for while its jobs are on their way back, but it cannot start before.
+        let all_here = cluster.live.is_empty();
         seats.sort_unstable();
         let (submitted, priority) = (cluster.submitted_ms / 1000, cluster.priority);
         let allowed = seats.iter().all(|(_, shape)| self.may_have_more(*shape));
@@ -213,12 +235,19 @@ impl Core {
                         bits.set(number as usize);
                     }
                 }
+                // What is lent to others is not there for it.
+                for machine in self.pool.machines.values().filter(|m| m.only.is_some()) {
+                    if !self.is_for(machine, *shape) {
+                        bits.clear(machine.number as usize);
+                    }
+                }
                 viable.insert(*shape, Arc::new(bits));
             }
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
-        for machine in self.pool.machines.values().filter(|m| m.session.is_some() && !m.closed) {
-            let (now, empty) = (times(largest, machine.free), times(largest, machine.total));
+        for machine in self.pool.machines.values().filter(|m| m.is_open()) {
+            let now = if all_here { times(largest, machine.free) } else { 0 };
+            let empty = times(largest, machine.total);
             fits[machine.number as usize] = Fit { now, empty };
         }
         let seats =
@@ -241,7 +270,8 @@ impl Core {
         let id = start.set.0 as u32;
         self.gangs.dirty.insert(id);
         self.gangs.waiting.remove(&id);
-        let Some(cluster) = self.queue.clusters.get(&id) else { return false };
+        let cluster = self.queue.clusters.get(&id).filter(|c| c.live.is_empty());
+        let Some(cluster) = cluster else { return false };
         let mut seats: Vec<(u32, u32, ShapeId)> = cluster
             .parts
             .iter()
@@ -279,6 +309,7 @@ impl Core {
         if broken && running {
             let why = "another job of its gang lost its machine";
             self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
+            self.gangs.stir(cluster);
         }
     }
 

@@ -9,6 +9,7 @@
 //! - `pool`: machines and claims (claims are durable, machines soft)
 //! - `shape`: which jobs are alike for matching, and which machines can run them
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
+//! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by `gang`'s planner
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `agents`: what machines report, leases, reconciliation
@@ -28,6 +29,7 @@ mod concurrency;
 mod explain;
 pub mod gang;
 mod gangs;
+mod labs;
 mod lifecycle;
 mod pass;
 mod pool;
@@ -53,12 +55,13 @@ pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
 pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
 pub use gangs::GangView;
+pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use pass::Obstacle;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
 pub use throttle::Burst;
-pub use view::{ClusterView, JobState, JobView, MachineView, PoolView, RunningView};
+pub use view::{ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
 
 /// What the pool's owner may set.
 #[derive(Debug, Clone)]
@@ -226,6 +229,7 @@ pub struct Core {
     pub(crate) in_use: concurrency::InUse,
     pub(crate) throttle: throttle::Throttle,
     pub(crate) gangs: gangs::Gangs,
+    pub(crate) labs: labs::Labs,
     /// Randomness the driver gave; the core draws none of its own.
     pub(crate) keys: Vec<ClaimKey>,
     pub(crate) starved: bool,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
-use crate::pool::{Claim, fits, plus};
+use crate::labs::Shut;
+use crate::pool::{Claim, Machine, fits, plus};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
@@ -21,12 +22,14 @@ pub(crate) struct Candidate {
 pub enum Obstacle {
     /// The machine is out of contact.
     NoContact,
-    /// It takes nothing new.
-    Closed,
     /// It has less than the job asks for, even when empty.
     TooSmall,
     /// Its Requirements and the job's do not agree.
     Requirements,
+    /// It takes nothing new from anybody.
+    Shut(Shut),
+    /// It is lent to somebody else.
+    Lent,
     /// It is in use.
     Busy,
 }
@@ -67,7 +70,7 @@ impl Core {
         let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
         let common: Vec<u64> = common.collect();
         let fitting = bits(common.into_iter()).filter(|&number| {
-            let allowed = |m| self.respects_promises(m, shape, now_ms);
+            let allowed = |m| self.may_take(m, shape, now_ms);
             fits(request, self.pool.room(number))
                 && self.pool.name(number).and_then(|name| self.pool.machines.get(name)).is_some_and(allowed)
         });
@@ -85,7 +88,7 @@ impl Core {
     pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
         self.accounts.refresh(now.wall_ms);
         while let Some(machine) = self.pool.machines.get(name) {
-            if machine.session.is_none() || machine.closed || machine.free.cpus == 0 {
+            if !machine.is_open() || machine.free.cpus == 0 {
                 return;
             }
             let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
@@ -137,6 +140,11 @@ impl Core {
             && self.accounts.over_quota(shape.user, f64::from(shape.request.cpus)).is_none()
     }
 
+    /// May such a job take room on this machine, whoever it is lent or promised to?
+    fn may_take(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
+        self.is_for(machine, shape) && self.respects_promises(machine, shape, now_ms)
+    }
+
     /// Why jobs of a shape do not start on a machine now; `None` when they would.
     pub(crate) fn obstacle(&mut self, shape: ShapeId, name: &str) -> Option<Obstacle> {
         let Some(machine) = self.pool.machines.get(name) else { return Some(Obstacle::NoContact) };
@@ -149,8 +157,10 @@ impl Core {
             Some(Obstacle::TooSmall)
         } else if !self.shapes.can_run(shape, machine) {
             Some(Obstacle::Requirements)
-        } else if machine.closed {
-            Some(Obstacle::Closed)
+        } else if let Some(shut) = machine.shut {
+            Some(Obstacle::Shut(shut))
+        } else if !self.is_for(machine, shape) {
+            Some(Obstacle::Lent)
         } else if !fits(request, machine.free) {
             Some(Obstacle::Busy)
         } else {
@@ -164,7 +174,7 @@ impl Core {
         for user in self.accounts.in_line() {
             for (ready, shape) in user.waiting() {
                 let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
-                let allowed = allowed && self.respects_promises(machine, shape, now_ms);
+                let allowed = allowed && self.may_take(machine, shape, now_ms);
                 if allowed && self.may_have_more(shape) && self.shapes.can_run(shape, machine) {
                     return Some(Candidate { shape, ready });
                 }
@@ -181,7 +191,7 @@ impl Core {
             let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
             let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
             let same = s.request == claim.resources && lease == claim.lease_ms && s.limits == claim.limits;
-            let same = same && self.respects_promises(machine, shape, now_ms);
+            let same = same && self.may_take(machine, shape, now_ms);
             if same && same_owner && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
             }
@@ -249,7 +259,7 @@ impl Core {
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (name, closed, rival) = (claim.machine.clone(), machine.closed, claim.rival);
+            let (name, closed, rival) = (claim.machine.clone(), machine.shut.is_some(), claim.rival);
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let candidate = if closed || (rival.is_some() && held == 0) {
                 None

@@ -12,6 +12,7 @@ use model::ClaimId;
 use model::event::Resources;
 
 use crate::accounts::UserId;
+use crate::labs::Shut;
 use crate::shape::ShapeId;
 
 /// One connection of one agent. Numbers only go up, so an old connection is recognised.
@@ -49,7 +50,7 @@ impl Pool {
     /// Keeps `roomy` true for one machine.
     pub(crate) fn note_room(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get(name) else { return };
-        if machine.session.is_some() && !machine.closed && machine.free.cpus > 0 {
+        if machine.is_open() && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
             let at = machine.number as usize;
             if at >= self.room.len() {
@@ -163,8 +164,19 @@ pub(crate) struct Machine {
     /// Slot numbers in use, so that names stay small: slot1_1, slot1_2, ...
     pub(crate) slots: BTreeSet<u32>,
     pub(crate) heard_ms: u64,
-    /// Takes no new claims (its owner or an operator says so).
-    pub(crate) closed: bool,
+    /// Why it takes nothing new, if so.
+    pub(crate) shut: Option<Shut>,
+    /// Only this user's jobs start there.
+    pub(crate) only: Option<Arc<str>>,
+    /// The lab it says it is in.
+    pub(crate) lab: Arc<str>,
+}
+
+impl Machine {
+    /// In contact, and taking new claims.
+    pub(crate) fn is_open(&self) -> bool {
+        self.session.is_some() && self.shut.is_none()
+    }
 }
 
 /// When a machine says that it will be taken down, in Unix seconds.

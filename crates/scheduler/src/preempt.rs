@@ -56,7 +56,7 @@ impl Core {
             let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {
                 continue;
             };
-            if machine.session.is_none() || machine.closed {
+            if !machine.is_open() || !self.is_for(machine, shape) {
                 continue;
             }
             for &id in &machine.claims {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::event::{Afterwards, ClaimMade, Exit, Kind};
+use model::event::{Afterwards, ClaimMade, Exit, Kind, LabSet, MachineStanding};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
@@ -31,6 +31,10 @@ struct Saved {
     keys: Vec<SavedKey>,
     #[prost(message, repeated, tag = "7")]
     users: Vec<SavedUser>,
+    #[prost(message, repeated, tag = "8")]
+    standings: Vec<MachineStanding>,
+    #[prost(message, repeated, tag = "9")]
+    labs: Vec<LabSet>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -236,6 +240,8 @@ impl Core {
             finished: finished.collect(),
             keys: keys.collect(),
             users: users.collect(),
+            standings: self.labs.machines.values().cloned().collect(),
+            labs: self.labs.disabled.values().cloned().collect(),
         }
         .encode_to_vec()
     }
@@ -247,6 +253,8 @@ impl Core {
         for u in saved.users {
             core.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
         }
+        saved.standings.iter().for_each(|e| core.apply_standing(e));
+        saved.labs.iter().for_each(|e| core.apply_lab(e));
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);
             // Its cores are in the user's account since it was made; the account was settled later than that.

@@ -1,12 +1,14 @@
 //! Read-only answers for people.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::event::Resources;
+use model::event::{LabSet, MachineStanding, Resources};
 use model::{ClaimId, JobId, JobTemplate};
 
 use crate::Core;
 use crate::accounts::UserView;
+use crate::labs::Shut;
 use crate::pool::SlotState;
 use crate::queue::{Checkpoint, Summary};
 
@@ -88,6 +90,23 @@ pub struct MachineView {
     pub ad: Arc<classad::ClassAd>,
     /// Claims on it.
     pub claims: Vec<RunningView>,
+    /// The lab it is in.
+    pub lab: Arc<str>,
+    /// What people decided about it.
+    pub standing: MachineStanding,
+    /// Why it takes nothing new, if so.
+    pub shut: Option<Shut>,
+}
+
+/// A lab.
+#[derive(Debug, Clone)]
+pub struct LabView {
+    /// Name; empty for machines that name none.
+    pub name: String,
+    /// Machines in it.
+    pub machines: u64,
+    /// Who disabled it and why, if so.
+    pub disabled: Option<LabSet>,
 }
 
 /// A claim on a machine.
@@ -217,9 +236,45 @@ impl Core {
         live.chain(held).chain(idle).chain(completed).take(limit).collect()
     }
 
-    /// The machines.
+    /// The machines, also those that only a decision of people is known of.
     pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
+        let unknown = self.labs.machines.iter().filter(|(name, _)| !self.pool.machines.contains_key(*name));
+        let unknown = unknown.map(|(name, standing)| MachineView {
+            name: name.clone(),
+            connected: false,
+            total: Resources::default(),
+            free: Resources::default(),
+            ad: Arc::default(),
+            claims: Vec::new(),
+            lab: Arc::from(""),
+            standing: standing.clone(),
+            shut: None,
+        });
+        self.known_machines().chain(unknown)
+    }
+
+    /// Labs, by name.
+    pub fn labs(&self) -> Vec<LabView> {
+        let mut machines: BTreeMap<&str, u64> = BTreeMap::new();
+        for machine in self.pool.machines.values() {
+            *machines.entry(&machine.lab).or_default() += 1;
+        }
+        for name in self.labs.disabled.keys() {
+            machines.entry(name).or_default();
+        }
+        let view = |(name, machines): (&str, u64)| LabView {
+            name: name.to_owned(),
+            machines,
+            disabled: self.labs.disabled.get(name).cloned(),
+        };
+        machines.into_iter().map(view).collect()
+    }
+
+    fn known_machines(&self) -> impl Iterator<Item = MachineView> + '_ {
         self.pool.machines.iter().map(|(name, m)| MachineView {
+            lab: m.lab.clone(),
+            standing: self.labs.standing(name),
+            shut: m.shut,
             name: name.clone(),
             connected: m.session.is_some(),
             total: m.total,

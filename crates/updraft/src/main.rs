@@ -44,6 +44,10 @@ enum Command {
     Queue(cmd::queue::Args),
     /// Show the machines
     Status(cmd::status::Args),
+    /// Show or set a machine's condition, who it is lent to and who holds it
+    Machine(cmd::machine::Args),
+    /// Show the labs, or enable and disable one
+    Lab(cmd::lab::Args),
     /// Wait until jobs are over
     Wait(cmd::wait::Args),
     /// Remove jobs
@@ -130,6 +134,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Submit(args) => cmd::submit::run(args, place),
         Command::Queue(args) => cmd::queue::run(&args, place),
         Command::Status(args) => cmd::status::run(&args, place),
+        Command::Machine(args) => cmd::machine::run(args, place),
+        Command::Lab(args) => cmd::lab::run(&args, place),
         Command::Wait(args) => cmd::wait::run(&args, place),
         Command::Rm(args) => cmd::act::run(args, Act::Remove, place),
         Command::Hold(args) => cmd::act::run(args, Act::Hold, place),

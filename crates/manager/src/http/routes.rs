@@ -41,6 +41,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/machines/{name}/config", get(machines::config).post(machines::configure))
         .route("/v1/machines/{name}/reconfigure", post(machines::reconfigure))
         .route("/v1/machines/{name}/control", post(machines::control))
+        .route("/v1/machines/{name}/standing", post(machines::stand))
+        .route("/v1/labs", get(machines::labs).post(machines::set_lab))
         .route("/v1/events", get(events::stream))
         .route("/v1/explain/job/{id}", get(explain::job))
         .route("/v1/explain/machine/{name}", get(explain::machine))
@@ -344,6 +346,9 @@ async fn status(
         activity: word(&m.ad, "Activity"),
         load: m.ad.eval_number("TotalLoadAvg").or_else(|| m.ad.eval_number("LoadAvg")),
         keyboard_idle: m.ad.eval_int("KeyboardIdle"),
+        lab: m.lab.to_string(),
+        standing: (!m.standing.is_blank()).then_some(m.standing),
+        shut: m.shut.map_or_else(String::new, |s| s.word().to_owned()),
         claims: m
             .claims
             .into_iter()
