@@ -191,7 +191,7 @@ fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
     let claims = hello.claims.into_iter().filter_map(|claim| {
         let key = ClaimKey(claim.key.try_into().ok()?);
         let jobs = claim.jobs.into_iter().map(held).collect();
-        Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs })
+        Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs, ending: claim.ending })
     });
     AgentHello { machine: machine.to_owned(), session, total: hello.total, ad, claims: claims.collect() }
 }
@@ -225,6 +225,11 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
         Happening::Gone(why) => ReportKind::Gone { reason: reason(why) },
         Happening::Suspended(e) => ReportKind::Suspended { job: held(e.job), processes: e.processes },
         Happening::Continued(job) => ReportKind::Continued { job: held(job) },
+        Happening::Provisioning(e) => ReportKind::Provisioning { job: held(e.job), installing: e.installing },
+        Happening::ProvisionFailed(e) => {
+            ReportKind::ProvisionFailed { job: held(e.job), reason: reason(e.reason) }
+        }
+        Happening::ReleaseFailed(why) => ReportKind::ReleaseFailed { reason: reason(why) },
         Happening::Checkpointed(e) => {
             ReportKind::Checkpointed { job: held(e.job), object: objects::name(&e.sha256)?, bytes: e.bytes }
         }

@@ -49,6 +49,37 @@ pub enum Happening {
     /// A checkpoint of a job is in the store.
     #[prost(message, tag = "11")]
     Checkpointed(Checkpointed),
+    /// The machine is made ready for a job.
+    #[prost(message, tag = "12")]
+    Provisioning(Provisioning),
+    /// The machine could not be made ready for a job.
+    #[prost(message, tag = "13")]
+    ProvisionFailed(ProvisionFailed),
+    /// The machine could not be put in order after the claim; why.
+    #[prost(string, tag = "14")]
+    ReleaseFailed(String),
+}
+
+/// The machine is made ready for a job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Provisioning {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// It is being installed; before that its command was only given.
+    #[prost(bool, tag = "2")]
+    pub installing: bool,
+}
+
+/// The machine could not be made ready for a job.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct ProvisionFailed {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Why.
+    #[prost(string, tag = "2")]
+    pub reason: String,
 }
 
 /// A checkpoint of a job is in the store.

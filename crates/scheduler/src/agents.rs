@@ -38,6 +38,8 @@ pub struct HeldClaim {
     pub key: ClaimKey,
     /// Jobs it has: running, waiting, or ended with a report that was not acknowledged yet.
     pub jobs: Vec<HeldJob>,
+    /// It is over, and its machine is being put in order.
+    pub ending: bool,
 }
 
 /// A job that an agent still has.
@@ -125,6 +127,25 @@ pub enum ReportKind {
         /// Its size.
         bytes: u64,
     },
+    /// The machine is made ready for a job.
+    Provisioning {
+        /// Which.
+        job: HeldJob,
+        /// It is being installed; before that its command was only given.
+        installing: bool,
+    },
+    /// The machine could not be made ready for a job.
+    ProvisionFailed {
+        /// Which.
+        job: HeldJob,
+        /// Why.
+        reason: String,
+    },
+    /// The machine could not be put in order after the claim.
+    ReleaseFailed {
+        /// Why.
+        reason: String,
+    },
     /// The claim is no more; nothing of it is alive.
     Gone {
         /// Why.
@@ -156,6 +177,7 @@ impl Core {
                 shut: None,
                 only: None,
                 lab: Arc::from(""),
+                releases: false,
             };
             self.pool.put(&name, machine);
             self.note_standing(&name);
@@ -187,6 +209,7 @@ impl Core {
             shut: None,
             only: None,
             lab: Arc::from(""),
+            releases: false,
         };
         self.pool.put(&name, machine);
         self.note_standing(&name);
@@ -210,10 +233,12 @@ impl Core {
                     let jobs = self.pool.claims[&id].jobs.iter().copied();
                     let lost: Vec<JobId> =
                         jobs.filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a))).collect();
-                    self.requeue(now, id, &lost, "the machine never got it", 0, out);
+                    let ending = claim.ending;
+                    self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);
                     self.repeat_stops(id, hello.session, out);
                     if let Some(claim) = self.pool.claims.get_mut(&id) {
                         claim.recalled = false;
+                        claim.ending = ending;
                     }
                     self.feed(now, id, digest, out);
                 }
@@ -400,10 +425,30 @@ impl Core {
                     self.record(now, Kind::JobCheckpointed(kind), out);
                 }
             }
+            ReportKind::Provisioning { job, installing } => {
+                self.note_provisioning(now, id, job, installing, out);
+            }
+            ReportKind::ProvisionFailed { job, reason } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                match live.stop.clone() {
+                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
+                    None => self.provision_failed(now, id, job.job, &reason, out),
+                }
+                self.feed(now, id, digest, out);
+                self.offer_jobs(now, job.job.cluster, digest, out);
+            }
+            ReportKind::ReleaseFailed { reason } => {
+                let machine = self.pool.claims[&id].machine.clone();
+                self.release_failed(now, &machine, &reason, out);
+            }
             ReportKind::Returned { jobs } => self.take_back(now, id, &jobs, digest, out),
             ReportKind::Gone { reason } => {
-                let machine = self.pool.claims[&id].machine.clone();
+                let claim = &self.pool.claims[&id];
+                let (machine, rival) = (claim.machine.clone(), claim.rival);
                 self.lose_claim(now, id, &reason, 1006, out);
+                if let Some(shape) = rival {
+                    self.replace(now, &machine, shape, digest, out);
+                }
                 self.offer_machine(now, &machine, digest, out);
             }
         }
@@ -441,7 +486,7 @@ impl Core {
     }
 
     /// The record of an attempt, when it is the live one of this claim.
-    fn live_of(&self, id: ClaimId, held: HeldJob) -> Option<&Live> {
+    pub(crate) fn live_of(&self, id: ClaimId, held: HeldJob) -> Option<&Live> {
         let live = self.queue.clusters.get(&held.job.cluster)?.live.get(&held.job.proc)?;
         (live.claim == id && live.attempt == held.attempt).then_some(live)
     }
@@ -477,8 +522,23 @@ impl Core {
     /// A claim is known to be dead: its jobs go where they belong, and it is over.
     fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
         let Some(claim) = self.pool.claims.get(&id) else { return };
+        let jobs = claim.jobs.clone();
+        self.end_attempts_at(now, id, jobs, reason, code, out);
+        self.end_claim(now, id, reason, out);
+    }
+
+    /// Jobs of a claim are known not to be alive: they go where they belong.
+    fn end_attempts_at(
+        &mut self,
+        now: Now,
+        id: ClaimId,
+        jobs: Vec<JobId>,
+        reason: &str,
+        code: u32,
+        out: &mut Out,
+    ) {
         let mut plain = Vec::new();
-        for job in claim.jobs.clone() {
+        for job in jobs {
             let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             match live.and_then(|l| l.stop.clone()) {
                 Some(stop) => self.after_stop(now, id, &[job], &stop, out),
@@ -486,7 +546,6 @@ impl Core {
             }
         }
         self.requeue(now, id, &plain, reason, code, out);
-        self.end_claim(now, id, reason, out);
     }
 
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.

@@ -12,7 +12,8 @@ use model::{ClaimId, JobId, ProcSet};
 use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, plus};
-use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop, SubmitKey};
+use crate::provision;
+use crate::queue::{Checkpoint, Cluster, Hold, Live, Stage, Stop, SubmitKey};
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -27,6 +28,11 @@ impl Core {
             Kind::ClaimMade(e) => self.apply_claim_made(e, time_ms),
             Kind::JobsAssigned(e) => self.apply_assigned(e),
             Kind::JobStarted(e) => self.apply_started(e),
+            Kind::JobProvisioning(e) => {
+                if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
+                    live.stage = if e.installing { Stage::Installing } else { Stage::Waiting };
+                }
+            }
             Kind::JobSuspended(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), true),
             Kind::JobContinued(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), false),
             Kind::JobCheckpointed(e) => self.apply_checkpointed(e),
@@ -42,7 +48,6 @@ impl Core {
             Kind::LabSet(e) => self.apply_lab(e),
             // Told for people, or the manager's own books: nothing durable follows from them here.
             Kind::GangPlanned(_)
-            | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
             | Kind::JobsExtended(_)
             | Kind::ManagerStarted(_)
@@ -95,6 +100,12 @@ impl Core {
     fn apply_released(&mut self, e: &JobsReleased, time_ms: u64) {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         cluster.note_release(&e.procs, time_ms);
+        if let Some(begun) = &mut cluster.begun {
+            // A person has looked at it: every machine may be tried again.
+            begun.excluded.clear();
+            begun.unready.clear();
+            self.queue.excluding.remove(&e.cluster);
+        }
         for span in &e.procs {
             cluster.unhold(span.first, span.procs().end);
         }
@@ -145,6 +156,7 @@ impl Core {
             jobs: Vec::new(),
             made_ms: time_ms,
             recalled: false,
+            ending: false,
             rival: None,
             slot_now: None,
         };
@@ -252,6 +264,9 @@ impl Core {
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.note_requeue(e, time_ms);
         }
+        if e.code == provision::FAILED {
+            self.exclude(e);
+        }
         self.end_attempts(e.cluster, &e.procs);
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.requeues += e.procs.iter().map(|s| u64::from(s.count)).sum::<u64>();
@@ -333,6 +348,7 @@ impl Core {
         if cluster.is_finished() {
             let (summary, key) = (cluster.summary, cluster.key);
             self.queue.periodic.remove(&cluster_id);
+            self.queue.excluding.remove(&cluster_id);
             self.round.forget(cluster_id);
             if let Some(cluster) = self.queue.clusters.remove(&cluster_id) {
                 self.shapes.release(&cluster.parts);

@@ -104,7 +104,8 @@ pub struct Waiting {
     /// Machines that could run it now or when they are free: connected, large enough, Requirements agree, and there for
     /// it.
     pub capable: u64,
-    /// Machines that could run it, were they not kept from it by their condition, a loan, a hold or their lab.
+    /// Machines that could run it, were they not kept from it by their condition, a loan, a hold, their lab, or because they
+    /// could not be made ready for it.
     pub barred: u64,
     /// What no machine has as much of as the job asks for.
     pub lacking: Vec<Lacking>,
@@ -251,11 +252,15 @@ impl Core {
         let (mut open, mut capable, mut barred) = (0, 0, 0);
         let mut refused = Vec::new();
         for name in &names {
-            match self.obstacle(id, name) {
+            let unready = self.is_excluded(ready.1, name);
+            let found = self.obstacle(id, name);
+            match found.filter(|o| !unready || *o != Obstacle::Busy).or(unready.then_some(Obstacle::Unready))
+            {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
                     capable += u64::from(obstacle == Obstacle::Busy);
-                    barred += u64::from(matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent));
+                    barred +=
+                        u64::from(matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent | Obstacle::Unready));
                     if obstacle == Obstacle::Requirements {
                         refused.push(name.clone());
                     }

@@ -235,7 +235,12 @@ impl Core {
                         bits.set(number as usize);
                     }
                 }
-                // What is lent to others is not there for it.
+                // What could not be made ready for it, or is lent to others, is not there for it.
+                for name in &self.queue.clusters[&id].excluded {
+                    if let Some(machine) = self.pool.machines.get(name) {
+                        bits.clear(machine.number as usize);
+                    }
+                }
                 for machine in self.pool.machines.values().filter(|m| m.only.is_some()) {
                     if !self.is_for(machine, *shape) {
                         bits.clear(machine.number as usize);

@@ -13,6 +13,7 @@ use model::{JobId, Now, ProcSet, limits};
 
 use crate::agents::by_cluster;
 use crate::pool::Machine;
+use crate::queue::Stage;
 use crate::shape::ShapeId;
 use crate::{Actor, Core, Digest, Out};
 
@@ -284,7 +285,7 @@ impl Core {
         }
     }
 
-    /// Every job that a machine has but that has not begun to run goes back to the queue, a gang as a whole.
+    /// Every job that a machine has but has not begun to install or run goes back to the queue, a gang as a whole.
     fn revoke(&mut self, now: Now, name: &str, why: &str, out: &mut Out) {
         let Some(machine) = self.pool.machines.get(name) else { return };
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
@@ -301,7 +302,7 @@ impl Core {
 
     fn may_be_called_back(&self, job: JobId) -> bool {
         let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
-        live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none())
+        live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none() && l.stage != Stage::Installing)
     }
 
     /// Machines may have become usable: the same pass as for everything else.
@@ -345,6 +346,7 @@ impl Core {
     pub(crate) fn note_standing(&mut self, name: &Arc<str>) {
         let Some(machine) = self.pool.machines.get_mut(name) else { return };
         machine.lab = lab_of(&machine.ad);
+        machine.releases = matches!(machine.ad.eval("HasReleaseCommand"), Value::Bool(true));
         machine.shut = self.labs.shut(name, &machine.lab);
         let loan = self.labs.machines.get(name).map(|s| s.loaned_to.as_str()).filter(|to| !to.is_empty());
         machine.only = loan.map(Arc::from);

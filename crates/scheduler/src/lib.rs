@@ -11,6 +11,7 @@
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
 //! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by `gang`'s planner
+//! - `provision`: machines that are made ready for jobs, or could not be
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
@@ -34,6 +35,7 @@ mod lifecycle;
 mod pass;
 mod pool;
 mod preempt;
+mod provision;
 mod queue;
 mod settings;
 mod shape;

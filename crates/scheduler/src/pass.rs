@@ -30,6 +30,8 @@ pub enum Obstacle {
     Shut(Shut),
     /// It is lent to somebody else.
     Lent,
+    /// It could not be made ready for this job before.
+    Unready,
     /// It is in use.
     Busy,
 }
@@ -57,6 +59,8 @@ impl Core {
                 self.preempt_for(now, shape, out);
                 return;
             };
+            // Usually the first; another one where this machine is no use to it.
+            let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
             if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
                 return;
             }
@@ -142,7 +146,9 @@ impl Core {
 
     /// May such a job take room on this machine, whoever it is lent or promised to?
     fn may_take(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
-        self.is_for(machine, shape) && self.respects_promises(machine, shape, now_ms)
+        self.is_for(machine, shape)
+            && self.first_for(machine, shape).is_some()
+            && self.respects_promises(machine, shape, now_ms)
     }
 
     /// Why jobs of a shape do not start on a machine now; `None` when they would.
@@ -172,10 +178,14 @@ impl Core {
     fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(name)?;
         for user in self.accounts.in_line() {
-            for (ready, shape) in user.waiting() {
+            for (_, shape) in user.waiting() {
                 let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
                 let allowed = allowed && self.may_take(machine, shape, now_ms);
-                if allowed && self.may_have_more(shape) && self.shapes.can_run(shape, machine) {
+                let ready = if allowed { self.first_for(machine, shape) } else { None };
+                if let Some(ready) = ready
+                    && self.may_have_more(shape)
+                    && self.shapes.can_run(shape, machine)
+                {
                     return Some(Candidate { shape, ready });
                 }
             }
@@ -186,7 +196,8 @@ impl Core {
     /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
     fn next_for(&mut self, claim: &Claim, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(&claim.machine)?;
-        for (ready, shape) in self.accounts.get(claim.user).waiting() {
+        for (_, shape) in self.accounts.get(claim.user).waiting() {
+            let Some(ready) = self.first_for(machine, shape) else { continue };
             let Some(s) = self.shapes.all.get(&shape) else { continue };
             let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
             let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
@@ -252,7 +263,7 @@ impl Core {
     /// more than its part of what is left. A claim that nobody waits for ends.
     pub(crate) fn feed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
         loop {
-            let Some(claim) = self.pool.claims.get(&id) else { return };
+            let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending) else { return };
             let held = claim.jobs.len() as u32;
             if held > 0 && self.is_busy_for_long(claim, now) {
                 return;
@@ -260,6 +271,7 @@ impl Core {
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
             let (name, closed, rival) = (claim.machine.clone(), machine.shut.is_some(), claim.rival);
+            let releases = machine.releases;
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let candidate = if closed || (rival.is_some() && held == 0) {
                 None
@@ -270,7 +282,13 @@ impl Core {
                 next.filter(|next| !old || held > 0 || self.is_still_their_turn(&claim, *next, now.wall_ms))
             };
             let Some(candidate) = candidate else {
-                if held == 0 {
+                if held == 0 && releases {
+                    // It is over when its machine says that it is in order again.
+                    if let Some(claim) = self.pool.claims.get_mut(&id) {
+                        claim.ending = true;
+                    }
+                    out.effects.push(Effect::Drop { session, claim: id });
+                } else if held == 0 {
                     self.end_claim(now, id, "no more jobs for it", out);
                     out.effects.push(Effect::Drop { session, claim: id });
                     if let Some(shape) = rival {

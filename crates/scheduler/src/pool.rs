@@ -170,6 +170,8 @@ pub(crate) struct Machine {
     pub(crate) only: Option<Arc<str>>,
     /// The lab it says it is in.
     pub(crate) lab: Arc<str>,
+    /// It is put in order after each claim, and says when it is.
+    pub(crate) releases: bool,
 }
 
 impl Machine {
@@ -203,6 +205,8 @@ pub(crate) struct Claim {
     pub(crate) made_ms: u64,
     /// A recall is under way: do not ask twice.
     pub(crate) recalled: bool,
+    /// It is over, but its machine is still being put in order: it takes no more jobs.
+    pub(crate) ending: bool,
     /// A better job waits for it to end.
     pub(crate) rival: Option<ShapeId>,
     /// What its machine last said of it.

@@ -141,7 +141,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) {
-        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
+        let ready = self.pool.machines.get(name).and_then(|m| self.first_for(m, shape));
         let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { return };
         if self.obstacle(shape, name).is_none() {
             self.start(now, name, Candidate { shape, ready }, digest, out);

@@ -1,13 +1,14 @@
 //! Durable state as bytes, so that recovery need not replay for ever.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use model::event::{Afterwards, ClaimMade, Exit, Kind, LabSet, MachineStanding};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
-use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stop, SubmitKey, Summary};
+use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stage, Stop, SubmitKey, Summary};
 use crate::{Core, Settings};
 
 /// A snapshot that cannot be read.
@@ -82,6 +83,11 @@ struct SavedCluster {
     checkpoints: Vec<SavedCheckpoint>,
     #[prost(message, repeated, tag = "16")]
     completed: Vec<Span>,
+    #[prost(string, repeated, tag = "17")]
+    excluded: Vec<String>,
+    /// Flattened pairs (proc, failures).
+    #[prost(uint32, repeated, tag = "18")]
+    unready: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -150,6 +156,9 @@ struct SavedLive {
     stop_subcode: u32,
     #[prost(bool, tag = "10")]
     suspended: bool,
+    /// 0 scheduled, 1 waiting, 2 installing.
+    #[prost(uint32, tag = "11")]
+    stage: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -354,7 +363,12 @@ impl Core {
                 .map(|c| (c.proc, Checkpoint { object: c.object.into(), bytes: c.bytes }))
                 .collect(),
             completed,
+            excluded: saved.excluded.into_iter().map(Arc::from).collect(),
+            unready: saved.unready.as_chunks().0.iter().map(|&[proc, n]| (proc, n)).collect(),
         };
+        if !begun.excluded.is_empty() {
+            self.queue.excluding.insert(saved.id);
+        }
         if begun != Begun::default() {
             cluster.begun = Some(Box::new(begun));
         }
@@ -394,6 +408,8 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
             .map(|(&proc, c)| SavedCheckpoint { proc, object: c.object.to_string(), bytes: c.bytes })
             .collect(),
         completed: c.completed.spans(),
+        excluded: c.excluded.iter().map(ToString::to_string).collect(),
+        unready: c.unready.iter().flat_map(|(&proc, &n)| [proc, n]).collect(),
     }
 }
 
@@ -419,6 +435,11 @@ fn save_live(proc: u32, l: &Live) -> SavedLive {
         stop_code: stop.map_or(0, |s| s.code),
         stop_subcode: stop.map_or(0, |s| s.subcode),
         suspended: l.suspended,
+        stage: match l.stage {
+            Stage::Scheduled => 0,
+            Stage::Waiting => 1,
+            Stage::Installing => 2,
+        },
     }
 }
 
@@ -428,7 +449,12 @@ fn load_live(l: SavedLive) -> (u32, Live) {
     let stop = stop.map(|afterwards| Stop { afterwards, reason: l.stop_reason, code, subcode });
     let claim = ClaimId(l.claim);
     let (attempt, started_ms, suspended) = (l.attempt, l.started_ms, l.suspended);
-    (l.proc, Live { claim, attempt, started_ms, stop, suspended })
+    let stage = match l.stage {
+        0 => Stage::Scheduled,
+        1 => Stage::Waiting,
+        _ => Stage::Installing,
+    };
+    (l.proc, Live { claim, attempt, started_ms, stop, suspended, stage })
 }
 
 #[cfg(test)]

@@ -91,6 +91,7 @@ fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
         Obstacle::NoContact => "no_contact",
         Obstacle::Shut(shut) => shut.word(),
         Obstacle::Lent => "lent",
+        Obstacle::Unready => "unready",
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",
         Obstacle::Busy => "busy",

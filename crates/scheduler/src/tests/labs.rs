@@ -35,7 +35,7 @@ impl Pool {
         self.core.set_machine(self.now, actor, machine, change, digest, &mut self.out)
     }
 
-    fn condition(&mut self, machine: &str, condition: Condition) {
+    pub(super) fn set_condition(&mut self, machine: &str, condition: Condition) {
         let change = StandingChange { condition: Some(condition), ..StandingChange::default() };
         self.change(&admin(), machine, change).unwrap();
     }
@@ -66,7 +66,7 @@ fn hold(user: &str, held_ms: u64) -> StandingChange {
 #[test]
 fn a_condition_is_known_before_the_machine_is_and_after_a_restart() {
     let mut p = pool(&[]);
-    p.condition("a", Condition::Manual);
+    p.set_condition("a", Condition::Manual);
     p.lab("west", true);
     p.machine("a", 1, "");
     p.machine("b", 1, "Lab = \"west\"");
@@ -89,7 +89,7 @@ fn a_condition_is_known_before_the_machine_is_and_after_a_restart() {
         assert_eq!(p.live(job), 0, "still so");
         std::mem::swap(&mut p.core, &mut core);
     }
-    p.condition("a", Condition::Automated);
+    p.set_condition("a", Condition::Automated);
     assert_eq!(p.live(job), 1, "to automated is a wake-up");
     assert!(p.core.labs.machines.is_empty(), "as usual is not remembered");
     let second = p.submit("ann", template(1, 1));
@@ -106,7 +106,7 @@ fn a_gang_that_is_scheduled_on_a_broken_machine_is_revoked_as_a_whole_and_keeps_
     let single = p.submit("bob", template(1, 1));
     assert_eq!((p.live(busy), p.live(pair), p.live(single)), (1, 2, 0));
     p.stops();
-    p.condition("b", Condition::Broken);
+    p.set_condition("b", Condition::Broken);
     assert_eq!(p.stops().len(), 2, "both seats are called back");
     p.give_back(pair, 0);
     p.give_back(pair, 1);
@@ -114,7 +114,7 @@ fn a_gang_that_is_scheduled_on_a_broken_machine_is_revoked_as_a_whole_and_keeps_
     assert!(matches!(p.core.gang(pair, p.now.wall_ms), Some(GangView::Planned { .. })), "on a and c");
     p.end(busy);
     assert_eq!((p.live(pair), p.live(single)), (2, 0));
-    p.condition("b", Condition::Automated);
+    p.set_condition("b", Condition::Automated);
     assert_eq!(p.live(single), 1);
 }
 
@@ -127,11 +127,11 @@ fn a_running_job_drains_on_a_broken_machine_which_is_idle_afterwards() {
         if condition != Condition::Manual {
             p.begin(job, 0);
         }
-        p.condition("a", condition);
+        p.set_condition("a", condition);
         assert!(p.stops().is_empty(), "{condition:?}: it stays to its end");
         p.end(job);
         assert_eq!((p.live(job), p.live(next)), (0, 0), "{condition:?}: and nothing follows");
-        p.condition("a", Condition::Automated);
+        p.set_condition("a", Condition::Automated);
         assert_eq!(p.live(next), 1);
     }
 }
@@ -140,7 +140,7 @@ fn a_running_job_drains_on_a_broken_machine_which_is_idle_afterwards() {
 fn what_was_given_ahead_goes_back_from_a_broken_machine() {
     let mut p = pool(&["a"]);
     let job = p.submit("ann", template(1, 1));
-    p.condition("a", Condition::Broken);
+    p.set_condition("a", Condition::Broken);
     assert_eq!(p.stops(), [JobId { cluster: job, proc: 0 }]);
     p.give_back(job, 0);
     assert_eq!(p.live(job), 0);
@@ -155,7 +155,7 @@ fn a_gang_replans_around_a_broken_machine_and_withholds_nothing_when_it_cannot()
     let pair = p.submit("bob", gang(2));
     let single = p.submit("cid", with(1, &[("Requirements", "TARGET.Name == \"a\"")]));
     assert_eq!((p.live(busy), p.live(pair), p.live(single)), (1, 0, 0), "a is promised");
-    p.condition("b", Condition::Broken);
+    p.set_condition("b", Condition::Broken);
     assert_eq!(p.core.gang(pair, p.now.wall_ms), Some(GangView::Unsatisfiable));
     assert_eq!(p.live(single), 1, "and given free at once");
 }
@@ -209,7 +209,7 @@ fn who_may_hold_a_machine_and_for_how_long() {
     let refused = |r: Result<MachineStanding, StandingRefusal>| r.unwrap_err();
     assert_eq!(refused(p.change(&vic, "a", hold("vic", 0))), StandingRefusal::NotByHand("a".into()));
     assert!(matches!(refused(p.change(&vic, "z", hold("vic", 0))), StandingRefusal::Unknown(_)));
-    p.condition("a", Condition::Manual);
+    p.set_condition("a", Condition::Manual);
     assert!(matches!(refused(p.change(&vic, "a", hold("bob", 0))), StandingRefusal::Admin(_)));
     let free = StandingChange { condition: Some(Condition::Automated), ..StandingChange::default() };
     assert!(matches!(refused(p.change(&vic, "a", free)), StandingRefusal::Admin(_)));
@@ -220,7 +220,7 @@ fn who_may_hold_a_machine_and_for_how_long() {
     assert!(matches!(refused(p.change(&bob, "a", hold("", 0))), StandingRefusal::Held { .. }));
 
     // Automated and held: nothing starts before it is given back, or its time is over.
-    p.condition("a", Condition::Automated);
+    p.set_condition("a", Condition::Automated);
     let job = p.submit("vic", template(1, 1));
     assert_eq!(p.obstacle(job), [(Obstacle::Shut(Shut::Held), 1)], "not even the holder's own jobs");
     p.wait(3_599_000);

@@ -3,6 +3,7 @@
 mod explaining;
 mod gangs;
 mod labs;
+mod provisioning;
 mod sharing;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -208,7 +209,7 @@ impl World {
                     _ => {}
                 }
             }
-            HeldClaim { claim: *id, key: c.key.clone(), jobs }
+            HeldClaim { claim: *id, key: c.key.clone(), jobs, ending: false }
         });
         let total = Resources { cpus: 2, memory_mib: 4096, disk_kib: 1 << 20, gpus: 0 };
         let lab = if m < 2 { "east" } else { "west" };
@@ -446,6 +447,25 @@ impl World {
         self.commit(out);
     }
 
+    /// A gang with a job on hold waits for a person, and so do its others.
+    fn release_gangs(&mut self) {
+        let gangs: Vec<u32> = self
+            .core
+            .queue
+            .clusters
+            .iter()
+            .filter(|(_, c)| c.gang && !c.held.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        for gang in gangs {
+            let actor = Actor { user: "root".into(), any_owner: true };
+            let which = Which::Named(model::JobName::Cluster(gang));
+            let mut out = Out::default();
+            let _ = self.core.act(self.now, &actor, Act::Release, &which, "", digest, &mut out);
+            self.commit(out);
+        }
+    }
+
     /// Faults stop: everything that can finish does.
     fn settle(&mut self) {
         for m in 0..3 {
@@ -455,16 +475,6 @@ impl World {
         }
         self.lab(0, false);
         self.lab(1, false);
-        // A gang with a job on hold waits for a person, and so do its others.
-        let gangs: Vec<u32> =
-            self.core.queue.clusters.iter().filter(|(_, c)| c.gang).map(|(id, _)| *id).collect();
-        for gang in gangs {
-            let actor = Actor { user: "root".into(), any_owner: true };
-            let which = Which::Named(model::JobName::Cluster(gang));
-            let mut out = Out::default();
-            let _ = self.core.act(self.now, &actor, Act::Release, &which, "", digest, &mut out);
-            self.commit(out);
-        }
         for m in 0..self.machines.len() {
             self.connect(m);
         }
@@ -475,6 +485,7 @@ impl World {
                 self.finish(m);
             }
             self.wait(2);
+            self.release_gangs();
             if self.core.queue.clusters.values().all(|c| c.idle_count() == 0 && c.live.is_empty()) {
                 break;
             }
@@ -507,7 +518,7 @@ fn picture(core: &Core) -> String {
             c.summary,
             c.requeues,
             c.past,
-            c.completed
+            (&c.completed, &c.excluded, &c.unready)
         );
     }
     let mut claims: Vec<_> = core

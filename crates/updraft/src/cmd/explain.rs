@@ -116,7 +116,7 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
             lack.wants, lack.what, lack.most
         )
     } else if w.capable == 0 && w.barred > 0 {
-        "every machine that could run it is kept from it by people".into()
+        "every machine that could run it is kept from it".into()
     } else if w.capable == 0 {
         "no machine in contact can run it".into()
     } else if let Some(limit) = &w.limit {
@@ -182,6 +182,7 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "lab_disabled" => "in a disabled lab",
             "held" => "held by a user",
             "lent" => "lent to somebody else",
+            "unready" => "could not be made ready for it",
             "too_small" => "too small",
             "requirements" => "excluded by requirements",
             "busy" => "able, but busy",

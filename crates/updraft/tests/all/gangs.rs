@@ -170,3 +170,81 @@ fn a_rare_machine_that_frees_while_the_pool_is_busy_goes_to_the_gang_that_waits_
         assert_eq!(given[at + 1], gang, "round {round}: the gang came next: {given:?}");
     }
 }
+
+/// Machines with commands of their own: what they do is up to files named after the machine.
+fn hooked(net: &'static str, names: &[&str]) -> (Lab, std::path::PathBuf) {
+    let dir = tempfile::Builder::new().prefix("updraft-hooks-").tempdir().unwrap().keep();
+    let script = dir.join("hook");
+    let text = format!(
+        "#!/bin/sh\ncd {}\necho $UPDRAFT_HOOK $UPDRAFT_MACHINE $UPDRAFT_JOB >> story\n\
+         while [ -e $UPDRAFT_HOOK.$UPDRAFT_MACHINE.stuck ]; do sleep 0.02; done\n\
+         [ $UPDRAFT_HOOK = provision ] && echo installing\n\
+         [ ! -e $UPDRAFT_HOOK.$UPDRAFT_MACHINE.fails ] || {{ echo no power >&2; exit 1; }}\n",
+        dir.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let config = dir.join("conf");
+    let text =
+        format!("PROVISION_COMMAND = {0}\nRELEASE_COMMAND = {0}\nPROVISION_TIMEOUT = 60\n", script.display());
+    std::fs::write(&config, text).unwrap();
+    (Lab::new(net, names, &["--config", config.to_str().unwrap()]), dir)
+}
+
+#[test]
+fn a_machine_that_breaks_while_a_gang_is_scheduled_on_it_sends_the_whole_gang_elsewhere() {
+    if !is_root() {
+        return skip("network namespaces need root");
+    }
+    let (lab, dir) = hooked("10.82.0", &["a", "b", "c"]);
+    let sandbox = &lab.bridge.sandbox;
+    let story = || std::fs::read_to_string(dir.join("story")).unwrap_or_default();
+    sandbox.ok(&["machine", "c", "--condition", "manual"]);
+    std::fs::write(dir.join("provision.a.stuck"), "").unwrap();
+    std::fs::write(dir.join("provision.b.stuck"), "").unwrap();
+    let gang = lab.gang();
+    let both = || story().contains("provision a") && story().contains("provision b");
+    sandbox.until("both machines are made ready", Duration::from_secs(20), both);
+    let jobs = sandbox.ok(&["queue", &gang]);
+    assert_eq!(jobs.matches("waiting").count(), 2, "{jobs}");
+
+    // Back as a whole; there is no second machine yet.
+    sandbox.ok(&["machine", "b", "--condition", "broken", "--reason", "smoke"]);
+    sandbox.until("nothing is held", Duration::from_secs(20), || lab.bridge.claims() == 0);
+    std::fs::remove_file(dir.join("provision.a.stuck")).unwrap();
+    sandbox.ok(&["machine", "c", "--condition", "automated"]);
+    sandbox.ok(&["wait", &gang]);
+    let events = sandbox.ok(&["events", "--json", "--cluster", &gang]);
+    assert_eq!(events.matches("JobsRequeued").count(), 2, "{events}");
+    assert!(events.contains("b was set to broken"), "{events}");
+    assert!(story().contains("provision c") && !sandbox.ok(&["status"]).contains("Claimed/Busy"));
+    let told = sandbox.ok(&["status"]);
+    assert!(told.contains("b: broken: smoke"), "{told}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_machine_that_cannot_be_made_ready_is_avoided_and_one_that_cannot_be_put_in_order_is_broken() {
+    if !is_root() {
+        return skip("network namespaces need root");
+    }
+    let (lab, dir) = hooked("10.83.0", &["a", "b", "c"]);
+    let sandbox = &lab.bridge.sandbox;
+    std::fs::write(dir.join("provision.a.fails"), "").unwrap();
+    std::fs::write(dir.join("release.b.fails"), "").unwrap();
+    let gang = lab.gang();
+    sandbox.ok(&["wait", &gang]);
+    let events = sandbox.ok(&["events", "--json", "--cluster", &gang]);
+    assert!(events.contains("a could not be made ready") && events.contains("no power"), "{events}");
+    let standing = || sandbox.ok(&["machine", "b"]);
+    sandbox.until("b is broken", Duration::from_secs(20), || standing().contains("broken"));
+    assert!(standing().contains("by b: it could not be put in order after a claim"), "{}", standing());
+
+    // With a and b out of the way there is only one machine: then a person decides.
+    let story = std::fs::read_to_string(dir.join("story")).unwrap();
+    assert!(story.contains("provision a ") && story.contains("release c"), "{story}");
+    let again = lab.submit("executable = /bin/true\nrequest_memory = 1\n+ProvisionRetries = 0\nrequirements = Machine == \"a\"\nqueue\n");
+    let held = || sandbox.ok(&["queue", &again]).contains("no other machine is tried");
+    sandbox.until("a person is asked", Duration::from_secs(20), held);
+    std::fs::remove_dir_all(dir).unwrap();
+}
