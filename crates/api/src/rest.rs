@@ -41,6 +41,10 @@ pub enum Act {
     Continue,
     /// Ask for a checkpoint.
     Checkpoint,
+    /// Give running ones more time than they declared.
+    Extend,
+    /// Give machines back that were kept after the run (ReserveAfter).
+    Return,
 }
 
 /// `POST /v1/act`
@@ -54,6 +58,9 @@ pub struct ActRequest {
     /// Why.
     #[serde(default)]
     pub reason: String,
+    /// How many seconds more, for `extend`.
+    #[serde(default)]
+    pub seconds: u64,
 }
 
 /// Answer: one entry per name asked about.
@@ -157,7 +164,8 @@ pub struct Counts {
 pub struct Job {
     /// `cluster.proc`
     pub job: String,
-    /// idle, running, suspended, held, completed.
+    /// idle, running, suspended, held, completed; of a gang also queued, assigned (it is promised machines), scheduled, and of
+    /// any job whose machine is made ready for it waiting, installing.
     pub state: String,
     /// When its process was started.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -273,6 +281,9 @@ pub struct Claim {
     /// Its job belongs to a gang.
     #[serde(default)]
     pub gang: bool,
+    /// The job has ended, and its owner keeps the machine until this Unix millisecond at the latest.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reserved_until_ms: Option<u64>,
 }
 
 /// `POST /v1/machines/NAME/standing`: what is left out stays as it is. The answer is the whole `MachineStanding`.

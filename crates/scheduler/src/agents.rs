@@ -8,7 +8,7 @@ use model::event::{
     Afterwards, Exit, JobCheckpointed, JobContinued, JobStarted, JobSuspended, JobsHeld, JobsRemoved,
     JobsRequeued, Kind, Resources,
 };
-use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
+use model::{ClaimId, ClaimKey, Event, JobId, Now, ProcSet, Span};
 
 use crate::pool::{Claim, Machine, SlotState, down_time, minus};
 use crate::queue::{Live, Stop};
@@ -371,7 +371,13 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
                 } else {
+                    let reserved = self.reservation(job.job, &exit);
                     let kept = self.take_exit(now, id, job, exit, started_ms, out);
+                    let over =
+                        matches!(out.events.last(), Some(Event { kind: Some(Kind::JobExited(_)), .. }));
+                    if over && reserved > 0 {
+                        self.reserve(now, id, job.job, reserved, out);
+                    }
                     self.feed(now, id, digest, out);
                     if kept {
                         self.offer_jobs(now, job.job.cluster, digest, out);
@@ -572,6 +578,7 @@ impl Core {
             self.offer_jobs(now, cluster, digest, out);
         }
         self.end_holds(now, digest, out);
+        self.end_reservations(now, digest, out);
         self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);

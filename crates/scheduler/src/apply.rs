@@ -33,6 +33,8 @@ impl Core {
                     live.stage = if e.installing { Stage::Installing } else { Stage::Waiting };
                 }
             }
+            Kind::JobReserved(e) => self.apply_reserved(e),
+            Kind::JobsExtended(e) => self.apply_extended(e),
             Kind::JobSuspended(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), true),
             Kind::JobContinued(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), false),
             Kind::JobCheckpointed(e) => self.apply_checkpointed(e),
@@ -48,8 +50,6 @@ impl Core {
             Kind::LabSet(e) => self.apply_lab(e),
             // Told for people, or the manager's own books: nothing durable follows from them here.
             Kind::GangPlanned(_)
-            | Kind::JobReserved(_)
-            | Kind::JobsExtended(_)
             | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
@@ -157,6 +157,7 @@ impl Core {
             made_ms: time_ms,
             recalled: false,
             ending: false,
+            reserved: None,
             rival: None,
             slot_now: None,
         };
@@ -277,6 +278,7 @@ impl Core {
     fn apply_claim_ended(&mut self, e: &ClaimEnded, time_ms: u64) {
         let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
         self.pool.note_depth(ClaimId(e.claim));
+        self.pool.reserved.remove(&ClaimId(e.claim));
         if let Some(rival) = claim.rival {
             self.pool.rivals.remove(&rival);
         }
@@ -301,6 +303,8 @@ impl Core {
         for span in spans {
             for proc in span.procs() {
                 let Some(live) = cluster.live.remove(&proc) else { continue };
+                // Granted to this run, not to the next.
+                cluster.extended.remove(&proc);
                 if let Some(claim) = self.pool.claims.get_mut(&live.claim) {
                     let job = JobId { cluster: cluster_id, proc };
                     // Jobs mostly end in the order in which they were given.

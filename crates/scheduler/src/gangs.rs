@@ -51,6 +51,11 @@ impl Gangs {
         self.dirty.insert(cluster);
     }
 
+    /// Is a waiting gang promised machines?
+    pub(crate) fn has_plan(&self, cluster: u32) -> bool {
+        self.planner.plan(SetId(u64::from(cluster))).is_some()
+    }
+
     fn is_quiet(&self) -> bool {
         self.dirty.is_empty() && self.waiting.is_empty()
     }
@@ -185,13 +190,23 @@ impl Core {
         let now_s = now_ms / 1000;
         let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
         let ends = claims.filter_map(|claim| {
+            if let Some((_, until_ms)) = claim.reserved {
+                return Some((until_ms / 1000).max(now_s));
+            }
             let job = *claim.jobs.first()?;
-            let live = self.queue.clusters.get(&job.cluster)?.live.get(&job.proc)?;
+            let cluster = self.queue.clusters.get(&job.cluster)?;
+            let live = cluster.live.get(&job.proc)?;
+            let more = cluster.extended.get(&job.proc).copied().unwrap_or(0);
             let began = live.started_ms.unwrap_or(now_ms) / 1000;
             let limit = self.shape_of(job).and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
-            Some((began + limit.unwrap_or(SITE_LIMIT_S)).max(now_s + OVERDUE_S))
+            Some((began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_s + OVERDUE_S))
         });
         ends.max().unwrap_or(now_s)
+    }
+
+    /// The gang that a machine is promised to.
+    pub(crate) fn promised_to(&self, number: u32) -> Option<u32> {
+        self.gangs.planner.earmark(number as usize).map(|gang| gang.0 as u32)
     }
 
     /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.

@@ -12,6 +12,7 @@
 //! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by `gang`'s planner
 //! - `provision`: machines that are made ready for jobs, or could not be
+//! - `reserve`: more time for running jobs; machines that owners keep after the run
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `agents`: what machines report, leases, reconciliation
 //! - `actions`: submit, hold, release, remove
@@ -37,6 +38,7 @@ mod pool;
 mod preempt;
 mod provision;
 mod queue;
+mod reserve;
 mod settings;
 mod shape;
 mod snapshot;

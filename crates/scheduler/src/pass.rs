@@ -263,15 +263,16 @@ impl Core {
     /// more than its part of what is left. A claim that nobody waits for ends.
     pub(crate) fn feed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
         loop {
-            let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending) else { return };
+            let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending && c.reserved.is_none()) else {
+                return;
+            };
             let held = claim.jobs.len() as u32;
             if held > 0 && self.is_busy_for_long(claim, now) {
                 return;
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (name, closed, rival) = (claim.machine.clone(), machine.shut.is_some(), claim.rival);
-            let releases = machine.releases;
+            let (closed, rival) = (machine.shut.is_some(), claim.rival);
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let candidate = if closed || (rival.is_some() && held == 0) {
                 None
@@ -282,21 +283,8 @@ impl Core {
                 next.filter(|next| !old || held > 0 || self.is_still_their_turn(&claim, *next, now.wall_ms))
             };
             let Some(candidate) = candidate else {
-                if held == 0 && releases {
-                    // It is over when its machine says that it is in order again.
-                    if let Some(claim) = self.pool.claims.get_mut(&id) {
-                        claim.ending = true;
-                    }
-                    out.effects.push(Effect::Drop { session, claim: id });
-                } else if held == 0 {
-                    self.end_claim(now, id, "no more jobs for it", out);
-                    out.effects.push(Effect::Drop { session, claim: id });
-                    if let Some(shape) = rival {
-                        self.replace(now, &name, shape, digest, out);
-                    }
-                    if !closed {
-                        self.offer_machine(now, &name, digest, out);
-                    }
+                if held == 0 {
+                    self.drop_claim(now, id, "no more jobs for it", digest, out);
                 }
                 return;
             };
@@ -319,6 +307,26 @@ impl Core {
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
             out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs });
         }
+    }
+
+    /// A claim without jobs is over: its room goes to whom it was made for, or to who is next.
+    pub(crate) fn drop_claim(&mut self, now: Now, id: ClaimId, why: &str, digest: Digest, out: &mut Out) {
+        let Some(claim) = self.pool.claims.get_mut(&id) else { return };
+        let (name, rival) = (claim.machine.clone(), claim.rival);
+        let Some(machine) = self.pool.machines.get(&name) else { return };
+        // Nothing is known of a machine that is away: it is settled when it is back, or when the lease is over.
+        let Some(session) = machine.session else { return };
+        out.effects.push(Effect::Drop { session, claim: id });
+        if machine.releases {
+            // It is over when its machine says that it is in order again.
+            claim.ending = true;
+            return;
+        }
+        self.end_claim(now, id, why, out);
+        if let Some(shape) = rival {
+            self.replace(now, &name, shape, digest, out);
+        }
+        self.offer_machine(now, &name, digest, out);
     }
 
     /// Would the room of this claim go to the same jobs if it were free?

@@ -42,6 +42,8 @@ pub(crate) struct Pool {
     pub(crate) away: BTreeSet<Arc<str>>,
     /// Claims with more than one job.
     pub(crate) deep: BTreeSet<ClaimId>,
+    /// Claims that owners keep after the run.
+    pub(crate) reserved: BTreeSet<ClaimId>,
     /// Shapes that a claim was asked to leave for.
     pub(crate) rivals: BTreeSet<ShapeId>,
 }
@@ -207,6 +209,8 @@ pub(crate) struct Claim {
     pub(crate) recalled: bool,
     /// It is over, but its machine is still being put in order: it takes no more jobs.
     pub(crate) ending: bool,
+    /// Its owner keeps it after this job, until this Unix millisecond at the latest.
+    pub(crate) reserved: Option<(model::JobId, u64)>,
     /// A better job waits for it to end.
     pub(crate) rival: Option<ShapeId>,
     /// What its machine last said of it.

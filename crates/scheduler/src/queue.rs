@@ -119,6 +119,8 @@ pub(crate) struct Begun {
     pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
     /// Procs that ended and stay until somebody has looked at them (LeaveJobInQueue).
     pub(crate) completed: ProcSet,
+    /// Seconds that live procs got beyond what they declared.
+    pub(crate) extended: BTreeMap<u32, u64>,
     /// Machines that could not be made ready for its jobs.
     pub(crate) excluded: BTreeSet<Arc<str>>,
     /// How often that happened to which proc, since it was last released.

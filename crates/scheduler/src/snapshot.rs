@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use model::event::{Afterwards, ClaimMade, Exit, Kind, LabSet, MachineStanding};
+use model::event::{Afterwards, ClaimMade, Exit, JobReserved, Kind, LabSet, MachineStanding};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
@@ -88,6 +88,9 @@ struct SavedCluster {
     /// Flattened pairs (proc, failures).
     #[prost(uint32, repeated, tag = "18")]
     unready: Vec<u32>,
+    /// Flattened pairs (proc, seconds).
+    #[prost(uint64, repeated, tag = "19")]
+    extended: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -170,6 +173,9 @@ struct SavedClaim {
     /// Flattened pairs (cluster, proc) in order.
     #[prost(uint32, repeated, tag = "3")]
     jobs: Vec<u32>,
+    /// Cluster, proc and until when, of a claim that its owner keeps.
+    #[prost(uint64, repeated, tag = "4")]
+    reserved: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -224,6 +230,11 @@ impl Core {
             },
             made_ms: c.made_ms,
             jobs: c.jobs.iter().flat_map(|j| [j.cluster, j.proc]).collect(),
+            reserved: c
+                .reserved
+                .iter()
+                .flat_map(|(j, until)| [u64::from(j.cluster), u64::from(j.proc), *until])
+                .collect(),
         });
         let keys = self.queue.keys.iter().map(|(key, &cluster)| SavedKey {
             cluster,
@@ -273,6 +284,10 @@ impl Core {
                     claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc }).collect();
             }
             core.pool.note_depth(id);
+            if let [cluster, proc, until_ms] = claim.reserved[..] {
+                let (cluster, proc) = (cluster as u32, proc as u32);
+                core.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms });
+            }
         }
         let mut keys = HashMap::new();
         for key in saved.keys {
@@ -363,6 +378,7 @@ impl Core {
                 .map(|c| (c.proc, Checkpoint { object: c.object.into(), bytes: c.bytes }))
                 .collect(),
             completed,
+            extended: saved.extended.as_chunks().0.iter().map(|&[proc, s]| (proc as u32, s)).collect(),
             excluded: saved.excluded.into_iter().map(Arc::from).collect(),
             unready: saved.unready.as_chunks().0.iter().map(|&[proc, n]| (proc, n)).collect(),
         };
@@ -408,6 +424,7 @@ fn save_cluster(id: u32, c: &Cluster) -> SavedCluster {
             .map(|(&proc, c)| SavedCheckpoint { proc, object: c.object.to_string(), bytes: c.bytes })
             .collect(),
         completed: c.completed.spans(),
+        extended: c.extended.iter().flat_map(|(&proc, &s)| [u64::from(proc), s]).collect(),
         excluded: c.excluded.iter().map(ToString::to_string).collect(),
         unready: c.unready.iter().flat_map(|(&proc, &n)| [proc, n]).collect(),
     }

@@ -10,7 +10,7 @@ use crate::Core;
 use crate::accounts::UserView;
 use crate::labs::Shut;
 use crate::pool::SlotState;
-use crate::queue::{Checkpoint, Summary};
+use crate::queue::{Checkpoint, Stage, Summary};
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -73,6 +73,9 @@ pub struct JobView {
     pub attempts: u32,
     /// Why it is held.
     pub hold_reason: Option<(String, u32)>,
+    /// How far it is on its way to a machine, in the words of a lab: queued, assigned, scheduled, waiting, installing. Plain
+    /// jobs have only the last two, and only where machines are made ready for them.
+    pub recipe: Option<&'static str>,
 }
 
 /// A machine.
@@ -136,6 +139,8 @@ pub struct RunningView {
     pub checkpoint_bytes: Option<u64>,
     /// Its job belongs to a gang.
     pub gang: bool,
+    /// Its owner keeps it after this job, until this Unix millisecond at the latest.
+    pub reserved: Option<(JobId, u64)>,
 }
 
 /// Totals.
@@ -200,6 +205,7 @@ impl Core {
     /// The unfinished jobs of a cluster: running ones first, at most `limit`.
     pub fn jobs(&self, id: u32, limit: usize) -> Vec<JobView> {
         let Some(c) = self.queue.clusters.get(&id) else { return Vec::new() };
+        let waits = if self.gangs.has_plan(id) { "assigned" } else { "queued" };
         let plain = |proc: u32, state: JobState| JobView {
             job: JobId { cluster: id, proc },
             state,
@@ -208,6 +214,7 @@ impl Core {
             slot: None,
             attempts: c.attempts.get(&proc).copied().unwrap_or(0),
             hold_reason: None,
+            recipe: (c.gang && state == JobState::Idle).then_some(waits),
         };
         let live = c.live.iter().map(|(&proc, l)| {
             let claim = self.pool.claims.get(&l.claim);
@@ -220,6 +227,12 @@ impl Core {
                 started_ms: l.started_ms,
                 machine: claim.map(|k| k.machine.clone()),
                 slot: claim.map(|k| k.slot.clone()),
+                recipe: match l.stage {
+                    _ if l.started_ms.is_some() => None,
+                    Stage::Scheduled => c.gang.then_some("scheduled"),
+                    Stage::Waiting => Some("waiting"),
+                    Stage::Installing => Some("installing"),
+                },
                 ..plain(proc, state)
             }
         });
@@ -296,6 +309,7 @@ impl Core {
                         .and_then(|j| self.queue.clusters.get(&j.cluster))
                         .is_some_and(|c| c.gang),
                     claim: *id,
+                    reserved: c.reserved,
                     now: c.slot_now.clone(),
                     slot: c.slot.clone(),
                     owner: c.owner.clone(),

@@ -64,6 +64,10 @@ enum Command {
     Continue(cmd::act::MachineArgs),
     /// Ask running jobs for a checkpoint
     Checkpoint(cmd::act::MachineArgs),
+    /// Give a running job more time than it declared
+    Extend(cmd::act::ExtendArgs),
+    /// Give back machines that were kept after the run (+ReserveAfter)
+    Return(cmd::act::Args),
     /// Show what happened, and what happens
     Events(cmd::events::Args),
     /// Carry out maintenance windows on a pool that runs elsewhere
@@ -150,6 +154,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Checkpoint(args) => {
             cmd::act::run_here_or_there(args, Act::Checkpoint, MachineVerb::Checkpoint, place)
         }
+        Command::Extend(args) => cmd::act::extend(args, place),
+        Command::Return(args) => cmd::act::run(args, Act::Return, place),
         Command::Events(args) => cmd::events::run(&args, place),
         Command::Eventd(args) => cmd::maintenance::eventd(&args, place),
         Command::Maintenance(args) => cmd::maintenance::run(&args, place),

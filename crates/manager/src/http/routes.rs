@@ -171,6 +171,11 @@ async fn act(
         api::rest::Act::Suspend => Act::Control(Control::Suspend),
         api::rest::Act::Continue => Act::Control(Control::Continue),
         api::rest::Act::Checkpoint => Act::Control(Control::Checkpoint),
+        api::rest::Act::Extend if request.seconds == 0 => {
+            return Err(Problem::bad("by how many seconds is the time extended?"));
+        }
+        api::rest::Act::Extend => Act::Extend(request.seconds),
+        api::rest::Act::Return => Act::Return,
     };
     let reason = text::one_line(&request.reason, limits::REASON_BYTES);
     let reason = if reason.is_empty() { default_reason(act, user) } else { reason };
@@ -190,6 +195,8 @@ fn default_reason(act: Act, user: &str) -> String {
         Act::Remove => "removed",
         Act::Vacate => "vacated",
         Act::Control(_) => "asked for",
+        Act::Extend(_) => "extended",
+        Act::Return => "returned",
     };
     format!("{verb} by user {user}")
 }
@@ -284,7 +291,7 @@ async fn cluster(
             let jobs = core.jobs(id, limit).into_iter().map(|j| Job {
                 job: j.job.to_string(),
                 state: match j.state {
-                    JobState::Idle => "idle",
+                    JobState::Idle => j.recipe.unwrap_or("idle"),
                     JobState::Running => "running",
                     JobState::Suspended => "suspended",
                     JobState::Held => "held",
@@ -355,12 +362,14 @@ async fn status(
             .map(|c| Claim {
                 slot: c.slot,
                 owner: c.owner.to_string(),
-                job: c.job.map(|j| j.to_string()),
+                job: c.job.or(c.reserved.map(|(job, _)| job)).map(|j| j.to_string()),
                 waiting: c.waiting,
                 since_ms: c.since_ms,
                 cpus: c.resources.cpus,
                 state: c.now.as_ref().map_or("Claimed", |n| &n.state).to_owned(),
+                reserved_until_ms: c.reserved.map(|(_, until)| until),
                 activity: match &c.now {
+                    _ if c.reserved.is_some() => "Reserved".to_owned(),
                     Some(now) => now.activity.clone(),
                     None => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
                 },

@@ -4,6 +4,7 @@ mod explaining;
 mod gangs;
 mod labs;
 mod provisioning;
+mod reserving;
 mod sharing;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -51,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0..3u8).prop_map(Step::Start),
         5 => (0..3u8).prop_map(Step::Finish),
         1 => (0..3u8).prop_map(Step::KillStarter),
-        1 => (0..4u8, 1..6u32, proptest::option::of(0..12u32)).prop_map(|(act, cluster, proc)| Step::Act { act, cluster, proc }),
+        1 => (0..6u8, 1..6u32, proptest::option::of(0..12u32)).prop_map(|(act, cluster, proc)| Step::Act { act, cluster, proc }),
         1 => (0..200_000u64).prop_map(Step::Wait),
         1 => Just(Step::Crash),
     ]
@@ -484,7 +485,7 @@ impl World {
                 self.start(m);
                 self.finish(m);
             }
-            self.wait(2);
+            self.wait(20);
             self.release_gangs();
             if self.core.queue.clusters.values().all(|c| c.idle_count() == 0 && c.live.is_empty()) {
                 break;
@@ -518,14 +519,14 @@ fn picture(core: &Core) -> String {
             c.summary,
             c.requeues,
             c.past,
-            (&c.completed, &c.excluded, &c.unready)
+            (&c.completed, &c.excluded, &c.unready, &c.extended)
         );
     }
     let mut claims: Vec<_> = core
         .pool
         .claims
         .iter()
-        .map(|(id, c)| format!("{id} {} {:?} {}", c.machine, c.jobs, c.slot))
+        .map(|(id, c)| format!("{id} {} {:?} {} {:?}", c.machine, c.jobs, c.slot, c.reserved))
         .collect();
     claims.sort();
     let labs = (&core.labs.machines, &core.labs.disabled);
@@ -573,6 +574,8 @@ proptest! {
                 Step::Gang { cpus, owner } => {
                     let mut template = template(2, cpus);
                     template.set("Gang", "true");
+                    // Some keep their machines for a while.
+                    template.set("ReserveAfter", owner.to_string());
                     let (owner, idempotency_key) = (format!("u{owner}"), String::new());
                     let submission = Submission { owner, template, idempotency_key };
                     world.core.submit(world.now, submission, digest, &mut out).unwrap();
@@ -582,7 +585,7 @@ proptest! {
                 Step::Lab { lab, disabled } => world.lab(lab, disabled),
                 Step::Act { act, cluster, proc } => {
                     let name = proc.map_or(model::JobName::Cluster(cluster), |proc| model::JobName::Job(JobId { cluster, proc }));
-                    let act = [Act::Hold, Act::Release, Act::Remove, Act::Vacate][act as usize];
+                    let act = [Act::Hold, Act::Release, Act::Remove, Act::Vacate, Act::Extend(60), Act::Return][act as usize];
                     let actor = Actor { user: "u0".into(), any_owner: cluster % 2 == 0 };
                     // Refusals are fine; their reasons have tests of their own.
                     let _ = world.core.act(world.now, &actor, act, &Which::Named(name), "because", digest, &mut out);

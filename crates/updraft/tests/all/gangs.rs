@@ -243,6 +243,15 @@ fn a_machine_that_cannot_be_made_ready_is_avoided_and_one_that_cannot_be_put_in_
     // With a and b out of the way there is only one machine: then a person decides.
     let story = std::fs::read_to_string(dir.join("story")).unwrap();
     assert!(story.contains("provision a ") && story.contains("release c"), "{story}");
+    let keeps = "executable = /bin/false\nrequest_memory = 1\n+ReserveAfter = 600\n+ReserveWhen = \"failed\"\nqueue\n";
+    let keeps = lab.submit(keeps);
+    let kept = || sandbox.ok(&["status"]).contains("Claimed/Reserved");
+    sandbox.until("its owner keeps the machine", Duration::from_secs(20), kept);
+    let before = std::fs::read_to_string(dir.join("story")).unwrap().matches("release c").count();
+    sandbox.ok(&["return", &keeps]);
+    sandbox.until("the machine is free again", Duration::from_secs(20), || lab.bridge.claims() == 0);
+    let story = std::fs::read_to_string(dir.join("story")).unwrap();
+    assert_eq!(story.matches("release c").count(), before + 1, "{story}");
     let again = lab.submit("executable = /bin/true\nrequest_memory = 1\n+ProvisionRetries = 0\nrequirements = Machine == \"a\"\nqueue\n");
     let held = || sandbox.ok(&["queue", &again]).contains("no other machine is tried");
     sandbox.until("a person is asked", Duration::from_secs(20), held);
