@@ -371,6 +371,9 @@ impl Core {
 
     /// The machine is made ready for a job. Not numbered: whoever misses it learns of what follows.
     pub(crate) fn provisioning(&self, claim: u64, job: Attempt, installing: bool, actions: &mut Vec<Action>) {
+        if !self.claims.get(&claim).is_some_and(|held| held.jobs.contains(&job)) {
+            return;
+        }
         let happening = Happening::Provisioning(Provisioning { job, installing });
         actions.push(Action::Say(Up::Report(Report { claim, seq: 0, happening: Some(happening) })));
     }

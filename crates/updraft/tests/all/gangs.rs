@@ -120,7 +120,9 @@ fn two_gangs_finish_whichever_machine_joins_first() {
         for gang in &gangs {
             lab.assert_together(gang, &order);
         }
-        agents.into_iter().for_each(|pid| lab.bridge.sandbox.kill(pid));
+        for pid in agents {
+            lab.bridge.sandbox.kill(pid);
+        }
         lab.bridge.until_connected(0);
     }
 }
