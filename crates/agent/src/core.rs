@@ -11,7 +11,7 @@ use std::sync::Arc;
 use api::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Object, Report, Slot, Up};
 use classad::ClassAd;
 use model::event::Resources;
-use model::report::{Attempt, CannotStart, Happening};
+use model::report::{Attempt, CannotStart, Happening, ProvisionFailed, Provisioning, Returned};
 use model::template::Attribute;
 use policy::SlotId;
 use starter::wire::{self, Order, Packed, Word};
@@ -45,6 +45,8 @@ struct Held {
     record: Record,
     /// False once its starter is gone.
     alive: bool,
+    /// The machine is being put in order after it.
+    releasing: bool,
     /// Attempts whose end the manager has not acknowledged.
     jobs: Vec<Attempt>,
     unacknowledged: VecDeque<Report>,
@@ -112,8 +114,14 @@ impl Core {
     /// A claim found on disk at start, with what its starter left if it is dead.
     pub(crate) fn adopt(&mut self, record: Record) {
         let claim = record.claim;
-        let held =
-            Held { record, alive: true, jobs: Vec::new(), unacknowledged: VecDeque::new(), last_seq: 0 };
+        let held = Held {
+            record,
+            alive: true,
+            releasing: false,
+            jobs: Vec::new(),
+            unacknowledged: VecDeque::new(),
+            last_seq: 0,
+        };
         self.claims.insert(claim, held);
     }
 
@@ -126,6 +134,7 @@ impl Core {
             claim: held.record.claim,
             key: held.record.key.clone(),
             jobs: held.jobs.clone(),
+            ending: held.releasing,
         });
         let hello = Hello { claims: claims.collect(), ..self.hello.clone() };
         actions.push(Action::Say(Up::Hello(hello)));
@@ -270,7 +279,7 @@ impl Core {
         held.unacknowledged.clear();
         if held.alive {
             actions.push(Action::Order(claim, Order::Quit(false)));
-        } else {
+        } else if !held.releasing {
             self.claims.remove(&claim);
             actions.push(Action::Forget(claim));
         }
@@ -285,7 +294,7 @@ impl Core {
         }
         if held.alive {
             actions.push(Action::Order(claim, Order::Ack(seq)));
-        } else if held.unacknowledged.is_empty() {
+        } else if held.unacknowledged.is_empty() && !held.releasing {
             self.claims.remove(&claim);
             actions.push(Action::Forget(claim));
         }
@@ -362,6 +371,76 @@ impl Core {
         actions.push(Action::Say(Up::Report(gone)));
     }
 
+    /// The owner, slot and record of a claim.
+    pub(crate) fn record(&self, claim: u64) -> Option<&Record> {
+        self.claims.get(&claim).map(|held| &held.record)
+    }
+
+    /// The machine is made ready for a job. Not numbered: whoever misses it learns of what follows.
+    pub(crate) fn provisioning(&self, claim: u64, job: Attempt, installing: bool, actions: &mut Vec<Action>) {
+        if !self.claims.get(&claim).is_some_and(|held| held.jobs.contains(&job)) {
+            return;
+        }
+        let happening = Happening::Provisioning(Provisioning { job, installing });
+        actions.push(Action::Say(Up::Report(Report { claim, seq: 0, happening: Some(happening) })));
+    }
+
+    /// The machine cannot be made ready: the first job is told of, the others go back.
+    pub(crate) fn unprovisioned(
+        &mut self,
+        claim: u64,
+        jobs: &[Attempt],
+        reason: String,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some((&job, others)) = jobs.split_first() else { return };
+        self.returned(claim, others, actions);
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        held.jobs.retain(|id| *id != job);
+        // Not numbered: if it gets lost, the next hello does not list the job, and it is given to another machine.
+        let happening = Happening::ProvisionFailed(ProvisionFailed { job, reason });
+        actions.push(Action::Say(Up::Report(Report { claim, seq: 0, happening: Some(happening) })));
+    }
+
+    /// Jobs go back that no starter has seen.
+    pub(crate) fn returned(&mut self, claim: u64, jobs: &[Attempt], actions: &mut Vec<Action>) {
+        let Some(held) = self.claims.get_mut(&claim).filter(|_| !jobs.is_empty()) else { return };
+        held.jobs.retain(|id| !jobs.contains(id));
+        let happening = Happening::Returned(Returned { jobs: jobs.to_vec() });
+        actions.push(Action::Say(Up::Report(Report { claim, seq: 0, happening: Some(happening) })));
+    }
+
+    /// A claim's starter is gone, and the machine is put in order before anybody is told.
+    pub(crate) fn releasing(&mut self, claim: u64) {
+        if let Some(held) = self.claims.get_mut(&claim) {
+            (held.alive, held.releasing) = (false, true);
+        }
+    }
+
+    /// The machine is in order after a claim, or is not: the claim is gone.
+    pub(crate) fn released(
+        &mut self,
+        claim: u64,
+        left: Vec<wire::Report>,
+        why: &str,
+        failure: Option<String>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        held.releasing = false;
+        for report in left {
+            held.restore(of_claim(claim, report), actions);
+        }
+        if let Some(failure) = failure {
+            held.last_seq += 1;
+            let happening = Some(Happening::ReleaseFailed(failure));
+            let failed = Report { claim, seq: held.last_seq, happening };
+            held.keep(&failed);
+            actions.push(Action::Say(Up::Report(failed)));
+        }
+        self.starter_gone(claim, Vec::new(), why, actions);
+    }
+
     /// A starter ended as it was told to.
     pub(crate) fn starter_quit(&mut self, claim: u64, actions: &mut Vec<Action>) {
         if self.claims.remove(&claim).is_some() {
@@ -403,12 +482,15 @@ pub(crate) fn ended(happening: &Happening) -> Vec<Attempt> {
         Happening::CannotStart(e) => vec![e.job],
         Happening::Evicted(e) => vec![e.job],
         Happening::Returned(e) => e.jobs.clone(),
+        Happening::ProvisionFailed(e) => vec![e.job],
         Happening::Started(_)
         | Happening::Gone(_)
         | Happening::Warned(_)
         | Happening::Suspended(_)
         | Happening::Continued(_)
-        | Happening::Checkpointed(_) => Vec::new(),
+        | Happening::Checkpointed(_)
+        | Happening::Provisioning(_)
+        | Happening::ReleaseFailed(_) => Vec::new(),
     }
 }
 

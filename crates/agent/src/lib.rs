@@ -2,6 +2,7 @@
 //! orders down and reports up, and keeps leases.
 //!
 //! - `core`: what to do about each word from manager or starter, without IO
+//! - `hooks`: the machine's own commands before and after a claim
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
 //! - `owner`: drives the policy core: whether, how and how long jobs may run here; `rules`: the configuration it is from
@@ -16,6 +17,7 @@
 
 mod claims;
 mod core;
+mod hooks;
 mod job;
 mod join;
 mod link;

@@ -379,6 +379,16 @@ impl Owner {
         self.all_changed();
     }
 
+    /// Says something of the machine itself.
+    pub(crate) fn set_fixed(&mut self, name: &str, expr: &str) {
+        let attribute = Attribute { name: name.to_owned(), expr: expr.to_owned() };
+        match self.fixed.iter_mut().find(|a| a.name == name) {
+            Some(known) => *known = attribute,
+            None => self.fixed.push(attribute),
+        }
+        self.all_changed();
+    }
+
     /// Why the machine and its slots are as they are, in words.
     pub(crate) fn why(&mut self) -> String {
         self.look();

@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use config::{Config, Host, Loader};
 use model::event::Resources;
 use policy::slots::Layout;
 use policy::{Expression, Policy};
+use submit::args::{self, Form};
 
-use crate::sensors;
+use crate::{hooks, sensors};
 
 /// Names that may be set from afar beside the policy's expressions.
 const SETTABLE: &[&str] = &[
@@ -64,6 +66,8 @@ pub(crate) struct Rules {
     /// CKPT_BANDWIDTH in bytes per second; 0 for no cap.
     pub(crate) bandwidth: u64,
     pub(crate) sensors: sensors::Settings,
+    /// PROVISION_COMMAND and RELEASE_COMMAND.
+    pub(crate) hooks: hooks::Settings,
     /// Every setting with value and source, for people.
     pub(crate) listing: String,
     pub(crate) warnings: Vec<String>,
@@ -116,6 +120,15 @@ pub(crate) fn load<'a>(
         list.split([',', ' ']).filter(|w| !w.is_empty()).map(str::to_owned).collect()
     };
     let poll_seconds = (policy.timers.poll_ms / 1000).max(1);
+    let hook = |what: &str| -> Result<Option<hooks::Hook>, String> {
+        let name = format!("{what}_COMMAND");
+        let words = args::split(Form::New, text(&name)?.trim()).map_err(|e| format!("{name}: {e}"))?;
+        let seconds = number(&format!("{what}_TIMEOUT"))?.unwrap_or(600.0).clamp(0.01, 86_400.0);
+        let tries = whole(&format!("{what}_RETRIES"))?.min(100) as u32 + 1;
+        let time = Duration::from_secs_f64(seconds);
+        Ok((!words.is_empty()).then_some(hooks::Hook { words, time, tries }))
+    };
+    let hooks = hooks::Settings { provision: hook("PROVISION")?, release: hook("RELEASE")? };
     Ok(Rules {
         nice: whole("JOB_RENICE_INCREMENT")?.min(19) as u32,
         max_vacate_ms: (number("MachineMaxVacateTime")?.unwrap_or(600.0).max(0.0) * 1000.0) as u64,
@@ -129,6 +142,7 @@ pub(crate) fn load<'a>(
             poll_seconds,
             ..sensors::Settings::default()
         },
+        hooks,
         listing: listing(&config),
         warnings,
         layout,

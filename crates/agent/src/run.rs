@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::claims::{Claims, Record, scratch};
 use crate::core::{Action, Core, ended};
+use crate::hooks::{self, End, Hooks};
 use crate::link::{Connector, Link};
 use crate::owner::{Owner, Whom, Wish};
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
@@ -36,6 +37,8 @@ const TELL: Duration = Duration::from_secs(1);
 const SPARE: Duration = Duration::from_millis(2);
 /// The ad of a claim's job, for the next agent.
 const JOB_AD: &str = "job.ad";
+/// There once the machine was made ready for a claim, for the next agent.
+const PROVISIONED: &str = "provisioned";
 
 /// What to do with running jobs when the agent is told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,7 @@ pub async fn run(
     let (news_sender, news) = mpsc::channel(4096);
     let (transfer_news, transferred) = mpsc::unbounded_channel();
     let (signs_sender, signs) = mpsc::channel(16);
+    let (hook_news, hooked) = mpsc::unbounded_channel();
     let fixed = machine::ad(&options);
     let owner = Owner::new(&options.machine, &rules, fixed, options.script.clone());
     let mut core = Core::new(env!("CARGO_PKG_VERSION"), options.total, Vec::new());
@@ -76,6 +80,7 @@ pub async fn run(
         lines: HashMap::new(),
         news: news_sender,
         transfers: Transfers::new(transfer_news),
+        hooks: Hooks::new(hook_news),
         signs: signs_sender,
         overrides,
         override_files,
@@ -90,7 +95,7 @@ pub async fn run(
         options,
     };
     agent.obey_rules();
-    let mut sources = Sources { news, transferred, signs };
+    let mut sources = Sources { news, transferred, signs, hooked };
     agent.watch_input();
     agent.adopt_all(&mut sources.news).await;
     agent.prepare_spare();
@@ -131,6 +136,7 @@ struct Sources {
     news: mpsc::Receiver<News>,
     transferred: mpsc::UnboundedReceiver<transfers::News>,
     signs: mpsc::Receiver<Sign>,
+    hooked: mpsc::UnboundedReceiver<hooks::News>,
 }
 
 /// What the machine itself has to say.
@@ -157,6 +163,7 @@ pub(crate) struct Agent {
     lines: HashMap<u64, Line>,
     news: mpsc::Sender<News>,
     pub(crate) transfers: Transfers,
+    hooks: Hooks,
     signs: mpsc::Sender<Sign>,
     pub(crate) overrides: Overrides,
     pub(crate) override_files: OverrideFiles,
@@ -222,6 +229,10 @@ impl Agent {
     pub(crate) fn obey_rules(&mut self) {
         self.core.set_nice(self.rules.nice);
         self.transfers.set_cap(self.rules.bandwidth);
+        self.hooks.settings = self.rules.hooks.clone();
+        // The manager keeps a claim until it hears that the machine is in order again.
+        let releases = if self.rules.hooks.release.is_some() { "true" } else { "false" };
+        self.owner.set_fixed("HasReleaseCommand", releases);
     }
 
     /// Has a thread tell us at once when somebody touches the machine.
@@ -269,6 +280,7 @@ impl Agent {
                     Some(item) = sources.news.recv() => self.hear(item),
                     Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                     Some(sign) = sources.signs.recv() => self.see(sign),
+                    Some(item) = sources.hooked.recv() => self.hear_hook(item),
                     () = tokio::time::sleep(self.owner.next_look()) => self.look(),
                     () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                     on_stop = stopped(stop) => return on_stop,
@@ -320,6 +332,7 @@ impl Agent {
                 Some(item) = sources.news.recv() => self.hear(item),
                 Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                 Some(sign) = sources.signs.recv() => self.see(sign),
+                Some(item) = sources.hooked.recv() => self.hear_hook(item),
                 () = tokio::time::sleep(self.next_word()) => self.look(),
                 () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                 _ = beat.tick() => {
@@ -343,6 +356,9 @@ impl Agent {
             Down::Took(took) => self.transfers.took(took),
             Down::Piece(piece) => self.transfers.piece(piece),
             Down::Ask(ask) => self.answer(ask),
+            Down::Stop(stop) if self.hooks.withdraw(stop.claim, stop.job) => {
+                self.core.returned(stop.claim, &[stop.job], &mut self.actions);
+            }
             down => self.core.hear_manager(self.now_ms(), down, &mut self.actions),
         }
     }
@@ -369,6 +385,67 @@ impl Agent {
             Sign::Benchmarked(figures) => {
                 self.measuring = None;
                 self.owner.benchmarked(figures);
+            }
+        }
+    }
+
+    /// What a command of this machine is about.
+    fn hook_environment(&self, claim: u64, job: Option<Attempt>) -> Vec<(&'static str, String)> {
+        let record = self.core.record(claim);
+        let word = |of: fn(&Record) -> &String| record.map_or_else(String::new, |r| of(r).clone());
+        let mut environment = vec![
+            ("UPDRAFT_CLAIM", claim.to_string()),
+            ("UPDRAFT_OWNER", word(|r| &r.owner)),
+            ("UPDRAFT_SLOT", word(|r| &r.slot)),
+            ("UPDRAFT_MACHINE", self.options.machine.clone()),
+        ];
+        if let Some(job) = job {
+            environment.push(("UPDRAFT_JOB", format!("{}.{}", job.cluster, job.proc)));
+            environment.push(("UPDRAFT_ATTEMPT", job.attempt.to_string()));
+        }
+        environment
+    }
+
+    /// Jobs want to run: the machine is made ready for the first of a claim.
+    fn provision(&mut self, claim: u64, jobs: Vec<(Job, Vec<String>)>) {
+        let first = jobs.first().map(|(job, _)| job.id);
+        if !self.hooks.is_known(claim) && self.claims.dir(claim).join(PROVISIONED).exists() {
+            self.hooks.set_ready(claim);
+        }
+        let environment = self.hook_environment(claim, first);
+        let (ready, begun) = self.hooks.admit(claim, jobs, environment);
+        if let Some(job) = first.filter(|_| begun) {
+            self.core.provisioning(claim, job, false, &mut self.actions);
+        }
+        if !ready.is_empty() {
+            self.offer(claim, ready);
+        }
+    }
+
+    fn hear_hook(&mut self, item: hooks::News) {
+        match item {
+            hooks::News::Installing { claim } => {
+                if let Some(job) = self.hooks.first(claim) {
+                    self.core.provisioning(claim, job, true, &mut self.actions);
+                }
+            }
+            hooks::News::Provisioned { claim, number, result } => {
+                let Some(jobs) = self.hooks.take(claim, number) else { return };
+                match result {
+                    Ok(()) => {
+                        // Without it the next agent would only make the machine ready once more.
+                        let _ = std::fs::write(self.claims.dir(claim).join(PROVISIONED), "");
+                        self.hooks.set_ready(claim);
+                        self.actions.push(Action::Run { claim, jobs });
+                    }
+                    Err(why) => {
+                        let jobs: Vec<Attempt> = jobs.iter().map(|(job, _)| job.id).collect();
+                        self.core.unprovisioned(claim, &jobs, why, &mut self.actions);
+                    }
+                }
+            }
+            hooks::News::Released { claim, end: End { left, why }, result } => {
+                self.core.released(claim, left, &why, result.err(), &mut self.actions);
             }
         }
     }
@@ -512,12 +589,22 @@ impl Agent {
                 self.orders.remove(&claim);
                 self.lines.remove(&claim);
                 self.owner.end(claim);
-                if self.quitting.remove(&claim) {
+                self.hooks.cancel(claim);
+                let quit = self.quitting.remove(&claim);
+                let why = match (self.losing.remove(&claim), quit, orderly) {
+                    (_, true, _) => "no more jobs for it".to_owned(),
+                    (Some(why), ..) => why,
+                    (None, false, true) => "its lease ran out".to_owned(),
+                    (None, false, false) => "its starter died".to_owned(),
+                };
+                if let Some(hook) = self.hooks.settings.release.clone() {
+                    self.core.releasing(claim);
+                    let environment = self.hook_environment(claim, None);
+                    let left = if quit { Vec::new() } else { left };
+                    self.hooks.release(hook, claim, environment, End { left, why });
+                } else if quit {
                     self.core.starter_quit(claim, &mut self.actions);
                 } else {
-                    let lost = self.losing.remove(&claim);
-                    let why = if orderly { "its lease ran out" } else { "its starter died" };
-                    let why = lost.unwrap_or_else(|| why.to_owned());
                     self.core.starter_gone(claim, left, &why, &mut self.actions);
                 }
             }
@@ -564,11 +651,12 @@ impl Agent {
         match action {
             Action::Say(up) => self.say(up),
             Action::Begin { record, lease_ms } => self.begin(record, lease_ms),
-            Action::Run { claim, jobs } => self.offer(claim, jobs),
+            Action::Run { claim, jobs } => self.provision(claim, jobs),
             Action::Vacate { claim, job } => self.vacate(claim, job),
             Action::Order(claim, order) => {
                 if matches!(order, Order::Quit(_)) {
                     self.quitting.insert(claim);
+                    self.hooks.cancel(claim);
                     self.losing.remove(&claim);
                     self.owner.end(claim);
                     self.lines.remove(&claim);

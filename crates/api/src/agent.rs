@@ -345,6 +345,9 @@ pub struct HeldClaim {
     /// Its jobs: running, waiting, or over with a report under way.
     #[prost(message, repeated, tag = "3")]
     pub jobs: Vec<Attempt>,
+    /// It is over, and the machine is being put in order after it: it takes no more jobs.
+    #[prost(bool, tag = "4")]
+    pub ending: bool,
 }
 
 /// Something happened to a claim.
@@ -357,7 +360,7 @@ pub struct Report {
     #[prost(uint64, tag = "2")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub happening: Option<Happening>,
 }
 

@@ -85,9 +85,13 @@ pub struct Waiting {
     pub own_ahead: u64,
     /// Machines that would take it this moment.
     pub open: u64,
-    /// Machines that could ever run it.
+    /// Machines that could run it now or when they are free.
     pub capable: u64,
-    /// Machines by what is against them: no_contact, closed, too_small, requirements, busy.
+    /// Machines that could, were they not kept from it by their condition, a loan, a hold or their lab.
+    #[serde(default)]
+    pub barred: u64,
+    /// Machines by what is against them: no_contact, too_small, requirements, manual, broken, removed, lab_disabled, held,
+    /// lent, busy.
     pub machines: Vec<Count>,
     /// What no machine has enough of.
     pub lacking: Vec<Lacking>,
@@ -113,7 +117,7 @@ pub struct Ahead {
 /// How many have something against them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Count {
-    /// What: no_contact, closed, too_small, requirements, busy.
+    /// What: no_contact, too_small, requirements, manual, broken, removed, lab_disabled, held, lent, busy.
     pub what: String,
     /// How many.
     pub count: u64,
@@ -153,8 +157,12 @@ pub struct Machine {
     pub machine: String,
     /// In contact.
     pub connected: bool,
-    /// It takes nothing new.
-    pub closed: bool,
+    /// Why it takes nothing new: manual, broken, removed, lab_disabled, held; empty when it does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub shut: String,
+    /// Only this user's jobs start there; empty: everybody's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub only: String,
     /// What the pool may use of it.
     pub total: Resources,
     /// What is free.

@@ -41,6 +41,10 @@ pub enum Act {
     Continue,
     /// Ask for a checkpoint.
     Checkpoint,
+    /// Give running ones more time than they declared.
+    Extend,
+    /// Give machines back that were kept after the run (ReserveAfter).
+    Return,
 }
 
 /// `POST /v1/act`
@@ -54,6 +58,9 @@ pub struct ActRequest {
     /// Why.
     #[serde(default)]
     pub reason: String,
+    /// How many seconds more, for `extend`.
+    #[serde(default)]
+    pub seconds: u64,
 }
 
 /// Answer: one entry per name asked about.
@@ -157,7 +164,8 @@ pub struct Counts {
 pub struct Job {
     /// `cluster.proc`
     pub job: String,
-    /// idle, running, suspended, held, completed.
+    /// idle, running, suspended, held, completed; of a gang also queued, assigned (it is promised machines), scheduled, and of
+    /// any job whose machine is made ready for it waiting, installing.
     pub state: String,
     /// When its process was started.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -261,6 +269,15 @@ pub struct Machine {
     /// Seconds since somebody touched the machine, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub keyboard_idle: Option<i64>,
+    /// The lab it is in.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub lab: String,
+    /// What people decided about it: condition, loan, holder, by whom, why.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub standing: Option<model::event::MachineStanding>,
+    /// Why it takes nothing new: manual, broken, removed, lab_disabled, held; empty when it does.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub shut: String,
     /// What runs there.
     pub claims: Vec<Claim>,
     /// The machine ad, attribute to expression text.
@@ -312,6 +329,63 @@ pub struct Claim {
     /// Its job belongs to a gang.
     #[serde(default)]
     pub gang: bool,
+    /// The job has ended, and its owner keeps the machine until this Unix millisecond at the latest.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reserved_until_ms: Option<u64>,
+}
+
+/// `POST /v1/machines/NAME/standing`: what is left out stays as it is. The answer is the whole `MachineStanding`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StandingRequest {
+    /// automated, manual, broken or removed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub condition: Option<String>,
+    /// Lend it to a user; an empty name returns the loan.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub loaned_to: Option<String>,
+    /// True: somebody has it for themselves from now on; false: it is given back.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hold: Option<bool>,
+    /// For whom it is held; the one who asks when empty.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub held_by: String,
+    /// For so many seconds; 0 for the longest that is allowed.
+    #[serde(default)]
+    pub held_seconds: u64,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// `GET /v1/labs`: one lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LabLine {
+    /// Name; empty for machines that name none.
+    pub lab: String,
+    /// Machines in it.
+    pub machines: u64,
+    /// Nothing new starts there.
+    pub disabled: bool,
+    /// Who disabled it.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub by: String,
+    /// Why.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub reason: String,
+}
+
+/// `POST /v1/labs`: enables or disables a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabRequest {
+    /// Which.
+    pub lab: String,
+    /// Nothing new starts in a disabled one.
+    pub disabled: bool,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// `GET /v1/users`: a user's standing.

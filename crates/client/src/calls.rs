@@ -2,8 +2,8 @@
 
 use api::rest::{
     ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, DrainRequest,
-    ErrorReply, JoinRequest, MachineReply, QueueReply, RenewRequest, StatusReply, SubmitReply, TokenLine,
-    TokenReply, TokenRequest, TransitionLine, UserLine, UserRequest,
+    ErrorReply, JoinRequest, LabLine, LabRequest, MachineReply, QueueReply, RenewRequest, StandingRequest,
+    StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest, TransitionLine, UserLine, UserRequest,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -114,9 +114,14 @@ impl Client {
 
     /// Sets a user's factor or real priority.
     pub async fn set_user(&self, request: &UserRequest) -> Result<(), Error> {
+        self.post("/v1/users", request).await
+    }
+
+    /// Posts what is answered with nothing.
+    async fn post(&self, path: &str, request: &impl Serialize) -> Result<(), Error> {
         let body = serde_json::to_vec(request).map_err(|e| Error::Nonsense(e.to_string()))?;
         let headers = [("content-type", "application/json")];
-        self.send(Method::POST, "/v1/users", &headers, body.into()).await.map(drop)
+        self.send(Method::POST, path, &headers, body.into()).await.map(drop)
     }
 
     /// Has nothing new start for a while, or again.
@@ -164,6 +169,25 @@ impl Client {
     /// Does something with everything that runs on a machine.
     pub async fn control(&self, machine: &str, request: &ControlRequest) -> Result<MachineReply, Error> {
         self.call(Method::POST, &format!("/v1/machines/{}/control", escape(machine)), Some(request)).await
+    }
+
+    /// Sets a machine's condition, lends it, holds it, or takes that back.
+    pub async fn stand(
+        &self,
+        machine: &str,
+        request: &StandingRequest,
+    ) -> Result<model::event::MachineStanding, Error> {
+        self.call(Method::POST, &format!("/v1/machines/{}/standing", escape(machine)), Some(request)).await
+    }
+
+    /// Labs.
+    pub async fn labs(&self) -> Result<Vec<LabLine>, Error> {
+        self.get("/v1/labs").await
+    }
+
+    /// Enables or disables a lab.
+    pub async fn set_lab(&self, request: &LabRequest) -> Result<(), Error> {
+        self.post("/v1/labs", request).await
     }
 
     /// The event stream.

@@ -195,7 +195,7 @@ fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
     let claims = hello.claims.into_iter().filter_map(|claim| {
         let key = ClaimKey(claim.key.try_into().ok()?);
         let jobs = claim.jobs.into_iter().map(held).collect();
-        Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs })
+        Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs, ending: claim.ending })
     });
     let claims = claims.collect();
     let more = hello.more.iter().take(model::limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
@@ -239,6 +239,11 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
             reason: reason(e.reason),
         },
         Happening::Continued(job) => ReportKind::Continued { job: held(job) },
+        Happening::Provisioning(e) => ReportKind::Provisioning { job: held(e.job), installing: e.installing },
+        Happening::ProvisionFailed(e) => {
+            ReportKind::ProvisionFailed { job: held(e.job), reason: reason(e.reason) }
+        }
+        Happening::ReleaseFailed(why) => ReportKind::ReleaseFailed { reason: reason(why) },
         Happening::Checkpointed(e) => {
             let (transfer_ms, cap) = (e.transfer_ms, e.cap);
             let object = objects::name(&e.sha256)?;

@@ -12,10 +12,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use api::agent::Down;
 use journal::SqliteJournal;
 use model::event::{
-    Kind, MachineJoined, ManagerStarted, PoolDrained, PrioritySet, TokenIssued, TokenRevoked,
+    Kind, LabSet, MachineJoined, MachineStanding, ManagerStarted, PoolDrained, PrioritySet, TokenIssued,
+    TokenRevoked,
 };
 use model::{ClaimKey, Event, Now};
-use scheduler::{Act, Actor, Core, Effect, Out, Outcome, Refusal, Session, Submission, Which};
+use scheduler::{
+    Act, Actor, Core, Effect, Out, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission,
+    Which,
+};
 use tokio::sync::{mpsc, oneshot};
 use trust::token::Token;
 
@@ -68,6 +72,13 @@ enum Input {
     IssueToken(TokenIssued, Answer<()>),
     SetPriority(PrioritySet, Answer<()>),
     Drain(PoolDrained, Answer<Result<(), String>>),
+    SetMachine {
+        actor: Actor,
+        machine: String,
+        change: StandingChange,
+        answer: Answer<Result<MachineStanding, StandingRefusal>>,
+    },
+    SetLab(LabSet, Answer<Result<(), StandingRefusal>>),
     RevokeToken {
         id: String,
         by: String,
@@ -147,6 +158,19 @@ impl Handle {
 
     pub(crate) async fn drain(&self, said: PoolDrained) -> Result<Result<(), String>, Unavailable> {
         self.ask(|answer| Input::Drain(said, answer)).await?
+    }
+
+    pub(crate) async fn set_machine(
+        &self,
+        actor: Actor,
+        machine: String,
+        change: StandingChange,
+    ) -> Result<Result<MachineStanding, StandingRefusal>, Unavailable> {
+        self.ask(|answer| Input::SetMachine { actor, machine, change, answer }).await?
+    }
+
+    pub(crate) async fn set_lab(&self, set: LabSet) -> Result<Result<(), StandingRefusal>, Unavailable> {
+        self.ask(|answer| Input::SetLab(set, answer)).await?
     }
 
     pub(crate) async fn revoke_token(&self, id: String, by: String) -> Result<bool, Unavailable> {
@@ -483,12 +507,20 @@ impl Writer {
                 self.answer_after(answer, ());
             }
             Input::SetPriority(set, answer) => {
-                self.record(Kind::PrioritySet(set));
+                self.books.core.set_priority(now, set, digest, out);
                 self.answer_after(answer, ());
             }
             Input::Drain(said, answer) => {
-                let done = self.books.core.drain(now, said, digest, &mut self.pending.out);
+                let done = self.books.core.drain(now, said, digest, out);
                 self.answer_after(answer, done);
+            }
+            Input::SetMachine { actor, machine, change, answer } => {
+                let result = self.books.core.set_machine(now, &actor, &machine, change, digest, out);
+                self.answer_after(answer, result);
+            }
+            Input::SetLab(set, answer) => {
+                let result = self.books.core.set_lab(now, set, digest, out);
+                self.answer_after(answer, result);
             }
             Input::RevokeToken { id, by, answer } => {
                 let known = self.books.registry.contains(&id);
@@ -657,6 +689,8 @@ impl Writer {
             Input::Act { answer, .. } => drop(answer.send(Err(told()))),
             Input::IssueToken(_, answer) | Input::SetPriority(_, answer) => drop(answer.send(Err(told()))),
             Input::Drain(_, answer) => drop(answer.send(Err(told()))),
+            Input::SetMachine { answer, .. } => drop(answer.send(Err(told()))),
+            Input::SetLab(_, answer) => drop(answer.send(Err(told()))),
             Input::RevokeToken { answer, .. } => drop(answer.send(Err(told()))),
             Input::Join { answer, .. } => drop(answer.send(Err(told()))),
             Input::Look(query) => query(&mut self.books.core, self.clock.now()),

@@ -2,6 +2,8 @@
 //!
 //! The words are Beaker's. They are part of the vocabulary of [`crate::event`], in a file of their own.
 
+use std::str::FromStr;
+
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,51 @@ pub enum Condition {
     Removed = 3,
 }
 
+impl Condition {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Automated, Self::Manual, Self::Broken, Self::Removed];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Automated => "automated",
+            Self::Manual => "manual",
+            Self::Broken => "broken",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// Not a condition.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a condition: automated, manual, broken or removed")]
+pub struct NotACondition(String);
+
+impl FromStr for Condition {
+    type Err = NotACondition;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|c| c.word().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| NotACondition(crate::text::shorten(text, 40)))
+    }
+}
+
+/// JSON shows the word of a [`Condition`], not its number.
+mod condition_word {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    use super::Condition;
+
+    pub(super) fn serialize<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(Condition::try_from(*value).map_or("unknown", Condition::word))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+        let word = String::deserialize(from)?;
+        word.parse::<Condition>().map(|c| c as i32).map_err(D::Error::custom)
+    }
+}
+
 /// What people decided about a machine: the whole of it, replacing what was decided before.
 #[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct MachineStanding {
@@ -31,6 +78,7 @@ pub struct MachineStanding {
     pub machine: String,
     /// May the pool use it?
     #[prost(enumeration = "Condition", tag = "2")]
+    #[serde(with = "condition_word")]
     pub condition: i32,
     /// Only this user's jobs run there; empty: everybody's.
     #[prost(string, tag = "3")]
@@ -51,6 +99,13 @@ pub struct MachineStanding {
     #[prost(string, tag = "7")]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+}
+
+impl MachineStanding {
+    /// True when the pool may use the machine for everybody: nothing need be remembered.
+    pub fn is_blank(&self) -> bool {
+        self.condition() == Condition::Automated && self.loaned_to.is_empty() && self.held_by.is_empty()
+    }
 }
 
 /// A lab was enabled or disabled.

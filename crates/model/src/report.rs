@@ -52,6 +52,15 @@ pub enum Happening {
     /// A job was told how much time it has left.
     #[prost(message, tag = "12")]
     Warned(Warned),
+    /// The machine is made ready for a job.
+    #[prost(message, tag = "13")]
+    Provisioning(Provisioning),
+    /// The machine could not be made ready for a job.
+    #[prost(message, tag = "14")]
+    ProvisionFailed(ProvisionFailed),
+    /// The machine could not be put in order after the claim; why.
+    #[prost(string, tag = "15")]
+    ReleaseFailed(String),
 }
 
 /// A job was told how much time it has left.
@@ -68,6 +77,28 @@ pub struct Warned {
     pub signal: u32,
     /// Why.
     #[prost(string, tag = "4")]
+    pub reason: String,
+}
+
+/// The machine is made ready for a job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Provisioning {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// It is being installed; before that its command was only given.
+    #[prost(bool, tag = "2")]
+    pub installing: bool,
+}
+
+/// The machine could not be made ready for a job.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct ProvisionFailed {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Why.
+    #[prost(string, tag = "2")]
     pub reason: String,
 }
 

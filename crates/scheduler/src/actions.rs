@@ -1,7 +1,8 @@
-//! What people ask: submit, hold, release, remove.
+//! What people ask: submit, hold, release, remove; users' priorities.
 
 use model::event::{
-    Afterwards, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind, StopRequested,
+    Afterwards, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind, PrioritySet,
+    StopRequested,
 };
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
@@ -44,6 +45,10 @@ pub enum Act {
     Vacate,
     /// Have their machines do something with running ones.
     Control(Control),
+    /// Give running ones so many seconds more.
+    Extend(u64),
+    /// Give back machines that were kept after the run.
+    Return,
 }
 
 /// Which jobs.
@@ -91,6 +96,14 @@ pub enum Refusal {
     /// No such job.
     #[error("job {0} is not in the queue")]
     NoSuchJob(JobName),
+    /// Its machine is promised.
+    #[error("the machine of job {job} is promised to gang {gang}; only an administrator gives it more time")]
+    Promised {
+        /// Which.
+        job: JobName,
+        /// To whom.
+        gang: u32,
+    },
     /// Somebody else's job.
     #[error("job {job} belongs to {owner}")]
     NotYours {
@@ -154,6 +167,12 @@ impl Core {
         Ok(cluster)
     }
 
+    /// Sets a user's priority or factor: it may be somebody else's turn now.
+    pub fn set_priority(&mut self, now: Now, set: PrioritySet, digest: Digest, out: &mut Out) {
+        self.record(now, Kind::PrioritySet(set), out);
+        self.resume(now, digest, out);
+    }
+
     /// Holds, releases, removes or vacates jobs.
     #[allow(clippy::too_many_arguments)]
     pub fn act(
@@ -166,6 +185,11 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<Outcome, Refusal> {
+        if act == Act::Return {
+            let outcome = self.return_reserved(now, actor, which, digest, out)?;
+            self.gang_pass(now, digest, out);
+            return Ok(outcome);
+        }
         let mut outcome = Outcome::default();
         for (cluster, procs) in self.select(actor, which)? {
             match act {
@@ -185,6 +209,12 @@ impl Core {
                     outcome.changed += stopped;
                     let named = procs.as_ref().map_or(0, ProcSet::len);
                     outcome.unsuitable += named.saturating_sub(stopped);
+                }
+                Act::Return => {}
+                Act::Extend(seconds) => {
+                    let more = self.extend(now, actor, cluster, procs.as_ref(), seconds, out)?;
+                    outcome.changed += more.changed;
+                    outcome.unsuitable += more.unsuitable;
                 }
                 Act::Control(what) => {
                     let told = self.control(cluster, procs.as_ref(), what, out);

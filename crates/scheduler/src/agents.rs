@@ -8,7 +8,7 @@ use model::event::{
     Afterwards, Exit, JobCheckpointed, JobContinued, JobStarted, JobSuspended, JobWarned, JobsHeld,
     JobsRemoved, JobsRequeued, Kind, Resources,
 };
-use model::{ClaimId, ClaimKey, JobId, Now, ProcSet, Span};
+use model::{ClaimId, ClaimKey, Event, JobId, Now, ProcSet, Span};
 
 use crate::pool::{Claim, SlotState, down_time, host_of, place_of};
 use crate::queue::{Live, Stop};
@@ -43,6 +43,8 @@ pub struct HeldClaim {
     pub key: ClaimKey,
     /// Jobs it has: running, waiting, or ended with a report that was not acknowledged yet.
     pub jobs: Vec<HeldJob>,
+    /// It is over, and its machine is being put in order.
+    pub ending: bool,
 }
 
 /// A job that an agent still has.
@@ -147,6 +149,25 @@ pub enum ReportKind {
         /// Why.
         reason: String,
     },
+    /// The machine is made ready for a job.
+    Provisioning {
+        /// Which.
+        job: HeldJob,
+        /// It is being installed; before that its command was only given.
+        installing: bool,
+    },
+    /// The machine could not be made ready for a job.
+    ProvisionFailed {
+        /// Which.
+        job: HeldJob,
+        /// Why.
+        reason: String,
+    },
+    /// The machine could not be put in order after the claim.
+    ReleaseFailed {
+        /// Why.
+        reason: String,
+    },
     /// The claim is no more; nothing of it is alive.
     Gone {
         /// Why.
@@ -181,15 +202,18 @@ impl Core {
                     let jobs = self.pool.claims[&id].jobs.iter().copied();
                     let lost: Vec<JobId> =
                         jobs.filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a))).collect();
-                    self.requeue(now, id, &lost, "the machine never got it", 0, out);
+                    let ending = claim.ending;
+                    self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);
                     self.repeat_stops(id, hello.session, out);
                     if let Some(claim) = self.pool.claims.get_mut(&id) {
                         claim.recalled = false;
+                        claim.ending = ending;
                     }
                     self.feed(now, id, digest, out);
                 }
             }
         }
+        self.gang_pass(now, digest, out);
         for place in self.pool.places(&name) {
             self.offer_machine(now, &place, digest, out);
         }
@@ -239,9 +263,7 @@ impl Core {
                 claim.slot_now = Some(state);
             }
         }
-        if ads.is_empty() {
-            return;
-        }
+        let mut changed = Vec::new();
         for (slot, ad) in ads {
             let place = place_of(name, &format!("slot{slot}"));
             if !self.pool.machines.contains_key(&place) {
@@ -255,10 +277,11 @@ impl Core {
                 machine.down_s = down_time(&ad);
                 machine.ad = Arc::new(ad);
             }
-            self.note_drain(&place);
-            self.offer_machine(now, &place, digest, out);
+            // It may have changed its lab, or what a drain is about.
+            self.note_standing(&place);
+            changed.push(place);
         }
-        self.gang_pass(now, digest, out);
+        self.wake_machines(now, &changed, digest, out);
     }
 
     /// An agent's connection ended. Its claims live on until their lease runs out.
@@ -323,7 +346,13 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
                 } else {
+                    let reserved = self.reservation(job.job, &exit);
                     let kept = self.take_exit(now, id, job, exit, started_ms, out);
+                    let over =
+                        matches!(out.events.last(), Some(Event { kind: Some(Kind::JobExited(_)), .. }));
+                    if over && reserved > 0 {
+                        self.reserve(now, id, job.job, reserved, out);
+                    }
                     self.feed(now, id, digest, out);
                     if kept {
                         self.offer_jobs(now, job.job.cluster, digest, out);
@@ -392,10 +421,30 @@ impl Core {
                 let kind = JobWarned { claim, cluster, proc, attempt, remaining_s, signal, reason };
                 self.record(now, Kind::JobWarned(kind), out);
             }
+            ReportKind::Provisioning { job, installing } => {
+                self.note_provisioning(now, id, job, installing, out);
+            }
+            ReportKind::ProvisionFailed { job, reason } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                match live.stop.clone() {
+                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
+                    None => self.provision_failed(now, id, job.job, &reason, out),
+                }
+                self.feed(now, id, digest, out);
+                self.offer_jobs(now, job.job.cluster, digest, out);
+            }
+            ReportKind::ReleaseFailed { reason } => {
+                let machine = self.pool.claims[&id].machine.clone();
+                self.release_failed(now, host_of(&machine), &reason, out);
+            }
             ReportKind::Returned { jobs } => self.take_back(now, id, &jobs, digest, out),
             ReportKind::Gone { reason } => {
-                let machine = self.pool.claims[&id].machine.clone();
+                let claim = &self.pool.claims[&id];
+                let (machine, rival) = (claim.machine.clone(), claim.rival);
                 self.lose_claim(now, id, &reason, 1006, out);
+                if let Some(shape) = rival {
+                    self.replace(now, &machine, shape, digest, out);
+                }
                 self.offer_machine(now, &machine, digest, out);
             }
         }
@@ -433,7 +482,7 @@ impl Core {
     }
 
     /// The record of an attempt, when it is the live one of this claim.
-    fn live_of(&self, id: ClaimId, held: HeldJob) -> Option<&Live> {
+    pub(crate) fn live_of(&self, id: ClaimId, held: HeldJob) -> Option<&Live> {
         let live = self.queue.clusters.get(&held.job.cluster)?.live.get(&held.job.proc)?;
         (live.claim == id && live.attempt == held.attempt).then_some(live)
     }
@@ -469,8 +518,23 @@ impl Core {
     /// A claim is known to be dead: its jobs go where they belong, and it is over.
     pub(crate) fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
         let Some(claim) = self.pool.claims.get(&id) else { return };
+        let jobs = claim.jobs.clone();
+        self.end_attempts_at(now, id, jobs, reason, code, out);
+        self.end_claim(now, id, reason, out);
+    }
+
+    /// Jobs of a claim are known not to be alive: they go where they belong.
+    fn end_attempts_at(
+        &mut self,
+        now: Now,
+        id: ClaimId,
+        jobs: Vec<JobId>,
+        reason: &str,
+        code: u32,
+        out: &mut Out,
+    ) {
         let mut plain = Vec::new();
-        for job in claim.jobs.clone() {
+        for job in jobs {
             let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             match live.and_then(|l| l.stop.clone()) {
                 Some(stop) => self.after_stop(now, id, &[job], &stop, out),
@@ -478,7 +542,6 @@ impl Core {
             }
         }
         self.requeue(now, id, &plain, reason, code, out);
-        self.end_claim(now, id, reason, out);
     }
 
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
@@ -506,6 +569,8 @@ impl Core {
             self.offer_jobs(now, cluster, digest, out);
         }
         self.expire_drains(now, digest, out);
+        self.end_holds(now, digest, out);
+        self.end_reservations(now, digest, out);
         self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);

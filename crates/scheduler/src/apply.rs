@@ -12,7 +12,8 @@ use model::{ClaimId, JobId, ProcSet};
 use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, place_of, plus};
-use crate::queue::{Checkpoint, Cluster, Hold, Live, Stop, SubmitKey};
+use crate::provision;
+use crate::queue::{Checkpoint, Cluster, Hold, Live, Stage, Stop, SubmitKey};
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -29,6 +30,13 @@ impl Core {
             Kind::ClaimMade(e) => self.apply_claim_made(e, time_ms),
             Kind::JobsAssigned(e) => self.apply_assigned(e),
             Kind::JobStarted(e) => self.apply_started(e),
+            Kind::JobProvisioning(e) => {
+                if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
+                    live.stage = if e.installing { Stage::Installing } else { Stage::Waiting };
+                }
+            }
+            Kind::JobReserved(e) => self.apply_reserved(e),
+            Kind::JobsExtended(e) => self.apply_extended(e),
             Kind::JobSuspended(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), true),
             Kind::JobContinued(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), false),
             Kind::JobCheckpointed(e) => self.apply_checkpointed(e),
@@ -40,16 +48,13 @@ impl Core {
                 let user = self.accounts.user(&e.user, time_ms);
                 self.accounts.set(user, e.factor, e.real, time_ms);
             }
+            Kind::MachineStanding(e) => self.apply_standing(e),
+            Kind::LabSet(e) => self.apply_lab(e),
             Kind::PoolDrained(e) => self.drains.apply(e),
-            // Told for people; nothing durable follows from them.
+            // Told for people, or the manager's own books: nothing durable follows from them here.
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)
-            | Kind::JobProvisioning(_)
-            | Kind::JobReserved(_)
-            | Kind::JobsExtended(_) => {}
-            Kind::MachineStanding(_) | Kind::LabSet(_) => {}
-            // These concern the manager's own books, not the queue.
-            Kind::ManagerStarted(_)
+            | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::TokenRevoked(_) => {}
@@ -99,6 +104,12 @@ impl Core {
     fn apply_released(&mut self, e: &JobsReleased, time_ms: u64) {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         cluster.note_release(&e.procs, time_ms);
+        if let Some(begun) = &mut cluster.begun {
+            // A person has looked at it: every machine may be tried again.
+            begun.excluded.clear();
+            begun.unready.clear();
+            self.queue.excluding.remove(&e.cluster);
+        }
         for span in &e.procs {
             cluster.unhold(span.first, span.procs().end);
         }
@@ -149,6 +160,8 @@ impl Core {
             jobs: Vec::new(),
             made_ms: time_ms,
             recalled: false,
+            ending: false,
+            reserved: None,
             rival: None,
             slot_now: None,
         };
@@ -257,6 +270,9 @@ impl Core {
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.note_requeue(e, time_ms);
         }
+        if e.code == provision::FAILED {
+            self.exclude(e);
+        }
         self.end_attempts(e.cluster, &e.procs);
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.requeues += e.procs.iter().map(|s| u64::from(s.count)).sum::<u64>();
@@ -267,6 +283,7 @@ impl Core {
     fn apply_claim_ended(&mut self, e: &ClaimEnded, time_ms: u64) {
         let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
         self.pool.note_depth(ClaimId(e.claim));
+        self.pool.reserved.remove(&ClaimId(e.claim));
         if let Some(rival) = claim.rival {
             self.pool.rivals.remove(&rival);
         }
@@ -292,6 +309,8 @@ impl Core {
         for span in spans {
             for proc in span.procs() {
                 let Some(live) = cluster.live.remove(&proc) else { continue };
+                // Granted to this run, not to the next.
+                cluster.extended.remove(&proc);
                 if let Some(claim) = self.pool.claims.get_mut(&live.claim) {
                     let job = JobId { cluster: cluster_id, proc };
                     // Jobs mostly end in the order in which they were given.
@@ -339,6 +358,7 @@ impl Core {
         if cluster.is_finished() {
             let (summary, key) = (cluster.summary, cluster.key);
             self.queue.periodic.remove(&cluster_id);
+            self.queue.excluding.remove(&cluster_id);
             self.round.forget(cluster_id);
             if let Some(cluster) = self.queue.clusters.remove(&cluster_id) {
                 self.shapes.release(&cluster.parts);

@@ -104,21 +104,9 @@ impl Core {
     }
 
     /// Works out which machines take nothing new.
-    pub(crate) fn note_drains(&mut self) {
-        let places: Vec<std::sync::Arc<str>> = self.pool.machines.keys().cloned().collect();
-        for place in places {
-            self.note_drain(&place);
-        }
-    }
-
-    /// The same for one.
-    pub(crate) fn note_drain(&mut self, place: &std::sync::Arc<str>) {
-        if let Some(machine) = self.pool.machines.get_mut(place) {
-            let drained = !self.drains.all.is_empty() && self.drains.concern(&machine.ad);
-            if drained != machine.drained {
-                machine.drained = drained;
-                self.pool.note_room(place);
-            }
+    fn note_drains(&mut self) {
+        for place in self.pool.machines.keys().cloned().collect::<Vec<_>>() {
+            self.note_standing(&place);
         }
     }
 }

@@ -14,6 +14,7 @@ use model::{JobId, Now};
 
 use crate::Core;
 use crate::accounts::UserId;
+use crate::labs::Shut;
 use crate::pass::Obstacle;
 use crate::pool::fits;
 use crate::queue::Summary;
@@ -100,8 +101,12 @@ pub struct Waiting {
     pub machines: Vec<(Obstacle, u64)>,
     /// Machines that would take it this moment.
     pub open: u64,
-    /// Machines that could ever run it: connected, large enough, Requirements agree.
+    /// Machines that could run it now or when they are free: connected, large enough, Requirements agree, and there for
+    /// it.
     pub capable: u64,
+    /// Machines that could run it, were they not kept from it by their condition, a loan, a hold, their lab, or because they
+    /// could not be made ready for it.
+    pub barred: u64,
     /// What no machine has as much of as the job asks for.
     pub lacking: Vec<Lacking>,
     /// What refuses, the one that refuses most machines first.
@@ -158,8 +163,10 @@ pub struct MachineExplanation {
     pub machine: Arc<str>,
     /// In contact.
     pub connected: bool,
-    /// It takes nothing new.
-    pub closed: bool,
+    /// Why it takes nothing new, if so.
+    pub shut: Option<Shut>,
+    /// Only this user's jobs start there.
+    pub only: Option<Arc<str>>,
     /// What the pool may use of it.
     pub total: Resources,
     /// What is free.
@@ -242,13 +249,18 @@ impl Core {
 
         let names: Vec<Arc<str>> = self.pool.machines.keys().cloned().collect();
         let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
-        let (mut open, mut capable) = (0, 0);
+        let (mut open, mut capable, mut barred) = (0, 0, 0);
         let mut refused = Vec::new();
         for name in &names {
-            match self.obstacle(id, name) {
+            let unready = self.is_excluded(ready.1, name);
+            let found = self.obstacle(id, name);
+            match found.filter(|o| !unready || *o != Obstacle::Busy).or(unready.then_some(Obstacle::Unready))
+            {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
-                    capable += u64::from(matches!(obstacle, Obstacle::Busy | Obstacle::Closed));
+                    capable += u64::from(obstacle == Obstacle::Busy);
+                    barred +=
+                        u64::from(matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent | Obstacle::Unready));
                     if obstacle == Obstacle::Requirements {
                         refused.push(name.clone());
                     }
@@ -285,6 +297,7 @@ impl Core {
             machines: machines.into_iter().collect(),
             open,
             capable,
+            barred,
             lacking: lacking.filter(|l| l.wants > l.most && !names.is_empty()).collect(),
             looked_at: clauses.seen,
             clauses: clauses.sorted(),
@@ -314,7 +327,7 @@ impl Core {
         let machine = self.pool.machines.get(name)?;
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
-        let (connected, closed) = (machine.session.is_some(), machine.is_closed());
+        let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
         let jobs = claims.map(|c| (c.jobs.first().copied(), c.owner.clone(), c.slot.clone())).collect();
 
@@ -356,7 +369,8 @@ impl Core {
         Some(MachineExplanation {
             machine: name,
             connected,
-            closed,
+            shut,
+            only,
             total,
             free,
             jobs,

@@ -3,12 +3,12 @@
 //! A gang waits while all its unfinished jobs are idle. The planner decides when each of them has a place; then all
 //! claims are made in one breath, which is one record in the journal. Until then nothing is held: machines that the gang
 //! is promised are earmarked, and plain jobs may use them as long as they are sure to be gone in time. When one job of a
-//! gang loses its machine the others are called back too, and the gang waits again with its old rank.
+//! gang loses its machine the others are called back too, and the gang waits again with its old rank; while they are on
+//! their way it is planned for, so that nobody takes what it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use classad::Value;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
 use model::{JobTemplate, Now, Span};
 
@@ -17,6 +17,7 @@ use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Sea
 use crate::gang::{Class, SetId};
 use crate::pass::Candidate;
 use crate::pool::{Machine, fits};
+use crate::queue::Live;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
 
@@ -33,7 +34,7 @@ pub(crate) struct Gangs {
     /// Clusters whose standing may have changed.
     dirty: BTreeSet<u32>,
     waiting: BTreeSet<u32>,
-    labs: BTreeMap<String, u32>,
+    labs: BTreeMap<Arc<str>, u32>,
 }
 
 impl Default for Gangs {
@@ -48,6 +49,11 @@ impl Gangs {
     /// Something happened to a gang.
     pub(crate) fn stir(&mut self, cluster: u32) {
         self.dirty.insert(cluster);
+    }
+
+    /// Is a waiting gang promised machines?
+    pub(crate) fn has_plan(&self, cluster: u32) -> bool {
+        self.planner.plan(SetId(u64::from(cluster))).is_some()
     }
 
     fn is_quiet(&self) -> bool {
@@ -102,6 +108,21 @@ impl Core {
         if self.gangs.is_quiet() {
             return;
         }
+        let promised: Vec<(u32, Option<SetId>)> =
+            (0..self.pool.numbers() as u32).map(|n| (n, self.gangs.planner.earmark(n as usize))).collect();
+        self.plan_gangs(now, digest, out);
+        // What is no longer promised, or to somebody else, may be had by a plain job that waits.
+        for (number, before) in promised {
+            if before.is_some()
+                && self.gangs.planner.earmark(number as usize) != before
+                && let Some(name) = self.pool.name(number).cloned()
+            {
+                self.offer_machine(now, &name, digest, out);
+            }
+        }
+    }
+
+    fn plan_gangs(&mut self, now: Now, digest: Digest, out: &mut Out) {
         for cluster in self.gangs.dirty.clone() {
             self.call_gang_back(now, cluster, out);
         }
@@ -127,10 +148,15 @@ impl Core {
         }
     }
 
-    /// Waits this cluster as a gang?
+    /// Waits this cluster as a gang, or will it as soon as its jobs are back?
     fn describe_gang(&mut self, id: u32) {
         let waits = self.queue.clusters.get(&id).is_some_and(|c| {
-            c.gang && c.live.is_empty() && c.held.is_empty() && c.later.is_empty() && c.idle_count() > 0
+            let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
+            c.gang
+                && c.live.values().all(back)
+                && c.held.is_empty()
+                && c.later.is_empty()
+                && c.idle_count() + c.live.len() as u64 > 0
         });
         if waits {
             self.gangs.waiting.insert(id);
@@ -143,13 +169,9 @@ impl Core {
         let mut systems: Vec<System> =
             vec![System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER }; self.pool.numbers()];
         for machine in self.pool.machines.values() {
-            let lab = match machine.ad.eval("Lab") {
-                Value::Str(name) => name.to_string(),
-                _ => String::new(),
-            };
             let next = self.gangs.labs.len() as u32;
-            let lab = *self.gangs.labs.entry(lab).or_insert(next);
-            let here = machine.session.is_some() && !machine.is_closed();
+            let lab = *self.gangs.labs.entry(machine.lab.clone()).or_insert(next);
+            let here = machine.is_open();
             let hard_end = self.empty_by(machine, now.wall_ms);
             systems[machine.number as usize] = System {
                 lab,
@@ -168,13 +190,23 @@ impl Core {
         let now_s = now_ms / 1000;
         let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
         let ends = claims.filter_map(|claim| {
+            if let Some((_, until_ms)) = claim.reserved {
+                return Some((until_ms / 1000).max(now_s));
+            }
             let job = *claim.jobs.first()?;
-            let live = self.queue.clusters.get(&job.cluster)?.live.get(&job.proc)?;
+            let cluster = self.queue.clusters.get(&job.cluster)?;
+            let live = cluster.live.get(&job.proc)?;
+            let more = cluster.extended.get(&job.proc).copied().unwrap_or(0);
             let began = live.started_ms.unwrap_or(now_ms) / 1000;
             let limit = self.shape_of(job).and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
-            Some((began + limit.unwrap_or(SITE_LIMIT_S)).max(now_s + OVERDUE_S))
+            Some((began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_s + OVERDUE_S))
         });
         ends.max().unwrap_or(now_s)
+    }
+
+    /// The gang that a machine is promised to.
+    pub(crate) fn promised_to(&self, number: u32) -> Option<u32> {
+        self.gangs.planner.earmark(number as usize).map(|gang| gang.0 as u32)
     }
 
     /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
@@ -194,8 +226,13 @@ impl Core {
             .parts
             .iter()
             .flat_map(|part| part.idle.iter().map(|proc| (proc, part.shape)))
+            .chain(
+                cluster.live.keys().filter_map(|p| Some((*p, cluster.parts.get(cluster.part_of(*p))?.shape))),
+            )
             .take(SEATS_MAX)
             .collect();
+        // Planned for while its jobs are on their way back, but it cannot start before.
+        let all_here = cluster.live.is_empty();
         seats.sort_unstable();
         let (submitted, priority) = (cluster.submitted_ms / 1000, cluster.priority);
         let allowed = seats.iter().all(|(_, shape)| self.may_have_more(*shape));
@@ -213,14 +250,25 @@ impl Core {
                         bits.set(number as usize);
                     }
                 }
+                // What could not be made ready for it, or is lent to others, is not there for it.
+                for name in self.queue.clusters[&id].excluded.iter().flat_map(|host| self.pool.places(host)) {
+                    if let Some(machine) = self.pool.machines.get(&name) {
+                        bits.clear(machine.number as usize);
+                    }
+                }
+                for machine in self.pool.machines.values().filter(|m| m.only.is_some()) {
+                    if !self.is_for(machine, *shape) {
+                        bits.clear(machine.number as usize);
+                    }
+                }
                 viable.insert(*shape, Arc::new(bits));
             }
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
-        for machine in self.pool.machines.values().filter(|m| m.session.is_some() && !m.is_closed()) {
+        for machine in self.pool.machines.values().filter(|m| m.is_open()) {
             let most = if machine.whole { 1 } else { u32::MAX };
-            let (now, empty) =
-                (times(largest, machine.free).min(most), times(largest, machine.total).min(most));
+            let now = if all_here { times(largest, machine.free).min(most) } else { 0 };
+            let empty = times(largest, machine.total).min(most);
             fits[machine.number as usize] = Fit { now, empty };
         }
         let seats =
@@ -243,7 +291,8 @@ impl Core {
         let id = start.set.0 as u32;
         self.gangs.dirty.insert(id);
         self.gangs.waiting.remove(&id);
-        let Some(cluster) = self.queue.clusters.get(&id) else { return false };
+        let cluster = self.queue.clusters.get(&id).filter(|c| c.live.is_empty());
+        let Some(cluster) = cluster else { return false };
         let mut seats: Vec<(u32, u32, ShapeId)> = cluster
             .parts
             .iter()
@@ -281,6 +330,7 @@ impl Core {
         if broken && running {
             let why = "another job of its gang lost its machine";
             self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
+            self.gangs.stir(cluster);
         }
     }
 

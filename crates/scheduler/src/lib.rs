@@ -9,7 +9,10 @@
 //! - `pool`: machines and claims (claims are durable, machines soft)
 //! - `shape`: which jobs are alike for matching, and which machines can run them
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
+//! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by `gang`'s planner
+//! - `provision`: machines that are made ready for jobs, or could not be
+//! - `reserve`: more time for running jobs; machines that owners keep after the run
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `drain`: nothing new for a while
 //! - `agents`: what machines report, leases, reconciliation; `places`: machines and their slots that come and go
@@ -30,12 +33,15 @@ mod drain;
 mod explain;
 pub mod gang;
 mod gangs;
+mod labs;
 mod lifecycle;
 mod pass;
 mod places;
 mod pool;
 mod preempt;
+mod provision;
 mod queue;
+mod reserve;
 mod settings;
 mod shape;
 mod snapshot;
@@ -56,13 +62,14 @@ pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
 pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
 pub use gangs::GangView;
+pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use pass::Obstacle;
 pub use places::AgentSlot;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
 pub use throttle::Burst;
-pub use view::{ClusterView, JobState, JobView, MachineView, PoolView, RunningView};
+pub use view::{ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
 
 /// What the pool's owner may set.
 #[derive(Debug, Clone)]
@@ -231,6 +238,7 @@ pub struct Core {
     pub(crate) throttle: throttle::Throttle,
     pub(crate) gangs: gangs::Gangs,
     pub(crate) drains: drain::Drains,
+    pub(crate) labs: labs::Labs,
     /// Randomness the driver gave; the core draws none of its own.
     pub(crate) keys: Vec<ClaimKey>,
     pub(crate) starved: bool,

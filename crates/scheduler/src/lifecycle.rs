@@ -26,7 +26,7 @@ use model::event::{
 };
 use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 
-use asked::{Asked, Doubts, Verdict};
+use asked::{Asked, Doubts, EXTENDED, Verdict};
 
 use crate::agents::HeldJob;
 use crate::queue::Cluster;
@@ -257,6 +257,10 @@ impl Cluster {
         if let Some(started_ms) = started {
             ad.insert_int("JobCurrentStartDate", seconds(started_ms));
             ad.insert_int("JobCurrentStartExecutingDate", seconds(started_ms));
+        }
+        match self.extended.get(&proc) {
+            Some(&more) => ad.insert_int(EXTENDED, more as i64),
+            None => drop(ad.remove(EXTENDED)),
         }
         if completed {
             ad.insert_int("CompletionDate", seconds(since_ms));

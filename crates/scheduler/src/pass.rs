@@ -5,7 +5,8 @@ use std::sync::Arc;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
-use crate::pool::{Claim, fits, host_of, plus, slot_of};
+use crate::labs::Shut;
+use crate::pool::{Claim, Machine, fits, host_of, plus, slot_of};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
@@ -21,12 +22,16 @@ pub(crate) struct Candidate {
 pub enum Obstacle {
     /// The machine is out of contact.
     NoContact,
-    /// It takes nothing new.
-    Closed,
     /// It has less than the job asks for, even when empty.
     TooSmall,
     /// Its Requirements and the job's do not agree.
     Requirements,
+    /// It takes nothing new from anybody.
+    Shut(Shut),
+    /// It is lent to somebody else.
+    Lent,
+    /// It could not be made ready for this job before.
+    Unready,
     /// It is in use.
     Busy,
 }
@@ -54,6 +59,8 @@ impl Core {
                 self.preempt_for(now, shape, out);
                 return;
             };
+            // Usually the first; another one where this machine is no use to it.
+            let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
             if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
                 return;
             }
@@ -67,7 +74,7 @@ impl Core {
         let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
         let common: Vec<u64> = common.collect();
         let fitting = bits(common.into_iter()).filter(|&number| {
-            let allowed = |m| self.respects_promises(m, shape, now_ms);
+            let allowed = |m| self.may_take(m, shape, now_ms);
             fits(request, self.pool.room(number))
                 && self.pool.name(number).and_then(|name| self.pool.machines.get(name)).is_some_and(allowed)
         });
@@ -85,7 +92,7 @@ impl Core {
     pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
         self.accounts.refresh(now.wall_ms);
         while let Some(machine) = self.pool.machines.get(name) {
-            if machine.session.is_none() || machine.is_closed() || machine.free.cpus == 0 {
+            if !machine.is_open() || machine.free.cpus == 0 {
                 return;
             }
             let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
@@ -137,6 +144,13 @@ impl Core {
             && self.accounts.over_quota(shape.user, f64::from(shape.request.cpus)).is_none()
     }
 
+    /// May such a job take room on this machine, whoever it is lent or promised to?
+    fn may_take(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
+        self.is_for(machine, shape)
+            && self.first_for(machine, shape).is_some()
+            && self.respects_promises(machine, shape, now_ms)
+    }
+
     /// Why jobs of a shape do not start on a machine now; `None` when they would.
     pub(crate) fn obstacle(&mut self, shape: ShapeId, name: &str) -> Option<Obstacle> {
         let Some(machine) = self.pool.machines.get(name) else { return Some(Obstacle::NoContact) };
@@ -149,8 +163,10 @@ impl Core {
             Some(Obstacle::TooSmall)
         } else if !self.shapes.can_run(shape, machine) {
             Some(Obstacle::Requirements)
-        } else if machine.is_closed() {
-            Some(Obstacle::Closed)
+        } else if let Some(shut) = machine.shut {
+            Some(Obstacle::Shut(shut))
+        } else if !self.is_for(machine, shape) {
+            Some(Obstacle::Lent)
         } else if !fits(request, machine.free) {
             Some(Obstacle::Busy)
         } else {
@@ -162,10 +178,14 @@ impl Core {
     fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(name)?;
         for user in self.accounts.in_line() {
-            for (ready, shape) in user.waiting() {
+            for (_, shape) in user.waiting() {
                 let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
-                let allowed = allowed && self.respects_promises(machine, shape, now_ms);
-                if allowed && self.may_have_more(shape) && self.shapes.can_run(shape, machine) {
+                let allowed = allowed && self.may_take(machine, shape, now_ms);
+                let ready = if allowed { self.first_for(machine, shape) } else { None };
+                if let Some(ready) = ready
+                    && self.may_have_more(shape)
+                    && self.shapes.can_run(shape, machine)
+                {
                     return Some(Candidate { shape, ready });
                 }
             }
@@ -176,14 +196,15 @@ impl Core {
     /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
     fn next_for(&mut self, claim: &Claim, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(&claim.machine)?;
-        for (ready, shape) in self.accounts.get(claim.user).waiting() {
+        for (_, shape) in self.accounts.get(claim.user).waiting() {
+            let Some(ready) = self.first_for(machine, shape) else { continue };
             let Some(s) = self.shapes.all.get(&shape) else { continue };
             let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
             let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
             let fit =
                 if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
             let same = fit && lease == claim.lease_ms && s.limits == claim.limits;
-            let same = same && self.respects_promises(machine, shape, now_ms);
+            let same = same && self.may_take(machine, shape, now_ms);
             if same && same_owner && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
             }
@@ -248,14 +269,16 @@ impl Core {
     /// more than its part of what is left. A claim that nobody waits for ends.
     pub(crate) fn feed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
         loop {
-            let Some(claim) = self.pool.claims.get(&id) else { return };
+            let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending && c.reserved.is_none()) else {
+                return;
+            };
             let held = claim.jobs.len() as u32;
             if held > 0 && self.is_busy_for_long(claim, now) {
                 return;
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (name, closed, rival) = (claim.machine.clone(), machine.is_closed(), claim.rival);
+            let (closed, rival) = (machine.shut.is_some(), claim.rival);
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let candidate = if closed || (rival.is_some() && held == 0) {
                 None
@@ -267,14 +290,7 @@ impl Core {
             };
             let Some(candidate) = candidate else {
                 if held == 0 {
-                    self.end_claim(now, id, "no more jobs for it", out);
-                    out.effects.push(Effect::Drop { session, claim: id });
-                    if let Some(shape) = rival {
-                        self.replace(now, &name, shape, digest, out);
-                    }
-                    if !closed {
-                        self.offer_machine(now, &name, digest, out);
-                    }
+                    self.drop_claim(now, id, "no more jobs for it", digest, out);
                 }
                 return;
             };
@@ -297,6 +313,26 @@ impl Core {
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
             out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs });
         }
+    }
+
+    /// A claim without jobs is over: its room goes to whom it was made for, or to who is next.
+    pub(crate) fn drop_claim(&mut self, now: Now, id: ClaimId, why: &str, digest: Digest, out: &mut Out) {
+        let Some(claim) = self.pool.claims.get_mut(&id) else { return };
+        let (name, rival) = (claim.machine.clone(), claim.rival);
+        let Some(machine) = self.pool.machines.get(&name) else { return };
+        // Nothing is known of a machine that is away: it is settled when it is back, or when the lease is over.
+        let Some(session) = machine.session else { return };
+        out.effects.push(Effect::Drop { session, claim: id });
+        if machine.releases {
+            // It is over when its machine says that it is in order again.
+            claim.ending = true;
+            return;
+        }
+        self.end_claim(now, id, why, out);
+        if let Some(shape) = rival {
+            self.replace(now, &name, shape, digest, out);
+        }
+        self.offer_machine(now, &name, digest, out);
     }
 
     /// Would the room of this claim go to the same jobs if it were free?

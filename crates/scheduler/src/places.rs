@@ -53,11 +53,14 @@ impl Core {
                 claims,
                 slots,
                 heard_ms: now.mono_ms,
-                closed: false,
-                drained: false,
+                shut: None,
+                only: None,
+                lab: Arc::from(""),
+                releases: false,
                 whole: false,
             };
             self.pool.put(&name, machine);
+            self.note_standing(&name);
         }
     }
 
@@ -104,12 +107,15 @@ impl Core {
                 claims,
                 slots,
                 heard_ms: now.mono_ms,
-                closed: false,
-                drained: self.drains.concern(ad),
+                shut: None,
+                only: None,
+                lab: Arc::from(""),
+                releases: false,
                 whole: is_static(ad),
             };
             machine.settle();
             self.pool.put(place, machine);
+            self.note_standing(place);
         }
         let more = places.into_iter().skip(1).map(|(place, ..)| place).collect();
         self.pool.set_more(host, more);

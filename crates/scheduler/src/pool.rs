@@ -16,6 +16,7 @@ use model::ClaimId;
 use model::event::Resources;
 
 use crate::accounts::UserId;
+use crate::labs::Shut;
 use crate::shape::ShapeId;
 
 /// One connection of one agent. Numbers only go up, so an old connection is recognised.
@@ -47,6 +48,8 @@ pub(crate) struct Pool {
     pub(crate) away: BTreeSet<Arc<str>>,
     /// Claims with more than one job.
     pub(crate) deep: BTreeSet<ClaimId>,
+    /// Claims that owners keep after the run.
+    pub(crate) reserved: BTreeSet<ClaimId>,
     /// Shapes that a claim was asked to leave for.
     pub(crate) rivals: BTreeSet<ShapeId>,
 }
@@ -55,7 +58,7 @@ impl Pool {
     /// Keeps `roomy` true for one machine.
     pub(crate) fn note_room(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get(name) else { return };
-        if machine.session.is_some() && !machine.is_closed() && machine.free.cpus > 0 {
+        if machine.is_open() && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
             let at = machine.number as usize;
             if at >= self.room.len() {
@@ -204,18 +207,22 @@ pub(crate) struct Machine {
     /// Slot numbers in use, so that names stay small: slot1_1, slot1_2, ...
     pub(crate) slots: BTreeSet<u32>,
     pub(crate) heard_ms: u64,
-    /// Takes no new claims (its owner or an operator says so).
-    pub(crate) closed: bool,
-    /// A drain says the same for a while.
-    pub(crate) drained: bool,
+    /// Why it takes nothing new, if so.
+    pub(crate) shut: Option<Shut>,
+    /// Only this user's jobs start there.
+    pub(crate) only: Option<Arc<str>>,
+    /// The lab it says it is in.
+    pub(crate) lab: Arc<str>,
+    /// It is put in order after each claim, and says when it is.
+    pub(crate) releases: bool,
     /// A static slot: a claim gets all of it, whatever its jobs ask for.
     pub(crate) whole: bool,
 }
 
 impl Machine {
-    /// Takes no new claims, and gives those it has no further jobs.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed || self.drained
+    /// In contact, and taking new claims.
+    pub(crate) fn is_open(&self) -> bool {
+        self.session.is_some() && self.shut.is_none()
     }
 
     /// A static slot is free or it is not: its size may have changed since its claim was made.
@@ -256,6 +263,10 @@ pub(crate) struct Claim {
     pub(crate) made_ms: u64,
     /// A recall is under way: do not ask twice.
     pub(crate) recalled: bool,
+    /// It is over, but its machine is still being put in order: it takes no more jobs.
+    pub(crate) ending: bool,
+    /// Its owner keeps it after this job, until this Unix millisecond at the latest.
+    pub(crate) reserved: Option<(model::JobId, u64)>,
     /// A better job waits for it to end.
     pub(crate) rival: Option<ShapeId>,
     /// What its machine last said of it.

@@ -56,7 +56,7 @@ impl Core {
             let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {
                 continue;
             };
-            if machine.session.is_none() || machine.is_closed() {
+            if !machine.is_open() || !self.is_for(machine, shape) {
                 continue;
             }
             for &id in &machine.claims {
@@ -144,7 +144,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) {
-        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
+        let ready = self.pool.machines.get(name).and_then(|m| self.first_for(m, shape));
         let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { return };
         if self.obstacle(shape, name).is_none() {
             self.start(now, name, Candidate { shape, ready }, digest, out);

@@ -32,6 +32,8 @@ pub(crate) struct Queue {
     pub(crate) jobs_of: HashMap<Arc<str>, u64>,
     /// Clusters with periodic expressions.
     pub(crate) periodic: BTreeSet<u32>,
+    /// Clusters with machines that could not be made ready for them: nearly always none.
+    pub(crate) excluding: BTreeSet<u32>,
     /// Clusters with idle procs whose time comes or is over then, in Unix milliseconds. Made anew by recovery; an entry
     /// too many is harmless.
     pub(crate) due: BTreeSet<(u64, u32)>,
@@ -117,6 +119,12 @@ pub(crate) struct Begun {
     pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
     /// Procs that ended and stay until somebody has looked at them (LeaveJobInQueue).
     pub(crate) completed: ProcSet,
+    /// Seconds that live procs got beyond what they declared.
+    pub(crate) extended: BTreeMap<u32, u64>,
+    /// Machines that could not be made ready for its jobs.
+    pub(crate) excluded: BTreeSet<Arc<str>>,
+    /// How often that happened to which proc, since it was last released.
+    pub(crate) unready: BTreeMap<u32, u32>,
 }
 
 static NOT_BEGUN: LazyLock<Begun> = LazyLock::new(Begun::default);
@@ -264,11 +272,25 @@ pub(crate) struct Live {
     pub(crate) stop: Option<Stop>,
     /// Its processes stand still.
     pub(crate) suspended: bool,
+    /// Its machine is made ready for it.
+    pub(crate) stage: Stage,
+}
+
+/// How far a machine is with a job that has not started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Stage {
+    /// It was given the job.
+    #[default]
+    Scheduled,
+    /// Its provisioning command was given.
+    Waiting,
+    /// It is being installed.
+    Installing,
 }
 
 impl Live {
     pub(crate) fn new(claim: ClaimId, attempt: u32) -> Self {
-        Self { claim, attempt, started_ms: None, stop: None, suspended: false }
+        Self { claim, attempt, started_ms: None, stop: None, suspended: false, stage: Stage::default() }
     }
 }
 

@@ -131,7 +131,7 @@ pub(crate) struct Shape {
     pub(crate) user: UserId,
     /// Named resources that its jobs take, and how much of each.
     pub(crate) limits: Box<[(Box<str>, f64)]>,
-    /// The longest that such a job may run, when it says so.
+    /// The longest that such a job may keep its machine, when it says so.
     pub(crate) run_limit_s: Option<u64>,
     /// False when all machines are equal to its jobs.
     pub(crate) picky: bool,
@@ -421,14 +421,16 @@ fn submitter(owner: &str, ad: &ClassAd) -> String {
     }
 }
 
-/// The longest that a job may run, when it says so.
+/// The longest that a job may keep its machine, when it says so: its run, and what its owner wants after it.
 fn run_limit(ad: &ClassAd) -> Option<u64> {
     let names = ["AllowedExecuteDuration", "AllowedJobDuration", "MaxRunTime"];
-    names.iter().find_map(|name| match ad.eval(name) {
+    let after = crate::reserve::reserve_after(ad);
+    let run = names.iter().find_map(|name| match ad.eval(name) {
         Value::Int(seconds) => u64::try_from(seconds).ok(),
         Value::Real(seconds) if seconds >= 0.0 => Some(seconds.ceil() as u64),
         _ => None,
-    })
+    });
+    run.map(|run| run.saturating_add(after))
 }
 
 /// What a job asks of a machine.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use model::event::{Afterwards, ClaimMade, Exit, Kind};
+use model::event::{Afterwards, ClaimMade, Exit, JobReserved, Kind, LabSet, MachineStanding};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
-use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stop, Stored, SubmitKey, Summary};
+use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stage, Stop, Stored, SubmitKey, Summary};
 use crate::{Core, Settings};
 
 /// A snapshot that cannot be read.
@@ -38,6 +38,10 @@ struct Saved {
     keys: Vec<SavedKey>,
     #[prost(message, repeated, tag = "7")]
     users: Vec<SavedUser>,
+    #[prost(message, repeated, tag = "8")]
+    standings: Vec<MachineStanding>,
+    #[prost(message, repeated, tag = "9")]
+    labs: Vec<LabSet>,
     /// Templates that clusters refer to by their place here.
     #[prost(message, repeated, tag = "50")]
     templates: Vec<JobTemplate>,
@@ -91,6 +95,14 @@ struct SavedCluster {
     checkpoints: Vec<SavedCheckpoint>,
     #[prost(message, repeated, tag = "16")]
     completed: Vec<Span>,
+    #[prost(string, repeated, tag = "17")]
+    excluded: Vec<String>,
+    /// Flattened pairs (proc, failures).
+    #[prost(uint32, repeated, tag = "18")]
+    unready: Vec<u32>,
+    /// Flattened pairs (proc, seconds).
+    #[prost(uint64, repeated, tag = "19")]
+    extended: Vec<u64>,
     /// Which of the templates.
     #[prost(uint32, tag = "50")]
     base: u32,
@@ -165,6 +177,9 @@ struct SavedLive {
     stop_subcode: u32,
     #[prost(bool, tag = "10")]
     suspended: bool,
+    /// 0 scheduled, 1 waiting, 2 installing.
+    #[prost(uint32, tag = "11")]
+    stage: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -176,6 +191,9 @@ struct SavedClaim {
     /// Flattened pairs (cluster, proc) in order.
     #[prost(uint32, repeated, tag = "3")]
     jobs: Vec<u32>,
+    /// Cluster, proc and until when, of a claim that its owner keeps.
+    #[prost(uint64, repeated, tag = "4")]
+    reserved: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -230,6 +248,11 @@ impl Core {
             },
             made_ms: c.made_ms,
             jobs: c.jobs.iter().flat_map(|j| [j.cluster, j.proc]).collect(),
+            reserved: c
+                .reserved
+                .iter()
+                .flat_map(|(j, until)| [u64::from(j.cluster), u64::from(j.proc), *until])
+                .collect(),
         });
         let keys = self.queue.keys.iter().map(|(key, &cluster)| SavedKey {
             cluster,
@@ -257,6 +280,8 @@ impl Core {
             finished: finished.collect(),
             keys: keys.collect(),
             users: users.collect(),
+            standings: self.labs.machines.values().cloned().collect(),
+            labs: self.labs.disabled.values().cloned().collect(),
             templates: templates.all,
             drains: self.drains.said().cloned().collect(),
         }
@@ -273,6 +298,8 @@ impl Core {
         for drain in &saved.drains {
             core.drains.apply(drain);
         }
+        saved.standings.iter().for_each(|e| core.apply_standing(e));
+        saved.labs.iter().for_each(|e| core.apply_lab(e));
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);
             // Its cores are in the user's account since it was made; the account was settled later than that.
@@ -282,6 +309,10 @@ impl Core {
                     claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc }).collect();
             }
             core.pool.note_depth(id);
+            if let [cluster, proc, until_ms] = claim.reserved[..] {
+                let (cluster, proc) = (cluster as u32, proc as u32);
+                core.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms });
+            }
         }
         let mut keys = HashMap::new();
         for key in saved.keys {
@@ -378,7 +409,13 @@ impl Core {
                 .map(|c| (c.proc, Checkpoint { object: c.object.into(), bytes: c.bytes }))
                 .collect(),
             completed,
+            extended: saved.extended.as_chunks().0.iter().map(|&[proc, s]| (proc as u32, s)).collect(),
+            excluded: saved.excluded.into_iter().map(Arc::from).collect(),
+            unready: saved.unready.as_chunks().0.iter().map(|&[proc, n]| (proc, n)).collect(),
         };
+        if !begun.excluded.is_empty() {
+            self.queue.excluding.insert(saved.id);
+        }
         if begun != Begun::default() {
             cluster.begun = Some(Box::new(begun));
         }
@@ -439,6 +476,9 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
             .map(|(&proc, c)| SavedCheckpoint { proc, object: c.object.to_string(), bytes: c.bytes })
             .collect(),
         completed: c.completed.spans(),
+        extended: c.extended.iter().flat_map(|(&proc, &s)| [u64::from(proc), s]).collect(),
+        excluded: c.excluded.iter().map(ToString::to_string).collect(),
+        unready: c.unready.iter().flat_map(|(&proc, &n)| [proc, n]).collect(),
     }
 }
 
@@ -464,6 +504,11 @@ fn save_live(proc: u32, l: &Live) -> SavedLive {
         stop_code: stop.map_or(0, |s| s.code),
         stop_subcode: stop.map_or(0, |s| s.subcode),
         suspended: l.suspended,
+        stage: match l.stage {
+            Stage::Scheduled => 0,
+            Stage::Waiting => 1,
+            Stage::Installing => 2,
+        },
     }
 }
 
@@ -473,7 +518,12 @@ fn load_live(l: SavedLive) -> (u32, Live) {
     let stop = stop.map(|afterwards| Stop { afterwards, reason: l.stop_reason, code, subcode });
     let claim = ClaimId(l.claim);
     let (attempt, started_ms, suspended) = (l.attempt, l.started_ms, l.suspended);
-    (l.proc, Live { claim, attempt, started_ms, stop, suspended })
+    let stage = match l.stage {
+        0 => Stage::Scheduled,
+        1 => Stage::Waiting,
+        _ => Stage::Installing,
+    };
+    (l.proc, Live { claim, attempt, started_ms, stop, suspended, stage })
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! Read-only answers for people.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::event::Resources;
+use model::event::{LabSet, MachineStanding, Resources};
 use model::{ClaimId, JobId, JobTemplate};
 
 use crate::Core;
 use crate::accounts::UserView;
+use crate::labs::Shut;
 use crate::pool::{SlotState, host_of, slot_of};
-use crate::queue::{Checkpoint, Summary};
+use crate::queue::{Checkpoint, Stage, Summary};
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -71,6 +73,9 @@ pub struct JobView {
     pub attempts: u32,
     /// Why it is held.
     pub hold_reason: Option<(String, u32)>,
+    /// How far it is on its way to a machine, in the words of a lab: queued, assigned, scheduled, waiting, installing. Plain
+    /// jobs have only the last two, and only where machines are made ready for them.
+    pub recipe: Option<&'static str>,
 }
 
 /// A machine, or one of its slots where it is divided.
@@ -90,6 +95,23 @@ pub struct MachineView {
     pub ad: Arc<classad::ClassAd>,
     /// Claims on it.
     pub claims: Vec<RunningView>,
+    /// The lab it is in.
+    pub lab: Arc<str>,
+    /// What people decided about it.
+    pub standing: MachineStanding,
+    /// Why it takes nothing new, if so.
+    pub shut: Option<Shut>,
+}
+
+/// A lab.
+#[derive(Debug, Clone)]
+pub struct LabView {
+    /// Name; empty for machines that name none.
+    pub name: String,
+    /// Machines in it.
+    pub machines: u64,
+    /// Who disabled it and why, if so.
+    pub disabled: Option<LabSet>,
 }
 
 /// A claim on a machine.
@@ -119,6 +141,8 @@ pub struct RunningView {
     pub checkpoint_bytes: Option<u64>,
     /// Its job belongs to a gang.
     pub gang: bool,
+    /// Its owner keeps it after this job, until this Unix millisecond at the latest.
+    pub reserved: Option<(JobId, u64)>,
 }
 
 /// Totals.
@@ -183,6 +207,7 @@ impl Core {
     /// The unfinished jobs of a cluster: running ones first, at most `limit`.
     pub fn jobs(&self, id: u32, limit: usize) -> Vec<JobView> {
         let Some(c) = self.queue.clusters.get(&id) else { return Vec::new() };
+        let waits = if self.gangs.has_plan(id) { "assigned" } else { "queued" };
         let plain = |proc: u32, state: JobState| JobView {
             job: JobId { cluster: id, proc },
             state,
@@ -191,6 +216,7 @@ impl Core {
             slot: None,
             attempts: c.attempts.get(&proc).copied().unwrap_or(0),
             hold_reason: None,
+            recipe: (c.gang && state == JobState::Idle).then_some(waits),
         };
         let live = c.live.iter().map(|(&proc, l)| {
             let claim = self.pool.claims.get(&l.claim);
@@ -203,6 +229,12 @@ impl Core {
                 started_ms: l.started_ms,
                 machine: claim.map(|k| Arc::from(host_of(&k.machine))),
                 slot: claim.map(|k| k.slot.clone()),
+                recipe: match l.stage {
+                    _ if l.started_ms.is_some() => None,
+                    Stage::Scheduled => c.gang.then_some("scheduled"),
+                    Stage::Waiting => Some("waiting"),
+                    Stage::Installing => Some("installing"),
+                },
                 ..plain(proc, state)
             }
         });
@@ -219,9 +251,46 @@ impl Core {
         live.chain(held).chain(idle).chain(completed).take(limit).collect()
     }
 
-    /// The machines.
+    /// The machines, also those that only a decision of people is known of.
     pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
+        let unknown = self.labs.machines.iter().filter(|(name, _)| !self.pool.machines.contains_key(*name));
+        let unknown = unknown.map(|(name, standing)| MachineView {
+            name: name.clone(),
+            slot: Arc::from("slot1"),
+            connected: false,
+            total: Resources::default(),
+            free: Resources::default(),
+            ad: Arc::default(),
+            claims: Vec::new(),
+            lab: Arc::from(""),
+            standing: standing.clone(),
+            shut: None,
+        });
+        self.known_machines().chain(unknown)
+    }
+
+    /// Labs, by name.
+    pub fn labs(&self) -> Vec<LabView> {
+        let mut machines: BTreeMap<&str, u64> = BTreeMap::new();
+        for machine in self.pool.machines.values() {
+            *machines.entry(&machine.lab).or_default() += 1;
+        }
+        for name in self.labs.disabled.keys() {
+            machines.entry(name).or_default();
+        }
+        let view = |(name, machines): (&str, u64)| LabView {
+            name: name.to_owned(),
+            machines,
+            disabled: self.labs.disabled.get(name).cloned(),
+        };
+        machines.into_iter().map(view).collect()
+    }
+
+    fn known_machines(&self) -> impl Iterator<Item = MachineView> + '_ {
         self.pool.machines.iter().map(|(name, m)| MachineView {
+            lab: m.lab.clone(),
+            standing: self.labs.standing(host_of(name)),
+            shut: m.shut,
             name: Arc::from(host_of(name)),
             slot: Arc::from(slot_of(name)),
             connected: m.session.is_some(),
@@ -244,6 +313,7 @@ impl Core {
                         .and_then(|j| self.queue.clusters.get(&j.cluster))
                         .is_some_and(|c| c.gang),
                     claim: *id,
+                    reserved: c.reserved,
                     now: c.slot_now.clone(),
                     slot: c.slot.clone(),
                     owner: c.owner.clone(),

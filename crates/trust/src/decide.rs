@@ -96,8 +96,10 @@ pub enum Action {
     ActOnAny,
     /// Issue and revoke tokens.
     ManageTokens,
-    /// Vacate machines, set their policy.
+    /// Vacate machines, set their policy and condition, lend them; enable and disable labs.
     ManageMachines,
+    /// Have a machine for oneself, as far as its condition and loan allow it, and give it back.
+    HoldMachine,
     /// Buy a certificate with a join token, which is checked separately.
     Join,
     /// Open an agent session, renew one's certificate.
@@ -106,7 +108,7 @@ pub enum Action {
 
 impl Action {
     /// All of them, for tests and documents.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Health,
         Self::Metrics,
         Self::Look,
@@ -115,6 +117,7 @@ impl Action {
         Self::ActOnAny,
         Self::ManageTokens,
         Self::ManageMachines,
+        Self::HoldMachine,
         Self::Join,
         Self::ServeAsMachine,
     ];
@@ -144,6 +147,7 @@ pub fn decide(principal: &Principal, action: Action) -> Result<(), Denied> {
         Action::ActOnAny => ("act on other people's jobs", Role::Admin),
         Action::ManageTokens => ("manage tokens", Role::Admin),
         Action::ManageMachines => ("manage machines", Role::Admin),
+        Action::HoldMachine => ("hold a machine", Role::Write),
         Action::ServeAsMachine => ("serve as a machine", Role::Agent),
     };
     let deny = |why| Err(Denied { who: principal.name().to_owned(), what, why });
@@ -185,6 +189,7 @@ mod tests {
             "...y..", // ActOnAny
             "...y..", // ManageTokens
             "...y..", // ManageMachines
+            "..yy..", // HoldMachine
             "yyyyyy", // Join
             ".....y", // ServeAsMachine
         ];

@@ -45,6 +45,10 @@ enum Command {
     Queue(cmd::queue::Args),
     /// Show the machines
     Status(cmd::status::Args),
+    /// Show or set a machine's condition, who it is lent to and who holds it
+    Machine(cmd::machine::Args),
+    /// Show the labs, or enable and disable one
+    Lab(cmd::lab::Args),
     /// Wait until jobs are over
     Wait(cmd::wait::Args),
     /// Remove jobs
@@ -61,6 +65,10 @@ enum Command {
     Continue(cmd::act::MachineArgs),
     /// Ask running jobs for a checkpoint
     Checkpoint(cmd::act::MachineArgs),
+    /// Give a running job more time than it declared
+    Extend(cmd::act::ExtendArgs),
+    /// Give back machines that were kept after the run (+ReserveAfter)
+    Return(cmd::act::Args),
     /// Show what happened, and what happens
     Events(cmd::events::Args),
     /// Carry out maintenance windows on a pool that runs elsewhere
@@ -131,6 +139,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Submit(args) => cmd::submit::run(args, place),
         Command::Queue(args) => cmd::queue::run(&args, place),
         Command::Status(args) => cmd::status::run(&args, place),
+        Command::Machine(args) => cmd::machine::run(args, place),
+        Command::Lab(args) => cmd::lab::run(&args, place),
         Command::Wait(args) => cmd::wait::run(&args, place),
         Command::Rm(args) => cmd::act::run(args, Act::Remove, place),
         Command::Hold(args) => cmd::act::run(args, Act::Hold, place),
@@ -145,6 +155,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Checkpoint(args) => {
             cmd::act::run_here_or_there(args, Act::Checkpoint, MachineVerb::Checkpoint, place)
         }
+        Command::Extend(args) => cmd::act::extend(args, place),
+        Command::Return(args) => cmd::act::run(args, Act::Return, place),
         Command::Events(args) => cmd::events::run(&args, place),
         Command::Eventd(args) => cmd::maintenance::eventd(&args, place),
         Command::Maintenance(args) => cmd::maintenance::run(&args, place),

@@ -78,6 +78,7 @@ fn waiting(w: scheduler::Waiting) -> Waiting {
         own_ahead: w.own_ahead,
         open: w.open,
         capable: w.capable,
+        barred: w.barred,
         machines: counts(&w.machines),
         lacking: w.lacking.into_iter().map(lacking).collect(),
         looked_at: w.looked_at,
@@ -88,7 +89,9 @@ fn waiting(w: scheduler::Waiting) -> Waiting {
 fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
     let word = |obstacle: Obstacle| match obstacle {
         Obstacle::NoContact => "no_contact",
-        Obstacle::Closed => "closed",
+        Obstacle::Shut(shut) => shut.word(),
+        Obstacle::Lent => "lent",
+        Obstacle::Unready => "unready",
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",
         Obstacle::Busy => "busy",
@@ -122,7 +125,8 @@ pub(super) async fn machine(
     Ok(Json(Machine {
         machine: m.machine.to_string(),
         connected: m.connected,
-        closed: m.closed,
+        shut: m.shut.map_or_else(String::new, |s| s.word().to_owned()),
+        only: m.only.map_or_else(String::new, |user| user.to_string()),
         total: m.total,
         free: m.free,
         jobs: m.jobs.into_iter().map(occupant).collect(),

@@ -1,14 +1,19 @@
-//! Talking to one machine through its manager: its policy's trace, why it is as it is, its configuration, and orders.
+//! Talking to one machine through its manager: its policy's trace, why it is as it is, its configuration, and orders; what
+//! people decide about machines and labs.
 
 use std::sync::Arc;
 
 use api::agent::{Control, Question, SetMacro, Verb};
-use api::rest::{ConfigRequest, ControlRequest, DrainRequest, MachineReply, MachineVerb, TransitionLine};
+use api::rest::{
+    ConfigRequest, ControlRequest, DrainRequest, LabLine, LabRequest, MachineReply, MachineVerb,
+    StandingRequest, TransitionLine,
+};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use model::event::PoolDrained;
+use model::event::{Condition, LabSet, MachineStanding, PoolDrained};
 use model::{limits, text};
+use scheduler::{Actor, StandingChange, StandingRefusal};
 use serde::Deserialize;
 use trust::Action;
 
@@ -145,4 +150,84 @@ pub(super) async fn control(
     let remaining_s = request.remaining_s;
     let control = Control { verb: verb.into(), claim, reason, bytes_per_second, slot, remaining_s };
     ask(&shared, &machine, Question::Control(control)).await
+}
+
+impl From<StandingRefusal> for Problem {
+    fn from(why: StandingRefusal) -> Self {
+        let message = why.to_string();
+        match why {
+            StandingRefusal::Admin(_) | StandingRefusal::NotByHand(_) => {
+                Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+            }
+            StandingRefusal::Unknown(_) => Self::new(StatusCode::NOT_FOUND, "no_such_machine", message),
+            StandingRefusal::Held { .. }
+            | StandingRefusal::NotHeld(_)
+            | StandingRefusal::InUse(_)
+            | StandingRefusal::TooMany => Self::new(StatusCode::CONFLICT, "refused", message),
+        }
+    }
+}
+
+/// Sets a machine's condition, lends it, holds it, or takes that back.
+pub(super) async fn stand(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    Path(machine): Path<String>,
+    request: Body<StandingRequest>,
+) -> Result<Json<MachineStanding>, Problem> {
+    caller.may(Action::HoldMachine)?;
+    let any_owner = caller.may(Action::ManageMachines).is_ok();
+    let request = body(request)?;
+    if !trust::ca::is_machine_name(&machine) {
+        return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
+    }
+    let names = request.loaned_to.iter().chain([&request.held_by]);
+    if !names.into_iter().all(|name| *name == text::one_line(name, limits::NAME_BYTES)) {
+        return Err(Problem::bad("a user's name is one line of at most 256 bytes"));
+    }
+    let user = caller.0.name().to_owned();
+    let condition = request.condition.map(|word| word.parse::<Condition>()).transpose();
+    let change = StandingChange {
+        condition: condition.map_err(|e| Problem::bad(e.to_string()))?,
+        loaned_to: request.loaned_to,
+        held_by: request.hold.map(|hold| match hold {
+            false => String::new(),
+            true if request.held_by.is_empty() => user.clone(),
+            true => request.held_by,
+        }),
+        held_ms: request.held_seconds.saturating_mul(1000),
+        reason: text::one_line(&request.reason, limits::REASON_BYTES),
+    };
+    let actor = Actor { user, any_owner };
+    Ok(Json(shared.handle.set_machine(actor, machine, change).await??))
+}
+
+/// The labs.
+pub(super) async fn labs(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<Vec<LabLine>>, Problem> {
+    caller.may(Action::Look)?;
+    let line = |l: scheduler::LabView| {
+        let set = l.disabled.unwrap_or_default();
+        LabLine { lab: l.name, machines: l.machines, disabled: set.disabled, by: set.by, reason: set.reason }
+    };
+    let found = shared.handle.look(scheduler::Core::labs).await?;
+    Ok(Json(found.into_iter().map(line).collect()))
+}
+
+/// Enables or disables a lab.
+pub(super) async fn set_lab(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    request: Body<LabRequest>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Action::ManageMachines)?;
+    let LabRequest { lab, disabled, reason } = body(request)?;
+    if lab != text::one_line(&lab, limits::NAME_BYTES) {
+        return Err(Problem::bad("a lab's name is one line of at most 256 bytes"));
+    }
+    let (by, reason) = (caller.0.name().to_owned(), text::one_line(&reason, limits::REASON_BYTES));
+    shared.handle.set_lab(LabSet { lab, disabled, by, reason }).await??;
+    Ok(StatusCode::NO_CONTENT)
 }

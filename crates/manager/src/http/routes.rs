@@ -42,6 +42,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/machines/{name}/config", get(machines::config).post(machines::configure))
         .route("/v1/machines/{name}/reconfigure", post(machines::reconfigure))
         .route("/v1/machines/{name}/control", post(machines::control))
+        .route("/v1/machines/{name}/standing", post(machines::stand))
+        .route("/v1/labs", get(machines::labs).post(machines::set_lab))
         .route("/v1/events", get(events::stream))
         .route("/v1/explain/job/{id}", get(explain::job))
         .route("/v1/explain/machine/{name}", get(explain::machine))
@@ -170,6 +172,11 @@ async fn act(
         api::rest::Act::Suspend => Act::Control(Control::Suspend),
         api::rest::Act::Continue => Act::Control(Control::Continue),
         api::rest::Act::Checkpoint => Act::Control(Control::Checkpoint),
+        api::rest::Act::Extend if request.seconds == 0 => {
+            return Err(Problem::bad("by how many seconds is the time extended?"));
+        }
+        api::rest::Act::Extend => Act::Extend(request.seconds),
+        api::rest::Act::Return => Act::Return,
     };
     let reason = text::one_line(&request.reason, limits::REASON_BYTES);
     let reason = if reason.is_empty() { default_reason(act, user) } else { reason };
@@ -189,6 +196,8 @@ fn default_reason(act: Act, user: &str) -> String {
         Act::Remove => "removed",
         Act::Vacate => "vacated",
         Act::Control(_) => "asked for",
+        Act::Extend(_) => "extended",
+        Act::Return => "returned",
     };
     format!("{verb} by user {user}")
 }
@@ -283,7 +292,7 @@ async fn cluster(
             let jobs = core.jobs(id, limit).into_iter().map(|j| Job {
                 job: j.job.to_string(),
                 state: match j.state {
-                    JobState::Idle => "idle",
+                    JobState::Idle => j.recipe.unwrap_or("idle"),
                     JobState::Running => "running",
                     JobState::Suspended => "suspended",
                     JobState::Held => "held",
@@ -356,18 +365,23 @@ async fn status(
         activity: word(&m.ad, "Activity"),
         load: m.ad.eval_number("TotalLoadAvg").or_else(|| m.ad.eval_number("LoadAvg")),
         keyboard_idle: m.ad.eval_int("KeyboardIdle"),
+        lab: m.lab.to_string(),
+        standing: (!m.standing.is_blank()).then_some(m.standing),
+        shut: m.shut.map_or_else(String::new, |s| s.word().to_owned()),
         claims: m
             .claims
             .into_iter()
             .map(|c| Claim {
                 slot: c.slot,
                 owner: c.owner.to_string(),
-                job: c.job.map(|j| j.to_string()),
+                job: c.job.or(c.reserved.map(|(job, _)| job)).map(|j| j.to_string()),
                 waiting: c.waiting,
                 since_ms: c.since_ms,
                 cpus: c.resources.cpus,
                 state: c.now.as_ref().map_or("Claimed", |n| &n.state).to_owned(),
+                reserved_until_ms: c.reserved.map(|(_, until)| until),
                 activity: match &c.now {
+                    _ if c.reserved.is_some() => "Reserved".to_owned(),
                     Some(now) => now.activity.clone(),
                     None => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
                 },

@@ -13,6 +13,9 @@ const DURATIONS: [(&str, &str, &str, u32); 2] = [
     ("AllowedExecuteDuration", "execute", "JobCurrentStartExecutingDate", 47),
 ];
 
+/// Seconds that a run got beyond what it declared.
+pub(super) const EXTENDED: &str = "ExtendedSeconds";
+
 /// What an expression decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -108,6 +111,7 @@ impl<'a> Asked<'a> {
     fn overruns(&self) -> Option<Verdict> {
         DURATIONS.into_iter().find_map(|(name, kind, since, code)| {
             let (allowed, started) = (self.seconds(name)?, self.value(since).as_int()?);
+            let allowed = allowed.saturating_add(self.value(EXTENDED).as_int().unwrap_or(0));
             let reason = || {
                 let (s, part) = (allowed.max(0), |unit: i64, of: i64| allowed.max(0) / unit % of);
                 let (h, m) = (part(3600, 24), part(60, 60));

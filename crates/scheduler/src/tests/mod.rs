@@ -2,19 +2,22 @@
 
 mod explaining;
 mod gangs;
+mod labs;
+mod provisioning;
+mod reserving;
 mod sharing;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use classad::ClassAd;
-use model::event::{Exit, Kind, Resources};
+use model::event::{Condition, Exit, Kind, LabSet, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, JobTemplate, Now};
 use proptest::prelude::*;
 
 use crate::{
     Act, Actor, AgentHello, Core, Effect, HeldClaim, HeldJob, Out, Report, ReportKind, Session, Settings,
-    Submission, Which,
+    StandingChange, Submission, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -24,6 +27,9 @@ pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
 #[derive(Debug, Clone)]
 enum Step {
     Submit { procs: u32, cpus: u32, owner: u8, policies: bool },
+    Gang { cpus: u32, owner: u8 },
+    Stand { machine: u8, what: u8 },
+    Lab { lab: u8, disabled: bool },
     Connect(u8),
     Disconnect(u8),
     Deliver(u8),
@@ -38,13 +44,16 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (1..12u32, 1..3u32, 0..2u8, any::<bool>()).prop_map(|(procs, cpus, owner, policies)| Step::Submit { procs, cpus, owner, policies }),
+        1 => (1..3u32, 0..2u8).prop_map(|(cpus, owner)| Step::Gang { cpus, owner }),
+        1 => (0..4u8, 0..9u8).prop_map(|(machine, what)| Step::Stand { machine, what }),
+        1 => (0..2u8, any::<bool>()).prop_map(|(lab, disabled)| Step::Lab { lab, disabled }),
         2 => (0..3u8).prop_map(Step::Connect),
         1 => (0..3u8).prop_map(Step::Disconnect),
         6 => (0..3u8).prop_map(Step::Deliver),
         5 => (0..3u8).prop_map(Step::Start),
         5 => (0..3u8).prop_map(Step::Finish),
         1 => (0..3u8).prop_map(Step::KillStarter),
-        1 => (0..4u8, 1..6u32, proptest::option::of(0..12u32)).prop_map(|(act, cluster, proc)| Step::Act { act, cluster, proc }),
+        1 => (0..6u8, 1..6u32, proptest::option::of(0..12u32)).prop_map(|(act, cluster, proc)| Step::Act { act, cluster, proc }),
         1 => (0..200_000u64).prop_map(Step::Wait),
         1 => Just(Step::Crash),
     ]
@@ -139,6 +148,12 @@ impl World {
                     "cluster ids are never reused"
                 );
             }
+            // Nothing of what one input leads to shuts a machine after it gave it away.
+            Kind::ClaimMade(e) => {
+                let machine = &self.core.pool.machines[e.machine.as_str()];
+                assert_eq!(machine.shut, None, "{} takes nothing new", e.machine);
+                assert!(machine.only.as_ref().is_none_or(|to| **to == *e.owner), "{} is lent", e.machine);
+            }
             Kind::JobExited(e) => {
                 let job = JobId { cluster: e.cluster, proc: e.proc };
                 assert!(self.ended.insert(job), "{job} has one terminal record");
@@ -196,10 +211,12 @@ impl World {
                     _ => {}
                 }
             }
-            HeldClaim { claim: *id, key: c.key.clone(), jobs }
+            HeldClaim { claim: *id, key: c.key.clone(), jobs, ending: false }
         });
         let total = Resources { cpus: 2, memory_mib: 4096, disk_kib: 1 << 20, gpus: 0 };
-        let ad = ClassAd::parse_new("[ Requirements = true; Memory = 4096; HasJobDeferral = true ]").unwrap();
+        let lab = if m < 2 { "east" } else { "west" };
+        let ad = format!("[ Requirements = true; Memory = 4096; HasJobDeferral = true; Lab = \"{lab}\" ]");
+        let ad = ClassAd::parse_new(&ad).unwrap();
         let hello = AgentHello {
             machine: format!("m{m}"),
             session,
@@ -413,8 +430,60 @@ impl World {
         }
     }
 
+    /// People decide about a machine, or about none: refusals are fine.
+    fn stand(&mut self, machine: u8, what: u8) {
+        let user = |name: &str| Some(name.to_owned());
+        let mut change = StandingChange { held_ms: 60_000, ..StandingChange::default() };
+        match what {
+            0..4 => change.condition = Some(Condition::ALL[what as usize]),
+            4 => change.loaned_to = user("u0"),
+            5 => change.loaned_to = user(""),
+            6 => change.held_by = user("u1"),
+            7 => change.held_by = user(""),
+            _ => (change.condition, change.loaned_to) = (Some(Condition::Automated), user("")),
+        }
+        let actor = Actor { user: "u1".into(), any_owner: what != 6 || machine.is_multiple_of(2) };
+        let mut out = Out::default();
+        let _ = self.core.set_machine(self.now, &actor, &format!("m{machine}"), change, digest, &mut out);
+        self.commit(out);
+    }
+
+    fn lab(&mut self, lab: u8, disabled: bool) {
+        let lab = ["east", "west"][lab as usize].to_owned();
+        let mut out = Out::default();
+        let set = LabSet { lab, disabled, ..LabSet::default() };
+        self.core.set_lab(self.now, set, digest, &mut out).unwrap();
+        self.commit(out);
+    }
+
+    /// A gang with a job on hold waits for a person, and so do its others.
+    fn release_gangs(&mut self) {
+        let gangs: Vec<u32> = self
+            .core
+            .queue
+            .clusters
+            .iter()
+            .filter(|(_, c)| c.gang && !c.held.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        for gang in gangs {
+            let actor = Actor { user: "root".into(), any_owner: true };
+            let which = Which::Named(model::JobName::Cluster(gang));
+            let mut out = Out::default();
+            let _ = self.core.act(self.now, &actor, Act::Release, &which, "", digest, &mut out);
+            self.commit(out);
+        }
+    }
+
     /// Faults stop: everything that can finish does.
     fn settle(&mut self) {
+        for m in 0..3 {
+            self.keys();
+            self.stand(m, 8);
+            self.stand(m, 7);
+        }
+        self.lab(0, false);
+        self.lab(1, false);
         for m in 0..self.machines.len() {
             self.connect(m);
         }
@@ -424,7 +493,8 @@ impl World {
                 self.start(m);
                 self.finish(m);
             }
-            self.wait(2);
+            self.wait(20);
+            self.release_gangs();
             if self.core.queue.clusters.values().all(|c| c.idle_count() == 0 && c.live.is_empty()) {
                 break;
             }
@@ -457,17 +527,18 @@ fn picture(core: &Core) -> String {
             c.summary,
             c.requeues,
             c.past,
-            c.completed
+            (&c.completed, &c.excluded, &c.unready, &c.extended)
         );
     }
     let mut claims: Vec<_> = core
         .pool
         .claims
         .iter()
-        .map(|(id, c)| format!("{id} {} {:?} {}", c.machine, c.jobs, c.slot))
+        .map(|(id, c)| format!("{id} {} {:?} {} {:?}", c.machine, c.jobs, c.slot, c.reserved))
         .collect();
     claims.sort();
-    text += &format!("{claims:?} {} {}", core.queue.next_cluster, core.pool.next_claim);
+    let labs = (&core.labs.machines, &core.labs.disabled);
+    text += &format!("{claims:?} {} {} {labs:?}", core.queue.next_cluster, core.pool.next_claim);
     text
 }
 
@@ -508,9 +579,21 @@ proptest! {
                     world.core.submit(world.now, submission, digest, &mut out).unwrap();
                     world.commit(out);
                 }
+                Step::Gang { cpus, owner } => {
+                    let mut template = template(2, cpus);
+                    template.set("Gang", "true");
+                    // Some keep their machines for a while.
+                    template.set("ReserveAfter", owner.to_string());
+                    let (owner, idempotency_key) = (format!("u{owner}"), String::new());
+                    let submission = Submission { owner, template, idempotency_key };
+                    world.core.submit(world.now, submission, digest, &mut out).unwrap();
+                    world.commit(out);
+                }
+                Step::Stand { machine, what } => world.stand(machine, what),
+                Step::Lab { lab, disabled } => world.lab(lab, disabled),
                 Step::Act { act, cluster, proc } => {
                     let name = proc.map_or(model::JobName::Cluster(cluster), |proc| model::JobName::Job(JobId { cluster, proc }));
-                    let act = [Act::Hold, Act::Release, Act::Remove, Act::Vacate][act as usize];
+                    let act = [Act::Hold, Act::Release, Act::Remove, Act::Vacate, Act::Extend(60), Act::Return][act as usize];
                     let actor = Actor { user: "u0".into(), any_owner: cluster % 2 == 0 };
                     // Refusals are fine; their reasons have tests of their own.
                     let _ = world.core.act(world.now, &actor, act, &Which::Named(name), "because", digest, &mut out);

@@ -91,12 +91,32 @@ impl Pool {
 
     /// A job's machine makes it go.
     pub(super) fn evict(&mut self, cluster: u32, proc: u32) {
+        self.tell(cluster, proc, |job| ReportKind::Evicted {
+            job,
+            reason: "owner".into(),
+            code: 1011,
+            hold: None,
+        });
+    }
+
+    /// A job's process was started.
+    pub(super) fn begin(&mut self, cluster: u32, proc: u32) {
+        let started_ms = self.now.wall_ms;
+        self.tell(cluster, proc, |job| ReportKind::Started { job, started_ms });
+    }
+
+    /// A job's machine gives it back before it started.
+    pub(super) fn give_back(&mut self, cluster: u32, proc: u32) {
+        self.tell(cluster, proc, |job| ReportKind::Returned { jobs: vec![job] });
+    }
+
+    /// The machine of a job says something of it.
+    pub(super) fn tell(&mut self, cluster: u32, proc: u32, what: impl FnOnce(HeldJob) -> ReportKind) {
         self.keys();
         let live = self.core.queue.clusters[&cluster].live[&proc].clone();
         let machine = host_of(&self.core.pool.claims[&live.claim].machine).to_owned();
         let session = self.core.pool.machines[&*machine].session.unwrap();
-        let job = HeldJob { job: JobId { cluster, proc }, attempt: live.attempt };
-        let kind = ReportKind::Evicted { job, reason: "owner".into(), code: 1011, hold: None };
+        let kind = what(HeldJob { job: JobId { cluster, proc }, attempt: live.attempt });
         let report = Report { claim: live.claim, seq: 1, kind };
         self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
     }

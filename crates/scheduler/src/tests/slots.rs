@@ -7,7 +7,7 @@ use model::event::{Kind, PoolDrained, Resources};
 use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
-    AgentHello, AgentSlot, Core, HeldClaim, HeldJob, Obstacle, Report, ReportKind, Session, Settings,
+    AgentHello, AgentSlot, Core, HeldClaim, HeldJob, Obstacle, Report, ReportKind, Session, Settings, Shut,
     SlotState, Standing,
 };
 
@@ -136,7 +136,7 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
         .map(|(claim, key)| {
             let jobs = pool.core.pool.claims[&claim].jobs.iter();
             let jobs = jobs.map(|job| HeldJob { job: *job, attempt: 1 }).collect();
-            HeldClaim { claim, key, jobs }
+            HeldClaim { claim, key, jobs, ending: false }
         })
         .collect();
     let mut core = Core::restore(Settings::default(), &bytes).unwrap();
@@ -255,7 +255,7 @@ fn a_drain_can_be_taken_back_and_a_wrong_one_is_refused() {
     let job = pool.submit("ann", template(1, 1));
     let told = pool.core.explain_job(model::JobId { cluster: job, proc: 0 }, now).unwrap();
     let Standing::Waiting(waiting) = told.standing else { panic!("{told:?}") };
-    assert_eq!(waiting.machines, [(Obstacle::Closed, 1)]);
+    assert_eq!(waiting.machines, [(Obstacle::Shut(Shut::Drained), 1)]);
     pool.core.drain(now, drain("x", 0, ""), digest, &mut pool.out).unwrap();
     assert_eq!(pool.live(job), 1);
 }

@@ -1,10 +1,10 @@
-//! `updraft rm`, `hold`, `release`, and `vacate`, `suspend`, `continue`, `checkpoint` for jobs or for whole machines.
+//! `updraft rm`, `hold`, `release`, `extend`, `return`, and `vacate`, `suspend`, `continue`, `checkpoint` for jobs or for whole machines.
 
 use std::process::ExitCode;
 
 use api::rest::{Act, ActRequest, ControlRequest, MachineVerb};
 
-use crate::cmd::{Failure, print, print_json, small_runtime, usage};
+use crate::cmd::{Failure, print, print_json, seconds, small_runtime, usage};
 use crate::place::Place;
 
 /// Which jobs, and why
@@ -78,6 +78,30 @@ pub(crate) fn run_here_or_there(
 }
 
 pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failure> {
+    run_for(args, act, 0, place)
+}
+
+/// `extend`: which job, and for how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExtendArgs {
+    /// The job: CLUSTER (17) or CLUSTER.PROC (17.3)
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// How much more: 90s, 30m, 12h, 7d
+    #[arg(value_name = "TIME")]
+    time: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn extend(args: ExtendArgs, place: &Place) -> Result<ExitCode, Failure> {
+    let time = seconds(&args.time)?;
+    let jobs = Args { jobs: vec![args.job], all: false, user: None, reason: String::new(), json: args.json };
+    run_for(jobs, Act::Extend, time, place)
+}
+
+fn run_for(args: Args, act: Act, seconds: u64, place: &Place) -> Result<ExitCode, Failure> {
     let jobs = match (args.all, args.user) {
         (true, _) => vec!["all".to_owned()],
         (false, Some(user)) => vec![format!("user:{user}")],
@@ -89,7 +113,7 @@ pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failu
             job.parse::<model::JobName>().map_err(|e| usage(e.to_string()))?;
         }
     }
-    let request = ActRequest { act, jobs, reason: args.reason };
+    let request = ActRequest { act, jobs, reason: args.reason, seconds };
     let reply = small_runtime()?
         .block_on(async { place.connect().await?.act(&request).await.map_err(Failure::from) })?;
     let (verb, unsuitable) = match act {
@@ -100,6 +124,8 @@ pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failu
         Act::Suspend => ("asked to stand still", "not running"),
         Act::Continue => ("asked to go on", "not running"),
         Act::Checkpoint => ("asked for a checkpoint", "not running"),
+        Act::Extend => ("extended", "not running"),
+        Act::Return => ("returned", "no machine is kept for it"),
     };
     let mut failed = false;
     let mut text = String::new();
@@ -112,7 +138,8 @@ pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failu
             }
             None if result.changed == 0 => {
                 failed = true;
-                let why = if result.unsuitable > 0 { unsuitable } else { "there are none" };
+                let none = result.unsuitable == 0 && act != Act::Return;
+                let why = if none { "there are none" } else { unsuitable };
                 eprintln!("updraft: {what} {}: {why}", result.jobs);
             }
             None if what == "job" => text.push_str(&format!("job {} {verb}\n", result.jobs)),

@@ -115,6 +115,8 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
             "no machine is large enough: it asks for {} {}, the most there is is {}",
             lack.wants, lack.what, lack.most
         )
+    } else if w.capable == 0 && w.barred > 0 {
+        "every machine that could run it is kept from it".into()
     } else if w.capable == 0 {
         "no machine in contact can run it".into()
     } else if let Some(limit) = &w.limit {
@@ -174,7 +176,13 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
     parts.extend(counts.iter().map(|c| {
         let words = match c.what.as_str() {
             "no_contact" => "out of contact",
-            "closed" => "taking nothing new",
+            "manual" => "in condition manual",
+            "broken" => "broken",
+            "removed" => "removed from the pool",
+            "lab_disabled" => "in a disabled lab",
+            "held" => "held by a user",
+            "lent" => "lent to somebody else",
+            "unready" => "could not be made ready for it",
             "too_small" => "too small",
             "requirements" => "excluded by requirements",
             "busy" => "able, but busy",
@@ -209,8 +217,13 @@ fn words_of_machine(m: &Machine) -> Vec<String> {
     let free = format!("{} of {} free", m.free.cpus, count(u64::from(m.total.cpus), "core"));
     out.push(if !m.connected {
         format!("{name} is out of contact.")
-    } else if m.closed {
-        format!("{name} takes nothing new: its owner or an operator says so.")
+    } else if !m.shut.is_empty() {
+        let why = match m.shut.as_str() {
+            "lab_disabled" => "its lab is disabled".to_owned(),
+            "held" => "a user holds it for themselves".to_owned(),
+            condition => format!("its condition is {condition}"),
+        };
+        format!("{name} takes nothing new: {why} (`updraft machine {name}`).")
     } else if m.free.cpus == 0 {
         format!("{name} is fully used.")
     } else if m.waiting == 0 {
@@ -226,6 +239,9 @@ fn words_of_machine(m: &Machine) -> Vec<String> {
     } else {
         format!("{name} has {free}, and none of {} can start there.", count(m.waiting, "waiting job"))
     });
+    if !m.only.is_empty() {
+        out.push(format!("It is on loan to {}: only their jobs start there.", m.only));
+    }
     for o in &m.jobs {
         let job = o.job.as_deref().unwrap_or("no job yet");
         out.push(format!("  {}: {job} of {}", o.slot, o.owner));

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::cmd::machine::notes;
 use crate::cmd::{Failure, print, print_json, small_runtime};
 use crate::place::Place;
 use crate::table::{self, Table};
@@ -50,7 +51,16 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         }
         return print(&text);
     }
+    let mut standings = String::new();
     let now = jiff::Timestamp::now().as_millisecond() as u64;
+    for m in &reply.machines {
+        let notes = notes(m);
+        if !notes.is_empty() {
+            let why = m.standing.as_ref().map(|s| s.reason.as_str()).filter(|why| !why.is_empty());
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            standings.push_str(&format!("{}: {notes}{why}\n", m.name));
+        }
+    }
     let mut t =
         Table::new(&["SLOT", "STATE", "OWNER", "JOB", "FOR", "LOAD", "CPUS", "MEMORY"], &[4, 5, 6, 7]);
     for m in &reply.machines {
@@ -85,6 +95,7 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         }
     }
     text.push_str(&t.render());
+    text.push_str(&standings);
     let cpus: u32 = reply.machines.iter().map(|m| m.cpus).sum();
     let free: u32 = reply.machines.iter().map(|m| m.cpus_free).sum();
     text.push_str(&format!(

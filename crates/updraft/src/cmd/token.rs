@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use api::rest::TokenRequest;
 
-use crate::cmd::{Failure, print, print_json, small_runtime, usage};
+use crate::cmd::{Failure, print, print_json, seconds, small_runtime};
 use crate::place::Place;
 use crate::table::{self, Table};
 
@@ -80,35 +80,4 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             }
         }
     })
-}
-
-fn seconds(text: &str) -> Result<u64, Failure> {
-    let bad = || usage(format!("{text:?} is not a time: write 90s, 30m, 12h or 7d"));
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    let factor = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return Err(bad()),
-    };
-    number.checked_mul(factor).filter(|s| *s > 0).ok_or_else(bad)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read_with_their_unit() {
-        assert_eq!(
-            [seconds("90").unwrap(), seconds("2m").unwrap(), seconds("7d").unwrap()],
-            [90, 120, 604_800]
-        );
-        for bad in ["", "x", "-1s", "1w", "0s", "99999999999999999999d", "99999999999999999d"] {
-            assert!(seconds(bad).is_err(), "{bad:?}");
-        }
-    }
 }

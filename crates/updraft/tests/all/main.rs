@@ -3,6 +3,7 @@
 mod cli;
 mod crash;
 mod disk;
+mod gangs;
 mod garbage;
 mod harness;
 mod joblog;

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Sandbox, is_root, skip, updraft};
-use crate::network::{in_namespace, must, namespace};
+use crate::harness::{Sandbox, is_root, skip};
+use crate::network::{Bridge, must};
 
 const HOSTS: u32 = 8;
 /// Megabits, 128 KiB each.
@@ -20,73 +20,32 @@ while [ $n -lt 100000 ]; do n=$((n+1)); echo $n > now.$1; sleep 0.05; done
 "#;
 
 struct Lab {
-    sandbox: Sandbox,
+    bridge: Bridge,
     work: std::path::PathBuf,
+    conf: tempfile::NamedTempFile,
 }
 
 impl Lab {
     fn new() -> Self {
-        let mut sandbox = Sandbox::new();
-        let work = sandbox.path().join("work");
-        std::fs::create_dir(&work).unwrap();
-        let config = sandbox.path().join("conf");
+        // The configuration is a file outside, as the pool is up before its sandbox can be written to.
+        let conf = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(
-            &config,
+            conf.path(),
             "EVENT_LIST = Rack\nRack = SHUTDOWN W 03:00 600 20 Everything SmallFirst\nEverything = True\n\
              SmallFirst = 0 - ImageSize\nEVENTD_INTERVAL = 10\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
              EVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\n",
         )
         .unwrap();
-        let config = config.to_string_lossy().into_owned();
-        let program = updraft().to_string_lossy().into_owned();
-        let manager = namespace(&mut sandbox);
-        must(in_namespace(manager, &["ip", "link", "add", "bridge", "type", "bridge"]));
-        must(in_namespace(manager, &["ip", "addr", "add", "10.78.0.1/24", "dev", "bridge"]));
-        must(in_namespace(manager, &["ip", "link", "set", "bridge", "up"]));
-        let listen = "10.78.0.1:9618";
-        let mut up = in_namespace(
-            manager,
-            &[&program, "up", "--cpus", "0", "--listen", listen, "--beat", "500", "--config", &config],
-        );
-        up.env("UPDRAFT_STATE_DIR", sandbox.state());
-        sandbox.spawn(up, "up.log");
-        sandbox.wait_until_up();
-        let uses = HOSTS.to_string();
-        let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", &uses]);
-        let join = format!("{}@{listen}", token.trim());
+        let config = conf.path().to_string_lossy().into_owned();
+        let mut bridge = Bridge::new("10.78.0", &["--beat", "500", "--config", &config]);
+        let work = bridge.sandbox.path().join("work");
+        std::fs::create_dir(&work).unwrap();
         for n in 0..HOSTS {
-            let host = namespace(&mut sandbox);
-            let cable = format!("cable{n}");
-            let peer = ["type", "veth", "peer", "name", "eth", "netns"];
-            let mut words = vec!["ip", "link", "add", &cable];
-            words.extend(peer);
-            let host_text = host.to_string();
-            words.push(&host_text);
-            must(in_namespace(manager, &words));
-            must(in_namespace(manager, &["ip", "link", "set", &cable, "master", "bridge", "up"]));
-            let address = format!("10.78.0.{}/24", n + 2);
-            must(in_namespace(host, &["ip", "addr", "add", &address, "dev", "eth"]));
-            must(in_namespace(host, &["ip", "link", "set", "eth", "up"]));
-            let name = format!("host{n}");
-            let mut agent = in_namespace(
-                host,
-                &[&program, "agent", "--name", &name, "--cpus", "1", "--join", &join, "--config", &config],
-            );
-            agent.env("UPDRAFT_STATE_DIR", sandbox.path().join(&name));
-            sandbox.spawn(agent, "agents.log");
+            let host = bridge.host();
+            bridge.agent(host, &format!("host{n}"), &["--config", &config]);
         }
-        let lab = Self { sandbox, work };
-        let all = || lab.machines().iter().filter(|m| m["connected"] == true).count() == HOSTS as usize;
-        lab.sandbox.until("all hosts joined", Duration::from_secs(60), all);
-        lab
-    }
-
-    fn machines(&self) -> Vec<serde_json::Value> {
-        self.sandbox.json(&["status", "--json"])["machines"].as_array().unwrap().clone()
-    }
-
-    fn busy(&self) -> usize {
-        self.machines().iter().map(|m| m["claims"].as_array().unwrap().len()).sum()
+        bridge.until_connected(HOSTS as usize);
+        Self { bridge, work, conf }
     }
 
     fn number(&self, name: &str) -> u64 {
@@ -125,22 +84,32 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
          checkpoint_exit_code = 85\ntransfer_checkpoint_files = saved.$(Process), bulk.$(Process)\n\
          request_memory = 10\nqueue size in (200000 400000 600000 800000 1000000 1200000 1400000 1600000)\n";
     std::fs::write(&submit, text).unwrap();
-    lab.sandbox.ok(&["submit", submit.to_str().unwrap()]);
+    lab.bridge.sandbox.ok(&["submit", submit.to_str().unwrap()]);
     let running = |lab: &Lab| (0..HOSTS).all(|n| lab.work.join(format!("now.{n}")).exists());
-    lab.sandbox
-        .until("all jobs run", Duration::from_secs(60), || running(&lab) && lab.busy() == HOSTS as usize);
+    lab.bridge.sandbox.until("all jobs run", Duration::from_secs(60), || {
+        running(&lab) && lab.bridge.claims() == HOSTS as usize
+    });
 
-    let conf = lab.sandbox.path().join("conf");
-    let conf = conf.to_str().unwrap();
-    lab.sandbox.ok(&["maintenance", "--config", conf, "start", "Rack", "--in", "35s", "--duration", "20s"]);
+    let conf = lab.conf.path().to_str().unwrap();
+    lab.bridge.sandbox.ok(&[
+        "maintenance",
+        "--config",
+        conf,
+        "start",
+        "Rack",
+        "--in",
+        "35s",
+        "--duration",
+        "20s",
+    ]);
     let begin = Instant::now() + Duration::from_secs(35);
-    let listed = lab.sandbox.ok(&["maintenance", "--config", conf, "list"]);
+    let listed = lab.bridge.sandbox.ok(&["maintenance", "--config", conf, "list"]);
     assert!(listed.contains("Rack") && listed.contains("waiting"), "{listed}");
-    let planned = lab.sandbox.ok(&["maintenance", "--config", conf, "plan"]);
+    let planned = lab.bridge.sandbox.ok(&["maintenance", "--config", conf, "plan"]);
     assert!(planned.contains("host3"), "{planned}");
 
     // What arrives at the store, ten times a second, until nothing runs any more.
-    let objects = lab.sandbox.state().join("manager/objects");
+    let objects = lab.bridge.sandbox.state().join("manager/objects");
     let mut samples = vec![(Instant::now(), stored(&objects))];
     let mut looked = Instant::now();
     let mut empty = None;
@@ -149,10 +118,10 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
         samples.push((Instant::now(), stored(&objects)));
         if looked.elapsed() > Duration::from_millis(500) {
             looked = Instant::now();
-            empty = (lab.busy() == 0).then(Instant::now);
+            empty = (lab.bridge.claims() == 0).then(Instant::now);
         }
     }
-    let empty = empty.unwrap_or_else(|| panic!("still busy: {}", lab.sandbox.logs()));
+    let empty = empty.unwrap_or_else(|| panic!("still busy: {}", lab.bridge.sandbox.logs()));
     assert!(empty <= begin, "empty {:?} after the start of the window", empty - begin);
     let total = samples.last().unwrap().1 - samples[0].1;
     assert!(total > 7_000_000, "every job saved its work: {total} bytes");
@@ -173,11 +142,11 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
             starts.lines().nth(1) == Some(&format!("start {}", saved[n as usize]))
         })
     };
-    lab.sandbox.until("all go on after the window", Duration::from_secs(60), || resumed(&lab));
-    let trace = lab.sandbox.ok(&["events", "--machine", "host0"]);
+    lab.bridge.sandbox.until("all go on after the window", Duration::from_secs(60), || resumed(&lab));
+    let trace = lab.bridge.sandbox.ok(&["events", "--machine", "host0"]);
     assert!(trace.contains("vacate") && trace.contains("Owner"), "{trace}");
-    lab.sandbox.ok(&["rm", "--all"]);
-    lab.sandbox.until("all are gone", Duration::from_secs(40), || lab.busy() == 0);
+    lab.bridge.sandbox.ok(&["rm", "--all"]);
+    lab.bridge.sandbox.until("all are gone", Duration::from_secs(40), || lab.bridge.claims() == 0);
 }
 
 #[test]

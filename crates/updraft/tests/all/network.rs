@@ -1,4 +1,4 @@
-//! Two hosts, each a network namespace, and a cable that can be cut.
+//! Hosts, each a network namespace: two with a cable that can be cut, or any number on a bridge.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -34,6 +34,76 @@ pub(crate) fn namespace(sandbox: &mut Sandbox) -> u32 {
     let separate = || std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|ns| ns != own);
     sandbox.until("the namespace exists", Duration::from_secs(5), separate);
     pid
+}
+
+/// A manager's host with a bridge, and machines' hosts plugged into it.
+pub(crate) struct Bridge {
+    pub(crate) sandbox: Sandbox,
+    manager: u32,
+    net: &'static str,
+    join: String,
+    hosts: u32,
+}
+
+impl Bridge {
+    /// A private pool without machines; `net` is the first three numbers of its addresses.
+    pub(crate) fn new(net: &'static str, arguments: &[&str]) -> Self {
+        let mut sandbox = Sandbox::new();
+        let manager = namespace(&mut sandbox);
+        must(in_namespace(manager, &["ip", "link", "add", "bridge", "type", "bridge"]));
+        must(in_namespace(manager, &["ip", "addr", "add", &format!("{net}.1/24"), "dev", "bridge"]));
+        must(in_namespace(manager, &["ip", "link", "set", "bridge", "up"]));
+        let listen = format!("{net}.1:9618");
+        let program = crate::harness::updraft().to_string_lossy().into_owned();
+        let mut words = vec![&*program, "up", "--cpus", "0", "--listen", &listen];
+        words.extend(arguments);
+        let mut up = in_namespace(manager, &words);
+        up.env("UPDRAFT_STATE_DIR", sandbox.state());
+        sandbox.spawn(up, "up.log");
+        sandbox.wait_until_up();
+        let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", "100"]);
+        let join = format!("{}@{listen}", token.trim());
+        Self { sandbox, manager, net, join, hosts: 0 }
+    }
+
+    /// One more host on the bridge.
+    pub(crate) fn host(&mut self) -> u32 {
+        let host = namespace(&mut self.sandbox);
+        let (cable, netns) = (format!("cable{}", self.hosts), host.to_string());
+        let peer = ["ip", "link", "add", &cable, "type", "veth", "peer", "name", "eth", "netns", &netns];
+        must(in_namespace(self.manager, &peer));
+        must(in_namespace(self.manager, &["ip", "link", "set", &cable, "master", "bridge", "up"]));
+        let address = format!("{}.{}/24", self.net, self.hosts + 2);
+        must(in_namespace(host, &["ip", "addr", "add", &address, "dev", "eth"]));
+        must(in_namespace(host, &["ip", "link", "set", "eth", "up"]));
+        self.hosts += 1;
+        host
+    }
+
+    /// An agent on a host, with one core; it joins, or comes back.
+    pub(crate) fn agent(&mut self, host: u32, name: &str, arguments: &[&str]) -> u32 {
+        let program = crate::harness::updraft().to_string_lossy().into_owned();
+        let mut words = vec![&*program, "agent", "--name", name, "--cpus", "1", "--join", &self.join];
+        words.extend(arguments);
+        let mut agent = in_namespace(host, &words);
+        agent.env("UPDRAFT_STATE_DIR", self.sandbox.path().join(name));
+        self.sandbox.spawn(agent, "agents.log")
+    }
+
+    pub(crate) fn machines(&self) -> Vec<serde_json::Value> {
+        self.sandbox.json(&["status", "--json"])["machines"].as_array().unwrap().clone()
+    }
+
+    /// Waits until so many machines are connected.
+    pub(crate) fn until_connected(&self, count: usize) {
+        let all = || self.machines().iter().filter(|m| m["connected"] == true).count() == count;
+        self.sandbox.until(&format!("{count} machines are here"), Duration::from_secs(60), all);
+    }
+
+    /// How many claims there are.
+    pub(crate) fn claims(&self) -> usize {
+        self.machines().iter().map(|m| m["claims"].as_array().unwrap().len()).sum()
+    }
 }
 
 impl TwoHosts {

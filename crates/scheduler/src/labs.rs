@@ -1,0 +1,381 @@
+//! What people decided about machines and labs: conditions, loans, holds, labs that are off.
+//!
+//! All of it is durable, and known before and after the machine is connected. What of it stands between a job and a
+//! machine is kept with the machine ([`Shut`], and to whom it is lent), so that the pass, the planner's view and `explain`
+//! ask the same thing. A change ends in the same pass as every other event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use classad::{ClassAd, Value};
+use model::event::{Afterwards, Condition, Kind, LabSet, MachineStanding};
+use model::{JobId, Now, ProcSet, limits};
+
+use crate::agents::by_cluster;
+use crate::pool::{Machine, host_of};
+use crate::queue::Stage;
+use crate::shape::ShapeId;
+use crate::{Actor, Core, Digest, Out};
+
+/// How long an ordinary user may have a machine for themselves, in milliseconds: a week; a day when they do not say.
+const HOLD_MS: (u64, u64) = (7 * 86_400_000, 86_400_000);
+/// Vacate code of an attempt that a person's decision ended.
+const BY_HAND: u32 = 1022;
+
+/// Why a machine takes nothing new from anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shut {
+    /// Its condition is Manual.
+    Manual,
+    /// Its condition is Broken.
+    Broken,
+    /// Its condition is Removed.
+    Removed,
+    /// Its lab is disabled.
+    Lab,
+    /// A user has it for themselves.
+    Held,
+    /// A drain says so for a while.
+    Drained,
+}
+
+impl Shut {
+    /// A stable word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Manual => "manual",
+            Self::Broken => "broken",
+            Self::Removed => "removed",
+            Self::Lab => "lab_disabled",
+            Self::Held => "held",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// What people decided.
+#[derive(Debug, Default)]
+pub(crate) struct Labs {
+    /// Only what is not as usual.
+    pub(crate) machines: BTreeMap<Arc<str>, MachineStanding>,
+    /// Only disabled ones.
+    pub(crate) disabled: BTreeMap<String, LabSet>,
+    /// Holds that end by themselves, the next first.
+    ends: BTreeSet<(u64, Arc<str>)>,
+}
+
+impl Labs {
+    fn put(&mut self, standing: &MachineStanding) {
+        let name: Arc<str> = Arc::from(standing.machine.as_str());
+        if let Some(old) = self.machines.remove(&name) {
+            self.ends.remove(&(old.held_until_ms, name.clone()));
+        }
+        if standing.held_until_ms > 0 && !standing.held_by.is_empty() {
+            self.ends.insert((standing.held_until_ms, name.clone()));
+        }
+        if !standing.is_blank() {
+            self.machines.insert(name, standing.clone());
+        }
+    }
+
+    /// What stands of a machine; as usual when nobody has decided anything.
+    pub(crate) fn standing(&self, machine: &str) -> MachineStanding {
+        let usual = || MachineStanding { machine: machine.to_owned(), ..MachineStanding::default() };
+        self.machines.get(machine).cloned().unwrap_or_else(usual)
+    }
+
+    fn shut(&self, machine: &str, lab: &str) -> Option<Shut> {
+        let standing = self.machines.get(machine);
+        match standing.map_or(Condition::Automated, MachineStanding::condition) {
+            Condition::Manual => return Some(Shut::Manual),
+            Condition::Broken => return Some(Shut::Broken),
+            Condition::Removed => return Some(Shut::Removed),
+            Condition::Automated => {}
+        }
+        if self.disabled.contains_key(lab) {
+            return Some(Shut::Lab);
+        }
+        standing.filter(|s| !s.held_by.is_empty()).map(|_| Shut::Held)
+    }
+}
+
+/// The lab that a machine says it is in.
+pub(crate) fn lab_of(ad: &ClassAd) -> Arc<str> {
+    match ad.eval("Lab") {
+        Value::Str(name) => Arc::from(model::text::one_line(&name.to_string(), limits::NAME_BYTES)),
+        _ => Arc::from(""),
+    }
+}
+
+/// What somebody wants to change about a machine; what is `None` stays as it is.
+#[derive(Debug, Clone, Default)]
+pub struct StandingChange {
+    /// May the pool use it?
+    pub condition: Option<Condition>,
+    /// Lend it to a user, or (empty) to nobody.
+    pub loaned_to: Option<String>,
+    /// Who has it for themselves from now on; empty for nobody.
+    pub held_by: Option<String>,
+    /// For so long; 0 for the longest that is allowed.
+    pub held_ms: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// Why nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StandingRefusal {
+    /// Not an administrator.
+    #[error("{0} is for administrators")]
+    Admin(&'static str),
+    /// No such machine.
+    #[error("there is no machine {0} in the pool")]
+    Unknown(String),
+    /// Somebody has it.
+    #[error("{machine} is held by {by}; only they or an administrator can give it back")]
+    Held {
+        /// Which.
+        machine: String,
+        /// Who.
+        by: String,
+    },
+    /// Nobody has it.
+    #[error("nobody holds {0}")]
+    NotHeld(String),
+    /// It is there for jobs.
+    #[error(
+        "{0} is there for jobs: only a machine in condition manual, or one on loan to you, is taken by hand"
+    )]
+    NotByHand(String),
+    /// Jobs are on it.
+    #[error("{0} has jobs on it; wait until they have ended")]
+    InUse(String),
+    /// Too many.
+    #[error(
+        "the pool remembers decisions about {} machines at most; set some back to automated",
+        limits::STANDINGS
+    )]
+    TooMany,
+}
+
+impl Core {
+    /// Changes what people decided about a machine, and lets every waiting job know.
+    #[allow(clippy::too_many_arguments)]
+    pub fn set_machine(
+        &mut self,
+        now: Now,
+        actor: &Actor,
+        machine: &str,
+        change: StandingChange,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Result<MachineStanding, StandingRefusal> {
+        let before = self.labs.standing(machine);
+        let after = self.changed(now, actor, &before, change)?;
+        if self.labs.machines.len() >= limits::STANDINGS
+            && !self.labs.machines.contains_key(machine)
+            && !after.is_blank()
+        {
+            return Err(StandingRefusal::TooMany);
+        }
+        self.settle_standing(now, before.condition(), after.clone(), out);
+        self.wake_machines(now, &self.pool.places(machine), digest, out);
+        Ok(after)
+    }
+
+    /// What a machine's standing would be, or why not.
+    fn changed(
+        &self,
+        now: Now,
+        actor: &Actor,
+        before: &MachineStanding,
+        change: StandingChange,
+    ) -> Result<MachineStanding, StandingRefusal> {
+        let machine = before.machine.as_str();
+        let admin = actor.any_owner;
+        let known = self.pool.machines.get(machine);
+        if !admin && known.is_none() && !self.labs.machines.contains_key(machine) {
+            return Err(StandingRefusal::Unknown(machine.to_owned()));
+        }
+        let (by, reason) = (actor.user.clone(), change.reason);
+        let mut after = MachineStanding { by, reason, ..before.clone() };
+        if let Some(condition) = change.condition {
+            if !admin {
+                return Err(StandingRefusal::Admin("the condition of a machine"));
+            }
+            after.condition = condition as i32;
+        }
+        if let Some(user) = change.loaned_to {
+            if !admin {
+                return Err(StandingRefusal::Admin("lending a machine"));
+            }
+            after.loaned_to = user;
+        }
+        let Some(user) = change.held_by else { return Ok(after) };
+        if user.is_empty() {
+            if before.held_by.is_empty() {
+                return Err(StandingRefusal::NotHeld(machine.to_owned()));
+            }
+            if !admin && before.held_by != actor.user {
+                return Err(held(before));
+            }
+            (after.held_by, after.held_until_ms) = (String::new(), 0);
+            return Ok(after);
+        }
+        if !before.held_by.is_empty() && before.held_by != user {
+            return Err(held(before));
+        }
+        if !admin {
+            if user != actor.user {
+                return Err(StandingRefusal::Admin("holding a machine for somebody else"));
+            }
+            let lent = after.loaned_to == user;
+            let by_hand = match after.condition() {
+                Condition::Manual => lent || after.loaned_to.is_empty(),
+                Condition::Automated => lent,
+                Condition::Broken | Condition::Removed => false,
+            };
+            if !by_hand {
+                return Err(StandingRefusal::NotByHand(machine.to_owned()));
+            }
+            let in_use =
+                |place: &Arc<str>| self.pool.machines.get(place).is_some_and(|m| !m.claims.is_empty());
+            if self.pool.places(machine).iter().any(in_use) {
+                return Err(StandingRefusal::InUse(machine.to_owned()));
+            }
+        }
+        // A user's hold always ends; an administrator's ends when they say so.
+        let span = match (admin, change.held_ms) {
+            (true, ms) => ms,
+            (false, 0) => HOLD_MS.1,
+            (false, ms) => ms.min(HOLD_MS.0),
+        };
+        after.held_by = user;
+        after.held_until_ms = if span == 0 { 0 } else { now.wall_ms.saturating_add(span) };
+        Ok(after)
+    }
+
+    /// Enables or disables a lab, and lets every waiting job know.
+    pub fn set_lab(
+        &mut self,
+        now: Now,
+        set: LabSet,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Result<(), StandingRefusal> {
+        if set.disabled && self.labs.disabled.len() >= limits::STANDINGS {
+            return Err(StandingRefusal::TooMany);
+        }
+        let machines = self.pool.machines.iter();
+        let here: Vec<Arc<str>> =
+            machines.filter(|(_, m)| *m.lab == *set.lab).map(|(name, _)| name.clone()).collect();
+        self.record(now, Kind::LabSet(set), out);
+        self.wake_machines(now, &here, digest, out);
+        Ok(())
+    }
+
+    /// Records a standing, and calls back what may not begin under it.
+    pub(crate) fn settle_standing(
+        &mut self,
+        now: Now,
+        before: Condition,
+        after: MachineStanding,
+        out: &mut Out,
+    ) {
+        let condition = after.condition();
+        let name: Arc<str> = Arc::from(after.machine.as_str());
+        self.record(now, Kind::MachineStanding(after), out);
+        if condition != before && matches!(condition, Condition::Broken | Condition::Removed) {
+            self.revoke(now, &name, &format!("{name} was set to {}", condition.word()), out);
+        }
+    }
+
+    /// Every job that a machine has but has not begun to install or run goes back to the queue, a gang as a whole.
+    fn revoke(&mut self, now: Now, name: &str, why: &str, out: &mut Out) {
+        let places = self.pool.places(name);
+        let machines = places.iter().filter_map(|place| self.pool.machines.get(place));
+        let claims = machines.flat_map(|m| &m.claims).filter_map(|id| self.pool.claims.get(id));
+        let jobs: Vec<JobId> =
+            claims.flat_map(|c| c.jobs.iter().copied()).filter(|j| self.may_be_called_back(*j)).collect();
+        for (cluster, procs) in by_cluster(&jobs) {
+            let procs: ProcSet = procs.iter().collect();
+            let gang = self.queue.clusters.get(&cluster).is_some_and(|c| c.gang);
+            let which = if gang { None } else { Some(&procs) };
+            self.stop_live(now, cluster, which, Afterwards::Idle, why, (BY_HAND, 0), out);
+            self.gangs.stir(cluster);
+        }
+    }
+
+    fn may_be_called_back(&self, job: JobId) -> bool {
+        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none() && l.stage != Stage::Installing)
+    }
+
+    /// Machines may have become usable: the same pass as for everything else.
+    pub(crate) fn wake_machines(&mut self, now: Now, names: &[Arc<str>], digest: Digest, out: &mut Out) {
+        if names.is_empty() {
+            return;
+        }
+        // Gangs first: a plain job must not take what one of them has waited for.
+        self.gang_pass(now, digest, out);
+        for name in names {
+            self.offer_machine(now, name, digest, out);
+        }
+    }
+
+    /// Holds whose time is over.
+    pub(crate) fn end_holds(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        while let Some((_, name)) = self.labs.ends.first().filter(|(at, _)| *at <= now.wall_ms).cloned() {
+            let mut standing = self.labs.standing(&name);
+            (standing.held_by, standing.held_until_ms) = (String::new(), 0);
+            (standing.by, standing.reason) = (String::new(), "the time of the hold is over".to_owned());
+            self.settle_standing(now, standing.condition(), standing.clone(), out);
+            for place in self.pool.places(&name) {
+                self.offer_machine(now, &place, digest, out);
+            }
+        }
+    }
+
+    pub(crate) fn apply_standing(&mut self, e: &MachineStanding) {
+        self.labs.put(e);
+        for place in self.pool.places(&e.machine) {
+            self.note_standing(&place);
+        }
+    }
+
+    pub(crate) fn apply_lab(&mut self, e: &LabSet) {
+        if e.disabled {
+            self.labs.disabled.insert(e.lab.clone(), e.clone());
+        } else {
+            self.labs.disabled.remove(&e.lab);
+        }
+        let here = self.pool.machines.iter().filter(|(_, m)| *m.lab == *e.lab);
+        for name in here.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.note_standing(&name);
+        }
+    }
+
+    /// Keeps what stands against jobs in a place true.
+    pub(crate) fn note_standing(&mut self, name: &Arc<str>) {
+        let Some(machine) = self.pool.machines.get_mut(name) else { return };
+        let host = host_of(name);
+        machine.lab = lab_of(&machine.ad);
+        machine.releases = matches!(machine.ad.eval("HasReleaseCommand"), Value::Bool(true));
+        let drained = || self.drains.concern(&machine.ad).then_some(Shut::Drained);
+        machine.shut = self.labs.shut(host, &machine.lab).or_else(drained);
+        let loan = self.labs.machines.get(host).map(|s| s.loaned_to.as_str()).filter(|to| !to.is_empty());
+        machine.only = loan.map(Arc::from);
+        self.pool.note_room(name);
+    }
+
+    /// Is a machine there for the user whose jobs these are?
+    pub(crate) fn is_for(&self, machine: &Machine, shape: ShapeId) -> bool {
+        let Some(only) = &machine.only else { return true };
+        let owner = self.shapes.ad(shape).map(|ad| ad.eval("Owner"));
+        matches!(owner, Some(Value::Str(owner)) if owner.to_string() == **only)
+    }
+}
+
+fn held(standing: &MachineStanding) -> StandingRefusal {
+    StandingRefusal::Held { machine: standing.machine.clone(), by: standing.held_by.clone() }
+}

@@ -1,0 +1,121 @@
+//! Machines that are made ready for jobs, and that could not be: a gang is tried elsewhere as often as it allows, then a
+//! person decides.
+//!
+//! What is known of failures follows from `JobsRequeued` with its code, and is forgotten when somebody releases the job.
+
+use std::sync::Arc;
+
+use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
+use model::{ClaimId, JobId, Now, Span};
+
+use crate::agents::HeldJob;
+use crate::pool::{Machine, host_of};
+use crate::queue::Stage;
+use crate::shape::{Ready, ShapeId};
+use crate::{Core, Out};
+
+/// Vacate code of an attempt whose machine could not be made ready.
+pub(crate) const FAILED: u32 = 1101;
+/// HoldReasonCode of a job for which no more machines are tried.
+const GIVEN_UP: u32 = 1101;
+/// How often a failure is followed by an attempt elsewhere, when the job does not say (ProvisionRetries).
+const RETRIES: u32 = 1;
+
+impl Core {
+    /// A machine is made ready for a job.
+    pub(crate) fn note_provisioning(
+        &mut self,
+        now: Now,
+        id: ClaimId,
+        job: HeldJob,
+        installing: bool,
+        out: &mut Out,
+    ) {
+        let stage = if installing { Stage::Installing } else { Stage::Waiting };
+        if self.live_of(id, job).is_none_or(|l| l.started_ms.is_some() || l.stage == stage) {
+            return;
+        }
+        let JobId { cluster, proc } = job.job;
+        let kind = JobProvisioning { claim: id.0, cluster, proc, attempt: job.attempt, installing };
+        self.record(now, Kind::JobProvisioning(kind), out);
+    }
+
+    /// A machine could not be made ready for a job: the whole set is tried elsewhere, or held for a person.
+    pub(crate) fn provision_failed(
+        &mut self,
+        now: Now,
+        id: ClaimId,
+        job: JobId,
+        reason: &str,
+        out: &mut Out,
+    ) {
+        let JobId { cluster, proc } = job;
+        let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) else { return };
+        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+        let gang = found.gang;
+        let failures: u32 = found.unready.iter().filter(|(p, _)| gang || **p == proc).map(|(_, n)| n).sum();
+        let asked =
+            found.template.get().shared("ProvisionRetries").and_then(|t| t.trim().parse::<u32>().ok());
+        let why = format!("{} could not be made ready: {reason}", host_of(&machine));
+        let procs = vec![Span { first: proc, count: 1 }];
+        if failures < asked.unwrap_or(RETRIES) {
+            let requeued =
+                JobsRequeued { claim: id.0, cluster, procs, reason: why, code: FAILED, exit: None };
+            self.record(now, Kind::JobsRequeued(requeued), out);
+            return;
+        }
+        let reason = format!("{why}; no other machine is tried (ProvisionRetries)");
+        let held = |procs: Vec<Span>, reason: String| {
+            Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: GIVEN_UP, subcode: 0, exit: None })
+        };
+        self.record(now, held(procs, reason.clone()), out);
+        if gang {
+            let idle = self.queue.clusters.get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
+            if !idle.is_empty() {
+                self.record(now, held(idle, reason.clone()), out);
+            }
+            self.stop_live(now, cluster, None, Afterwards::Held, &reason, (GIVEN_UP, 0), out);
+        }
+    }
+
+    /// A machine could not be put in order after a claim: nobody can use it before somebody has looked.
+    pub(crate) fn release_failed(&mut self, now: Now, machine: &str, reason: &str, out: &mut Out) {
+        let before = self.labs.standing(machine);
+        if matches!(before.condition(), Condition::Broken | Condition::Removed) {
+            return;
+        }
+        let after = MachineStanding {
+            condition: Condition::Broken as i32,
+            by: machine.to_owned(),
+            reason: format!("it could not be put in order after a claim: {reason}"),
+            ..before.clone()
+        };
+        self.settle_standing(now, before.condition(), after, out);
+    }
+
+    /// Remembers a failure.
+    pub(crate) fn exclude(&mut self, e: &JobsRequeued) {
+        let Some(machine) = self.pool.claims.get(&ClaimId(e.claim)).map(|c| c.machine.clone()) else {
+            return;
+        };
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        cluster.excluded.insert(Arc::from(host_of(&machine)));
+        self.queue.excluding.insert(e.cluster);
+        for proc in e.procs.iter().flat_map(|s| s.procs()) {
+            *cluster.unready.entry(proc).or_default() += 1;
+        }
+    }
+
+    /// Is a machine one that could not be made ready for a cluster's jobs?
+    pub(crate) fn is_excluded(&self, cluster: u32, machine: &str) -> bool {
+        self.queue.excluding.contains(&cluster)
+            && self.queue.clusters.get(&cluster).is_some_and(|c| c.excluded.contains(host_of(machine)))
+    }
+
+    /// The first waiting part of a shape that a machine is not excluded for.
+    pub(crate) fn first_for(&self, machine: &Machine, shape: ShapeId) -> Option<Ready> {
+        let name: &Arc<str> = self.pool.name(machine.number)?;
+        let ready = &self.shapes.all.get(&shape)?.ready;
+        ready.iter().copied().find(|(_, cluster, _)| !self.is_excluded(*cluster, name))
+    }
+}
