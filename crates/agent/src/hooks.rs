@@ -4,7 +4,7 @@
 //! They are words from the machine's configuration, run without a shell as the agent's user. What they are about is in
 //! their environment; nothing that a job says is ever part of a command. Each has a time, after which its whole process
 //! group is killed. A provisioning command that prints a line `installing` says that the machine itself has answered.
-//! What follows from their ends is decided in `core` and `run`.
+//! What the manager is told of it is `core`'s business.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -15,9 +15,16 @@ use model::text::one_line;
 use rustix::process::{Pid, Signal, kill_process_group};
 use starter::wire::{Job, Report};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::Command;
+use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+
+use crate::claims::Record;
+use crate::core::Action;
+use crate::run::Agent;
+
+/// There once the machine was made ready for a claim, for the next agent.
+const PROVISIONED: &str = "provisioned";
 
 /// Bytes of what a command printed that are told when it fails.
 const TOLD_BYTES: usize = 300;
@@ -172,6 +179,69 @@ impl Hooks {
     }
 }
 
+impl Agent {
+    /// What a command of this machine is about.
+    pub(crate) fn hook_environment(&self, claim: u64, job: Option<Attempt>) -> Vec<(&'static str, String)> {
+        let record = self.core.record(claim);
+        let word = |of: fn(&Record) -> &String| record.map_or_else(String::new, |r| of(r).clone());
+        let mut environment = vec![
+            ("UPDRAFT_CLAIM", claim.to_string()),
+            ("UPDRAFT_OWNER", word(|r| &r.owner)),
+            ("UPDRAFT_SLOT", word(|r| &r.slot)),
+            ("UPDRAFT_MACHINE", self.options.machine.clone()),
+        ];
+        if let Some(job) = job {
+            environment.push(("UPDRAFT_JOB", format!("{}.{}", job.cluster, job.proc)));
+            environment.push(("UPDRAFT_ATTEMPT", job.attempt.to_string()));
+        }
+        environment
+    }
+
+    /// Jobs want to run: the machine is made ready for the first of a claim.
+    pub(crate) fn provision(&mut self, claim: u64, jobs: Jobs) {
+        let first = jobs.first().map(|(job, _)| job.id);
+        if !self.hooks.is_known(claim) && self.claims.dir(claim).join(PROVISIONED).exists() {
+            self.hooks.set_ready(claim);
+        }
+        let environment = self.hook_environment(claim, first);
+        let (ready, begun) = self.hooks.admit(claim, jobs, environment);
+        if let Some(job) = first.filter(|_| begun) {
+            self.core.provisioning(claim, job, false, &mut self.actions);
+        }
+        if !ready.is_empty() {
+            self.offer(claim, ready);
+        }
+    }
+
+    pub(crate) fn hear_hook(&mut self, item: News) {
+        match item {
+            News::Installing { claim } => {
+                if let Some(job) = self.hooks.first(claim) {
+                    self.core.provisioning(claim, job, true, &mut self.actions);
+                }
+            }
+            News::Provisioned { claim, number, result } => {
+                let Some(jobs) = self.hooks.take(claim, number) else { return };
+                match result {
+                    Ok(()) => {
+                        // Without it the next agent would only make the machine ready once more.
+                        let _ = std::fs::write(self.claims.dir(claim).join(PROVISIONED), "");
+                        self.hooks.set_ready(claim);
+                        self.actions.push(Action::Run { claim, jobs });
+                    }
+                    Err(why) => {
+                        let jobs: Vec<Attempt> = jobs.iter().map(|(job, _)| job.id).collect();
+                        self.core.unprovisioned(claim, &jobs, why, &mut self.actions);
+                    }
+                }
+            }
+            News::Released { claim, end: End { left, why }, result } => {
+                self.core.released(claim, left, &why, result.err(), &mut self.actions);
+            }
+        }
+    }
+}
+
 /// Runs a command until it succeeds or there is no try left.
 async fn run(
     hook: &Hook,
@@ -215,50 +285,78 @@ async fn run_once(
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.process_group(0).kill_on_drop(true).spawn().map_err(|e| e.to_string())?;
     let _group = Group(child.id().and_then(|id| Pid::from_raw(id as i32)));
-    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
-    let (mut line, mut tail) = (Vec::new(), Vec::new());
-    let mut told = false;
+    let mut heard = Heard { out: child.stdout.take(), err: child.stderr.take(), ..Heard::default() };
     let status = loop {
-        let (mut from_out, mut from_err) = ([0; 1024], [0; 1024]);
         tokio::select! {
-            read = read(&mut out, &mut from_out), if out.is_some() => match read {
-                0 => out = None,
-                n => for byte in &from_out[..n] {
-                    if *byte != b'\n' {
-                        // A longer line is not the word.
-                        if line.len() < 64 {
-                            line.push(*byte);
-                        }
-                        continue;
-                    }
-                    if !told && line.trim_ascii() == b"installing" {
-                        told = true;
-                        installing();
-                    }
-                    line.clear();
-                }
-            },
-            read = read(&mut err, &mut from_err), if err.is_some() => match read {
-                0 => err = None,
-                n => {
-                    tail.extend_from_slice(&from_err[..n]);
-                    let surplus = tail.len().saturating_sub(TOLD_BYTES);
-                    tail.drain(..surplus);
-                }
-            },
+            () = heard.more(installing), if heard.is_open() => {}
             status = child.wait() => break status.map_err(|e| e.to_string())?,
         }
     };
+    // What it said last may still be in the pipes; what it left behind may hold them open.
+    let rest = async {
+        while heard.is_open() {
+            heard.more(installing).await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_millis(100), rest).await;
     if status.success() {
         return Ok(());
     }
-    // What it said last may still be in the pipe.
-    let mut rest = [0; 1024];
-    if let Ok(n) = tokio::time::timeout(Duration::from_millis(100), read(&mut err, &mut rest)).await {
-        tail.extend_from_slice(&rest[..n]);
-    }
-    let said = one_line(String::from_utf8_lossy(&tail).trim(), TOLD_BYTES);
+    let said = one_line(String::from_utf8_lossy(&heard.tail).trim(), TOLD_BYTES);
     Err(if said.is_empty() { status.to_string() } else { format!("{status}: {said}") })
+}
+
+/// What a command says.
+#[derive(Default)]
+struct Heard {
+    out: Option<ChildStdout>,
+    err: Option<ChildStderr>,
+    line: Vec<u8>,
+    told: bool,
+    /// The end of its errors.
+    tail: Vec<u8>,
+}
+
+impl Heard {
+    fn is_open(&self) -> bool {
+        self.out.is_some() || self.err.is_some()
+    }
+
+    /// Waits for more, and takes it in.
+    async fn more(&mut self, installing: &(dyn Fn() + Sync)) {
+        let (mut from_out, mut from_err) = ([0; 1024], [0; 1024]);
+        tokio::select! {
+            read = read(&mut self.out, &mut from_out), if self.out.is_some() => match read {
+                0 => self.out = None,
+                n => self.hear(&from_out[..n], installing),
+            },
+            read = read(&mut self.err, &mut from_err), if self.err.is_some() => match read {
+                0 => self.err = None,
+                n => {
+                    self.tail.extend_from_slice(&from_err[..n]);
+                    let surplus = self.tail.len().saturating_sub(TOLD_BYTES);
+                    self.tail.drain(..surplus);
+                }
+            },
+        }
+    }
+
+    fn hear(&mut self, bytes: &[u8], installing: &(dyn Fn() + Sync)) {
+        for byte in bytes {
+            if *byte != b'\n' {
+                // A longer line is not the word.
+                if self.line.len() < 64 {
+                    self.line.push(*byte);
+                }
+                continue;
+            }
+            if !self.told && self.line.trim_ascii() == b"installing" {
+                self.told = true;
+                installing();
+            }
+            self.line.clear();
+        }
+    }
 }
 
 /// Bytes read; 0 at the end, or when there is nothing to read from.

@@ -37,8 +37,6 @@ const TELL: Duration = Duration::from_secs(1);
 const SPARE: Duration = Duration::from_millis(2);
 /// The ad of a claim's job, for the next agent.
 const JOB_AD: &str = "job.ad";
-/// There once the machine was made ready for a claim, for the next agent.
-const PROVISIONED: &str = "provisioned";
 
 /// What to do with running jobs when the agent is told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +161,7 @@ pub(crate) struct Agent {
     lines: HashMap<u64, Line>,
     news: mpsc::Sender<News>,
     pub(crate) transfers: Transfers,
-    hooks: Hooks,
+    pub(crate) hooks: Hooks,
     signs: mpsc::Sender<Sign>,
     pub(crate) overrides: Overrides,
     pub(crate) override_files: OverrideFiles,
@@ -389,69 +387,8 @@ impl Agent {
         }
     }
 
-    /// What a command of this machine is about.
-    fn hook_environment(&self, claim: u64, job: Option<Attempt>) -> Vec<(&'static str, String)> {
-        let record = self.core.record(claim);
-        let word = |of: fn(&Record) -> &String| record.map_or_else(String::new, |r| of(r).clone());
-        let mut environment = vec![
-            ("UPDRAFT_CLAIM", claim.to_string()),
-            ("UPDRAFT_OWNER", word(|r| &r.owner)),
-            ("UPDRAFT_SLOT", word(|r| &r.slot)),
-            ("UPDRAFT_MACHINE", self.options.machine.clone()),
-        ];
-        if let Some(job) = job {
-            environment.push(("UPDRAFT_JOB", format!("{}.{}", job.cluster, job.proc)));
-            environment.push(("UPDRAFT_ATTEMPT", job.attempt.to_string()));
-        }
-        environment
-    }
-
-    /// Jobs want to run: the machine is made ready for the first of a claim.
-    fn provision(&mut self, claim: u64, jobs: Vec<(Job, Vec<String>)>) {
-        let first = jobs.first().map(|(job, _)| job.id);
-        if !self.hooks.is_known(claim) && self.claims.dir(claim).join(PROVISIONED).exists() {
-            self.hooks.set_ready(claim);
-        }
-        let environment = self.hook_environment(claim, first);
-        let (ready, begun) = self.hooks.admit(claim, jobs, environment);
-        if let Some(job) = first.filter(|_| begun) {
-            self.core.provisioning(claim, job, false, &mut self.actions);
-        }
-        if !ready.is_empty() {
-            self.offer(claim, ready);
-        }
-    }
-
-    fn hear_hook(&mut self, item: hooks::News) {
-        match item {
-            hooks::News::Installing { claim } => {
-                if let Some(job) = self.hooks.first(claim) {
-                    self.core.provisioning(claim, job, true, &mut self.actions);
-                }
-            }
-            hooks::News::Provisioned { claim, number, result } => {
-                let Some(jobs) = self.hooks.take(claim, number) else { return };
-                match result {
-                    Ok(()) => {
-                        // Without it the next agent would only make the machine ready once more.
-                        let _ = std::fs::write(self.claims.dir(claim).join(PROVISIONED), "");
-                        self.hooks.set_ready(claim);
-                        self.actions.push(Action::Run { claim, jobs });
-                    }
-                    Err(why) => {
-                        let jobs: Vec<Attempt> = jobs.iter().map(|(job, _)| job.id).collect();
-                        self.core.unprovisioned(claim, &jobs, why, &mut self.actions);
-                    }
-                }
-            }
-            hooks::News::Released { claim, end: End { left, why }, result } => {
-                self.core.released(claim, left, &why, result.err(), &mut self.actions);
-            }
-        }
-    }
-
     /// The owner hears of jobs that want to run.
-    fn offer(&mut self, claim: u64, jobs: Vec<(Job, Vec<String>)>) {
+    pub(crate) fn offer(&mut self, claim: u64, jobs: Vec<(Job, Vec<String>)>) {
         let line = self.lines.entry(claim).or_default();
         let first = line.is_empty();
         for (job, values) in &jobs {

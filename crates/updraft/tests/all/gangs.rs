@@ -174,8 +174,9 @@ fn a_rare_machine_that_frees_while_the_pool_is_busy_goes_to_the_gang_that_waits_
 }
 
 /// Machines with commands of their own: what they do is up to files named after the machine.
-fn hooked(net: &'static str, names: &[&str]) -> (Lab, std::path::PathBuf) {
-    let dir = tempfile::Builder::new().prefix("updraft-hooks-").tempdir().unwrap().keep();
+fn hooked(net: &'static str, names: &[&str]) -> (Lab, tempfile::TempDir) {
+    let hooks = tempfile::Builder::new().prefix("updraft-hooks-").tempdir().unwrap();
+    let dir = hooks.path();
     let script = dir.join("hook");
     let text = format!(
         "#!/bin/sh\ncd {}\necho $UPDRAFT_HOOK $UPDRAFT_MACHINE $UPDRAFT_JOB >> story\n\
@@ -190,7 +191,7 @@ fn hooked(net: &'static str, names: &[&str]) -> (Lab, std::path::PathBuf) {
     let text =
         format!("PROVISION_COMMAND = {0}\nRELEASE_COMMAND = {0}\nPROVISION_TIMEOUT = 60\n", script.display());
     std::fs::write(&config, text).unwrap();
-    (Lab::new(net, names, &["--config", config.to_str().unwrap()]), dir)
+    (Lab::new(net, names, &["--config", config.to_str().unwrap()]), hooks)
 }
 
 #[test]
@@ -198,7 +199,8 @@ fn a_machine_that_breaks_while_a_gang_is_scheduled_on_it_sends_the_whole_gang_el
     if !is_root() {
         return skip("network namespaces need root");
     }
-    let (lab, dir) = hooked("10.82.0", &["a", "b", "c"]);
+    let (lab, hooks) = hooked("10.82.0", &["a", "b", "c"]);
+    let dir = hooks.path();
     let sandbox = &lab.bridge.sandbox;
     let story = || std::fs::read_to_string(dir.join("story")).unwrap_or_default();
     sandbox.ok(&["machine", "c", "--condition", "manual"]);
@@ -222,7 +224,6 @@ fn a_machine_that_breaks_while_a_gang_is_scheduled_on_it_sends_the_whole_gang_el
     assert!(story().contains("provision c") && !sandbox.ok(&["status"]).contains("Claimed/Busy"));
     let told = sandbox.ok(&["status"]);
     assert!(told.contains("b: broken: smoke"), "{told}");
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -230,7 +231,8 @@ fn a_machine_that_cannot_be_made_ready_is_avoided_and_one_that_cannot_be_put_in_
     if !is_root() {
         return skip("network namespaces need root");
     }
-    let (lab, dir) = hooked("10.83.0", &["a", "b", "c"]);
+    let (lab, hooks) = hooked("10.83.0", &["a", "b", "c", "d"]);
+    let dir = hooks.path();
     let sandbox = &lab.bridge.sandbox;
     std::fs::write(dir.join("provision.a.fails"), "").unwrap();
     std::fs::write(dir.join("release.b.fails"), "").unwrap();
@@ -242,20 +244,21 @@ fn a_machine_that_cannot_be_made_ready_is_avoided_and_one_that_cannot_be_put_in_
     sandbox.until("b is broken", Duration::from_secs(20), || standing().contains("broken"));
     assert!(standing().contains("by b: it could not be put in order after a claim"), "{}", standing());
 
-    // With a and b out of the way there is only one machine: then a person decides.
-    let story = std::fs::read_to_string(dir.join("story")).unwrap();
-    assert!(story.contains("provision a ") && story.contains("release c"), "{story}");
-    let keeps = "executable = /bin/false\nrequest_memory = 1\n+ReserveAfter = 600\n+ReserveWhen = \"failed\"\nqueue\n";
+    // Its owner keeps a machine, which is put in order only afterwards.
+    let released = || std::fs::read_to_string(dir.join("story")).unwrap().matches("release c").count();
+    sandbox.until("c is in order", Duration::from_secs(20), || released() == 1 && lab.bridge.claims() == 0);
+    let keeps = "executable = /bin/false\nrequest_memory = 1\n+ReserveAfter = 600\n+ReserveWhen = \"failed\"\n\
+                 requirements = Machine == \"c\"\nqueue\n";
     let keeps = lab.submit(keeps);
     let kept = || sandbox.ok(&["status"]).contains("Claimed/Reserved");
     sandbox.until("its owner keeps the machine", Duration::from_secs(20), kept);
-    let before = std::fs::read_to_string(dir.join("story")).unwrap().matches("release c").count();
+    assert_eq!(released(), 1);
     sandbox.ok(&["return", &keeps]);
     sandbox.until("the machine is free again", Duration::from_secs(20), || lab.bridge.claims() == 0);
-    let story = std::fs::read_to_string(dir.join("story")).unwrap();
-    assert_eq!(story.matches("release c").count(), before + 1, "{story}");
+    assert_eq!(released(), 2);
+
+    // Without another machine to try, a person decides.
     let again = lab.submit("executable = /bin/true\nrequest_memory = 1\n+ProvisionRetries = 0\nrequirements = Machine == \"a\"\nqueue\n");
     let held = || sandbox.ok(&["queue", &again]).contains("no other machine is tried");
     sandbox.until("a person is asked", Duration::from_secs(20), held);
-    std::fs::remove_dir_all(dir).unwrap();
 }
