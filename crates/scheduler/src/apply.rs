@@ -38,14 +38,14 @@ impl Core {
                 let user = self.accounts.user(&e.user, time_ms);
                 self.accounts.set(user, e.factor, e.real, time_ms);
             }
-            // Told for people; nothing durable follows from them.
+            // Told for people, or of the manager's own books: the queue does not change.
             Kind::GangPlanned(_)
             | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
-            | Kind::JobsExtended(_) => {}
-            Kind::MachineStanding(_) | Kind::LabSet(_) => {}
-            // These concern the manager's own books, not the queue.
-            Kind::ManagerStarted(_)
+            | Kind::JobsExtended(_)
+            | Kind::MachineStanding(_)
+            | Kind::LabSet(_)
+            | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::TokenRevoked(_) => {}

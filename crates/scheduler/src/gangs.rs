@@ -4,11 +4,14 @@
 //! claims are made in one breath, which is one record in the journal. Until then nothing is held: machines that the gang
 //! is promised are earmarked, and plain jobs may use them as long as they are sure to be gone in time. When one job of a
 //! gang loses its machine the others are called back too, and the gang waits again with its old rank.
+//!
+//! What plans mean to others (the journal, plain jobs) is in `plans`.
+
+mod plans;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use classad::Value;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
 use model::{JobTemplate, Now, Span};
 
@@ -16,7 +19,7 @@ use crate::gang::bits::Bits;
 use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
 use crate::gang::{Class, SetId};
 use crate::pass::Candidate;
-use crate::pool::{Machine, fits};
+use crate::pool::Machine;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
 
@@ -34,13 +37,19 @@ pub(crate) struct Gangs {
     dirty: BTreeSet<u32>,
     waiting: BTreeSet<u32>,
     labs: BTreeMap<String, u32>,
+    /// Plans as the journal and the plain jobs know them.
+    told: BTreeMap<u32, plans::Told>,
 }
 
 impl Default for Gangs {
     fn default() -> Self {
-        let quantum = Some(6 * 3600);
-        let planner = Planner::new(Rules { quantum, ..Rules::default() });
-        Self { planner, dirty: BTreeSet::new(), waiting: BTreeSet::new(), labs: BTreeMap::new() }
+        Self {
+            planner: Planner::new(Rules { quantum: Some(6 * 3600), ..Rules::default() }),
+            dirty: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            labs: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
     }
 }
 
@@ -122,9 +131,10 @@ impl Core {
                 }
             }
             if !started {
-                return;
+                break;
             }
         }
+        self.tell_plans(now, digest, out);
     }
 
     /// Waits this cluster as a gang?
@@ -143,12 +153,8 @@ impl Core {
         let mut systems: Vec<System> =
             vec![System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER }; self.pool.numbers()];
         for machine in self.pool.machines.values() {
-            let lab = match machine.ad.eval("Lab") {
-                Value::Str(name) => name.to_string(),
-                _ => String::new(),
-            };
             let next = self.gangs.labs.len() as u32;
-            let lab = *self.gangs.labs.entry(lab).or_insert(next);
+            let lab = *self.gangs.labs.entry(machine.lab()).or_insert(next);
             let here = machine.session.is_some() && !machine.closed;
             let hard_end = self.empty_by(machine, now.wall_ms);
             systems[machine.number as usize] = System {
@@ -175,16 +181,6 @@ impl Core {
             Some((began + limit.unwrap_or(SITE_LIMIT_S)).max(now_s + OVERDUE_S))
         });
         ends.max().unwrap_or(now_s)
-    }
-
-    /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
-    fn promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
-        let plan = self.gangs.planner.plan(gang)?;
-        let cluster = self.queue.clusters.get(&(gang.0 as u32))?;
-        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all.get(&p.shape));
-        let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
-        let machines = plan.systems.iter().filter_map(|n| self.pool.machines.get(self.pool.name(*n as u32)?));
-        machines.map(|m| if fits(largest, m.free) { now_ms / 1000 } else { self.empty_by(m, now_ms) }).max()
     }
 
     /// Tells the planner what a waiting gang wants.
@@ -254,6 +250,7 @@ impl Core {
             return false;
         }
         let priority = cluster.priority;
+        self.forget_plan(now, id, out);
         for ((proc, part, shape), system) in seats.into_iter().zip(&start.systems) {
             let name = self.pool.name(*system as u32).cloned();
             let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
@@ -280,26 +277,6 @@ impl Core {
             let why = "another job of its gang lost its machine";
             self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
         }
-    }
-
-    /// May a plain job take room on this machine, whoever it is promised to?
-    pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
-        // A job that would run into the machine's next maintenance window does not start there; one that does not say
-        // how long it takes is vacated when the time comes.
-        let limit = self.shapes.all.get(&shape).and_then(|s| s.run_limit_s);
-        if machine.down_s.zip(limit).is_some_and(|(down, limit)| now_ms / 1000 + limit > down) {
-            return false;
-        }
-        let Some(gang) = self.gangs.planner.earmark(machine.number as usize) else { return true };
-        let Some(shape) = self.shapes.all.get(&shape) else { return false };
-        let first = shape.ready.first().map_or(0, |(priority, ..)| priority.0);
-        let gang_priority = self.queue.clusters.get(&(gang.0 as u32)).map_or(0, |c| c.priority);
-        if first > gang_priority {
-            return true;
-        }
-        let now_s = now_ms / 1000;
-        let promise = self.promise(gang, now_ms);
-        shape.run_limit_s.zip(promise).is_some_and(|(limit, by)| now_s + limit <= by)
     }
 
     /// Why a gang waits; `None` for what is no waiting gang.

@@ -205,6 +205,7 @@ impl Core {
         let machine = self.pool.machines.get(name)?;
         let number = (1..=u32::MAX).find(|n| !machine.slots.contains(n))?;
         let claim = self.pool.next_claim.max(1);
+        let backfill = self.is_backfill(machine, candidate, now.wall_ms);
         let made = ClaimMade {
             claim,
             machine: name.to_string(),
@@ -214,7 +215,9 @@ impl Core {
             key_digest: digest(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,
-            backfill: false,
+            backfill,
+            lab: machine.lab(),
+            swept: false,
         };
         let limits = shape.limits.clone();
         self.record(now, Kind::ClaimMade(made), out);

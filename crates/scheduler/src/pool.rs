@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use classad::ClassAd;
 use classad::engine::SlotSet;
+use classad::{ClassAd, Value};
 use model::ClaimId;
 use model::event::Resources;
 
@@ -165,6 +165,16 @@ pub(crate) struct Machine {
     pub(crate) heard_ms: u64,
     /// Takes no new claims (its owner or an operator says so).
     pub(crate) closed: bool,
+}
+
+impl Machine {
+    /// The lab that it says it is in; empty when it says nothing.
+    pub(crate) fn lab(&self) -> String {
+        match self.ad.eval("Lab") {
+            Value::Str(name) => name.to_string(),
+            _ => String::new(),
+        }
+    }
 }
 
 /// When a machine says that it will be taken down, in Unix seconds.

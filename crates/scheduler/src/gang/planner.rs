@@ -475,6 +475,11 @@ impl Planner {
         self.sets.get(&id).and_then(|e| e.plan.as_ref())
     }
 
+    /// Sets with a plan.
+    pub fn planned(&self) -> impl Iterator<Item = SetId> + '_ {
+        self.planned.iter().copied()
+    }
+
     /// Why a set waits without a plan.
     pub fn reason(&self, id: SetId) -> Option<Reason> {
         self.sets.get(&id).and_then(|e| e.reason)

@@ -2,12 +2,12 @@
 
 use classad::{ClassAd, Expr};
 use model::event::{Exit, Resources};
-use model::{ClaimKey, JobId, JobTemplate, Now};
+use model::{ClaimKey, JobId, JobName, JobTemplate, Now};
 
 use super::{digest, template};
 use crate::{
-    AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Report, ReportKind, Session,
-    Settings, Shares, Submission,
+    Act, Actor, AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Report, ReportKind,
+    Session, Settings, Shares, Submission, Which,
 };
 
 /// A core, a clock, and what became of the last input.
@@ -97,6 +97,14 @@ impl Pool {
         let kind = ReportKind::Evicted { job, reason: "owner".into(), code: 1011 };
         let report = Report { claim: live.claim, seq: 1, kind };
         self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
+    }
+
+    /// An administrator takes a cluster out of the queue.
+    pub(super) fn remove(&mut self, cluster: u32) {
+        self.keys();
+        let (actor, which) =
+            (Actor { user: "root".into(), any_owner: true }, Which::Named(JobName::Cluster(cluster)));
+        self.core.act(self.now, &actor, Act::Remove, &which, "", digest, &mut self.out).unwrap();
     }
 
     pub(super) fn stops(&mut self) -> Vec<JobId> {
