@@ -297,7 +297,7 @@ impl Core {
 }
 
 /// JobPrio as one of the five classes.
-fn class_of(priority: i32) -> Class {
+pub(crate) fn class_of(priority: i32) -> Class {
     match priority {
         ..-9 => Class::Low,
         -9..0 => Class::Medium,
