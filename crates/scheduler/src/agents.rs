@@ -141,22 +141,27 @@ impl Core {
             machines.entry(claim.machine.clone()).or_default().insert(*id);
         }
         for (name, claims) in machines {
-            let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
-            let number = self.pool.number(&name);
-            let machine = Machine {
-                number,
-                session: None,
-                ad: Arc::new(ClassAd::new()),
-                down_s: None,
-                total: Resources::default(),
-                free: Resources::default(),
-                claims,
-                slots,
-                heard_ms: now.mono_ms,
-                closed: false,
-            };
-            self.pool.put(&name, machine);
+            self.expect(now, &name, claims);
         }
+    }
+
+    /// A machine is not here, and may come back with these claims until their leases run out.
+    pub(crate) fn expect(&mut self, now: Now, name: &Arc<str>, claims: BTreeSet<ClaimId>) {
+        let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
+        let number = self.pool.number(name);
+        let machine = Machine {
+            number,
+            session: None,
+            ad: Arc::new(ClassAd::new()),
+            down_s: None,
+            total: Resources::default(),
+            free: Resources::default(),
+            claims,
+            slots,
+            heard_ms: now.mono_ms,
+            closed: false,
+        };
+        self.pool.put(name, machine);
     }
 
     /// An agent connected: its word about what it holds settles every difference.
@@ -226,6 +231,7 @@ impl Core {
     /// Quotas that are parts of the pool follow its size.
     fn count_cores(&mut self) {
         self.accounts.set_cores(self.pool.cores as f64);
+        self.released |= !self.kept_back.is_empty();
     }
 
     /// The live attempt at a job.
@@ -467,7 +473,7 @@ impl Core {
     }
 
     /// A claim is known to be dead: its jobs go where they belong, and it is over.
-    fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
+    pub(crate) fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
         let Some(claim) = self.pool.claims.get(&id) else { return };
         let mut plain = Vec::new();
         for job in claim.jobs.clone() {
@@ -513,6 +519,7 @@ impl Core {
             self.throttle.expire(now.mono_ms);
         }
         self.gang_pass(now, digest, out);
+        self.sweep(now, digest, out);
     }
 
     fn recall_stuck(&mut self, now: Now, out: &mut Out) {
@@ -543,7 +550,7 @@ impl Core {
         if let Some(due) = self.throttle.due_ms() {
             return due.saturating_sub(now.mono_ms).clamp(1, 100);
         }
-        let soon = self.round.is_under_way() || !self.pool.deep.is_empty();
+        let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
         // To the millisecond: a deferred job starts in its second.
         self.next_wake_ms().map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))

@@ -267,6 +267,8 @@ impl Core {
         }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);
+        let limited = !claim.limits.is_empty() || self.accounts.is_grouped(claim.user);
+        self.released |= limited && !self.kept_back.is_empty();
         if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
             machine.free = plus(machine.free, claim.resources);
             machine.claims.remove(&ClaimId(e.claim));

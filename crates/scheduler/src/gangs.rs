@@ -62,6 +62,37 @@ impl Gangs {
     fn is_quiet(&self) -> bool {
         self.dirty.is_empty() && self.waiting.is_empty()
     }
+
+    /// Is a gang where it belongs: among those that wait, or not?
+    pub(crate) fn knows(&self, cluster: u32, waits: bool) -> bool {
+        self.dirty.contains(&cluster) || self.waiting.contains(&cluster) == waits
+    }
+
+    /// Waiting gangs from this number on.
+    pub(crate) fn waiting_from(&self, cluster: u32) -> impl Iterator<Item = u32> + '_ {
+        self.waiting.range(cluster..).copied()
+    }
+
+    /// The next pass looks at this gang whatever has changed.
+    pub(crate) fn look_again(&mut self, gang: SetId) {
+        self.planner.touch_set(gang);
+    }
+
+    /// The gang that a machine is kept for.
+    pub(crate) fn earmark(&self, machine: u32) -> Option<u32> {
+        self.planner.earmark(machine as usize).map(|gang| gang.0 as u32)
+    }
+
+    /// Does this gang wait for the machine?
+    pub(crate) fn is_promised(&self, gang: u32, machine: u32) -> bool {
+        let plan = self.planner.plan(SetId(u64::from(gang)));
+        self.waiting.contains(&gang) && plan.is_some_and(|p| p.systems.contains(&(machine as usize)))
+    }
+
+    /// The machine is kept for nobody any more.
+    pub(crate) fn drop_earmark(&mut self, machine: u32) {
+        self.planner.drop_earmark(machine as usize);
+    }
 }
 
 /// True for clusters whose jobs start together or not at all.
@@ -108,6 +139,8 @@ pub enum GangView {
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        // Every input ends here, after whatever it freed.
+        self.offer_kept_back(now, digest, out);
         if self.gangs.is_quiet() {
             return;
         }
@@ -138,11 +171,14 @@ impl Core {
     }
 
     /// Waits this cluster as a gang?
-    fn describe_gang(&mut self, id: u32) {
-        let waits = self.queue.clusters.get(&id).is_some_and(|c| {
+    pub(crate) fn waits_as_gang(&self, id: u32) -> bool {
+        self.queue.clusters.get(&id).is_some_and(|c| {
             c.gang && c.live.is_empty() && c.held.is_empty() && c.later.is_empty() && c.idle_count() > 0
-        });
-        if waits {
+        })
+    }
+
+    fn describe_gang(&mut self, id: u32) {
+        if self.waits_as_gang(id) {
             self.gangs.waiting.insert(id);
         } else if self.gangs.waiting.remove(&id) {
             self.gangs.planner.remove(SetId(u64::from(id)));

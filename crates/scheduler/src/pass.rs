@@ -49,13 +49,42 @@ impl Core {
     pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
         loop {
             let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
-            let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { return };
+            let Some(ready) = ready else { return };
+            if !self.may_have_more(shape) {
+                self.kept_back.insert(shape);
+                return;
+            }
             let Some(name) = self.room_for(shape, now.wall_ms) else {
                 self.preempt_for(now, shape, out);
                 return;
             };
             if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
                 return;
+            }
+        }
+    }
+
+    /// The next job of a shape that may start, and where.
+    pub(crate) fn first_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<(Ready, Arc<str>)> {
+        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied())?;
+        if !self.may_have_more(shape) {
+            return None;
+        }
+        Some((ready, self.room_for(shape, now_ms)?))
+    }
+
+    /// Some of a limit or a quota may be free: whoever was kept back by one tries again, those first whose turn it is.
+    pub(crate) fn offer_kept_back(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        // What starts here may end at once and free more; a bound, as everywhere.
+        for _ in 0..64 {
+            if !std::mem::take(&mut self.released) {
+                return;
+            }
+            let kept = std::mem::take(&mut self.kept_back);
+            let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+            let line: Vec<ShapeId> = line.map(|(_, shape)| shape).filter(|s| kept.contains(s)).collect();
+            for shape in line {
+                self.offer_shape(now, shape, digest, out);
             }
         }
     }
@@ -165,8 +194,11 @@ impl Core {
             for (ready, shape) in user.waiting() {
                 let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
                 let allowed = allowed && self.respects_promises(machine, shape, now_ms);
-                if allowed && self.may_have_more(shape) && self.shapes.can_run(shape, machine) {
-                    return Some(Candidate { shape, ready });
+                if allowed && self.shapes.can_run(shape, machine) {
+                    if self.may_have_more(shape) {
+                        return Some(Candidate { shape, ready });
+                    }
+                    self.kept_back.insert(shape);
                 }
             }
         }
@@ -217,7 +249,7 @@ impl Core {
             submitter,
             backfill,
             lab: machine.lab(),
-            swept: false,
+            swept: self.sweep.passing,
         };
         let limits = shape.limits.clone();
         self.record(now, Kind::ClaimMade(made), out);

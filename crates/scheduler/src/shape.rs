@@ -139,6 +139,11 @@ pub(crate) struct Shape {
 }
 
 impl Shapes {
+    /// Every shape's number is less than this.
+    pub(crate) fn end(&self) -> u32 {
+        self.next
+    }
+
     /// Sorts a cluster's procs into parts by shape. `None` when there are too many.
     pub(crate) fn parts(
         &mut self,

@@ -9,6 +9,7 @@ use crate::Core;
 use crate::accounts::UserView;
 use crate::pool::SlotState;
 use crate::queue::{Checkpoint, Summary};
+use crate::sweep::Findings;
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -140,6 +141,8 @@ pub struct PoolView {
     pub cpus: u64,
     /// Cores free.
     pub cpus_free: u64,
+    /// What the consistency pass found since the manager started.
+    pub findings: Findings,
 }
 
 impl Core {
@@ -269,7 +272,8 @@ impl Core {
 
     /// Totals for metrics.
     pub fn totals(&self) -> PoolView {
-        let mut view = PoolView { clusters: self.queue.clusters.len() as u64, ..PoolView::default() };
+        let clusters = self.queue.clusters.len() as u64;
+        let mut view = PoolView { clusters, findings: self.findings(), ..PoolView::default() };
         for c in self.queue.clusters.values() {
             view.idle += c.idle_count();
             view.live += c.live.len() as u64;

@@ -283,6 +283,21 @@ impl Planner {
         self.dirty_systems.insert(number);
     }
 
+    /// The next pass visits this set, whatever has changed.
+    pub fn touch_set(&mut self, id: SetId) {
+        if self.sets.contains_key(&id) {
+            self.dirty_sets.insert(id);
+        }
+    }
+
+    /// A system is promised to nobody any more; whose plan it was in must be planned for anew.
+    pub fn drop_earmark(&mut self, number: usize) {
+        if let Some(owner) = self.earmarks.get_mut(number).and_then(Option::take) {
+            self.touch_set(owner);
+        }
+        self.dirty_systems.insert(number);
+    }
+
     /// A set waits, or what it wants has changed. A plan that it has is kept as long as it is good.
     pub fn put(&mut self, want: Want, now: Time) {
         let id = want.id;

@@ -3,6 +3,7 @@
 mod explaining;
 mod gangs;
 mod sharing;
+mod sweeping;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,8 +13,8 @@ use model::{ClaimId, ClaimKey, Event, JobId, JobTemplate, Now};
 use proptest::prelude::*;
 
 use crate::{
-    Act, Actor, AgentHello, Core, Effect, HeldClaim, HeldJob, Out, Report, ReportKind, Session, Settings,
-    Submission, Which,
+    Act, Actor, AgentHello, Core, Effect, Findings, HeldClaim, HeldJob, Out, Report, ReportKind, Session,
+    Settings, Submission, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -362,6 +363,15 @@ impl World {
         }
     }
 
+    /// The consistency pass finds nothing, and nothing to do.
+    fn sweep(&mut self) {
+        self.keys();
+        let mut out = Out::default();
+        sweep_all(&mut self.core, self.now, &mut out);
+        assert_eq!(self.core.findings(), Findings::default(), "{:?}", out.warnings);
+        assert!(out.events.is_empty(), "{:?}", out.events);
+    }
+
     fn check(&self) {
         // What is kept so that nobody need look at everything is what looking at everything would find.
         let pool = &self.core.pool;
@@ -427,6 +437,15 @@ impl World {
                 "cluster {id} makes no progress: {cluster:?}"
             );
         }
+    }
+}
+
+/// A whole round of the consistency pass.
+pub(crate) fn sweep_all(core: &mut Core, now: Now, out: &mut Out) {
+    core.sweep.hurry();
+    core.sweep(now, digest, out);
+    while core.sweep.is_under_way() {
+        core.sweep(now, digest, out);
     }
 }
 
@@ -518,10 +537,12 @@ proptest! {
                 Step::Crash => world.crash(),
             }
             world.check();
+            world.sweep();
         }
         world.crash();
         world.settle();
         world.check();
+        world.sweep();
     }
 }
 

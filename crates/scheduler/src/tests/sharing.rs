@@ -24,7 +24,7 @@ impl Pool {
         Self { core: Core::new(settings), now, out: Out::default(), key: 0 }
     }
 
-    fn keys(&mut self) {
+    pub(super) fn keys(&mut self) {
         while self.core.keys_left() < 256 {
             self.key += 1;
             let mut key = [0; 32];
@@ -40,7 +40,7 @@ impl Pool {
         ))
         .unwrap();
         let total = Resources { cpus, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
-        let session = Session(self.key + 1_000);
+        let session = Session(self.key + 1_000 + self.core.pool.numbers() as u64);
         let hello = AgentHello { machine: name.into(), session, total, ad, claims: Vec::new() };
         self.core.agent_up(self.now, hello, digest, &mut self.out);
     }

@@ -174,7 +174,9 @@ fn health_and_metrics_are_served() {
     assert!(get("/readyz").starts_with("HTTP/1.1 200"));
     let metrics = get("/metrics");
     assert!(
-        metrics.contains("updraft_machines_connected") && metrics.contains("updraft_build_info"),
+        metrics.contains("updraft_machines_connected")
+            && metrics.contains("updraft_build_info")
+            && metrics.contains("updraft_consistency_findings{kind=\"lost_wakeup\"} 0"),
         "{metrics}"
     );
     // Nothing but health behind this port.
