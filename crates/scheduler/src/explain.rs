@@ -14,6 +14,7 @@ use model::{JobId, Now};
 
 use crate::Core;
 use crate::accounts::UserId;
+use crate::gangs::GangView;
 use crate::pass::Obstacle;
 use crate::pool::fits;
 use crate::queue::Summary;
@@ -110,6 +111,36 @@ pub struct Waiting {
     pub looked_at: u64,
     /// Somebody was asked to leave for it.
     pub preempting: bool,
+    /// Machines that have room for it and are kept for gangs, by gang.
+    pub promised: Vec<Kept>,
+    /// Its gang, if it is of one.
+    pub gang: Option<GangWaits>,
+}
+
+/// Machines that are kept for a gang.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Which gang.
+    pub gang: u32,
+    /// Whose.
+    pub owner: Arc<str>,
+    /// How many machines.
+    pub machines: u64,
+    /// It starts at this Unix second at the latest; whoever is gone by then may use them.
+    pub until_s: u64,
+}
+
+/// Why a gang waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GangWaits {
+    /// Jobs that start together.
+    pub size: u64,
+    /// As the planner has it; `None` while a job of it is on hold, deferred or still running.
+    pub view: Option<GangView>,
+    /// Waiting gangs that come first: the first few.
+    pub ahead: Vec<u32>,
+    /// How many there are.
+    pub gangs_ahead: usize,
 }
 
 /// Somebody whose turn comes first.
@@ -180,6 +211,8 @@ pub struct MachineExplanation {
     pub clauses: Vec<Refusing>,
     /// Milliseconds until the start throttle lets the next job start.
     pub throttled_ms: Option<u64>,
+    /// The gang that it is kept for.
+    pub kept: Option<Kept>,
 }
 
 impl Core {
@@ -242,13 +275,21 @@ impl Core {
 
         let names: Vec<Arc<str>> = self.pool.machines.keys().cloned().collect();
         let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
+        let mut promised: BTreeMap<u32, Kept> = BTreeMap::new();
         let (mut open, mut capable) = (0, 0);
         let mut refused = Vec::new();
         for name in &names {
-            match self.obstacle(id, name) {
+            match self.obstacle_now(id, ready.1, name, now.wall_ms) {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
-                    capable += u64::from(matches!(obstacle, Obstacle::Busy | Obstacle::Closed));
+                    let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
+                    capable += u64::from(!never.contains(&obstacle));
+                    if obstacle == Obstacle::Promised
+                        && let Some(found) = self.kept(name, now.wall_ms)
+                    {
+                        let kept = promised.entry(found.gang).or_insert(Kept { machines: 0, ..found });
+                        kept.machines += 1;
+                    }
                     if obstacle == Obstacle::Requirements {
                         refused.push(name.clone());
                     }
@@ -289,7 +330,24 @@ impl Core {
             looked_at: clauses.seen,
             clauses: clauses.sorted(),
             preempting: self.pool.rivals.contains(&id),
+            promised: promised.into_values().collect(),
+            gang: self.explain_gang(ready.1, now),
         })
+    }
+
+    fn explain_gang(&self, id: u32, now: Now) -> Option<GangWaits> {
+        let cluster = self.queue.clusters.get(&id).filter(|c| c.gang)?;
+        let (ahead, gangs_ahead) = self.gangs_ahead(id, NAMED);
+        let size = cluster.idle_count() + cluster.live.len() as u64 + cluster.held.len();
+        let view = self.gang(id, now.wall_ms).filter(|_| self.waits_as_gang(id));
+        Some(GangWaits { size, view, ahead, gangs_ahead })
+    }
+
+    /// The gang that a machine is kept for.
+    fn kept(&self, name: &str, now_ms: u64) -> Option<Kept> {
+        let (gang, until_s) = self.kept_for(self.pool.machines.get(name)?.number, now_ms)?;
+        let owner = self.queue.clusters.get(&gang)?.owner.clone();
+        Some(Kept { gang, owner, machines: 1, until_s })
     }
 
     /// Waiting jobs of a user: all, or those before a place.
@@ -332,7 +390,7 @@ impl Core {
         let mut clauses = Clauses::default();
         for (id, ready, count) in line {
             waiting += count;
-            match self.obstacle(id, &name) {
+            match self.obstacle_now(id, ready.1, &name, now.wall_ms) {
                 Some(obstacle) => {
                     if obstacle == Obstacle::Requirements
                         && clauses.looks < LOOKED_AT
@@ -353,6 +411,7 @@ impl Core {
             }
         }
         debug_assert!(fits(free, total));
+        let kept = self.kept(&name, now.wall_ms);
         Some(MachineExplanation {
             machine: name,
             connected,
@@ -367,6 +426,7 @@ impl Core {
             kept_back,
             clauses: clauses.sorted(),
             throttled_ms: self.throttled_ms(now),
+            kept,
         })
     }
 }

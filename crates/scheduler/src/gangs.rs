@@ -9,6 +9,8 @@
 
 mod plans;
 
+pub(crate) use plans::Leave;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -39,6 +41,8 @@ pub(crate) struct Gangs {
     labs: BTreeMap<String, u32>,
     /// Plans as the journal and the plain jobs know them.
     told: BTreeMap<u32, plans::Told>,
+    /// Gangs that no lab can hold, and since when, in Unix milliseconds.
+    hopeless: BTreeMap<u32, u64>,
 }
 
 impl Default for Gangs {
@@ -49,6 +53,7 @@ impl Default for Gangs {
             waiting: BTreeSet::new(),
             labs: BTreeMap::new(),
             told: BTreeMap::new(),
+            hopeless: BTreeMap::new(),
         }
     }
 }
@@ -127,7 +132,10 @@ pub enum GangView {
         by: u64,
     },
     /// No lab has a place for every job, even if all were empty.
-    Unsatisfiable,
+    Unsatisfiable {
+        /// Since when, in Unix milliseconds.
+        since_ms: u64,
+    },
     /// What it needs is free, but promised to another gang.
     Withheld(u32),
     /// What it needs is in use; that gang comes first, if there is one.
@@ -159,8 +167,14 @@ impl Core {
             let decisions = self.gangs.planner.pass(now.wall_ms / 1000);
             let mut started = false;
             for decision in decisions {
-                if let Decision::Start(start) = decision {
-                    started |= self.start_gang(now, &start, digest, out);
+                match decision {
+                    Decision::Start(start) => started |= self.start_gang(now, &start, digest, out),
+                    Decision::Queue { set, reason: Reason::Unsatisfiable } => {
+                        self.gangs.hopeless.entry(set.0 as u32).or_insert(now.wall_ms);
+                    }
+                    Decision::Queue { set, .. } | Decision::Assign { set, .. } => {
+                        self.gangs.hopeless.remove(&(set.0 as u32));
+                    }
                 }
             }
             if !started {
@@ -180,7 +194,10 @@ impl Core {
     fn describe_gang(&mut self, id: u32) {
         if self.waits_as_gang(id) {
             self.gangs.waiting.insert(id);
-        } else if self.gangs.waiting.remove(&id) {
+            return;
+        }
+        self.gangs.hopeless.remove(&id);
+        if self.gangs.waiting.remove(&id) {
             self.gangs.planner.remove(SetId(u64::from(id)));
         }
     }
@@ -273,6 +290,7 @@ impl Core {
         let id = start.set.0 as u32;
         self.gangs.dirty.insert(id);
         self.gangs.waiting.remove(&id);
+        self.gangs.hopeless.remove(&id);
         let Some(cluster) = self.queue.clusters.get(&id) else { return false };
         let mut seats: Vec<(u32, u32, ShapeId)> = cluster
             .parts
@@ -324,11 +342,27 @@ impl Core {
             return Some(GangView::Planned { machines: names.collect(), by });
         }
         Some(match self.gangs.planner.reason(id)? {
-            Reason::Unsatisfiable => GangView::Unsatisfiable,
+            Reason::Unsatisfiable => GangView::Unsatisfiable {
+                since_ms: self.gangs.hopeless.get(&cluster).copied().unwrap_or(now_ms),
+            },
             Reason::Withheld(other) => GangView::Withheld(other.0 as u32),
             Reason::Behind(other) => GangView::Behind(other.map(|o| o.0 as u32)),
             Reason::OutsideDepth => GangView::OutsideDepth,
         })
+    }
+}
+
+impl Core {
+    /// Waiting gangs that come before this one: the first few, and how many.
+    pub(crate) fn gangs_ahead(&self, cluster: u32, named: usize) -> (Vec<u32>, usize) {
+        let ahead = || self.gangs.planner.queue().take_while(|id| id.0 != u64::from(cluster));
+        (ahead().take(named).map(|id| id.0 as u32).collect(), ahead().count())
+    }
+
+    /// The gang that a machine is kept for, and when that starts at the latest, in Unix seconds.
+    pub(crate) fn kept_for(&self, machine: u32, now_ms: u64) -> Option<(u32, u64)> {
+        let gang = self.gangs.planner.earmark(machine as usize)?;
+        Some((gang.0 as u32, self.promise(gang, now_ms)?))
     }
 }
 

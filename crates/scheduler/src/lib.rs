@@ -57,7 +57,9 @@ pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
-pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
+pub use explain::{
+    Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Refusing, Standing, Waiting,
+};
 pub use gangs::GangView;
 pub use pass::Obstacle;
 pub use pool::{Session, SlotState};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
+use crate::gangs::Leave;
 use crate::pool::{Claim, fits, plus};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
@@ -29,6 +30,10 @@ pub enum Obstacle {
     Requirements,
     /// It is in use.
     Busy,
+    /// It has room that is kept for a gang, and the job is not sure to be gone in time.
+    Promised,
+    /// The job would run into its next maintenance window.
+    Maintenance,
 }
 
 impl Core {
@@ -184,6 +189,24 @@ impl Core {
             Some(Obstacle::Busy)
         } else {
             None
+        }
+    }
+
+    /// The same, with what is promised to gangs: to the gang itself that is no obstacle.
+    pub(crate) fn obstacle_now(
+        &mut self,
+        shape: ShapeId,
+        cluster: u32,
+        name: &str,
+        now_ms: u64,
+    ) -> Option<Obstacle> {
+        if let Some(obstacle) = self.obstacle(shape, name) {
+            return Some(obstacle);
+        }
+        match self.leave(self.pool.machines.get(name)?, shape, now_ms) {
+            Leave::Withheld { gang, .. } if gang != cluster => Some(Obstacle::Promised),
+            Leave::Maintenance { .. } => Some(Obstacle::Maintenance),
+            _ => None,
         }
     }
 

@@ -168,7 +168,9 @@ fn what_is_promised_no_more_is_used_at_once() {
 fn a_gang_stays_in_one_lab_and_the_impossible_one_withholds_nothing() {
     let mut p = pool(&[("a", "Lab = \"east\""), ("b", "Lab = \"west\""), ("c", "Lab = \"west\"")]);
     let three = p.submit("ann", gang(3));
-    assert_eq!(p.core.gang(three, p.now.wall_ms), Some(GangView::Unsatisfiable));
+    let since_ms = p.now.wall_ms;
+    p.wait(5_000);
+    assert_eq!(p.core.gang(three, p.now.wall_ms), Some(GangView::Unsatisfiable { since_ms }));
     let pair = p.submit("ann", gang(2));
     let mut machines: Vec<String> = p.core.pool.claims.values().map(|c| c.machine.to_string()).collect();
     machines.sort();
