@@ -164,6 +164,8 @@ pub(super) struct Entry {
     pub(super) rank: Rank,
     /// Every system that any seat may use.
     pub(super) meets: Bits,
+    /// All seats are alike: places are only counted, not matched.
+    pub(super) alike: bool,
     pub(super) plan: Option<Plan>,
     pub(super) reason: Option<Reason>,
     /// When aging lifts it next.
@@ -177,6 +179,8 @@ pub struct Planner {
     pub(super) systems: Vec<System>,
     pub(super) earmarks: Vec<Option<SetId>>,
     pub(super) free: Bits,
+    /// Systems that will be empty at a known time.
+    pub(super) ending: Bits,
     pub(super) labs: BTreeMap<u32, Bits>,
     pub(super) sets: BTreeMap<SetId, Entry>,
     pub(super) order: BTreeSet<Rank>,
@@ -236,10 +240,17 @@ impl Planner {
             lab.insert_gap(at);
         }
         self.free.insert_gap(at);
+        self.ending.insert_gap(at);
         self.dirty_systems = self.dirty_systems.iter().map(|n| up(*n)).collect();
         self.labs.entry(system.lab).or_default().set(at);
-        self.free.put(at, system.free > 0);
+        self.note_system(at);
         self.dirty_systems.insert(at);
+    }
+
+    /// Keeps the sets of systems true for one.
+    pub(super) fn note_system(&mut self, number: usize) {
+        self.free.put(number, self.systems[number].free > 0);
+        self.ending.put(number, self.has_end(number));
     }
 
     /// A new lab in the order of names: numbers from `at` on go up by one, in plans and wants too.
@@ -274,7 +285,7 @@ impl Planner {
             self.labs.entry(system.lab).or_default().set(number);
         }
         self.systems[number] = system;
-        self.free.put(number, system.free > 0);
+        self.note_system(number);
         self.dirty_systems.insert(number);
     }
 
@@ -309,9 +320,17 @@ impl Planner {
         let reason = before.and_then(|b| b.reason);
         let old_rank = before.map(|b| b.rank);
         let mut meets = Bits::with_room(self.systems.len());
+        let mut last: Option<&Arc<Bits>> = None;
         for seat in &want.seats {
-            meets.add(&seat.viable);
+            // Seats of one kind are next to each other, and have the same choice.
+            if last.is_none_or(|l| !Arc::ptr_eq(l, &seat.viable)) {
+                meets.add(&seat.viable);
+            }
+            last = Some(&seat.viable);
         }
+        let first = want.seats.first();
+        let like_first = |s: &Seat| first.is_some_and(|f| Arc::ptr_eq(&f.viable, &s.viable));
+        let alike = want.seats.iter().all(|s| s.prefer.is_empty() && like_first(s));
         if let Some(entry) = self.sets.get(&id) {
             for system in entry.meets.ones() {
                 if !meets.has(system)
@@ -340,7 +359,7 @@ impl Planner {
         }
         self.order.insert(rank);
         self.edges.extend(edge.map(|e| (e, id)));
-        self.sets.insert(id, Entry { want, rank, meets, plan, reason, edge });
+        self.sets.insert(id, Entry { want, rank, meets, alike, plan, reason, edge });
         self.dirty_sets.insert(id);
     }
 
@@ -515,10 +534,9 @@ impl Planner {
         let entry = self.sets.get(&id)?;
         let plan = entry.plan.as_ref()?;
         let mut latest = now;
-        for system in &plan.systems {
-            let seats = plan.systems.iter().filter(|s| *s == system).count() as u32;
-            if self.fit(&entry.want, *system).now < seats {
-                latest = latest.max(self.systems[*system].hard_end);
+        for (system, seats) in loads(&plan.systems) {
+            if self.fit(&entry.want, system).now < seats {
+                latest = latest.max(self.systems[system].hard_end);
             }
         }
         Some(latest)
@@ -544,4 +562,11 @@ impl Planner {
         let system = self.systems[system];
         system.free >= system.size || system.hard_end < FOREVER
     }
+}
+
+/// Systems, and how many seats each takes.
+pub(super) fn loads(systems: &[usize]) -> Vec<(usize, u32)> {
+    let mut sorted = systems.to_vec();
+    sorted.sort_unstable();
+    sorted.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
 }
