@@ -183,12 +183,14 @@ impl Core {
             claim.jobs.extend(jobs);
         }
         self.pool.note_depth(claim_id);
+        self.touch_claim(claim_id);
         self.reindex(e.cluster);
     }
 
     fn apply_started(&mut self, e: &JobStarted) {
         if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
             live.started_ms = Some(e.started_ms);
+            self.touch_claim(ClaimId(e.claim));
             if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
                 cluster.note_start(e.proc);
             }
@@ -255,6 +257,7 @@ impl Core {
         self.end_attempts(e.cluster, &e.procs);
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.requeues += e.procs.iter().map(|s| u64::from(s.count)).sum::<u64>();
+            self.returned.insert(e.cluster);
         }
         self.make_idle(e.cluster, &e.procs);
     }

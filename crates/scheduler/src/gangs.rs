@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
-use model::{JobTemplate, Now, Span};
+use model::{ClaimId, JobTemplate, Now, Span};
 
 use crate::gang::bits::Bits;
 use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
@@ -31,18 +31,41 @@ const SITE_LIMIT_S: u64 = 86_400;
 /// How long a job that has outlived its limit is taken to need.
 const OVERDUE_S: u64 = 60;
 
+/// A number that no machine has.
+const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER };
+
 /// Waiting gangs.
 #[derive(Debug)]
 pub(crate) struct Gangs {
     planner: Planner,
     /// Clusters whose standing may have changed.
     dirty: BTreeSet<u32>,
-    waiting: BTreeSet<u32>,
+    waiting: BTreeMap<u32, Wanted>,
+    /// The planner knows every machine. Not kept up while no gang waits.
+    described: bool,
+    /// Machines in use by when they are empty at the latest, as the planner has it.
+    ends: BTreeSet<(u64, u32)>,
+    end_of: BTreeMap<u32, u64>,
     labs: BTreeMap<String, u32>,
     /// Plans as the journal and the plain jobs know them.
     told: BTreeMap<u32, plans::Told>,
+    /// Machines that were kept for gangs which have started.
+    left: Vec<Arc<str>>,
     /// Gangs that no lab can hold, and since when, in Unix milliseconds.
     hopeless: BTreeMap<u32, u64>,
+}
+
+/// What the planner was told of a waiting gang, as far as it must be watched.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Its jobs' shapes, each once.
+    shapes: Vec<ShapeId>,
+    /// The most that any of its jobs asks for.
+    largest: Resources,
+    /// No limit or quota stands against it.
+    allowed: bool,
+    /// It must be told anew.
+    stale: bool,
 }
 
 impl Default for Gangs {
@@ -50,9 +73,13 @@ impl Default for Gangs {
         Self {
             planner: Planner::new(Rules { quantum: Some(6 * 3600), ..Rules::default() }),
             dirty: BTreeSet::new(),
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            described: false,
+            ends: BTreeSet::new(),
+            end_of: BTreeMap::new(),
             labs: BTreeMap::new(),
             told: BTreeMap::new(),
+            left: Vec::new(),
             hopeless: BTreeMap::new(),
         }
     }
@@ -70,12 +97,12 @@ impl Gangs {
 
     /// Is a gang where it belongs: among those that wait, or not?
     pub(crate) fn knows(&self, cluster: u32, waits: bool) -> bool {
-        self.dirty.contains(&cluster) || self.waiting.contains(&cluster) == waits
+        self.dirty.contains(&cluster) || self.waiting.contains_key(&cluster) == waits
     }
 
     /// Waiting gangs from this number on.
     pub(crate) fn waiting_from(&self, cluster: u32) -> impl Iterator<Item = u32> + '_ {
-        self.waiting.range(cluster..).copied()
+        self.waiting.range(cluster..).map(|(id, _)| *id)
     }
 
     /// The next pass looks at this gang whatever has changed.
@@ -91,7 +118,7 @@ impl Gangs {
     /// Does this gang wait for the machine?
     pub(crate) fn is_promised(&self, gang: u32, machine: u32) -> bool {
         let plan = self.planner.plan(SetId(u64::from(gang)));
-        self.waiting.contains(&gang) && plan.is_some_and(|p| p.systems.contains(&(machine as usize)))
+        self.waiting.contains_key(&gang) && plan.is_some_and(|p| p.systems.contains(&(machine as usize)))
     }
 
     /// The machine is kept for nobody any more.
@@ -148,8 +175,14 @@ impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
         // Every input ends here, after whatever it freed.
+        for cluster in std::mem::take(&mut self.returned) {
+            self.offer_jobs(now, cluster, digest, out);
+        }
         self.offer_kept_back(now, digest, out);
         if self.gangs.is_quiet() {
+            self.pool.touched.clear();
+            self.shapes.changed.clear();
+            self.gangs.described = false;
             return;
         }
         for cluster in self.gangs.dirty.clone() {
@@ -157,13 +190,11 @@ impl Core {
         }
         // A start changes what is free for the next one, which only the core can count.
         for _ in 0..64 {
-            self.describe_machines(now);
             for cluster in std::mem::take(&mut self.gangs.dirty) {
                 self.describe_gang(cluster);
             }
-            for cluster in self.gangs.waiting.clone() {
-                self.want(cluster, now);
-            }
+            self.describe_machines(now);
+            self.describe_wants(now);
             let decisions = self.gangs.planner.pass(now.wall_ms / 1000);
             let mut started = false;
             for decision in decisions {
@@ -193,32 +224,96 @@ impl Core {
 
     fn describe_gang(&mut self, id: u32) {
         if self.waits_as_gang(id) {
-            self.gangs.waiting.insert(id);
+            self.gangs.waiting.insert(id, Wanted { stale: true, ..Wanted::default() });
             return;
         }
         self.gangs.hopeless.remove(&id);
-        if self.gangs.waiting.remove(&id) {
+        if self.gangs.waiting.remove(&id).is_some() {
             self.gangs.planner.remove(SetId(u64::from(id)));
         }
     }
 
+    /// Tells the planner of machines that have changed, and of all of them after a time without gangs.
     fn describe_machines(&mut self, now: Now) {
-        let mut systems: Vec<System> =
-            vec![System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER }; self.pool.numbers()];
-        for machine in self.pool.machines.values() {
-            let next = self.gangs.labs.len() as u32;
-            let lab = *self.gangs.labs.entry(machine.lab()).or_insert(next);
-            let here = machine.session.is_some() && !machine.closed;
-            let hard_end = self.empty_by(machine, now.wall_ms);
-            systems[machine.number as usize] = System {
-                lab,
-                free: if here { machine.free.cpus } else { 0 },
-                size: if here { machine.total.cpus } else { 0 },
-                hard_end,
-            };
+        let now_s = now.wall_ms / 1000;
+        let all = !std::mem::replace(&mut self.gangs.described, true) || self.shapes.changed.all;
+        let changed = std::mem::take(&mut self.shapes.changed);
+        let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.pool.touched).into_iter().collect();
+        numbers.extend(&changed.machines);
+        // Who is overdue is taken to need a little longer each time.
+        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end < now_s + OVERDUE_S);
+        numbers.extend(overdue.map(|(_, number)| *number));
+        if all {
+            self.gangs.ends.clear();
+            self.gangs.end_of.clear();
+            numbers = (0..self.pool.numbers() as u32).collect();
+            self.gangs.waiting.values_mut().for_each(|w| w.stale = true);
         }
-        for (number, system) in systems.into_iter().enumerate() {
-            self.gangs.planner.set_system(number, system);
+        for number in self.gangs.planner.systems_known()..self.pool.numbers() {
+            self.gangs.planner.set_system(number, NOBODY);
+        }
+        for &number in &numbers {
+            self.describe_machine(number, now);
+        }
+        for number in changed.machines.iter().filter(|_| !all) {
+            for (id, wanted) in &mut self.gangs.waiting {
+                let planner = &self.gangs.planner;
+                let viable = |shape: &ShapeId| self.shapes.suits(*shape, *number);
+                wanted.stale |= !planner.agrees(
+                    SetId(u64::from(*id)),
+                    *number as usize,
+                    wanted.shapes.iter().any(viable),
+                );
+                wanted.stale |= wanted.shapes.len() > 1;
+            }
+        }
+    }
+
+    fn describe_machine(&mut self, number: u32, now: Now) {
+        let machine = self.pool.name(number).and_then(|name| self.pool.machines.get(name));
+        let here = machine.filter(|m| m.session.is_some() && !m.closed);
+        let mut system = NOBODY;
+        if let Some(machine) = machine {
+            let next = self.gangs.labs.len() as u32;
+            system.lab = *self.gangs.labs.entry(machine.lab()).or_insert(next);
+            // Without meaning while it is empty, so that it need not move with the clock.
+            system.hard_end = if machine.claims.is_empty() { 0 } else { self.empty_by(machine, now.wall_ms) };
+        }
+        if let Some(machine) = here {
+            (system.free, system.size) = (machine.free.cpus, machine.total.cpus);
+        }
+        if let Some(before) = self.gangs.end_of.remove(&number) {
+            self.gangs.ends.remove(&(before, number));
+        }
+        if machine.is_some_and(|m| !m.claims.is_empty()) {
+            self.gangs.ends.insert((system.hard_end, number));
+            self.gangs.end_of.insert(number, system.hard_end);
+        }
+        for (id, wanted) in self.gangs.waiting.iter().filter(|(_, w)| !w.stale) {
+            let fit = here.map_or(Fit { now: 0, empty: 0 }, |m| fit_of(wanted.largest, m));
+            self.gangs.planner.set_fit(SetId(u64::from(*id)), number as usize, fit);
+        }
+        self.gangs.planner.set_system(number as usize, system);
+    }
+
+    /// Tells the planner what gangs want that are new, or whose wants have changed.
+    fn describe_wants(&mut self, now: Now) {
+        let changed = self.gangs.waiting.iter().filter(|(_, wanted)| {
+            let allowed = || wanted.shapes.iter().all(|shape| self.may_have_more(*shape));
+            wanted.stale || wanted.allowed != allowed()
+        });
+        for id in changed.map(|(id, _)| *id).collect::<Vec<u32>>() {
+            self.want(id, now);
+        }
+    }
+
+    /// A claim's jobs are others than before: its machine may be empty at another time.
+    pub(crate) fn touch_claim(&mut self, id: ClaimId) {
+        if self.gangs.described
+            && let Some(claim) = self.pool.claims.get(&id)
+            && let Some(machine) = self.pool.machines.get(&claim.machine)
+        {
+            self.pool.touched.push(machine.number);
         }
     }
 
@@ -267,9 +362,10 @@ impl Core {
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
         for machine in self.pool.machines.values().filter(|m| m.session.is_some() && !m.closed) {
-            let (now, empty) = (times(largest, machine.free), times(largest, machine.total));
-            fits[machine.number as usize] = Fit { now, empty };
+            fits[machine.number as usize] = fit_of(largest, machine);
         }
+        let shapes = viable.keys().copied().collect();
+        self.gangs.waiting.insert(id, Wanted { shapes, largest, allowed, stale: false });
         let seats =
             seats.iter().map(|(_, s)| Seat { viable: viable[s].clone(), prefer: Vec::new() }).collect();
         let want = Want {
@@ -291,6 +387,8 @@ impl Core {
         self.gangs.dirty.insert(id);
         self.gangs.waiting.remove(&id);
         self.gangs.hopeless.remove(&id);
+        // The planner has counted it as started, also where it cannot be.
+        self.pool.touched.extend(start.systems.iter().map(|system| *system as u32));
         let Some(cluster) = self.queue.clusters.get(&id) else { return false };
         let mut seats: Vec<(u32, u32, ShapeId)> = cluster
             .parts
@@ -304,7 +402,9 @@ impl Core {
             return false;
         }
         let priority = cluster.priority;
-        self.forget_plan(now, id, out);
+        // It may start elsewhere than it was promised: what it leaves is there for others.
+        let left = self.forget_plan(now, id, out);
+        self.gangs.left.extend(left);
         for ((proc, part, shape), system) in seats.into_iter().zip(&start.systems) {
             let name = self.pool.name(*system as u32).cloned();
             let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
@@ -385,6 +485,11 @@ fn larger(a: Resources, b: Resources) -> Resources {
         disk_kib: a.disk_kib.max(b.disk_kib),
         gpus: a.gpus.max(b.gpus),
     }
+}
+
+/// How many such jobs a machine takes.
+fn fit_of(largest: Resources, machine: &Machine) -> Fit {
+    Fit { now: times(largest, machine.free), empty: times(largest, machine.total) }
 }
 
 /// How often something fits.

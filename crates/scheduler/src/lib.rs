@@ -244,6 +244,8 @@ pub struct Core {
     /// How far the look at periodic expressions has come.
     pub(crate) round: lifecycle::Round,
     pub(crate) sweep: sweep::Sweep,
+    /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
+    pub(crate) returned: BTreeSet<u32>,
     /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
     pub(crate) kept_back: BTreeSet<ShapeId>,
     /// Some of a limit or a quota may be free again.

@@ -41,6 +41,8 @@ pub(crate) struct Pool {
     pub(crate) away: BTreeSet<Arc<str>>,
     /// Claims with more than one job.
     pub(crate) deep: BTreeSet<ClaimId>,
+    /// Machines whose room, claims or connection have changed, by number, until the gang pass has seen it.
+    pub(crate) touched: Vec<u32>,
     /// Shapes that a claim was asked to leave for.
     pub(crate) rivals: BTreeSet<ShapeId>,
 }
@@ -49,6 +51,7 @@ impl Pool {
     /// Keeps `roomy` true for one machine.
     pub(crate) fn note_room(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get(name) else { return };
+        self.touched.push(machine.number);
         if machine.session.is_some() && !machine.closed && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
             let at = machine.number as usize;
@@ -133,6 +136,7 @@ impl Pool {
         self.away.remove(name);
         let number = self.machines.remove(name)?.number;
         self.roomy.remove(number);
+        self.touched.push(number);
         self.names[number as usize] = None;
         self.unused.push(number);
         Some(number)

@@ -214,11 +214,13 @@ impl Planner {
     /// A new system in the order of names: numbers from `at` on go up by one, in plans and wants too.
     pub fn insert_system(&mut self, at: usize, system: System) {
         let at = at.min(self.systems.len());
+        let last = at == self.systems.len();
         let up = |n: usize| if n >= at { n + 1 } else { n };
         self.systems.insert(at, system);
         self.earmarks.insert(at, None);
         self.index.insert(at, BTreeSet::new());
-        for entry in self.sets.values_mut() {
+        // Behind the last one there is nothing to move.
+        for entry in self.sets.values_mut().filter(|_| !last) {
             entry.meets.insert_gap(at);
             for seat in &mut entry.want.seats {
                 Arc::make_mut(&mut seat.viable).insert_gap(at);
@@ -286,6 +288,31 @@ impl Planner {
         }
         self.systems[number] = system;
         self.note_system(number);
+        self.dirty_systems.insert(number);
+    }
+
+    /// How many systems there are.
+    pub fn systems_known(&self) -> usize {
+        self.systems.len()
+    }
+
+    /// Whether it is still so that a set may, or may not, use a system for any of its seats.
+    pub fn agrees(&self, id: SetId, number: usize, viable: bool) -> bool {
+        self.sets.get(&id).is_none_or(|e| e.meets.has(number) == viable)
+    }
+
+    /// How many of a set's seats a system takes, where the set has counts of its own.
+    pub fn set_fit(&mut self, id: SetId, number: usize, fit: Fit) {
+        let Some(fits) = self.sets.get_mut(&id).and_then(|e| e.want.fits.as_mut()) else { return };
+        if fits.get(number).copied().unwrap_or(Fit { now: 0, empty: 0 }) == fit {
+            return;
+        }
+        if number >= fits.len() {
+            let mut longer = fits.to_vec();
+            longer.resize(number + 1, Fit { now: 0, empty: 0 });
+            *fits = longer.into();
+        }
+        Arc::make_mut(fits)[number] = fit;
         self.dirty_systems.insert(number);
     }
 
@@ -565,7 +592,7 @@ impl Planner {
 }
 
 /// Systems, and how many seats each takes.
-pub(super) fn loads(systems: &[usize]) -> Vec<(usize, u32)> {
+pub(crate) fn loads(systems: &[usize]) -> Vec<(usize, u32)> {
     let mut sorted = systems.to_vec();
     sorted.sort_unstable();
     sorted.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()

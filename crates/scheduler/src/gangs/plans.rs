@@ -9,10 +9,11 @@ use std::sync::Arc;
 use model::Now;
 use model::event::{GangPlanned, Kind, Resources};
 
-use super::larger;
+use super::{larger, times};
 use crate::gang::SetId;
+use crate::gang::planner::loads;
 use crate::pass::Candidate;
-use crate::pool::{Machine, fits};
+use crate::pool::Machine;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Out};
 
@@ -104,8 +105,12 @@ impl Core {
         let cluster = self.queue.clusters.get(&(gang.0 as u32))?;
         let largest = cluster.parts.iter().filter_map(|p| self.shapes.all.get(&p.shape));
         let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
-        let machines = plan.systems.iter().filter_map(|n| self.pool.machines.get(self.pool.name(*n as u32)?));
-        machines.map(|m| if fits(largest, m.free) { now_ms / 1000 } else { self.empty_by(m, now_ms) }).max()
+        let machines = loads(&plan.systems).into_iter().filter_map(|(number, seats)| {
+            let machine = self.pool.machines.get(self.pool.name(number as u32)?)?;
+            let free = times(largest, machine.free) >= seats;
+            Some(if free { now_ms / 1000 } else { self.empty_by(machine, now_ms) })
+        });
+        machines.max()
     }
 
     /// A gang starts: what it was promised is no promise any more.
@@ -118,7 +123,7 @@ impl Core {
 
     /// Tells what became of plans: the journal, and plain jobs that may use what is promised to nobody any more, or later.
     pub(super) fn tell_plans(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let mut open: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut open: BTreeSet<Arc<str>> = std::mem::take(&mut self.gangs.left).into_iter().collect();
         let lost: Vec<u32> = {
             let is_planned = |id: u32| self.gangs.planner.plan(SetId(u64::from(id))).is_some();
             self.gangs.told.keys().copied().filter(|id| !is_planned(*id)).collect()

@@ -165,6 +165,20 @@ fn what_is_promised_no_more_is_used_at_once() {
 }
 
 #[test]
+fn a_machine_that_several_of_a_gang_share_is_promised_for_when_all_fit() {
+    let mut p = pool(&[]);
+    p.machine("a", 2, "");
+    p.submit("ann", limited(1, 3_600));
+    let pair = p.submit("bob", gang(2));
+    let Some(GangView::Planned { machines, by }) = p.core.gang(pair, p.now.wall_ms) else {
+        panic!("planned")
+    };
+    assert_eq!((machines.len(), by), (2, p.now.wall_ms / 1000 + 3_600), "one core is free, two are needed");
+    let short = p.submit("cid", limited(1, 600));
+    assert_eq!(p.live(short), 1);
+}
+
+#[test]
 fn a_gang_stays_in_one_lab_and_the_impossible_one_withholds_nothing() {
     let mut p = pool(&[("a", "Lab = \"east\""), ("b", "Lab = \"west\""), ("c", "Lab = \"west\"")]);
     let three = p.submit("ann", gang(3));
