@@ -87,11 +87,11 @@ pub struct Waiting {
     pub open: u64,
     /// Machines that could run it now or when they are free.
     pub capable: u64,
-    /// Machines that could, were they not kept from it by their condition, a loan, a hold or their lab.
+    /// Machines that could, were they not kept from it by their condition, a loan, a hold, their lab or a drain.
     #[serde(default)]
     pub barred: u64,
     /// Machines by what is against them: no_contact, too_small, requirements, manual, broken, removed, lab_disabled, held,
-    /// lent, busy.
+    /// drained, lent, unready, busy, promised, maintenance.
     pub machines: Vec<Count>,
     /// What no machine has enough of.
     pub lacking: Vec<Lacking>,
@@ -99,6 +99,51 @@ pub struct Waiting {
     pub looked_at: u64,
     /// What refuses, the worst first.
     pub clauses: Vec<Clause>,
+    /// Machines that have room for it and are kept for gangs, by gang.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub promised: Vec<Kept>,
+    /// Its gang, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gang: Option<Gang>,
+}
+
+/// Machines that are kept for a gang.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its cluster.
+    pub gang: u32,
+    /// Whose.
+    pub owner: String,
+    /// How many machines.
+    pub machines: u64,
+    /// It starts at this Unix second at the latest; whoever is gone by then may use them.
+    pub until_s: u64,
+}
+
+/// Why a gang waits.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Gang {
+    /// Jobs that start together.
+    pub size: u64,
+    /// planned, unsatisfiable, withheld, behind, outside_depth; incomplete while one of its jobs is held, deferred or running.
+    pub why: String,
+    /// The plan: one machine per job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<String>,
+    /// With a plan: it starts at this Unix second at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_s: Option<u64>,
+    /// Without any hope: since when, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// The gang that what it needs is promised to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_gang: Option<u32>,
+    /// Waiting gangs that come first: the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<u32>,
+    /// How many there are.
+    pub gangs_ahead: usize,
 }
 
 /// Somebody whose turn comes first.
@@ -117,7 +162,8 @@ pub struct Ahead {
 /// How many have something against them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Count {
-    /// What: no_contact, too_small, requirements, manual, broken, removed, lab_disabled, held, lent, busy.
+    /// What: no_contact, too_small, requirements, manual, broken, removed, lab_disabled, held, drained, lent, unready, busy,
+    /// promised, maintenance.
     pub what: String,
     /// How many.
     pub count: u64,
@@ -185,6 +231,9 @@ pub struct Machine {
     /// Until the start throttle lets the next job start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_ms: Option<u64>,
+    /// The gang that it is kept for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
 }
 
 /// A claim on a machine.

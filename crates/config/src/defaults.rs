@@ -42,6 +42,7 @@ pub const KNOWN: &[Known] = &[
     known("CLAIM_WORKLIFE", I, "1200"),
     known("CONCURRENCY_LIMIT_DEFAULT", I, "2308032"),
     known("CONDOR_HOST", T, ""),
+    known("CONSISTENCY_INTERVAL", I, "30"),
     known("CONSOLE_DEVICES", T, "mouse, console"),
     known("CONTINUE", E, "True"),
     known("CONTINUE_VANILLA", E, ""),

@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicU64;
 
 use model::event::Kind;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use scheduler::PoolView;
+use scheduler::{Finding, PoolView};
 
 /// All counters of a manager.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub(crate) struct Metrics {
     cpus: Gauge,
     cpus_free: Gauge,
     degraded: Gauge<u64, AtomicU64>,
+    findings: Family<[(&'static str, &'static str); 1], Gauge<u64, AtomicU64>>,
 }
 
 impl Default for Metrics {
@@ -71,6 +73,9 @@ impl Default for Metrics {
         let cpus_free = gauge("cpus_free", "Cores nobody has claimed");
         let degraded = Gauge::<u64, AtomicU64>::default();
         registry.register("degraded", "1 while the journal cannot be written", degraded.clone());
+        let findings = Family::default();
+        let help = "What the consistency pass found and repaired since the start, by kind; all must stay 0";
+        registry.register("consistency_findings", help, findings.clone());
         let commit_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 14));
         registry.register("journal_commit_seconds", "Time to make a batch durable", commit_seconds.clone());
         Self {
@@ -93,6 +98,7 @@ impl Default for Metrics {
             cpus,
             cpus_free,
             degraded,
+            findings,
         }
     }
 }
@@ -131,6 +137,10 @@ impl Metrics {
         self.machines.set(totals.connected as i64);
         self.cpus.set(totals.cpus as i64);
         self.cpus_free.set(totals.cpus_free as i64);
+        for finding in Finding::ALL {
+            let of_kind = self.findings.get_or_create(&[("kind", finding.name())]);
+            of_kind.set(totals.findings.of(finding));
+        }
         let mut text = String::new();
         if let Ok(registry) = self.registry.lock() {
             // Writing to a String cannot fail.

@@ -314,6 +314,14 @@ pub struct ClaimMade {
     #[prost(bool, tag = "9")]
     #[serde(default)]
     pub backfill: bool,
+    /// The lab that the machine is in, as its ad said then; usage is counted by it.
+    #[prost(string, tag = "10")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lab: String,
+    /// The consistency pass made it: the event that should have led to it went unseen. Must never be.
+    #[prost(bool, tag = "11")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub swept: bool,
 }
 
 /// Jobs were given to a claim.

@@ -213,6 +213,25 @@ impl Accounts {
         }
     }
 
+    /// Is a shape in its user's line with this as its first part, or not at all when it has none?
+    pub(crate) fn is_in_line(&self, id: UserId, shape: ShapeId, first: Option<Ready>) -> bool {
+        let user = self.get(id);
+        match first {
+            Some(first) => user.ready.contains(&(first, shape)) && user.place.is_some(),
+            None => false,
+        }
+    }
+
+    /// Takes a shape out of its user's line, wherever it is.
+    pub(crate) fn forget_ready(&mut self, id: UserId, shape: ShapeId) {
+        let user = &mut self.users[id.0 as usize];
+        user.ready.retain(|(_, other)| *other != shape);
+        if let Some(place) = user.place.take() {
+            self.line.remove(&(place, id));
+            self.place(id, self.lined_up_ms);
+        }
+    }
+
     /// Forgets what waits: shapes are made anew.
     pub(crate) fn clear_ready(&mut self) {
         self.line.clear();
@@ -270,6 +289,11 @@ impl Accounts {
             Quota::Cores(cores) => cores,
             Quota::Part(part) => part * self.cores,
         }
+    }
+
+    /// Is a user's account part of a group's?
+    pub(crate) fn is_grouped(&self, id: UserId) -> bool {
+        self.get(id).group.is_some()
     }
 
     /// Why a user may have no more cores, whoever else wants them; `None` when nothing forbids it.

@@ -223,6 +223,7 @@ impl Core {
     /// Quotas that are parts of the pool follow its size.
     fn count_cores(&mut self) {
         self.accounts.set_cores(self.pool.cores as f64);
+        self.released |= !self.kept_back.is_empty();
     }
 
     /// The live attempt at a job.
@@ -580,6 +581,7 @@ impl Core {
             self.throttle.expire(now.mono_ms);
         }
         self.gang_pass(now, digest, out);
+        self.sweep(now, digest, out);
     }
 
     fn recall_stuck(&mut self, now: Now, out: &mut Out) {
@@ -610,7 +612,7 @@ impl Core {
         if let Some(due) = self.throttle.due_ms() {
             return due.saturating_sub(now.mono_ms).clamp(1, 100);
         }
-        let soon = self.round.is_under_way() || !self.pool.deep.is_empty();
+        let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
         // To the millisecond: a deferred job starts in its second.
         self.next_wake_ms().map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))

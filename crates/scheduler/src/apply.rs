@@ -201,12 +201,14 @@ impl Core {
             claim.jobs.extend(jobs);
         }
         self.pool.note_depth(claim_id);
+        self.touch_claim(claim_id);
         self.reindex(e.cluster);
     }
 
     fn apply_started(&mut self, e: &JobStarted) {
         if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
             live.started_ms = Some(e.started_ms);
+            self.touch_claim(ClaimId(e.claim));
             if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
                 cluster.note_start(e.proc);
             }
@@ -276,6 +278,7 @@ impl Core {
         self.end_attempts(e.cluster, &e.procs);
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.requeues += e.procs.iter().map(|s| u64::from(s.count)).sum::<u64>();
+            self.returned.insert(e.cluster);
         }
         self.make_idle(e.cluster, &e.procs);
     }
@@ -289,6 +292,8 @@ impl Core {
         }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);
+        let limited = !claim.limits.is_empty() || self.accounts.is_grouped(claim.user);
+        self.released |= limited && !self.kept_back.is_empty();
         if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
             machine.free = plus(machine.free, claim.resources);
             machine.claims.remove(&ClaimId(e.claim));

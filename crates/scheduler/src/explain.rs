@@ -14,6 +14,7 @@ use model::{JobId, Now};
 
 use crate::Core;
 use crate::accounts::UserId;
+use crate::gangs::GangView;
 use crate::labs::Shut;
 use crate::pass::Obstacle;
 use crate::pool::fits;
@@ -115,6 +116,36 @@ pub struct Waiting {
     pub looked_at: u64,
     /// Somebody was asked to leave for it.
     pub preempting: bool,
+    /// Machines that have room for it and are kept for gangs, by gang.
+    pub promised: Vec<Kept>,
+    /// Its gang, if it is of one.
+    pub gang: Option<GangWaits>,
+}
+
+/// Machines that are kept for a gang.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Which gang.
+    pub gang: u32,
+    /// Whose.
+    pub owner: Arc<str>,
+    /// How many machines.
+    pub machines: u64,
+    /// It starts at this Unix second at the latest; whoever is gone by then may use them.
+    pub until_s: u64,
+}
+
+/// Why a gang waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GangWaits {
+    /// Jobs that start together.
+    pub size: u64,
+    /// As the planner has it; `None` while a job of it is on hold, deferred or still running.
+    pub view: Option<GangView>,
+    /// Waiting gangs that come first: the first few.
+    pub ahead: Vec<u32>,
+    /// How many there are.
+    pub gangs_ahead: usize,
 }
 
 /// Somebody whose turn comes first.
@@ -187,6 +218,8 @@ pub struct MachineExplanation {
     pub clauses: Vec<Refusing>,
     /// Milliseconds until the start throttle lets the next job start.
     pub throttled_ms: Option<u64>,
+    /// The gang that it is kept for.
+    pub kept: Option<Kept>,
 }
 
 impl Core {
@@ -249,18 +282,23 @@ impl Core {
 
         let names: Vec<Arc<str>> = self.pool.machines.keys().cloned().collect();
         let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
+        let mut promised: BTreeMap<u32, Kept> = BTreeMap::new();
         let (mut open, mut capable, mut barred) = (0, 0, 0);
         let mut refused = Vec::new();
         for name in &names {
-            let unready = self.is_excluded(ready.1, name);
-            let found = self.obstacle(id, name);
-            match found.filter(|o| !unready || *o != Obstacle::Busy).or(unready.then_some(Obstacle::Unready))
-            {
+            match self.obstacle_now(id, ready.1, name, now.wall_ms) {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
-                    capable += u64::from(obstacle == Obstacle::Busy);
-                    barred +=
-                        u64::from(matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent | Obstacle::Unready));
+                    let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
+                    let kept = matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent | Obstacle::Unready);
+                    barred += u64::from(kept);
+                    capable += u64::from(!kept && !never.contains(&obstacle));
+                    if obstacle == Obstacle::Promised
+                        && let Some(found) = self.kept(name, now.wall_ms)
+                    {
+                        let kept = promised.entry(found.gang).or_insert(Kept { machines: 0, ..found });
+                        kept.machines += 1;
+                    }
                     if obstacle == Obstacle::Requirements {
                         refused.push(name.clone());
                     }
@@ -302,7 +340,24 @@ impl Core {
             looked_at: clauses.seen,
             clauses: clauses.sorted(),
             preempting: self.pool.rivals.contains(&id),
+            promised: promised.into_values().collect(),
+            gang: self.explain_gang(ready.1, now),
         })
+    }
+
+    fn explain_gang(&self, id: u32, now: Now) -> Option<GangWaits> {
+        let cluster = self.queue.clusters.get(&id).filter(|c| c.gang)?;
+        let (ahead, gangs_ahead) = self.gangs_ahead(id, NAMED);
+        let size = cluster.idle_count() + cluster.live.len() as u64 + cluster.held.len();
+        let view = self.gang(id, now.wall_ms).filter(|_| self.waits_as_gang(id));
+        Some(GangWaits { size, view, ahead, gangs_ahead })
+    }
+
+    /// The gang that a machine is kept for.
+    fn kept(&self, name: &str, now_ms: u64) -> Option<Kept> {
+        let (gang, until_s) = self.kept_for(self.pool.machines.get(name)?.number, now_ms)?;
+        let owner = self.queue.clusters.get(&gang)?.owner.clone();
+        Some(Kept { gang, owner, machines: 1, until_s })
     }
 
     /// Waiting jobs of a user: all, or those before a place.
@@ -345,7 +400,7 @@ impl Core {
         let mut clauses = Clauses::default();
         for (id, ready, count) in line {
             waiting += count;
-            match self.obstacle(id, &name) {
+            match self.obstacle_now(id, ready.1, &name, now.wall_ms) {
                 Some(obstacle) => {
                     if obstacle == Obstacle::Requirements
                         && clauses.looks < LOOKED_AT
@@ -366,6 +421,7 @@ impl Core {
             }
         }
         debug_assert!(fits(free, total));
+        let kept = self.kept(&name, now.wall_ms);
         Some(MachineExplanation {
             machine: name,
             connected,
@@ -381,6 +437,7 @@ impl Core {
             kept_back,
             clauses: clauses.sorted(),
             throttled_ms: self.throttled_ms(now),
+            kept,
         })
     }
 }

@@ -5,18 +5,24 @@
 //! is promised are earmarked, and plain jobs may use them as long as they are sure to be gone in time. When one job of a
 //! gang loses its machine the others are called back too, and the gang waits again with its old rank; while they are on
 //! their way it is planned for, so that nobody takes what it needs.
+//!
+//! What plans mean to others (the journal, plain jobs) is in `plans`.
+
+mod plans;
+
+pub(crate) use plans::Leave;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
-use model::{JobTemplate, Now, Span};
+use model::{ClaimId, JobTemplate, Now, Span};
 
 use crate::gang::bits::Bits;
 use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
 use crate::gang::{Class, SetId};
 use crate::pass::Candidate;
-use crate::pool::{Machine, fits};
+use crate::pool::Machine;
 use crate::queue::Live;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
@@ -27,21 +33,59 @@ const SITE_LIMIT_S: u64 = 86_400;
 /// How long a job that has outlived its limit is taken to need.
 const OVERDUE_S: u64 = 60;
 
+/// A number that no machine has.
+const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER };
+
 /// Waiting gangs.
 #[derive(Debug)]
 pub(crate) struct Gangs {
     planner: Planner,
     /// Clusters whose standing may have changed.
     dirty: BTreeSet<u32>,
-    waiting: BTreeSet<u32>,
+    waiting: BTreeMap<u32, Wanted>,
+    /// The planner knows every machine. Not kept up while no gang waits.
+    described: bool,
+    /// Machines in use by when they are empty at the latest, as the planner has it.
+    ends: BTreeSet<(u64, u32)>,
+    end_of: BTreeMap<u32, u64>,
     labs: BTreeMap<Arc<str>, u32>,
+    /// Plans as the journal and the plain jobs know them.
+    told: BTreeMap<u32, plans::Told>,
+    /// Machines that were kept for gangs which have started.
+    left: Vec<Arc<str>>,
+    /// Gangs that no lab can hold, and since when, in Unix milliseconds.
+    hopeless: BTreeMap<u32, u64>,
+}
+
+/// What the planner was told of a waiting gang, as far as it must be watched.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Its jobs' shapes, each once.
+    shapes: Vec<ShapeId>,
+    /// The most that any of its jobs asks for.
+    largest: Resources,
+    /// No limit or quota stands against it.
+    allowed: bool,
+    /// All its jobs are here; it is planned for while some are on their way back, but it cannot start before.
+    all_here: bool,
+    /// It must be told anew.
+    stale: bool,
 }
 
 impl Default for Gangs {
     fn default() -> Self {
-        let quantum = Some(6 * 3600);
-        let planner = Planner::new(Rules { quantum, ..Rules::default() });
-        Self { planner, dirty: BTreeSet::new(), waiting: BTreeSet::new(), labs: BTreeMap::new() }
+        Self {
+            planner: Planner::new(Rules { quantum: Some(6 * 3600), ..Rules::default() }),
+            dirty: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            described: false,
+            ends: BTreeSet::new(),
+            end_of: BTreeMap::new(),
+            labs: BTreeMap::new(),
+            told: BTreeMap::new(),
+            left: Vec::new(),
+            hopeless: BTreeMap::new(),
+        }
     }
 }
 
@@ -58,6 +102,37 @@ impl Gangs {
 
     fn is_quiet(&self) -> bool {
         self.dirty.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Is a gang where it belongs: among those that wait, or not?
+    pub(crate) fn knows(&self, cluster: u32, waits: bool) -> bool {
+        self.dirty.contains(&cluster) || self.waiting.contains_key(&cluster) == waits
+    }
+
+    /// Waiting gangs from this number on.
+    pub(crate) fn waiting_from(&self, cluster: u32) -> impl Iterator<Item = u32> + '_ {
+        self.waiting.range(cluster..).map(|(id, _)| *id)
+    }
+
+    /// The next pass looks at this gang whatever has changed.
+    pub(crate) fn look_again(&mut self, gang: SetId) {
+        self.planner.touch_set(gang);
+    }
+
+    /// The gang that a machine is kept for.
+    pub(crate) fn earmark(&self, machine: u32) -> Option<u32> {
+        self.planner.earmark(machine as usize).map(|gang| gang.0 as u32)
+    }
+
+    /// Does this gang wait for the machine?
+    pub(crate) fn is_promised(&self, gang: u32, machine: u32) -> bool {
+        let plan = self.planner.plan(SetId(u64::from(gang)));
+        self.waiting.contains_key(&gang) && plan.is_some_and(|p| p.systems.contains(&(machine as usize)))
+    }
+
+    /// The machine is kept for nobody any more.
+    pub(crate) fn drop_earmark(&mut self, machine: u32) {
+        self.planner.drop_earmark(machine as usize);
     }
 }
 
@@ -93,7 +168,10 @@ pub enum GangView {
         by: u64,
     },
     /// No lab has a place for every job, even if all were empty.
-    Unsatisfiable,
+    Unsatisfiable {
+        /// Since when, in Unix milliseconds.
+        since_ms: u64,
+    },
     /// What it needs is free, but promised to another gang.
     Withheld(u32),
     /// What it needs is in use; that gang comes first, if there is one.
@@ -105,83 +183,161 @@ pub enum GangView {
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        // Every input ends here, after whatever it freed.
+        for cluster in std::mem::take(&mut self.returned) {
+            self.offer_jobs(now, cluster, digest, out);
+        }
+        self.offer_kept_back(now, digest, out);
         if self.gangs.is_quiet() {
+            self.pool.touched.clear();
+            self.shapes.changed.clear();
+            self.gangs.described = false;
             return;
         }
-        let promised: Vec<(u32, Option<SetId>)> =
-            (0..self.pool.numbers() as u32).map(|n| (n, self.gangs.planner.earmark(n as usize))).collect();
-        self.plan_gangs(now, digest, out);
-        // What is no longer promised, or to somebody else, may be had by a plain job that waits.
-        for (number, before) in promised {
-            if before.is_some()
-                && self.gangs.planner.earmark(number as usize) != before
-                && let Some(name) = self.pool.name(number).cloned()
-            {
-                self.offer_machine(now, &name, digest, out);
-            }
-        }
-    }
-
-    fn plan_gangs(&mut self, now: Now, digest: Digest, out: &mut Out) {
         for cluster in self.gangs.dirty.clone() {
             self.call_gang_back(now, cluster, out);
         }
         // A start changes what is free for the next one, which only the core can count.
         for _ in 0..64 {
-            self.describe_machines(now);
             for cluster in std::mem::take(&mut self.gangs.dirty) {
                 self.describe_gang(cluster);
             }
-            for cluster in self.gangs.waiting.clone() {
-                self.want(cluster, now);
-            }
+            self.describe_machines(now);
+            self.describe_wants(now);
             let decisions = self.gangs.planner.pass(now.wall_ms / 1000);
             let mut started = false;
             for decision in decisions {
-                if let Decision::Start(start) = decision {
-                    started |= self.start_gang(now, &start, digest, out);
+                match decision {
+                    Decision::Start(start) => started |= self.start_gang(now, &start, digest, out),
+                    Decision::Queue { set, reason: Reason::Unsatisfiable } => {
+                        self.gangs.hopeless.entry(set.0 as u32).or_insert(now.wall_ms);
+                    }
+                    Decision::Queue { set, .. } | Decision::Assign { set, .. } => {
+                        self.gangs.hopeless.remove(&(set.0 as u32));
+                    }
                 }
             }
             if !started {
-                return;
+                break;
             }
         }
+        self.tell_plans(now, digest, out);
     }
 
     /// Waits this cluster as a gang, or will it as soon as its jobs are back?
-    fn describe_gang(&mut self, id: u32) {
-        let waits = self.queue.clusters.get(&id).is_some_and(|c| {
+    pub(crate) fn waits_as_gang(&self, id: u32) -> bool {
+        self.queue.clusters.get(&id).is_some_and(|c| {
             let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
             c.gang
                 && c.live.values().all(back)
                 && c.held.is_empty()
                 && c.later.is_empty()
                 && c.idle_count() + c.live.len() as u64 > 0
-        });
-        if waits {
-            self.gangs.waiting.insert(id);
-        } else if self.gangs.waiting.remove(&id) {
+        })
+    }
+
+    fn describe_gang(&mut self, id: u32) {
+        if self.waits_as_gang(id) {
+            self.gangs.waiting.insert(id, Wanted { stale: true, ..Wanted::default() });
+            return;
+        }
+        self.gangs.hopeless.remove(&id);
+        if self.gangs.waiting.remove(&id).is_some() {
             self.gangs.planner.remove(SetId(u64::from(id)));
         }
     }
 
+    /// Tells the planner of machines that have changed, and of all of them after a time without gangs.
     fn describe_machines(&mut self, now: Now) {
-        let mut systems: Vec<System> =
-            vec![System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER }; self.pool.numbers()];
-        for machine in self.pool.machines.values() {
-            let next = self.gangs.labs.len() as u32;
-            let lab = *self.gangs.labs.entry(machine.lab.clone()).or_insert(next);
-            let here = machine.is_open();
-            let hard_end = self.empty_by(machine, now.wall_ms);
-            systems[machine.number as usize] = System {
-                lab,
-                free: if here { machine.free.cpus } else { 0 },
-                size: if here { machine.total.cpus } else { 0 },
-                hard_end,
-            };
+        let now_s = now.wall_ms / 1000;
+        let all = !std::mem::replace(&mut self.gangs.described, true) || self.shapes.changed.all;
+        let changed = std::mem::take(&mut self.shapes.changed);
+        let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.pool.touched).into_iter().collect();
+        numbers.extend(&changed.machines);
+        // Who is overdue is taken to need a little longer each time.
+        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end < now_s + OVERDUE_S);
+        numbers.extend(overdue.map(|(_, number)| *number));
+        if all {
+            self.gangs.ends.clear();
+            self.gangs.end_of.clear();
+            numbers = (0..self.pool.numbers() as u32).collect();
+            self.gangs.waiting.values_mut().for_each(|w| w.stale = true);
         }
-        for (number, system) in systems.into_iter().enumerate() {
-            self.gangs.planner.set_system(number, system);
+        for number in self.gangs.planner.systems_known()..self.pool.numbers() {
+            self.gangs.planner.set_system(number, NOBODY);
+        }
+        for &number in &numbers {
+            self.describe_machine(number, now);
+        }
+        // What a gang could have may have changed with what a machine is, and with whom it is lent to.
+        let watched = self.gangs.waiting.iter().filter(|(_, wanted)| !all && !wanted.stale && wanted.allowed);
+        let watched: Vec<(u32, Vec<ShapeId>)> = watched.map(|(id, w)| (*id, w.shapes.clone())).collect();
+        for (id, shapes) in watched {
+            let differs = |number: &u32| {
+                let viable = shapes.iter().any(|shape| self.is_viable(id, *shape, *number));
+                !self.gangs.planner.agrees(SetId(u64::from(id)), *number as usize, viable)
+            };
+            let stale = numbers.iter().any(differs) || (shapes.len() > 1 && !changed.machines.is_empty());
+            if let Some(wanted) = self.gangs.waiting.get_mut(&id) {
+                wanted.stale = stale;
+            }
+        }
+    }
+
+    /// Could jobs of a gang ever run on a machine: it suits them, is not lent to others, and could be made ready?
+    fn is_viable(&mut self, gang: u32, shape: ShapeId, number: u32) -> bool {
+        let Some(name) = self.pool.name(number) else { return false };
+        let suits = self.shapes.suits(shape, number);
+        suits
+            && !self.is_excluded(gang, name)
+            && self.pool.machines.get(name).is_some_and(|machine| self.is_for(machine, shape))
+    }
+
+    fn describe_machine(&mut self, number: u32, now: Now) {
+        let machine = self.pool.name(number).and_then(|name| self.pool.machines.get(name));
+        let here = machine.filter(|m| m.is_open());
+        let mut system = NOBODY;
+        if let Some(machine) = machine {
+            let next = self.gangs.labs.len() as u32;
+            system.lab = *self.gangs.labs.entry(machine.lab.clone()).or_insert(next);
+            // Without meaning while it is empty, so that it need not move with the clock.
+            system.hard_end = if machine.claims.is_empty() { 0 } else { self.empty_by(machine, now.wall_ms) };
+        }
+        if let Some(machine) = here {
+            (system.free, system.size) = (machine.free.cpus, machine.total.cpus);
+        }
+        if let Some(before) = self.gangs.end_of.remove(&number) {
+            self.gangs.ends.remove(&(before, number));
+        }
+        if machine.is_some_and(|m| !m.claims.is_empty()) {
+            self.gangs.ends.insert((system.hard_end, number));
+            self.gangs.end_of.insert(number, system.hard_end);
+        }
+        for (id, wanted) in self.gangs.waiting.iter().filter(|(_, w)| !w.stale) {
+            let fit = here.map_or(Fit { now: 0, empty: 0 }, |m| fit_of(wanted.largest, wanted.all_here, m));
+            self.gangs.planner.set_fit(SetId(u64::from(*id)), number as usize, fit);
+        }
+        self.gangs.planner.set_system(number as usize, system);
+    }
+
+    /// Tells the planner what gangs want that are new, or whose wants have changed.
+    fn describe_wants(&mut self, now: Now) {
+        let changed = self.gangs.waiting.iter().filter(|(_, wanted)| {
+            let allowed = || wanted.shapes.iter().all(|shape| self.may_have_more(*shape));
+            wanted.stale || wanted.allowed != allowed()
+        });
+        for id in changed.map(|(id, _)| *id).collect::<Vec<u32>>() {
+            self.want(id, now);
+        }
+    }
+
+    /// A claim's jobs are others than before: its machine may be empty at another time.
+    pub(crate) fn touch_claim(&mut self, id: ClaimId) {
+        if self.gangs.described
+            && let Some(claim) = self.pool.claims.get(&id)
+            && let Some(machine) = self.pool.machines.get(&claim.machine)
+        {
+            self.pool.touched.push(machine.number);
         }
     }
 
@@ -202,21 +358,6 @@ impl Core {
             Some((began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_s + OVERDUE_S))
         });
         ends.max().unwrap_or(now_s)
-    }
-
-    /// The gang that a machine is promised to.
-    pub(crate) fn promised_to(&self, number: u32) -> Option<u32> {
-        self.gangs.planner.earmark(number as usize).map(|gang| gang.0 as u32)
-    }
-
-    /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
-    fn promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
-        let plan = self.gangs.planner.plan(gang)?;
-        let cluster = self.queue.clusters.get(&(gang.0 as u32))?;
-        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all.get(&p.shape));
-        let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
-        let machines = plan.systems.iter().filter_map(|n| self.pool.machines.get(self.pool.name(*n as u32)?));
-        machines.map(|m| if fits(largest, m.free) { now_ms / 1000 } else { self.empty_by(m, now_ms) }).max()
     }
 
     /// Tells the planner what a waiting gang wants.
@@ -266,11 +407,10 @@ impl Core {
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
         for machine in self.pool.machines.values().filter(|m| m.is_open()) {
-            let most = if machine.whole { 1 } else { u32::MAX };
-            let now = if all_here { times(largest, machine.free).min(most) } else { 0 };
-            let empty = times(largest, machine.total).min(most);
-            fits[machine.number as usize] = Fit { now, empty };
+            fits[machine.number as usize] = fit_of(largest, all_here, machine);
         }
+        let shapes = viable.keys().copied().collect();
+        self.gangs.waiting.insert(id, Wanted { shapes, largest, allowed, all_here, stale: false });
         let seats =
             seats.iter().map(|(_, s)| Seat { viable: viable[s].clone(), prefer: Vec::new() }).collect();
         let want = Want {
@@ -291,6 +431,9 @@ impl Core {
         let id = start.set.0 as u32;
         self.gangs.dirty.insert(id);
         self.gangs.waiting.remove(&id);
+        self.gangs.hopeless.remove(&id);
+        // The planner has counted it as started, also where it cannot be.
+        self.pool.touched.extend(start.systems.iter().map(|system| *system as u32));
         let cluster = self.queue.clusters.get(&id).filter(|c| c.live.is_empty());
         let Some(cluster) = cluster else { return false };
         let mut seats: Vec<(u32, u32, ShapeId)> = cluster
@@ -305,6 +448,9 @@ impl Core {
             return false;
         }
         let priority = cluster.priority;
+        // It may start elsewhere than it was promised: what it leaves is there for others.
+        let left = self.forget_plan(now, id, out);
+        self.gangs.left.extend(left);
         for ((proc, part, shape), system) in seats.into_iter().zip(&start.systems) {
             let name = self.pool.name(*system as u32).cloned();
             let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
@@ -334,26 +480,6 @@ impl Core {
         }
     }
 
-    /// May a plain job take room on this machine, whoever it is promised to?
-    pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
-        // A job that would run into the machine's next maintenance window does not start there; one that does not say
-        // how long it takes is vacated when the time comes.
-        let limit = self.shapes.all.get(&shape).and_then(|s| s.run_limit_s);
-        if machine.down_s.zip(limit).is_some_and(|(down, limit)| now_ms / 1000 + limit > down) {
-            return false;
-        }
-        let Some(gang) = self.gangs.planner.earmark(machine.number as usize) else { return true };
-        let Some(shape) = self.shapes.all.get(&shape) else { return false };
-        let first = shape.ready.first().map_or(0, |(priority, ..)| priority.0);
-        let gang_priority = self.queue.clusters.get(&(gang.0 as u32)).map_or(0, |c| c.priority);
-        if first > gang_priority {
-            return true;
-        }
-        let now_s = now_ms / 1000;
-        let promise = self.promise(gang, now_ms);
-        shape.run_limit_s.zip(promise).is_some_and(|(limit, by)| now_s + limit <= by)
-    }
-
     /// Why a gang waits; `None` for what is no waiting gang.
     pub fn gang(&self, cluster: u32, now_ms: u64) -> Option<GangView> {
         let id = SetId(u64::from(cluster));
@@ -363,7 +489,9 @@ impl Core {
             return Some(GangView::Planned { machines: names.collect(), by });
         }
         Some(match self.gangs.planner.reason(id)? {
-            Reason::Unsatisfiable => GangView::Unsatisfiable,
+            Reason::Unsatisfiable => GangView::Unsatisfiable {
+                since_ms: self.gangs.hopeless.get(&cluster).copied().unwrap_or(now_ms),
+            },
             Reason::Withheld(other) => GangView::Withheld(other.0 as u32),
             Reason::Behind(other) => GangView::Behind(other.map(|o| o.0 as u32)),
             Reason::OutsideDepth => GangView::OutsideDepth,
@@ -371,8 +499,22 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Waiting gangs that come before this one: the first few, and how many.
+    pub(crate) fn gangs_ahead(&self, cluster: u32, named: usize) -> (Vec<u32>, usize) {
+        let ahead = || self.gangs.planner.queue().take_while(|id| id.0 != u64::from(cluster));
+        (ahead().take(named).map(|id| id.0 as u32).collect(), ahead().count())
+    }
+
+    /// The gang that a machine is kept for, and when that starts at the latest, in Unix seconds.
+    pub(crate) fn kept_for(&self, machine: u32, now_ms: u64) -> Option<(u32, u64)> {
+        let gang = self.gangs.planner.earmark(machine as usize)?;
+        Some((gang.0 as u32, self.promise(gang, now_ms)?))
+    }
+}
+
 /// JobPrio as one of the five classes.
-fn class_of(priority: i32) -> Class {
+pub(crate) fn class_of(priority: i32) -> Class {
     match priority {
         ..-9 => Class::Low,
         -9..0 => Class::Medium,
@@ -390,6 +532,13 @@ fn larger(a: Resources, b: Resources) -> Resources {
         disk_kib: a.disk_kib.max(b.disk_kib),
         gpus: a.gpus.max(b.gpus),
     }
+}
+
+/// How many such jobs a machine takes.
+fn fit_of(largest: Resources, all_here: bool, machine: &Machine) -> Fit {
+    let most = if machine.whole { 1 } else { u32::MAX };
+    let now = if all_here { times(largest, machine.free).min(most) } else { 0 };
+    Fit { now, empty: times(largest, machine.total).min(most) }
 }
 
 /// How often something fits.

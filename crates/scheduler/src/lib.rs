@@ -22,6 +22,7 @@
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
 //! - `usage`: where the time went, from the journal
+//! - `sweep`: the consistency pass, which finds nothing
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod accounts;
@@ -45,22 +46,29 @@ mod reserve;
 mod settings;
 mod shape;
 mod snapshot;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod throttle;
 pub mod usage;
 mod view;
 
+use std::collections::BTreeSet;
+
 use classad::Expr;
 use jiff::tz::TimeZone;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
+use shape::ShapeId;
+
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
-pub use explain::{Ahead, JobExplanation, Lacking, MachineExplanation, Refusing, Standing, Waiting};
+pub use explain::{
+    Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Refusing, Standing, Waiting,
+};
 pub use gangs::GangView;
 pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use pass::Obstacle;
@@ -68,6 +76,7 @@ pub use places::AgentSlot;
 pub use pool::{Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
+pub use sweep::{Finding, Findings};
 pub use throttle::Burst;
 pub use view::{ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
 
@@ -97,6 +106,8 @@ pub struct Settings {
     pub preemption_rank: Option<Expr>,
     /// Where a crontab's hours are.
     pub zone: TimeZone,
+    /// CONSISTENCY_INTERVAL: how often the whole pool is checked; 0 for never.
+    pub sweep_ms: u64,
 }
 
 impl Settings {
@@ -120,6 +131,7 @@ impl Default for Settings {
             preemption_requirements: None,
             preemption_rank: None,
             zone: TimeZone::UTC,
+            sweep_ms: 30_000,
         }
     }
 }
@@ -244,6 +256,13 @@ pub struct Core {
     pub(crate) starved: bool,
     /// How far the look at periodic expressions has come.
     pub(crate) round: lifecycle::Round,
+    pub(crate) sweep: sweep::Sweep,
+    /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
+    pub(crate) returned: BTreeSet<u32>,
+    /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
+    pub(crate) kept_back: BTreeSet<ShapeId>,
+    /// Some of a limit or a quota may be free again.
+    pub(crate) released: bool,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
+use crate::gangs::Leave;
 use crate::labs::Shut;
 use crate::pool::{Claim, Machine, fits, host_of, plus, slot_of};
 use crate::shape::{Ready, ShapeId};
@@ -34,6 +35,10 @@ pub enum Obstacle {
     Unready,
     /// It is in use.
     Busy,
+    /// It has room that is kept for a gang, and the job is not sure to be gone in time.
+    Promised,
+    /// The job would run into its next maintenance window.
+    Maintenance,
 }
 
 impl Core {
@@ -54,7 +59,11 @@ impl Core {
     pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
         loop {
             let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
-            let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { return };
+            let Some(ready) = ready else { return };
+            if !self.may_have_more(shape) {
+                self.kept_back.insert(shape);
+                return;
+            }
             let Some(name) = self.room_for(shape, now.wall_ms) else {
                 self.preempt_for(now, shape, out);
                 return;
@@ -63,6 +72,31 @@ impl Core {
             let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
             if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
                 return;
+            }
+        }
+    }
+
+    /// The next job of a shape that may start, and where.
+    pub(crate) fn first_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<(Ready, Arc<str>)> {
+        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied())?;
+        if !self.may_have_more(shape) {
+            return None;
+        }
+        Some((ready, self.room_for(shape, now_ms)?))
+    }
+
+    /// Some of a limit or a quota may be free: whoever was kept back by one tries again, those first whose turn it is.
+    pub(crate) fn offer_kept_back(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        // What starts here may end at once and free more; a bound, as everywhere.
+        for _ in 0..64 {
+            if !std::mem::take(&mut self.released) {
+                return;
+            }
+            let kept = std::mem::take(&mut self.kept_back);
+            let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+            let line: Vec<ShapeId> = line.map(|(_, shape)| shape).filter(|s| kept.contains(s)).collect();
+            for shape in line {
+                self.offer_shape(now, shape, digest, out);
             }
         }
     }
@@ -174,6 +208,27 @@ impl Core {
         }
     }
 
+    /// The same, with what is promised to gangs: to the gang itself that is no obstacle.
+    pub(crate) fn obstacle_now(
+        &mut self,
+        shape: ShapeId,
+        cluster: u32,
+        name: &str,
+        now_ms: u64,
+    ) -> Option<Obstacle> {
+        // One that could not be made ready is no better when it is free.
+        let unready = self.is_excluded(cluster, name);
+        let found = self.obstacle(shape, name).filter(|o| !unready || *o != Obstacle::Busy);
+        if let Some(obstacle) = found.or(unready.then_some(Obstacle::Unready)) {
+            return Some(obstacle);
+        }
+        match self.leave(self.pool.machines.get(name)?, shape, now_ms) {
+            Leave::Withheld { gang, .. } if gang != cluster => Some(Obstacle::Promised),
+            Leave::Maintenance { .. } => Some(Obstacle::Maintenance),
+            _ => None,
+        }
+    }
+
     /// The first in line among the jobs that fit into `room` on a machine.
     fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(name)?;
@@ -181,12 +236,14 @@ impl Core {
             for (_, shape) in user.waiting() {
                 let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
                 let allowed = allowed && self.may_take(machine, shape, now_ms);
-                let ready = if allowed { self.first_for(machine, shape) } else { None };
-                if let Some(ready) = ready
-                    && self.may_have_more(shape)
+                if allowed
                     && self.shapes.can_run(shape, machine)
+                    && let Some(ready) = self.first_for(machine, shape)
                 {
-                    return Some(Candidate { shape, ready });
+                    if self.may_have_more(shape) {
+                        return Some(Candidate { shape, ready });
+                    }
+                    self.kept_back.insert(shape);
                 }
             }
         }
@@ -228,6 +285,7 @@ impl Core {
         let machine = self.pool.machines.get(name)?;
         let number = (1..=u32::MAX).find(|n| !machine.slots.contains(n))?;
         let claim = self.pool.next_claim.max(1);
+        let backfill = self.is_backfill(machine, candidate, now.wall_ms);
         let made = ClaimMade {
             claim,
             machine: host_of(name).to_owned(),
@@ -241,7 +299,9 @@ impl Core {
             key_digest: digest(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,
-            backfill: false,
+            backfill,
+            lab: machine.lab.to_string(),
+            swept: self.sweep.passing,
         };
         let limits = shape.limits.clone();
         self.record(now, Kind::ClaimMade(made), out);

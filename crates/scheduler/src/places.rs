@@ -41,27 +41,32 @@ impl Core {
             self.pool.set_more(&host, places);
         }
         for (name, claims) in machines {
-            let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
-            let number = self.pool.number(&name);
-            let machine = Machine {
-                number,
-                session: None,
-                ad: Arc::new(ClassAd::new()),
-                down_s: None,
-                total: Resources::default(),
-                free: Resources::default(),
-                claims,
-                slots,
-                heard_ms: now.mono_ms,
-                shut: None,
-                only: None,
-                lab: Arc::from(""),
-                releases: false,
-                whole: false,
-            };
-            self.pool.put(&name, machine);
-            self.note_standing(&name);
+            self.expect(now, &name, claims);
         }
+    }
+
+    /// A place is not here, and may come back with these claims until their leases run out.
+    pub(crate) fn expect(&mut self, now: Now, place: &Arc<str>, claims: BTreeSet<ClaimId>) {
+        let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
+        let number = self.pool.number(place);
+        let machine = Machine {
+            number,
+            session: None,
+            ad: Arc::new(ClassAd::new()),
+            down_s: None,
+            total: Resources::default(),
+            free: Resources::default(),
+            claims,
+            slots,
+            heard_ms: now.mono_ms,
+            shut: None,
+            only: None,
+            lab: Arc::from(""),
+            releases: false,
+            whole: false,
+        };
+        self.pool.put(place, machine);
+        self.note_standing(place);
     }
 
     /// Puts the slots of a machine that connected into the pool; returns the claims that were known on it.

@@ -50,6 +50,8 @@ pub(crate) struct Pool {
     pub(crate) deep: BTreeSet<ClaimId>,
     /// Claims that owners keep after the run.
     pub(crate) reserved: BTreeSet<ClaimId>,
+    /// Machines whose room, claims or connection have changed, by number, until the gang pass has seen it.
+    pub(crate) touched: Vec<u32>,
     /// Shapes that a claim was asked to leave for.
     pub(crate) rivals: BTreeSet<ShapeId>,
 }
@@ -58,6 +60,7 @@ impl Pool {
     /// Keeps `roomy` true for one machine.
     pub(crate) fn note_room(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get(name) else { return };
+        self.touched.push(machine.number);
         if machine.is_open() && machine.free.cpus > 0 {
             self.roomy.insert(machine.number);
             let at = machine.number as usize;
@@ -157,6 +160,7 @@ impl Pool {
         self.away.remove(name);
         let number = self.machines.remove(name)?.number;
         self.roomy.remove(number);
+        self.touched.push(number);
         self.names[number as usize] = None;
         self.unused.push(number);
         Some(number)

@@ -119,7 +119,7 @@ impl Core {
         for (&proc, live) in live {
             let machine = self.pool.claims.get(&live.claim).map(|c| &c.machine);
             let number = machine.and_then(|m| self.pool.machines.get(m)).map(|m| m.number);
-            let promised = number.and_then(|n| self.promised_to(n));
+            let promised = number.and_then(|n| self.gangs.earmark(n));
             if let Some(gang) = promised.filter(|_| !actor.any_owner) {
                 let job = JobName::Job(JobId { cluster, proc });
                 return Err(Refusal::Promised { job, gang });

@@ -20,6 +20,7 @@ impl Settings {
         self.limits = reading.limits();
         self.burst = reading.burst();
         self.periodic_ms = (reading.number("PERIODIC_EXPR_INTERVAL", 60.0, 0.01) * 1000.0) as u64;
+        self.sweep_ms = (reading.number("CONSISTENCY_INTERVAL", 30.0, 0.0) * 1000.0) as u64;
         // The original's twenty minutes would let one user's claims outlive everybody's turn; only who asks for it gets it.
         if matches!(config.origin("CLAIM_WORKLIFE"), Some(Origin::Definition(_))) {
             self.claim_worklife_ms = (reading.number("CLAIM_WORKLIFE", 2.0, 0.0) * 1000.0) as u64;
@@ -176,7 +177,7 @@ mod tests {
         let (settings, warnings) = read(
             "GROUP_NAMES = lab, lab.x\nGROUP_QUOTA_lab = 20\nGROUP_QUOTA_DYNAMIC_lab.x = 0.25\n\
              GROUP_ACCEPT_SURPLUS_lab.x = True\nMATLAB_LIMIT = 5\nJOB_START_COUNT = 3\nJOB_START_DELAY = 2.5\n\
-             PREEMPTION_REQUIREMENTS = RemoteUserPrio > 1\nPRIORITY_HALFLIFE = 3600",
+             PREEMPTION_REQUIREMENTS = RemoteUserPrio > 1\nPRIORITY_HALFLIFE = 3600\nCONSISTENCY_INTERVAL = 0",
         )
         .unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
@@ -187,7 +188,7 @@ mod tests {
         );
         assert!((settings.limits.named["matlab"] - 5.0).abs() < 1e-9);
         assert_eq!(settings.burst, Burst { count: 3, delay_ms: 2_500 });
-        assert_eq!(settings.shares.half_life_ms, 3_600_000);
+        assert_eq!((settings.shares.half_life_ms, settings.sweep_ms), (3_600_000, 0));
         assert!(settings.preemption_requirements.is_some() && settings.claim_worklife_ms == 2_000);
     }
 

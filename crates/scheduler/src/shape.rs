@@ -111,6 +111,24 @@ pub(crate) struct Shapes {
     /// How many shapes have an autocluster.
     autoclusters: HashMap<AutoclusterId, usize>,
     generation: u64,
+    /// What has changed about which machines suit, until the gang pass has seen it.
+    pub(crate) changed: Changed,
+}
+
+/// Whose ads have changed.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Machines, by number.
+    pub(crate) machines: Vec<u32>,
+    /// Shapes are others than before.
+    pub(crate) all: bool,
+}
+
+impl Changed {
+    pub(crate) fn clear(&mut self) {
+        self.machines.clear();
+        self.all = false;
+    }
 }
 
 /// Jobs that are alike.
@@ -142,6 +160,11 @@ pub(crate) struct Shape {
 }
 
 impl Shapes {
+    /// Every shape's number is less than this.
+    pub(crate) fn end(&self) -> u32 {
+        self.next
+    }
+
     /// Sorts a cluster's procs into parts by shape. `None` when there are too many.
     pub(crate) fn parts(
         &mut self,
@@ -290,6 +313,7 @@ impl Shapes {
     /// A machine is here, or has changed. True when machines look at more of a job than before: then every shape must
     /// be made anew.
     pub(crate) fn put_machine(&mut self, number: u32, ad: &ClassAd) -> bool {
+        self.changed.machines.push(number);
         // Numbers are dense, so a pool would need sixteen million machines to be refused.
         let _ = self.engine.put_slot(number, ad.clone());
         if ad.get("Rank").is_some_and(|rank| rank.as_literal().is_none()) {
@@ -313,6 +337,7 @@ impl Shapes {
 
     /// A machine is gone.
     pub(crate) fn remove_machine(&mut self, number: u32) {
+        self.changed.machines.push(number);
         self.engine.remove_slot(number);
         self.ranking.remove(number);
     }
@@ -363,6 +388,11 @@ impl Shapes {
         fits(shape.request, machine.total) && self.engine.is_match(shape.autocluster, machine.number)
     }
 
+    /// Do a machine's Requirements and such jobs' agree?
+    pub(crate) fn suits(&mut self, id: ShapeId, machine: u32) -> bool {
+        self.all.get(&id).is_some_and(|shape| self.engine.is_match(shape.autocluster, machine))
+    }
+
     /// Notes which normally insignificant attributes a machine's expressions mention. True when there are new ones:
     /// then every shape must be made anew.
     fn note_machine(&mut self, ad: &ClassAd) -> bool {
@@ -381,6 +411,7 @@ impl Shapes {
 
     /// Forgets every shape (they are made anew with other significant attributes).
     pub(crate) fn clear(&mut self) {
+        self.changed.all = true;
         self.by_text.clear();
         self.all.clear();
         for (autocluster, _) in self.autoclusters.drain() {

@@ -244,7 +244,8 @@ impl Core {
                 key_digest: c.key_digest.clone(),
                 lease_ms: c.lease_ms,
                 submitter: self.accounts.get(c.user).name.to_string(),
-                backfill: false,
+                // What only the usage table asks for stays in the journal.
+                ..ClaimMade::default()
             },
             made_ms: c.made_ms,
             jobs: c.jobs.iter().flat_map(|j| [j.cluster, j.proc]).collect(),

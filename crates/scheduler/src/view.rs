@@ -11,6 +11,7 @@ use crate::accounts::UserView;
 use crate::labs::Shut;
 use crate::pool::{SlotState, host_of, slot_of};
 use crate::queue::{Checkpoint, Stage, Summary};
+use crate::sweep::Findings;
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -166,6 +167,8 @@ pub struct PoolView {
     pub cpus: u64,
     /// Cores free.
     pub cpus_free: u64,
+    /// What the consistency pass found since the manager started.
+    pub findings: Findings,
 }
 
 impl Core {
@@ -342,7 +345,8 @@ impl Core {
 
     /// Totals for metrics.
     pub fn totals(&self) -> PoolView {
-        let mut view = PoolView { clusters: self.queue.clusters.len() as u64, ..PoolView::default() };
+        let clusters = self.queue.clusters.len() as u64;
+        let mut view = PoolView { clusters, findings: self.findings(), ..PoolView::default() };
         for c in self.queue.clusters.values() {
             view.idle += c.idle_count();
             view.live += c.live.len() as u64;

@@ -434,6 +434,19 @@ fn pool(slots: u32, jobs: u32, procs: u32) -> Value {
     }
     facts.insert("5 jobs given to freed slots".into(), format!("{given} in {steps} exits").into());
     facts.insert("6 decisions per second".into(), format!("{:.0}", freed.per_second()).into());
+    // The consistency pass is due: a whole round of it, one step with each tick.
+    let mut checks = Times::default();
+    pool.pass_time(30_000);
+    while checks.wall.len() < 1_000 && (checks.wall.is_empty() || pool.core.is_checking()) {
+        let (now, mut out) = (pool.now, Out::default());
+        pool.keys();
+        checks.add(|| pool.core.tick(now, digest, &mut out));
+        pool.carry_out(out);
+        pool.pass_time(100);
+    }
+    facts.insert("7 ticks of a round of the consistency pass".into(), checks.wall.len().to_string().into());
+    let found = pool.core.findings().total();
+    facts.insert("8 what it found (must be 0)".into(), found.to_string().into());
     // A machine loses its connection and comes back (its job is lost).
     let (mut downs, mut ups) = (Times::default(), Times::default());
     for _ in 0..200 {
@@ -456,6 +469,7 @@ fn pool(slots: u32, jobs: u32, procs: u32) -> Value {
     calls.insert("6 machine lost".into(), downs.figure());
     calls.insert("7 machine is back, gets a job".into(), ups.figure());
     calls.insert("8 tick (once a second)".into(), ticks.figure());
+    calls.insert("C tick with a step of the consistency pass".into(), checks.figure());
     if slots <= 10_000 {
         calls.insert("9 new job, no slot free, machines rank jobs".into(), ranking(slots, jobs));
     }

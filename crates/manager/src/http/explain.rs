@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use api::explain::{Ahead, Clause, Count, Job, Lacking, Machine, Occupant, Standing, Waiting};
+use api::explain::{Ahead, Clause, Count, Gang, Job, Kept, Lacking, Machine, Occupant, Standing, Waiting};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use model::{JobId, JobName, text};
-use scheduler::Obstacle;
+use scheduler::{GangView, Obstacle};
 use trust::Action;
 
 use super::Shared;
@@ -83,7 +83,49 @@ fn waiting(w: scheduler::Waiting) -> Waiting {
         lacking: w.lacking.into_iter().map(lacking).collect(),
         looked_at: w.looked_at,
         clauses: w.clauses.into_iter().map(clause).collect(),
+        promised: w.promised.into_iter().map(kept).collect(),
+        gang: w.gang.map(gang),
     }
+}
+
+fn kept(k: scheduler::Kept) -> Kept {
+    Kept { gang: k.gang, owner: k.owner.to_string(), machines: k.machines, until_s: k.until_s }
+}
+
+fn gang(g: scheduler::GangWaits) -> Gang {
+    let mut out = Gang {
+        size: g.size,
+        why: String::new(),
+        machines: Vec::new(),
+        by_s: None,
+        since_ms: None,
+        for_gang: None,
+        ahead: g.ahead,
+        gangs_ahead: g.gangs_ahead,
+    };
+    let why = match g.view {
+        None => "incomplete",
+        Some(GangView::Planned { machines, by }) => {
+            out.machines = machines.iter().map(ToString::to_string).collect();
+            out.by_s = Some(by);
+            "planned"
+        }
+        Some(GangView::Unsatisfiable { since_ms }) => {
+            out.since_ms = Some(since_ms);
+            "unsatisfiable"
+        }
+        Some(GangView::Withheld(other)) => {
+            out.for_gang = Some(other);
+            "withheld"
+        }
+        Some(GangView::Behind(other)) => {
+            out.for_gang = other;
+            "behind"
+        }
+        Some(GangView::OutsideDepth) => "outside_depth",
+    };
+    why.clone_into(&mut out.why);
+    out
 }
 
 fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
@@ -95,6 +137,8 @@ fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",
         Obstacle::Busy => "busy",
+        Obstacle::Promised => "promised",
+        Obstacle::Maintenance => "maintenance",
     };
     counts.iter().map(|(what, count)| Count { what: word(*what).to_owned(), count: *count }).collect()
 }
@@ -137,5 +181,6 @@ pub(super) async fn machine(
         kept_back: m.kept_back,
         clauses: m.clauses.into_iter().map(clause).collect(),
         throttled_ms: m.throttled_ms,
+        kept: m.kept.map(kept),
     }))
 }

@@ -225,7 +225,6 @@ mod tests {
             ("pending", 55, Some(55)),
             ("idle", 55, None),
         ];
-        let rows: Vec<_> = rows.into_iter().filter(|r| *r != ("running", 55, Some(55))).collect();
         assert_eq!(rows, expected);
         let spent = times(desk.book().rows(), 0, 100, |_| true);
         assert_eq!((spent.wall, spent.running, spent.provisioning, spent.scheduled), (100, 30, 14, 1));

@@ -164,6 +164,8 @@ pub(super) struct Entry {
     pub(super) rank: Rank,
     /// Every system that any seat may use.
     pub(super) meets: Bits,
+    /// All seats are alike: places are only counted, not matched.
+    pub(super) alike: bool,
     pub(super) plan: Option<Plan>,
     pub(super) reason: Option<Reason>,
     /// When aging lifts it next.
@@ -177,6 +179,8 @@ pub struct Planner {
     pub(super) systems: Vec<System>,
     pub(super) earmarks: Vec<Option<SetId>>,
     pub(super) free: Bits,
+    /// Systems that will be empty at a known time.
+    pub(super) ending: Bits,
     pub(super) labs: BTreeMap<u32, Bits>,
     pub(super) sets: BTreeMap<SetId, Entry>,
     pub(super) order: BTreeSet<Rank>,
@@ -210,11 +214,13 @@ impl Planner {
     /// A new system in the order of names: numbers from `at` on go up by one, in plans and wants too.
     pub fn insert_system(&mut self, at: usize, system: System) {
         let at = at.min(self.systems.len());
+        let last = at == self.systems.len();
         let up = |n: usize| if n >= at { n + 1 } else { n };
         self.systems.insert(at, system);
         self.earmarks.insert(at, None);
         self.index.insert(at, BTreeSet::new());
-        for entry in self.sets.values_mut() {
+        // Behind the last one there is nothing to move.
+        for entry in self.sets.values_mut().filter(|_| !last) {
             entry.meets.insert_gap(at);
             for seat in &mut entry.want.seats {
                 Arc::make_mut(&mut seat.viable).insert_gap(at);
@@ -236,10 +242,17 @@ impl Planner {
             lab.insert_gap(at);
         }
         self.free.insert_gap(at);
+        self.ending.insert_gap(at);
         self.dirty_systems = self.dirty_systems.iter().map(|n| up(*n)).collect();
         self.labs.entry(system.lab).or_default().set(at);
-        self.free.put(at, system.free > 0);
+        self.note_system(at);
         self.dirty_systems.insert(at);
+    }
+
+    /// Keeps the sets of systems true for one.
+    pub(super) fn note_system(&mut self, number: usize) {
+        self.free.put(number, self.systems[number].free > 0);
+        self.ending.put(number, self.has_end(number));
     }
 
     /// A new lab in the order of names: numbers from `at` on go up by one, in plans and wants too.
@@ -274,12 +287,52 @@ impl Planner {
             self.labs.entry(system.lab).or_default().set(number);
         }
         self.systems[number] = system;
-        self.free.put(number, system.free > 0);
+        self.note_system(number);
+        self.dirty_systems.insert(number);
+    }
+
+    /// How many systems there are.
+    pub fn systems_known(&self) -> usize {
+        self.systems.len()
+    }
+
+    /// Whether it is still so that a set may, or may not, use a system for any of its seats.
+    pub fn agrees(&self, id: SetId, number: usize, viable: bool) -> bool {
+        self.sets.get(&id).is_none_or(|e| e.meets.has(number) == viable)
+    }
+
+    /// How many of a set's seats a system takes, where the set has counts of its own.
+    pub fn set_fit(&mut self, id: SetId, number: usize, fit: Fit) {
+        let Some(fits) = self.sets.get_mut(&id).and_then(|e| e.want.fits.as_mut()) else { return };
+        if fits.get(number).copied().unwrap_or(Fit { now: 0, empty: 0 }) == fit {
+            return;
+        }
+        if number >= fits.len() {
+            let mut longer = fits.to_vec();
+            longer.resize(number + 1, Fit { now: 0, empty: 0 });
+            *fits = longer.into();
+        }
+        Arc::make_mut(fits)[number] = fit;
         self.dirty_systems.insert(number);
     }
 
     /// Something about a system changed that only [`Want::fits`] shows.
     pub fn touch_system(&mut self, number: usize) {
+        self.dirty_systems.insert(number);
+    }
+
+    /// The next pass visits this set, whatever has changed.
+    pub fn touch_set(&mut self, id: SetId) {
+        if self.sets.contains_key(&id) {
+            self.dirty_sets.insert(id);
+        }
+    }
+
+    /// A system is promised to nobody any more; whose plan it was in must be planned for anew.
+    pub fn drop_earmark(&mut self, number: usize) {
+        if let Some(owner) = self.earmarks.get_mut(number).and_then(Option::take) {
+            self.touch_set(owner);
+        }
         self.dirty_systems.insert(number);
     }
 
@@ -294,9 +347,17 @@ impl Planner {
         let reason = before.and_then(|b| b.reason);
         let old_rank = before.map(|b| b.rank);
         let mut meets = Bits::with_room(self.systems.len());
+        let mut last: Option<&Arc<Bits>> = None;
         for seat in &want.seats {
-            meets.add(&seat.viable);
+            // Seats of one kind are next to each other, and have the same choice.
+            if last.is_none_or(|l| !Arc::ptr_eq(l, &seat.viable)) {
+                meets.add(&seat.viable);
+            }
+            last = Some(&seat.viable);
         }
+        let first = want.seats.first();
+        let like_first = |s: &Seat| first.is_some_and(|f| Arc::ptr_eq(&f.viable, &s.viable));
+        let alike = want.seats.iter().all(|s| s.prefer.is_empty() && like_first(s));
         if let Some(entry) = self.sets.get(&id) {
             for system in entry.meets.ones() {
                 if !meets.has(system)
@@ -325,7 +386,7 @@ impl Planner {
         }
         self.order.insert(rank);
         self.edges.extend(edge.map(|e| (e, id)));
-        self.sets.insert(id, Entry { want, rank, meets, plan, reason, edge });
+        self.sets.insert(id, Entry { want, rank, meets, alike, plan, reason, edge });
         self.dirty_sets.insert(id);
     }
 
@@ -475,6 +536,11 @@ impl Planner {
         self.sets.get(&id).and_then(|e| e.plan.as_ref())
     }
 
+    /// Sets with a plan.
+    pub fn planned(&self) -> impl Iterator<Item = SetId> + '_ {
+        self.planned.iter().copied()
+    }
+
     /// Why a set waits without a plan.
     pub fn reason(&self, id: SetId) -> Option<Reason> {
         self.sets.get(&id).and_then(|e| e.reason)
@@ -495,10 +561,9 @@ impl Planner {
         let entry = self.sets.get(&id)?;
         let plan = entry.plan.as_ref()?;
         let mut latest = now;
-        for system in &plan.systems {
-            let seats = plan.systems.iter().filter(|s| *s == system).count() as u32;
-            if self.fit(&entry.want, *system).now < seats {
-                latest = latest.max(self.systems[*system].hard_end);
+        for (system, seats) in loads(&plan.systems) {
+            if self.fit(&entry.want, system).now < seats {
+                latest = latest.max(self.systems[system].hard_end);
             }
         }
         Some(latest)
@@ -524,4 +589,11 @@ impl Planner {
         let system = self.systems[system];
         system.free >= system.size || system.hard_end < FOREVER
     }
+}
+
+/// Systems, and how many seats each takes.
+pub(crate) fn loads(systems: &[usize]) -> Vec<(usize, u32)> {
+    let mut sorted = systems.to_vec();
+    sorted.sort_unstable();
+    sorted.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
 }

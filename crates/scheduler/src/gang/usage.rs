@@ -1,7 +1,7 @@
 //! Usage rows: what every system was doing from when to when, so that the rows of a system tile time.
 //!
 //! Here rows are written and checked; what they tell is worked out in `metrics`. A row ends where the next begins, at one
-//! timestamp. Rows of no length are kept: they count decisions.
+//! timestamp. Rows of no length are kept, as pending ones count decisions; only lingering ones are not.
 
 use std::sync::Arc;
 
@@ -99,7 +99,9 @@ impl Book {
         if self.rows[open].says_the_same(&row) {
             return;
         }
-        if self.forgetful {
+        // A set that ends with its last recipe does not linger: that row would be of no length, and count nothing.
+        let lingered = self.rows[open].lingering && self.rows[open].start == row.start;
+        if self.forgetful || lingered {
             self.rows[open] = row;
             return;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::bits::Bits;
 use super::matching::{self, Choice};
-use super::planner::{Decision, Plan, Planner, Rank, Reason, Start, Want};
+use super::planner::{Decision, Plan, Planner, Rank, Reason, Start, Want, loads};
 use super::{SetId, Time};
 
 /// Sets a start names as passed; who asks wants examples, not all of a long queue.
@@ -21,26 +21,65 @@ struct Withheld {
     firm: Bits,
 }
 
+/// What a set's seats have in common.
+#[derive(Clone, Copy)]
+struct Kind<'a> {
+    /// Every system that any seat may use.
+    meets: &'a Bits,
+    /// All seats are alike.
+    alike: bool,
+}
+
+/// Do these systems together have places for so many?
+fn holds(systems: impl Iterator<Item = usize>, seats: usize, room: impl Fn(usize) -> u32) -> bool {
+    let mut missing = seats as u64;
+    for system in systems {
+        missing = missing.saturating_sub(u64::from(room(system)));
+        if missing == 0 {
+            return true;
+        }
+    }
+    missing == 0
+}
+
+/// The least matching of seats that are alike: the least systems, each as often as it has room.
+fn fill(
+    systems: impl Iterator<Item = usize>,
+    seats: usize,
+    room: impl Fn(usize) -> u32,
+) -> Option<Vec<usize>> {
+    let places = systems.flat_map(|s| std::iter::repeat_n(s, (room(s) as usize).min(seats)));
+    let places: Vec<usize> = places.take(seats).collect();
+    (places.len() == seats).then_some(places)
+}
+
 impl Planner {
     pub(super) fn visit(&mut self, id: SetId, now: Time) -> Option<Decision> {
         let entry = self.sets.get(&id)?;
         let (want, rank) = (entry.want.clone(), entry.rank);
-        let labs = self.labs_for(&want, &entry.meets);
-        let withheld = self.withheld(id, rank, &want, now);
-        let found = self.match_now(&want, &labs, &withheld.all).or_else(|| {
-            let may_cross = withheld.firm != withheld.all;
-            may_cross.then(|| self.match_now(&want, &labs, &withheld.firm)).flatten()
-        });
-        if let Some(plan) = found {
-            return Some(self.start(id, rank, &want, plan, now));
-        }
-        if want.seats.len() > 1 {
-            if self.plan_holds(id, &want) {
-                self.set_reason(id, None);
-                return Some(self.assigned(id, now, true, Vec::new()));
+        let kind = Kind { meets: &entry.meets.clone(), alike: entry.alike };
+        let labs = self.labs_for(&want, kind.meets);
+        // Most sets that a freed system concerns want many more: they are counted out before anything is weighed.
+        let room = labs.iter().any(|lab| self.has_room(&want, kind, *lab, None));
+        let mut withheld = None;
+        if room {
+            let found = withheld.insert(self.withheld(id, rank, &want, now));
+            let plan = self.match_now(&want, kind, &labs, &found.all).or_else(|| {
+                let may_cross = found.firm != found.all;
+                may_cross.then(|| self.match_now(&want, kind, &labs, &found.firm)).flatten()
+            });
+            if let Some(plan) = plan {
+                return Some(self.start(id, rank, &want, plan, now));
             }
+        }
+        if want.seats.len() > 1 && self.plan_holds(id, &want) {
+            self.set_reason(id, None);
+            return Some(self.assigned(id, now, true, Vec::new()));
+        }
+        let withheld = withheld.unwrap_or_else(|| self.withheld(id, rank, &want, now));
+        if want.seats.len() > 1 {
             self.drop_plan(id, rank);
-            let (plan, too_deep) = self.make_plan(rank, &want, &labs, &withheld.all, now);
+            let (plan, too_deep) = self.make_plan(rank, &want, kind, &labs, &withheld.all, now);
             if let Some(plan) = plan {
                 let overrode = self.take_earmarks(id, &plan);
                 self.touch_behind(rank, &plan.systems);
@@ -56,7 +95,7 @@ impl Planner {
                 return Some(Decision::Queue { set: id, reason: Reason::OutsideDepth });
             }
         }
-        let reason = self.why(rank, &want, &labs, &withheld.all);
+        let reason = self.why(rank, &want, kind, &labs, &withheld.all);
         self.set_reason(id, Some(reason));
         Some(Decision::Queue { set: id, reason })
     }
@@ -79,8 +118,8 @@ impl Planner {
             if *other == id || (entry.rank > rank && self.rules.overrides) {
                 continue;
             }
-            let promise = self.promise(*other, now).unwrap_or(0);
-            let crossable = want.may_backfill && now.saturating_add(want.run) <= promise;
+            let promise = || self.promise(*other, now).unwrap_or(0);
+            let crossable = want.may_backfill && now.saturating_add(want.run) <= promise();
             for system in entry.plan.iter().flat_map(|p| &p.systems) {
                 if self.earmarks[*system] == Some(*other) {
                     all.set(*system);
@@ -114,23 +153,31 @@ impl Planner {
         choices
     }
 
-    fn match_now(&self, want: &Want, labs: &[u32], without: &Bits) -> Option<Plan> {
-        labs.iter().find_map(|&lab| {
-            // Fewer places than seats: no need to ask who could sit where.
-            let mut open = self.labs.get(&lab)?.and(&self.free);
+    /// Are there as many free places as seats? If not there is no need to ask who could sit where.
+    fn has_room(&self, want: &Want, kind: Kind<'_>, lab: u32, without: Option<&Bits>) -> bool {
+        let Some(lab) = self.labs.get(&lab) else { return false };
+        let mut open = lab.and(&self.free);
+        open.keep(kind.meets);
+        if let Some(without) = without {
             open.take_away(without);
-            let mut missing = want.seats.len() as u64;
-            for system in open.ones() {
-                missing = missing.saturating_sub(u64::from(self.fit(want, system).now));
-                if missing == 0 {
-                    break;
-                }
-            }
-            if missing > 0 {
+        }
+        holds(open.ones(), want.seats.len(), |s| self.fit(want, s).now)
+    }
+
+    fn match_now(&self, want: &Want, kind: Kind<'_>, labs: &[u32], without: &Bits) -> Option<Plan> {
+        labs.iter().find_map(|&lab| {
+            if !self.has_room(want, kind, lab, Some(without)) {
                 return None;
             }
-            let seats = self.choices(want, lab, without, Some(&self.free));
-            let systems = matching::least(&seats, &|s| self.fit(want, s).now)?;
+            let now = |s: usize| self.fit(want, s).now;
+            let systems = if kind.alike {
+                let mut open = self.labs.get(&lab)?.and(&self.free);
+                open.keep(kind.meets);
+                open.take_away(without);
+                fill(open.ones(), want.seats.len(), now)?
+            } else {
+                matching::least(&self.choices(want, lab, without, Some(&self.free)), &now)?
+            };
             (!systems.is_empty()).then_some(Plan { lab, systems })
         })
     }
@@ -164,8 +211,7 @@ impl Planner {
             let was_empty = system.free >= system.size;
             system.free = system.free.saturating_sub(1);
             system.hard_end = if was_empty { hard_end } else { system.hard_end.max(hard_end) };
-            let left = system.free > 0;
-            self.free.put(number, left);
+            self.note_system(number);
             self.stale.set(number);
         }
         let own = self.sets.get(&id).and_then(|e| e.plan.clone());
@@ -187,10 +233,9 @@ impl Planner {
     fn plan_holds(&self, id: SetId, want: &Want) -> bool {
         let Some(plan) = self.plan(id) else { return false };
         plan.systems.len() == want.seats.len()
-            && plan.systems.iter().zip(&want.seats).all(|(&system, seat)| {
-                let seats = plan.systems.iter().filter(|s| **s == system).count() as u32;
-                seat.viable.has(system)
-                    && self.systems[system].lab == plan.lab
+            && plan.systems.iter().zip(&want.seats).all(|(&system, seat)| seat.viable.has(system))
+            && loads(&plan.systems).into_iter().all(|(system, seats)| {
+                self.systems[system].lab == plan.lab
                     && self.has_end(system)
                     && self.earmarks[system] == Some(id)
                     && self.fit(want, system).empty >= seats
@@ -209,6 +254,7 @@ impl Planner {
         &self,
         rank: Rank,
         want: &Want,
+        kind: Kind<'_>,
         labs: &[u32],
         without: &Bits,
         now: Time,
@@ -223,15 +269,85 @@ impl Planner {
             };
             if self.planned.iter().filter(planned).count() as u32 >= self.rules.depth {
                 // Only worth a word if the depth is what keeps it from a plan.
-                too_deep = too_deep || self.earliest(want, lab, without, now, None).is_some();
+                too_deep = too_deep || self.could_plan(want, kind, lab, without, now);
                 continue;
             }
             let bar = best.as_ref().map(|(time, _)| *time);
-            if let Some(found) = self.earliest(want, lab, without, now, bar) {
+            let found = if kind.alike {
+                self.earliest_alike(want, kind, lab, without, now, bar)
+            } else {
+                self.earliest(want, lab, without, now, bar)
+            };
+            if let Some(found) = found {
                 best = Some(found);
             }
         }
         (best.map(|(_, plan)| plan), too_deep)
+    }
+
+    /// Systems of a lab that seats which are alike may be planned on.
+    fn prospects(&self, kind: Kind<'_>, lab: u32, without: &Bits) -> Bits {
+        let mut can = self.labs.get(&lab).map_or_else(Bits::default, |lab| lab.and(&self.ending));
+        can.keep(kind.meets);
+        can.take_away(without);
+        can
+    }
+
+    /// Whether a lab could be planned for at all.
+    fn could_plan(&self, want: &Want, kind: Kind<'_>, lab: u32, without: &Bits, now: Time) -> bool {
+        if !kind.alike {
+            return self.earliest(want, lab, without, now, None).is_some();
+        }
+        let can = self.prospects(kind, lab, without);
+        holds(can.ones(), want.seats.len(), |s| self.fit(want, s).empty)
+    }
+
+    /// The same as `earliest` for seats that are alike: counting is enough.
+    fn earliest_alike(
+        &self,
+        want: &Want,
+        kind: Kind<'_>,
+        lab: u32,
+        without: &Bits,
+        now: Time,
+        bar: Option<Time>,
+    ) -> Option<(Time, Plan)> {
+        let can = self.prospects(kind, lab, without);
+        let seats = want.seats.len();
+        if !holds(can.ones(), seats, |s| self.fit(want, s).empty) {
+            return None;
+        }
+        // Places that are there now, and how many more each time brings.
+        let mut places: u64 = 0;
+        let mut more: Vec<(Time, u64)> = Vec::new();
+        for system in can.ones() {
+            let fit = self.fit(want, system);
+            let due = self.systems[system].hard_end.max(now);
+            if due <= now {
+                places += u64::from(fit.empty);
+            } else {
+                places += u64::from(fit.now);
+                if fit.now < fit.empty {
+                    more.push((due, u64::from(fit.empty - fit.now)));
+                }
+            }
+        }
+        more.sort_unstable();
+        let mut by = now;
+        for (due, extra) in more {
+            if places >= seats as u64 {
+                break;
+            }
+            (by, places) = (due, places + extra);
+        }
+        if places < seats as u64 || bar.is_some_and(|bar| by >= bar) {
+            return None;
+        }
+        let room = |s: usize| {
+            let fit = self.fit(want, s);
+            if self.systems[s].hard_end.max(now) <= by { fit.empty } else { fit.now }
+        };
+        Some((by, Plan { lab, systems: fill(can.ones(), seats, room)? }))
     }
 
     /// The least time at which the systems of a lab that are available by then hold the whole set; only if it is before
@@ -304,11 +420,16 @@ impl Planner {
         }
     }
 
-    fn why(&self, rank: Rank, want: &Want, labs: &[u32], withheld: &Bits) -> Reason {
+    fn why(&self, rank: Rank, want: &Want, kind: Kind<'_>, labs: &[u32], withheld: &Bits) -> Reason {
         let nothing = Bits::default();
+        let empty = |s: usize| self.fit(want, s).empty;
         let satisfiable = labs.iter().any(|&lab| {
-            let seats = self.choices(want, lab, &nothing, None);
-            matching::exists(&seats, &|s| self.fit(want, s).empty)
+            if kind.alike {
+                let can = self.labs.get(&lab).map(|lab| lab.and(kind.meets));
+                can.is_some_and(|can| holds(can.ones(), want.seats.len(), empty))
+            } else {
+                matching::exists(&self.choices(want, lab, &nothing, None), &empty)
+            }
         });
         if !satisfiable {
             return Reason::Unsatisfiable;
@@ -322,15 +443,11 @@ impl Planner {
                 .min_by_key(|e| e.rank)
                 .map(|e| e.want.id)
         };
-        if let Some(plan) = self.match_now(want, labs, &nothing)
+        if let Some(plan) = self.match_now(want, kind, labs, &nothing)
             && let Some(owner) = first_owner(&mut plan.systems.iter().copied())
         {
             return Reason::Withheld(owner);
         }
-        let mut meets = Bits::default();
-        for seat in &want.seats {
-            meets.add(&seat.viable);
-        }
-        Reason::Behind(first_owner(&mut meets.ones()))
+        Reason::Behind(first_owner(&mut kind.meets.and(withheld).ones()))
     }
 }

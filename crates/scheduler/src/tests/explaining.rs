@@ -4,8 +4,8 @@ use model::event::{JobsHeld, Kind, PrioritySet, Resources};
 use model::{JobId, Now, Span};
 
 use super::template;
-use crate::tests::sharing::Pool;
-use crate::{Burst, Group, Limits, Obstacle, Quota, Settings, Shares, Standing, Waiting};
+use crate::tests::sharing::{Pool, with};
+use crate::{Burst, GangView, Group, Kept, Limits, Obstacle, Quota, Settings, Shares, Standing, Waiting};
 
 const fn job(cluster: u32) -> JobId {
     JobId { cluster, proc: 0 }
@@ -121,6 +121,48 @@ fn who_is_ahead_is_who_starts_first() {
     assert_eq!(waiting(&mut pool, ann).users_ahead, 1);
     pool.end(runs);
     assert_eq!((pool.live(ann), pool.live(bob)), (0, 1));
+}
+
+#[test]
+fn promises_are_told_to_gangs_to_plain_jobs_and_of_machines() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("a", 1, "");
+    pool.machine("b", 1, "");
+    pool.submit("ann", with(1, &[("AllowedExecuteDuration", "3600")]));
+    let gang = |procs| with(procs, &[("Gang", "true")]);
+    let (pair, other, never) =
+        (pool.submit("bob", gang(2)), pool.submit("bob", gang(2)), pool.submit("bob", gang(3)));
+    let (long, short) = (
+        pool.submit("cid", template(1, 1)),
+        pool.submit("cid", with(1, &[("AllowedExecuteDuration", "7200")])),
+    );
+    let by = pool.now.wall_ms / 1000 + 3_600;
+    let of_gang = waiting(&mut pool, pair);
+    let told = of_gang.gang.unwrap();
+    assert_eq!((told.size, told.gangs_ahead), (2, 0));
+    assert_eq!(told.view, Some(GangView::Planned { machines: vec!["a".into(), "b".into()], by }));
+    assert_eq!((of_gang.open, of_gang.promised.len()), (1, 0), "its own promise is no obstacle");
+
+    let told = waiting(&mut pool, other).gang.unwrap();
+    assert_eq!((told.view, told.ahead), (Some(GangView::Behind(Some(pair))), vec![pair]));
+    let since_ms = pool.now.wall_ms;
+    let told = waiting(&mut pool, never).gang.unwrap();
+    assert_eq!((told.view, told.gangs_ahead), (Some(GangView::Unsatisfiable { since_ms }), 2));
+
+    for job in [long, short] {
+        let w = waiting(&mut pool, job);
+        assert_eq!((count(&w, Obstacle::Promised), count(&w, Obstacle::Busy)), (1, 1));
+        assert_eq!((w.open, w.capable), (0, 2));
+        assert_eq!(w.promised, [Kept { gang: pair, owner: "bob".into(), machines: 1, until_s: by }]);
+    }
+    let now = pool.now;
+    let machine = pool.core.explain_machine("b", now).unwrap();
+    assert_eq!((machine.startable, machine.next), (0, None));
+    assert_eq!(machine.obstacles, [(Obstacle::Promised, 2)]);
+    assert_eq!(machine.kept, Some(Kept { gang: pair, owner: "bob".into(), machines: 1, until_s: by }));
+    // What is said would start does.
+    let quick = pool.submit("dan", with(1, &[("AllowedExecuteDuration", "60")]));
+    assert_eq!(pool.live(quick), 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Gangs of the real pool: together or not at all, promises kept, nobody starved.
 
 use model::JobTemplate;
+use model::event::Kind;
 
 use super::sharing::{Pool, with};
 use super::template;
@@ -30,7 +31,7 @@ fn a_gang_starts_when_all_its_jobs_can_and_in_one_record() {
     let before = p.out.events.len();
     let three = p.submit("bob", gang(3));
     assert_eq!((p.live(busy), p.live(three)), (1, 0), "two places are not three");
-    assert_eq!(p.out.events.len(), before + 1, "and nothing is held meanwhile");
+    assert_eq!(p.out.events.len(), before + 2, "submitted and planned, and nothing is held meanwhile");
     assert!(matches!(p.core.gang(three, p.now.wall_ms), Some(GangView::Planned { .. })));
     p.end(busy);
     assert_eq!(p.live(three), 3);
@@ -96,11 +97,94 @@ fn a_promised_machine_takes_only_what_is_gone_in_time() {
     assert_eq!((p.live(long), p.live(too_long)), (1, 1));
 }
 
+/// Plans as the journal tells them since the last look: cluster, how many machines, seconds from now.
+fn plans(p: &mut Pool) -> Vec<(u32, usize, u64)> {
+    let now_s = p.now.wall_ms / 1000;
+    let events = std::mem::take(&mut p.out.events);
+    let planned = events.into_iter().filter_map(|e| match e.kind {
+        Some(Kind::GangPlanned(e)) => Some((e.cluster, e.machines.len(), e.promise_s.saturating_sub(now_s))),
+        _ => None,
+    });
+    planned.collect()
+}
+
+fn backfills(p: &mut Pool) -> Vec<bool> {
+    let made = p.out.events.iter().filter_map(|e| match &e.kind {
+        Some(Kind::ClaimMade(e)) => Some(e.backfill),
+        _ => None,
+    });
+    let found = made.collect();
+    p.out.events.clear();
+    found
+}
+
+#[test]
+fn plans_are_told_when_they_are_news_and_backfill_is_marked() {
+    let mut p = pool(&[("a", "Lab = \"east\""), ("b", "Lab = \"east\"")]);
+    let busy = p.submit("ann", limited(1, 3_600));
+    let Some(Kind::ClaimMade(made)) = &p.out.events[1].kind else { panic!("{:?}", p.out.events) };
+    assert_eq!(made.lab, "east");
+    p.out.events.clear();
+    let pair = p.submit("bob", gang(2));
+    assert_eq!(plans(&mut p), [(pair, 2, 3_600)]);
+    // Nobody told when it was started, so that the end moves with the clock; that is no news within a minute.
+    p.wait(50_000);
+    assert_eq!(plans(&mut p), []);
+    p.wait(20_000);
+    assert_eq!(plans(&mut p), [(pair, 2, 3_600)]);
+    p.submit("cid", limited(1, 600));
+    assert_eq!(backfills(&mut p), [true], "gone in time");
+    p.end(busy + 2);
+    p.submit("dan", with(1, &[("JobPrio", "20")]));
+    assert_eq!(backfills(&mut p), [false], "a better rank takes, it does not fill in");
+    p.end(busy + 3);
+    p.end(busy);
+    assert_eq!(p.live(pair), 2);
+    assert_eq!(plans(&mut p).last(), Some(&(pair, 0, 0)), "started: nothing is promised any more");
+}
+
+#[test]
+fn what_is_promised_no_more_is_used_at_once() {
+    let mut p = pool(&[("a", ""), ("b", "")]);
+    let busy = p.submit("ann", limited(1, 3_600));
+    let pair = p.submit("bob", gang(2));
+    let long = p.submit("cid", template(1, 1));
+    assert_eq!((p.live(busy), p.live(pair), p.live(long)), (1, 0, 0));
+    p.remove(pair);
+    assert_eq!(p.live(long), 1, "the gang left, and its machine is there for others in the same step");
+    assert_eq!(plans(&mut p), [(pair, 2, 3_600), (pair, 0, 0)]);
+    // A promise that moves away lets a longer job in.
+    let mut p = pool(&[("a", ""), ("b", ""), ("c", "")]);
+    p.submit("ann", limited(1, 600));
+    p.submit("bob", gang(3));
+    let middle = p.submit("cid", limited(1, 1_000));
+    assert_eq!(p.live(middle), 0);
+    let urgent = with(1, &[("JobPrio", "20"), ("AllowedExecuteDuration", "7200")]);
+    p.submit("dan", urgent);
+    assert_eq!(p.live(middle), 1);
+}
+
+#[test]
+fn a_machine_that_several_of_a_gang_share_is_promised_for_when_all_fit() {
+    let mut p = pool(&[]);
+    p.machine("a", 2, "");
+    p.submit("ann", limited(1, 3_600));
+    let pair = p.submit("bob", gang(2));
+    let Some(GangView::Planned { machines, by }) = p.core.gang(pair, p.now.wall_ms) else {
+        panic!("planned")
+    };
+    assert_eq!((machines.len(), by), (2, p.now.wall_ms / 1000 + 3_600), "one core is free, two are needed");
+    let short = p.submit("cid", limited(1, 600));
+    assert_eq!(p.live(short), 1);
+}
+
 #[test]
 fn a_gang_stays_in_one_lab_and_the_impossible_one_withholds_nothing() {
     let mut p = pool(&[("a", "Lab = \"east\""), ("b", "Lab = \"west\""), ("c", "Lab = \"west\"")]);
     let three = p.submit("ann", gang(3));
-    assert_eq!(p.core.gang(three, p.now.wall_ms), Some(GangView::Unsatisfiable));
+    let since_ms = p.now.wall_ms;
+    p.wait(5_000);
+    assert_eq!(p.core.gang(three, p.now.wall_ms), Some(GangView::Unsatisfiable { since_ms }));
     let pair = p.submit("ann", gang(2));
     let mut machines: Vec<String> = p.core.pool.claims.values().map(|c| c.machine.to_string()).collect();
     machines.sort();

@@ -156,7 +156,7 @@ fn a_gang_replans_around_a_broken_machine_and_withholds_nothing_when_it_cannot()
     let single = p.submit("cid", with(1, &[("Requirements", "TARGET.Name == \"a\"")]));
     assert_eq!((p.live(busy), p.live(pair), p.live(single)), (1, 0, 0), "a is promised");
     p.set_condition("b", Condition::Broken);
-    assert_eq!(p.core.gang(pair, p.now.wall_ms), Some(GangView::Unsatisfiable));
+    assert!(matches!(p.core.gang(pair, p.now.wall_ms), Some(GangView::Unsatisfiable { .. })));
     assert_eq!(p.live(single), 1, "and given free at once");
 }
 
@@ -180,7 +180,7 @@ fn a_loan_limits_who_may_run() {
     let mut p = pool(&["a", "b"]);
     p.loan("a", "vic");
     let pair = p.submit("ann", gang(2));
-    assert_eq!(p.core.gang(pair, p.now.wall_ms), Some(GangView::Unsatisfiable));
+    assert!(matches!(p.core.gang(pair, p.now.wall_ms), Some(GangView::Unsatisfiable { .. })));
     let mine = p.submit("vic", with(1, &[("Requirements", "TARGET.Name == \"a\"")]));
     assert_eq!(p.live(mine), 1);
     let other = p.submit("ann", with(1, &[("Requirements", "TARGET.Name == \"a\"")]));

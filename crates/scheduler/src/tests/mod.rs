@@ -7,6 +7,7 @@ mod provisioning;
 mod reserving;
 mod sharing;
 mod slots;
+mod sweeping;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,9 +16,10 @@ use model::event::{Condition, Exit, Kind, LabSet, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, JobTemplate, Now};
 use proptest::prelude::*;
 
+use crate::queue::Cluster;
 use crate::{
-    Act, Actor, AgentHello, Core, Effect, HeldClaim, HeldJob, Out, Report, ReportKind, Session, Settings,
-    StandingChange, Submission, Which,
+    Act, Actor, AgentHello, Core, Effect, Findings, HeldClaim, HeldJob, Limits, Out, Report, ReportKind,
+    Session, Settings, StandingChange, Submission, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -26,7 +28,7 @@ pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Submit { procs: u32, cpus: u32, owner: u8, policies: bool },
+    Submit { procs: u32, cpus: u32, owner: u8, kind: Sort },
     Gang { cpus: u32, owner: u8 },
     Stand { machine: u8, what: u8 },
     Lab { lab: u8, disabled: bool },
@@ -41,9 +43,33 @@ enum Step {
     Crash,
 }
 
+/// What jobs are besides plain ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sort {
+    Plain,
+    /// With lifecycle expressions.
+    Policies,
+    /// Starting together, as many as the pool can hold.
+    Gang,
+    /// With a run limit, so that they may fill in.
+    Short,
+    /// Taking what there is little of.
+    Licensed,
+}
+
+fn sort() -> impl Strategy<Value = Sort> {
+    prop_oneof![
+        2 => Just(Sort::Plain),
+        3 => Just(Sort::Policies),
+        2 => Just(Sort::Gang),
+        1 => Just(Sort::Short),
+        1 => Just(Sort::Licensed),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (1..12u32, 1..3u32, 0..2u8, any::<bool>()).prop_map(|(procs, cpus, owner, policies)| Step::Submit { procs, cpus, owner, policies }),
+        2 => (1..12u32, 1..3u32, 0..2u8, sort()).prop_map(|(procs, cpus, owner, kind)| Step::Submit { procs, cpus, owner, kind }),
         1 => (1..3u32, 0..2u8).prop_map(|(cpus, owner)| Step::Gang { cpus, owner }),
         1 => (0..4u8, 0..9u8).prop_map(|(machine, what)| Step::Stand { machine, what }),
         1 => (0..2u8, any::<bool>()).prop_map(|(lab, disabled)| Step::Lab { lab, disabled }),
@@ -387,6 +413,19 @@ impl World {
         }
     }
 
+    /// The consistency pass finds nothing, and nothing to do.
+    fn sweep(&mut self) {
+        self.keys();
+        // As a tick does: a machine that was lost takes part in no plan any more.
+        let mut out = Out::default();
+        self.core.gang_pass(self.now, digest, &mut out);
+        self.commit(out);
+        let mut out = Out::default();
+        sweep_all(&mut self.core, self.now, &mut out);
+        assert_eq!(self.core.findings(), Findings::default(), "{:?}", out.warnings);
+        assert!(out.events.is_empty(), "{:?}", out.events);
+    }
+
     fn check(&self) {
         // What is kept so that nobody need look at everything is what looking at everything would find.
         let pool = &self.core.pool;
@@ -495,21 +534,34 @@ impl World {
             }
             self.wait(20);
             self.release_gangs();
-            if self.core.queue.clusters.values().all(|c| c.idle_count() == 0 && c.live.is_empty()) {
+            if self.core.queue.clusters.values().all(|c| is_settled(c)) {
                 break;
             }
         }
         for (id, cluster) in &self.core.queue.clusters {
-            assert!(
-                cluster.live.is_empty() && cluster.idle_count() == 0,
-                "cluster {id} makes no progress: {cluster:?}"
-            );
+            assert!(is_settled(cluster), "cluster {id} makes no progress: {cluster:?}");
         }
     }
 }
 
+/// Nothing of it will happen any more without a person. A gang of which one is on hold waits as a whole.
+fn is_settled(cluster: &Cluster) -> bool {
+    let waits = cluster.gang && !cluster.held.is_empty();
+    cluster.live.is_empty() && (waits || cluster.idle_count() == 0)
+}
+
+/// A whole round of the consistency pass.
+pub(crate) fn sweep_all(core: &mut Core, now: Now, out: &mut Out) {
+    core.sweep.hurry();
+    core.sweep(now, digest, out);
+    while core.sweep.is_under_way() {
+        core.sweep(now, digest, out);
+    }
+}
+
 fn settings() -> Settings {
-    Settings { lease_ms: 60_000, ..Settings::default() }
+    let limits = Limits { named: [("licence".to_owned(), 1.0)].into(), default: 1.0 };
+    Settings { lease_ms: 60_000, limits, ..Settings::default() }
 }
 
 /// Everything durable, in a form that can be compared.
@@ -559,9 +611,21 @@ proptest! {
             world.keys();
             let mut out = Out::default();
             match step {
-                Step::Submit { procs, cpus, owner, policies } => {
-                    let mut template = template(procs, cpus);
-                    if policies {
+                Step::Submit { procs, cpus, owner, kind } => {
+                    let mut template = match kind {
+                        Sort::Gang => template(procs.clamp(2, 4), 1),
+                        _ => template(procs, cpus),
+                    };
+                    let also = match kind {
+                        Sort::Gang => Some(("Gang", "true")),
+                        Sort::Short => Some(("AllowedExecuteDuration", "30")),
+                        Sort::Licensed => Some(("ConcurrencyLimits", "\"licence\"")),
+                        Sort::Plain | Sort::Policies => None,
+                    };
+                    if let Some((name, value)) = also {
+                        template.set(name, value.to_owned());
+                    }
+                    if kind == Sort::Policies {
                         template.set("OnExitHold", "NumJobCompletions == 2 && ProcId % 3 == 0");
                         template.set("OnExitRemove", "NumJobCompletions > 2");
                         template.set("PeriodicHold", "JobStatus == 2 && time() - EnteredCurrentStatus > 100");
@@ -609,10 +673,12 @@ proptest! {
                 Step::Crash => world.crash(),
             }
             world.check();
+            world.sweep();
         }
         world.crash();
         world.settle();
         world.check();
+        world.sweep();
     }
 }
 

@@ -2,13 +2,13 @@
 
 use classad::{ClassAd, Expr};
 use model::event::{Exit, Resources};
-use model::{ClaimKey, JobId, JobTemplate, Now};
+use model::{ClaimKey, JobId, JobName, JobTemplate, Now};
 
 use super::{digest, template};
 use crate::pool::host_of;
 use crate::{
-    AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Report, ReportKind, Session,
-    Settings, Shares, Submission,
+    Act, Actor, AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Report, ReportKind,
+    Session, Settings, Shares, Submission, Which,
 };
 
 /// A core, a clock, and what became of the last input.
@@ -25,7 +25,7 @@ impl Pool {
         Self { core: Core::new(settings), now, out: Out::default(), key: 0 }
     }
 
-    fn keys(&mut self) {
+    pub(super) fn keys(&mut self) {
         while self.core.keys_left() < 256 {
             self.key += 1;
             let mut key = [0; 32];
@@ -41,7 +41,7 @@ impl Pool {
         ))
         .unwrap();
         let total = Resources { cpus, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
-        let session = Session(self.key + 1_000);
+        let session = Session(self.key + 1_000 + self.core.pool.numbers() as u64);
         let hello =
             AgentHello { machine: name.into(), session, total, ad, more: Vec::new(), claims: Vec::new() };
         self.core.agent_up(self.now, hello, digest, &mut self.out);
@@ -119,6 +119,14 @@ impl Pool {
         let kind = what(HeldJob { job: JobId { cluster, proc }, attempt: live.attempt });
         let report = Report { claim: live.claim, seq: 1, kind };
         self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
+    }
+
+    /// An administrator takes a cluster out of the queue.
+    pub(super) fn remove(&mut self, cluster: u32) {
+        self.keys();
+        let (actor, which) =
+            (Actor { user: "root".into(), any_owner: true }, Which::Named(JobName::Cluster(cluster)));
+        self.core.act(self.now, &actor, Act::Remove, &which, "", digest, &mut self.out).unwrap();
     }
 
     pub(super) fn stops(&mut self) -> Vec<JobId> {

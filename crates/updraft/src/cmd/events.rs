@@ -96,11 +96,47 @@ fn describe(line: &api::rest::EventLine) -> Result<String, Failure> {
         for (key, value) in object.iter().filter(|(k, _)| !matches!(k.as_str(), "position" | "time_ms")) {
             let text = match (key.as_str(), value) {
                 ("template", value) => format!("{} procs", value["procs"]),
+                // Nearly always so, and then not worth a word.
+                ("backfill", serde_json::Value::Bool(false)) => continue,
+                ("promise_s", value) => match value.as_u64().unwrap_or(0) {
+                    0 => "none".to_owned(),
+                    at => table::time(at.saturating_mul(1_000)),
+                },
+                (_, serde_json::Value::Array(names)) if names.iter().all(serde_json::Value::is_string) => {
+                    names.iter().filter_map(|n| n.as_str()).collect::<Vec<_>>().join(",")
+                }
                 (_, serde_json::Value::String(text)) => text.clone(),
                 (_, value) => value.to_string(),
             };
+            let key = if key == "promise_s" { "promise" } else { key };
             rest.push_str(&format!(" {key}={text}"));
         }
     }
     Ok(format!("{:>8} {} {name}{rest}", line.position, table::time(line.event.time_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Event;
+    use model::event::{ClaimMade, GangPlanned, Kind};
+
+    use super::*;
+
+    fn line(kind: Kind) -> String {
+        let event = Event { time_ms: 1_000, kind: Some(kind) };
+        describe(&api::rest::EventLine { position: 7, event }).unwrap_or_default()
+    }
+
+    #[test]
+    fn plans_are_printed_with_names_and_times() {
+        let machines = vec!["a".to_owned(), "b".to_owned()];
+        let told = line(Kind::GangPlanned(GangPlanned { cluster: 5, machines, promise_s: 3_600 }));
+        let by = table::time(3_600_000);
+        assert!(told.ends_with(&format!("GangPlanned cluster=5 machines=a,b promise={by}")), "{told}");
+        let gone = line(Kind::GangPlanned(GangPlanned { cluster: 5, ..GangPlanned::default() }));
+        assert!(gone.ends_with("GangPlanned cluster=5 promise=none"), "{gone}");
+        let plain = line(Kind::ClaimMade(ClaimMade::default()));
+        let backfill = line(Kind::ClaimMade(ClaimMade { backfill: true, ..ClaimMade::default() }));
+        assert!(!plain.contains("backfill") && backfill.contains("backfill=true"));
+    }
 }

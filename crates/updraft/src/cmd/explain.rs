@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::explain::{Clause, Count, Job, Machine, Standing, Waiting};
+use api::explain::{Clause, Count, Gang, Job, Kept, Machine, Standing, Waiting};
 
 use crate::cmd::{Failure, print, print_json, small_runtime, usage};
 use crate::place::Place;
@@ -125,6 +125,10 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
         format!("the quota of the group {quota} is used up")
     } else if let Some(ms) = w.throttled_ms.filter(|_| w.open > 0) {
         format!("the start throttle lets the next job start in {}", seconds(ms))
+    } else if let Some(gang) = &w.gang {
+        words_of_gang(gang)
+    } else if w.open == 0 && !w.promised.is_empty() {
+        "what has room for it is kept for a gang".into()
     } else if w.open == 0 {
         "every machine that can run it is busy".into()
     } else if w.users_ahead > 0 || w.own_ahead > 0 {
@@ -148,6 +152,17 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
         ));
     }
     words_of_clauses(&w.clauses, w.looked_at, "machine", out);
+    out.extend(w.promised.iter().map(words_of_kept));
+    if !w.promised.is_empty() && w.gang.is_none() {
+        out.push(
+            "A job that declares (allowed_execute_duration) that it is over by then may run there before."
+                .into(),
+        );
+    }
+    if let Some(gang) = w.gang.as_ref().filter(|g| g.gangs_ahead > 0) {
+        let names: Vec<String> = gang.ahead.iter().map(ToString::to_string).collect();
+        out.push(format!("{} come first: {}.", count(gang.gangs_ahead as u64, "gang"), names.join(", ")));
+    }
     if w.preempting {
         out.push("A worse job was asked to leave for it.".into());
     }
@@ -168,6 +183,44 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
     }
 }
 
+fn words_of_gang(g: &Gang) -> String {
+    let all = format!("the {} of its gang start together", count(g.size, "job"));
+    match (g.why.as_str(), g.for_gang) {
+        ("planned", _) => {
+            let by = g.by_s.map_or_else(|| "soon".into(), |s| table::time(s.saturating_mul(1_000)));
+            let mut names = g.machines.clone();
+            names.dedup();
+            let more = names.len().saturating_sub(8);
+            names.truncate(8);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{all}, by {by} at the latest, on {}{more}", names.join(", "))
+        }
+        ("unsatisfiable", _) => {
+            let since = g.since_ms.map(|ms| format!(" (since {})", table::time(ms))).unwrap_or_default();
+            format!("{all}, and no lab has a place for all of them, even were it empty{since}")
+        }
+        ("withheld", Some(other)) => {
+            format!("{all}, and what they need is free, but kept for the gang {other}")
+        }
+        ("behind", Some(other)) => {
+            format!("{all}, and what they need is in use and promised to the gang {other}")
+        }
+        ("behind", None) => format!("{all}, and what they need is in use"),
+        ("outside_depth", _) => format!("{all}, and enough other gangs are planned for first"),
+        _ => format!("{all}, and one of them is on hold, deferred or still running"),
+    }
+}
+
+fn words_of_kept(k: &Kept) -> String {
+    format!(
+        "{} kept for the gang {} of {}, which starts by {} at the latest.",
+        count(k.machines, "machine"),
+        k.gang,
+        k.owner,
+        table::time(k.until_s.saturating_mul(1_000))
+    )
+}
+
 fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     if open > 0 {
@@ -186,6 +239,8 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "too_small" => "too small",
             "requirements" => "excluded by requirements",
             "busy" => "able, but busy",
+            "promised" => "kept for a gang",
+            "maintenance" => "due for maintenance before it would be over",
             other => other,
         };
         format!("{} {words}", c.count)
@@ -241,6 +296,14 @@ fn words_of_machine(m: &Machine) -> Vec<String> {
     });
     if !m.only.is_empty() {
         out.push(format!("It is on loan to {}: only their jobs start there.", m.only));
+    }
+    if let Some(kept) = &m.kept {
+        out.push(format!(
+            "It is kept for the gang {} of {}, which starts by {} at the latest; until then only jobs with a higher priority, or sure to be gone by then, start there.",
+            kept.gang,
+            kept.owner,
+            table::time(kept.until_s.saturating_mul(1_000))
+        ));
     }
     for o in &m.jobs {
         let job = o.job.as_deref().unwrap_or("no job yet");

@@ -174,7 +174,9 @@ fn health_and_metrics_are_served() {
     assert!(get("/readyz").starts_with("HTTP/1.1 200"));
     let metrics = get("/metrics");
     assert!(
-        metrics.contains("updraft_machines_connected") && metrics.contains("updraft_build_info"),
+        metrics.contains("updraft_machines_connected")
+            && metrics.contains("updraft_build_info")
+            && metrics.contains("updraft_consistency_findings{kind=\"lost_wakeup\"} 0"),
         "{metrics}"
     );
     // Nothing but health behind this port.
@@ -237,6 +239,39 @@ fn a_job_that_waits_and_a_machine_that_idles_are_explained() {
     );
     assert_eq!(sandbox.run(&["explain", "99.0"]).status.code(), Some(1));
     assert_eq!(sandbox.run(&["explain"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_is_kept_for_a_gang_is_explained_and_accounted_for() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "2"]);
+    sandbox.ok(&["submit", "--set", "allowed_execute_duration=3600", "--", "sleep", "30"]);
+    let runs = || sandbox.ok(&["explain", "1.0"]).contains("runs on");
+    sandbox.until("the first runs", Duration::from_secs(10), runs);
+    sandbox.ok(&["submit", "--count", "2", "--set", "+Gang=true", "--", "true"]);
+    let words = sandbox.ok(&["explain", "2.0"]);
+    assert!(words.starts_with("2.0 waits: the 2 jobs of its gang start together, by "), "{words}");
+    sandbox.ok(&["submit", "--", "true"]);
+    let words = sandbox.ok(&["explain", "3.0"]);
+    assert!(words.starts_with("3.0 waits: what has room for it is kept for a gang."), "{words}");
+    assert!(words.contains("1 machine kept for the gang 2 of "), "{words}");
+    let machine = sandbox.json(&["status", "--json"])["machines"][0]["name"].as_str().unwrap().to_owned();
+    let words = sandbox.ok(&["explain", "--machine", &machine]);
+    assert!(
+        words.contains("It is kept for the gang 2 of ") && words.contains("1 kept for a gang"),
+        "{words}"
+    );
+    // One that says how long it takes fills in.
+    sandbox.ok(&["submit", "--set", "allowed_execute_duration=60", "--", "true"]);
+    sandbox.ok(&["wait", "4", "--timeout", "20"]);
+    let events = sandbox.ok(&["events"]);
+    let planned = events.lines().find(|line| line.contains("GangPlanned")).unwrap_or_default();
+    assert!(planned.contains("cluster=2 machines=") && planned.contains(" promise="), "{events}");
+    assert!(events.contains("backfill=true"), "{events}");
+    let usage = sandbox.json(&["usage", "--json"]);
+    assert!(usage["pool"]["idle_earmarked_core_ms"].as_u64() > Some(0), "{usage}");
+    sandbox.ok(&["rm", "2"]);
+    sandbox.ok(&["wait", "3", "--timeout", "20"]);
 }
 
 #[test]

@@ -1,0 +1,510 @@
+//! The consistency pass: from time to time the whole pool is looked at, a little with every tick, and what should never be
+//! wrong is put right, counted, and told as a warning.
+//!
+//! Nothing waits for it: everything that may let a job start runs the scheduling pass at once. So the last thing a round
+//! does is to run that pass for everybody, and a start that comes of it is a lost wake-up, a fault of ours: it is counted,
+//! marked in the journal, and in builds with debug assertions (every test's) it panics, because nothing else would show it.
+//! Facts are repaired by the ordinary events, indices over them in place.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use model::event::{JobsRequeued, Kind, Resources};
+use model::{ClaimId, JobId, Now, Span};
+
+use crate::gang::SetId;
+use crate::pool::{Claim, host_of, minus};
+use crate::shape::ShapeId;
+use crate::{Core, Digest, Effect, Out};
+
+/// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a millisecond.
+const STEP: usize = 4_000;
+/// Gangs that one tick looks at, at most: each is matched against the whole pool.
+const GANGS: usize = 8;
+/// Warnings of one step, at most.
+const WARNINGS: u64 = 20;
+
+/// What may be found to be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Finding {
+    /// A claim on a connected machine with no job to do.
+    EmptyClaim,
+    /// A claim that its machine's books do not have.
+    LostClaim,
+    /// A machine's books have a claim that is over.
+    DeadClaim,
+    /// A claim has a job that is not its.
+    StrayJob,
+    /// A job is in the hands of a claim that is over or does not have it.
+    LostJob,
+    /// What is free on a machine is not what its claims leave.
+    Room,
+    /// A waiting job that nobody has in line, or the reverse.
+    Line,
+    /// A lease that ran out and that nobody ended.
+    Lease,
+    /// A machine kept for a gang that does not wait for it.
+    Earmark,
+    /// A start that only this pass made.
+    LostWakeup,
+}
+
+impl Finding {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::EmptyClaim,
+        Self::LostClaim,
+        Self::DeadClaim,
+        Self::StrayJob,
+        Self::LostJob,
+        Self::Room,
+        Self::Line,
+        Self::Lease,
+        Self::Earmark,
+        Self::LostWakeup,
+    ];
+
+    /// In a word, for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EmptyClaim => "empty_claim",
+            Self::LostClaim => "lost_claim",
+            Self::DeadClaim => "dead_claim",
+            Self::StrayJob => "stray_job",
+            Self::LostJob => "lost_job",
+            Self::Room => "room",
+            Self::Line => "line",
+            Self::Lease => "lease",
+            Self::Earmark => "earmark",
+            Self::LostWakeup => "lost_wakeup",
+        }
+    }
+}
+
+/// How often each was found since the manager started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Findings([u64; Finding::ALL.len()]);
+
+impl Findings {
+    /// How often.
+    pub fn of(&self, finding: Finding) -> u64 {
+        self.0[finding as usize]
+    }
+
+    /// Everything together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// Where a round is. What jobs say is believed first, then what claims say, then what machines' books say.
+#[derive(Debug, Clone)]
+enum Stage {
+    /// From this cluster on.
+    Clusters(u32),
+    /// The claims that are left.
+    Claims(Vec<ClaimId>),
+    /// Behind this machine.
+    Machines(Option<Arc<str>>),
+    /// From this gang on.
+    Gangs(u32),
+    /// From this shape on.
+    Shapes(u32),
+}
+
+/// The consistency pass.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    /// When the next round begins, by the monotonic clock.
+    due_ms: u64,
+    stage: Option<Stage>,
+    found: Findings,
+    /// Starts that are made now are its.
+    pub(crate) passing: bool,
+    /// A lost wake-up stops the process.
+    pub(crate) alarm: bool,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self {
+            due_ms: 0,
+            stage: None,
+            found: Findings::default(),
+            passing: false,
+            alarm: cfg!(debug_assertions),
+        }
+    }
+}
+
+impl Sweep {
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.stage.is_some()
+    }
+
+    /// A round begins with the next tick.
+    #[cfg(test)]
+    pub(crate) fn hurry(&mut self) {
+        (self.due_ms, self.stage) = (0, None);
+    }
+
+    fn note(&mut self, finding: Finding, what: &str, out: &mut Out) {
+        self.found.0[finding as usize] += 1;
+        if (out.warnings.len() as u64) < WARNINGS {
+            out.warnings.push(format!("the consistency pass found ({}): {what}", finding.name()));
+        }
+    }
+}
+
+impl Core {
+    /// Is a round of the consistency pass under way?
+    pub fn is_checking(&self) -> bool {
+        self.sweep.is_under_way()
+    }
+
+    /// What the consistency pass found since the beginning.
+    pub fn findings(&self) -> Findings {
+        self.sweep.found
+    }
+
+    /// The next step of a round, if one is due.
+    pub(crate) fn sweep(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        if self.settings.sweep_ms == 0 {
+            return;
+        }
+        let stage = match self.sweep.stage.take() {
+            Some(stage) => stage,
+            None if now.mono_ms < self.sweep.due_ms => return,
+            None => {
+                self.sweep.due_ms = now.mono_ms + self.settings.sweep_ms;
+                Stage::Clusters(0)
+            }
+        };
+        let mut budget = STEP;
+        let mut stage = Some(stage);
+        while let Some(at) = stage.take_if(|_| budget > 0) {
+            stage = match at {
+                Stage::Machines(after) => Some(self.sweep_machines(now, after, &mut budget, digest, out)),
+                Stage::Claims(left) => Some(self.sweep_claims(now, left, &mut budget, digest, out)),
+                Stage::Clusters(from) => Some(self.sweep_clusters(now, from, &mut budget, digest, out)),
+                Stage::Gangs(from) => Some(self.sweep_gangs(now, from, &mut budget, digest, out)),
+                Stage::Shapes(from) => self.sweep_shapes(now, from, &mut budget, digest, out),
+            };
+        }
+        self.sweep.stage = stage;
+    }
+
+    fn sweep_machines(
+        &mut self,
+        now: Now,
+        after: Option<Arc<str>>,
+        budget: &mut usize,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Stage {
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut names, mut cost) = (Vec::new(), 0);
+        for (name, machine) in self.pool.machines.range::<Arc<str>, _>((from, Bound::Unbounded)) {
+            if cost >= *budget {
+                break;
+            }
+            cost += 1 + machine.claims.len();
+            names.push(name.clone());
+        }
+        *budget = budget.saturating_sub(cost);
+        for name in &names {
+            if self.sweep_machine(name, out) {
+                self.offer_machine(now, name, digest, out);
+            }
+            self.sweep_leases(now, name, digest, out);
+        }
+        names.pop().map_or(Stage::Gangs(0), |last| Stage::Machines(Some(last)))
+    }
+
+    /// True when something was put right.
+    fn sweep_machine(&mut self, name: &Arc<str>, out: &mut Out) -> bool {
+        let Some(machine) = self.pool.machines.get_mut(name) else { return false };
+        let dead: Vec<ClaimId> = machine
+            .claims
+            .iter()
+            .copied()
+            .filter(|id| self.pool.claims.get(id).is_none_or(|c| c.machine != *name))
+            .collect();
+        let mut repaired = !dead.is_empty();
+        for id in dead {
+            machine.claims.remove(&id);
+            self.sweep.note(Finding::DeadClaim, &format!("{name} has the claim {id}, which is over"), out);
+        }
+        let claims = || machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+        let slots: BTreeSet<u32> = claims().map(|c| c.slot_number).collect();
+        let whole = machine.whole && !machine.claims.is_empty();
+        let free = if whole {
+            Resources::default()
+        } else {
+            claims().map(|c| c.resources).fold(machine.total, minus)
+        };
+        let connected = machine.session.is_some();
+        let mut wrong = machine.slots != slots;
+        machine.slots = slots;
+        if connected && machine.free != free {
+            machine.free = free;
+            wrong = true;
+        }
+        let (number, free) = (machine.number, machine.free);
+        let roomy = machine.is_open() && free.cpus > 0;
+        wrong |= self.pool.roomy.contains(number) != roomy || (roomy && self.pool.room(number) != free);
+        wrong |= self.pool.away.contains(name) == connected;
+        if wrong {
+            if connected {
+                self.pool.away.remove(name);
+            } else {
+                self.pool.away.insert(name.clone());
+            }
+            self.pool.note_room(name);
+            self.sweep.note(Finding::Room, &format!("the books of {name} did not fit its claims"), out);
+            repaired = true;
+        }
+        if let Some(gang) = self.gangs.earmark(number)
+            && (!connected || !self.gangs.is_promised(gang, number))
+        {
+            self.gangs.drop_earmark(number);
+            let what = format!("{name} was kept for the gang {gang}, which does not wait for it");
+            self.sweep.note(Finding::Earmark, &what, out);
+            repaired = true;
+        }
+        repaired
+    }
+
+    /// The tick that runs this pass has just ended leases: one that is left was forgotten.
+    fn sweep_leases(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
+        let Some(machine) = self.pool.machines.get(name).filter(|m| m.session.is_none()) else { return };
+        // Word from a machine is noted at its first place.
+        let heard_ms = self.pool.machines.get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
+        let over = machine.claims.iter().copied().filter(|id| {
+            let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
+            now.mono_ms >= heard_ms.saturating_add(patience)
+        });
+        for id in over.collect::<Vec<_>>() {
+            self.sweep.note(Finding::Lease, &format!("the lease of claim {id} on {name} had run out"), out);
+            let jobs = self.pool.claims.get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
+            self.lose_claim(now, id, "its machine was out of contact for longer than the lease", 1008, out);
+            for cluster in jobs.iter().map(|j| j.cluster).collect::<BTreeSet<u32>>() {
+                self.offer_jobs(now, cluster, digest, out);
+            }
+        }
+    }
+
+    fn sweep_claims(
+        &mut self,
+        now: Now,
+        mut left: Vec<ClaimId>,
+        budget: &mut usize,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Stage {
+        while *budget > 0 {
+            let Some(id) = left.pop() else { return Stage::Machines(None) };
+            *budget = budget.saturating_sub(1);
+            // Claims end while a round goes on.
+            let Some(claim) = self.pool.claims.get(&id) else { continue };
+            let (name, slot) = (claim.machine.clone(), claim.slot_number);
+            let strays: Vec<JobId> =
+                claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
+            let deep = claim.jobs.len() > 1;
+            if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
+                let what = format!("claim {id} had jobs that are not its");
+                self.sweep.note(Finding::StrayJob, &what, out);
+                if let Some(claim) = self.pool.claims.get_mut(&id) {
+                    claim.jobs.retain(|job| !strays.contains(job));
+                }
+                self.pool.note_depth(id);
+            }
+            if self.pool.machines.get(&name).is_none_or(|m| !m.claims.contains(&id)) {
+                self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), out);
+                if self.pool.machines.contains_key(&name) {
+                    self.give_back(&name, id, slot);
+                } else {
+                    // As after a restart: it has the time of its lease to come back.
+                    self.expect(now, &name, [id].into());
+                }
+            }
+            // Its owner may have it for a while after the run, and its machine may be put in order.
+            let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
+            let empty = self.pool.claims.get(&id).is_some_and(idle);
+            let session = self.pool.machines.get(&name).and_then(|m| m.session);
+            if let Some(session) = session.filter(|_| empty) {
+                self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), out);
+                self.end_claim(now, id, "none of its jobs is alive", out);
+                out.effects.push(Effect::Drop { session, claim: id });
+                self.offer_machine(now, &name, digest, out);
+            }
+        }
+        Stage::Claims(left)
+    }
+
+    /// Is this claim the one that has the job?
+    fn is_with(&self, job: JobId, id: ClaimId) -> bool {
+        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        live.is_some_and(|l| l.claim == id)
+    }
+
+    /// A machine's books have a claim again.
+    fn give_back(&mut self, name: &Arc<str>, id: ClaimId, slot: u32) {
+        let Some(machine) = self.pool.machines.get_mut(name) else { return };
+        machine.claims.insert(id);
+        machine.slots.insert(slot);
+        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+        let free = claims.map(|c| c.resources).fold(machine.total, minus);
+        machine.free = if machine.session.is_some() { free } else { Resources::default() };
+        machine.settle();
+        self.pool.note_room(name);
+    }
+
+    fn sweep_clusters(
+        &mut self,
+        now: Now,
+        from: u32,
+        budget: &mut usize,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Stage {
+        let (mut next, mut odd) = (None, Vec::new());
+        for (&id, cluster) in self.queue.clusters.range(from..) {
+            if *budget == 0 {
+                next = Some(id);
+                break;
+            }
+            *budget = budget.saturating_sub(1 + cluster.live.len());
+            let in_line = if cluster.gang {
+                self.gangs.knows(id, self.waits_as_gang(id))
+            } else {
+                cluster.parts.iter().enumerate().all(|(at, part)| {
+                    let entry = (std::cmp::Reverse(cluster.priority), id, at as u32);
+                    let shape = self.shapes.all.get(&part.shape);
+                    shape.is_none_or(|s| s.ready.contains(&entry) != part.idle.is_empty())
+                })
+            };
+            let lost: Vec<(u32, ClaimId)> = cluster
+                .live
+                .iter()
+                .filter(|(proc, live)| {
+                    let job = JobId { cluster: id, proc: **proc };
+                    self.pool.claims.get(&live.claim).is_none_or(|c| !c.jobs.contains(&job))
+                })
+                .map(|(proc, live)| (*proc, live.claim))
+                .collect();
+            if !in_line || !lost.is_empty() {
+                odd.push((id, in_line, lost));
+            }
+        }
+        for (id, in_line, lost) in odd {
+            if !in_line {
+                self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), out);
+                self.reindex(id);
+            }
+            for (proc, claim) in lost {
+                let job = JobId { cluster: id, proc };
+                self.sweep.note(Finding::LostJob, &format!("claim {claim} did not have the job {job}"), out);
+                if let Some(claim) = self.pool.claims.get_mut(&claim) {
+                    claim.jobs.push(job);
+                } else {
+                    let (procs, reason) =
+                        (vec![Span { first: proc, count: 1 }], "its claim is over".to_owned());
+                    let requeued =
+                        JobsRequeued { claim: claim.0, cluster: id, procs, reason, code: 1006, exit: None };
+                    self.record(now, Kind::JobsRequeued(requeued), out);
+                }
+                self.pool.note_depth(claim);
+            }
+            self.offer_jobs(now, id, digest, out);
+        }
+        match next {
+            Some(next) => Stage::Clusters(next),
+            None => Stage::Claims(self.pool.claims.keys().copied().collect()),
+        }
+    }
+
+    /// The pass itself, for gangs that no event concerns.
+    fn sweep_gangs(
+        &mut self,
+        now: Now,
+        from: u32,
+        budget: &mut usize,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Stage {
+        let some: Vec<u32> = self.gangs.waiting_from(from).take(GANGS).collect();
+        let Some(last) = some.last().copied() else { return Stage::Shapes(0) };
+        *budget = budget.saturating_sub(STEP / GANGS * some.len());
+        for id in some {
+            self.gangs.look_again(SetId(u64::from(id)));
+        }
+        let before = out.events.len();
+        self.sweep.passing = true;
+        self.gang_pass(now, digest, out);
+        self.sweep.passing = false;
+        self.count_starts(before, out);
+        Stage::Gangs(last + 1)
+    }
+
+    /// The pass itself, for jobs that no event concerns.
+    fn sweep_shapes(
+        &mut self,
+        now: Now,
+        from: u32,
+        budget: &mut usize,
+        digest: Digest,
+        out: &mut Out,
+    ) -> Option<Stage> {
+        // What waits for keys or for the throttle is waited for.
+        if self.starved || self.throttle.due_ms().is_some() {
+            return None;
+        }
+        let per_shape = 1 + self.pool.numbers() / 1_024;
+        for id in from..self.shapes.end() {
+            if *budget == 0 {
+                return Some(Stage::Shapes(id));
+            }
+            *budget = budget.saturating_sub(1);
+            let id = ShapeId(id);
+            let Some(shape) = self.shapes.all.get(&id) else { continue };
+            let first = shape.ready.first().copied();
+            if first.is_some() != self.accounts.is_in_line(shape.user, id, first) {
+                let user = shape.user;
+                let what = format!("jobs of {} were not in line", self.accounts.get(user).name);
+                self.sweep.note(Finding::Line, &what, out);
+                self.accounts.forget_ready(user, id);
+                self.accounts.set_ready(user, id, None, first);
+                self.offer_shape(now, id, digest, out);
+            }
+            if first.is_none() || !self.may_have_more(id) {
+                continue;
+            }
+            *budget = budget.saturating_sub(per_shape);
+            let before = out.events.len();
+            self.sweep.passing = true;
+            while let Some((ready, name)) = self.first_room(id, now.wall_ms) {
+                let candidate = crate::pass::Candidate { shape: id, ready };
+                if !self.start(now, &name, candidate, digest, out) {
+                    break;
+                }
+            }
+            self.sweep.passing = false;
+            self.count_starts(before, out);
+        }
+        None
+    }
+
+    fn count_starts(&mut self, before: usize, out: &mut Out) {
+        let made = out.events[before..].iter().filter_map(|e| match &e.kind {
+            Some(Kind::ClaimMade(made)) if made.swept => Some(format!("{} for {}", made.machine, made.owner)),
+            _ => None,
+        });
+        for what in made.collect::<Vec<_>>() {
+            let what = format!("a job could have started before, on {what}");
+            self.sweep.note(Finding::LostWakeup, &what, out);
+            assert!(!self.sweep.alarm, "lost wake-up: {what}");
+        }
+    }
+}
