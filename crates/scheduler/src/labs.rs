@@ -197,7 +197,10 @@ impl Core {
         if !admin && known.is_none() && !self.labs.machines.contains_key(machine) {
             return Err(StandingRefusal::Unknown(machine.to_owned()));
         }
-        let (by, reason) = (actor.user.clone(), change.reason);
+        // Why a machine is broken is still true when somebody takes it to mend it.
+        let silent = change.reason.is_empty() && change.condition.is_none();
+        let reason = if silent { before.reason.clone() } else { change.reason };
+        let by = actor.user.clone();
         let mut after = MachineStanding { by, reason, ..before.clone() };
         if let Some(condition) = change.condition {
             if !admin {

@@ -213,7 +213,10 @@ fn who_may_hold_a_machine_and_for_how_long() {
     assert!(matches!(refused(p.change(&vic, "a", hold("bob", 0))), StandingRefusal::Admin(_)));
     let free = StandingChange { condition: Some(Condition::Automated), ..StandingChange::default() };
     assert!(matches!(refused(p.change(&vic, "a", free)), StandingRefusal::Admin(_)));
+    let why = StandingChange { reason: "bench".into(), ..StandingChange::default() };
+    p.change(&ann, "a", why).unwrap();
     let held = p.change(&vic, "a", hold("vic", 3_600_000)).unwrap();
+    assert_eq!(held.reason, "bench", "why it is manual is not forgotten");
     assert_eq!(held.held_until_ms, p.now.wall_ms + 3_600_000);
     let bob = Actor { user: "bob".into(), any_owner: false };
     assert!(matches!(refused(p.change(&bob, "a", hold("bob", 0))), StandingRefusal::Held { .. }));

@@ -51,6 +51,8 @@ impl Bridge {
         let mut sandbox = Sandbox::new();
         let manager = namespace(&mut sandbox);
         must(in_namespace(manager, &["ip", "link", "add", "bridge", "type", "bridge"]));
+        // Else the bridge takes the least address of its ports, and who knew the old one hears nothing for half a minute.
+        must(in_namespace(manager, &["ip", "link", "set", "bridge", "address", "02:00:00:00:00:01"]));
         must(in_namespace(manager, &["ip", "addr", "add", &format!("{net}.1/24"), "dev", "bridge"]));
         must(in_namespace(manager, &["ip", "link", "set", "bridge", "up"]));
         let listen = format!("{net}.1:9618");
