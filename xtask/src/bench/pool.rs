@@ -143,7 +143,7 @@ async fn measure(quick: bool) -> Result<String> {
     );
     let (rate, cpu_ms) = throughput(jobs, &cores.to_string()).await?;
     // The machine may be shared: the raw rate of just before and just after.
-    let raw = (raw + raw_spawn_rate(cores, Duration::from_secs(2 * u64::from(scale)))) / 2.0;
+    let raw = f64::midpoint(raw, raw_spawn_rate(cores, Duration::from_secs(2 * u64::from(scale))));
     row(
         "no-op jobs end to end, every step durable",
         format!("{rate:.0}/s"),
