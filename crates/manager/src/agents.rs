@@ -10,8 +10,8 @@ use api::agent::{Answer, Ask, Down, Question, ToAgent, Up};
 use scheduler::Session;
 use tokio::sync::oneshot;
 
+use crate::handle::{Handle, Unavailable};
 use crate::sessions::{AgentLink, Incoming};
-use crate::writer::{Handle, Unavailable};
 
 /// How long a machine may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -13,6 +13,7 @@
 mod agents;
 mod books;
 mod feed;
+mod handle;
 pub mod http;
 mod joblogs;
 mod metrics;
@@ -28,10 +29,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use agents::{AgentSession, NoAnswer};
+pub use handle::{Handle, Unavailable};
 pub use sessions::{AgentLink, Incoming};
 pub use state::StateDir;
 use tokio::sync::watch;
-pub use writer::{Handle, Unavailable};
 
 /// Who may use this pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -139,6 +139,10 @@ impl Core {
         let Some(live) = cluster.live.get_mut(&e.proc) else { return };
         let afterwards = Afterwards::try_from(e.afterwards).unwrap_or(Afterwards::Idle);
         live.stop = Some(Stop { afterwards, reason: e.reason.clone(), code: e.code, subcode: e.subcode });
+        if cluster.gang {
+            // It may be on its way back as a whole.
+            self.gangs.stir(e.cluster);
+        }
     }
 
     fn apply_claim_made(&mut self, e: &ClaimMade, time_ms: u64) {

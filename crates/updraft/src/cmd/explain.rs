@@ -234,6 +234,7 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "removed" => "removed from the pool",
             "lab_disabled" => "in a disabled lab",
             "held" => "held by a user",
+            "drained" => "drained for a while",
             "lent" => "lent to somebody else",
             "unready" => "could not be made ready for it",
             "too_small" => "too small",
@@ -276,6 +277,7 @@ fn words_of_machine(m: &Machine) -> Vec<String> {
         let why = match m.shut.as_str() {
             "lab_disabled" => "its lab is disabled".to_owned(),
             "held" => "a user holds it for themselves".to_owned(),
+            "drained" => "it is drained for a while".to_owned(),
             condition => format!("its condition is {condition}"),
         };
         format!("{name} takes nothing new: {why} (`updraft machine {name}`).")

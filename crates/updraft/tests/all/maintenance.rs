@@ -182,7 +182,7 @@ fn another_manager_is_drained_while_a_window_is_prepared_and_goes_on_when_it_is_
     let job = other.json(&["submit", "--json", "--", "true"])[0]["cluster"].as_i64().unwrap().to_string();
     std::thread::sleep(Duration::from_secs(1));
     let told = other.ok(&["explain", &job, "--json"]);
-    assert!(told.contains("closed"), "{told}");
+    assert!(told.contains("drained"), "{told}");
     here.ok(&["maintenance", "--config", &config, "cancel", "Rack"]);
     here.until("both are open again", patience, || drains(&here) == 0 && drains(&other) == 0);
     other.ok(&["wait", &job, "--timeout", "20"]);

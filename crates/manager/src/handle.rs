@@ -1,0 +1,228 @@
+//! The way to the writer: what can be asked of it, and the handle by which everything else in the manager asks.
+//!
+//! People and agents come by two doors, so that the writer can let reports wait without letting people wait. What is done
+//! with each input is in `writer`.
+
+use std::sync::{Arc, RwLock};
+
+use api::agent::Down;
+use model::Now;
+use model::event::{LabSet, MachineStanding, PoolDrained, PrioritySet, TokenIssued};
+use scheduler::{
+    Act, Actor, Core, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission, Which,
+};
+use tokio::sync::{mpsc, oneshot};
+use trust::token::Token;
+
+use crate::agents::{AgentSession, Questions};
+use crate::feed::Feed;
+use crate::objects::Store;
+use crate::registry::{Registry, Rejected};
+use crate::sessions::{AgentLink, Incoming};
+use crate::traces::Traces;
+use crate::writer::wall_ms;
+
+/// Why nothing can be recorded at the moment.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Unavailable {
+    /// The journal cannot be written.
+    #[error("nothing can be recorded at the moment: {0}")]
+    Degraded(String),
+    /// The manager is stopping.
+    #[error("the manager is stopping")]
+    Stopping,
+}
+
+pub(crate) type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
+pub(crate) type Query = Box<dyn FnOnce(&mut Core, Now) + Send>;
+
+/// What people ask for.
+pub(crate) enum Input {
+    Submit(Submission, Answer<Result<u32, Refusal>>),
+    Act {
+        actor: Actor,
+        act: Act,
+        which: Vec<Which>,
+        reason: String,
+        answer: Answer<Vec<Result<Outcome, Refusal>>>,
+    },
+    IssueToken(TokenIssued, Answer<()>),
+    SetPriority(PrioritySet, Answer<()>),
+    Drain(PoolDrained, Answer<Result<(), String>>),
+    SetMachine {
+        actor: Actor,
+        machine: String,
+        change: StandingChange,
+        answer: Answer<Result<MachineStanding, StandingRefusal>>,
+    },
+    SetLab(LabSet, Answer<Result<(), StandingRefusal>>),
+    RevokeToken {
+        id: String,
+        by: String,
+        answer: Answer<bool>,
+    },
+    Join {
+        token: Token,
+        machine: String,
+        answer: Answer<Result<(), Rejected>>,
+    },
+    Look(Query),
+    OpenSession {
+        machine: String,
+        link: AgentLink,
+        answer: oneshot::Sender<Session>,
+    },
+    /// A word for a machine; answered whether it is connected.
+    Tell(String, Down, oneshot::Sender<bool>),
+    Stop(oneshot::Sender<()>),
+}
+
+/// What agents say, in the order of each one's connection.
+pub(crate) enum FromAgent {
+    Said(Session, Incoming),
+    Closed(Session),
+}
+
+/// The way to the writer. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    pub(crate) people: mpsc::Sender<Input>,
+    pub(crate) agents: mpsc::Sender<FromAgent>,
+    pub(crate) feed: Feed,
+    pub(crate) registry: Arc<RwLock<Registry>>,
+    pub(crate) degraded: Arc<RwLock<Option<String>>>,
+    pub(crate) objects: Store,
+    pub(crate) traces: Arc<Traces>,
+    pub(crate) questions: Arc<Questions>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+impl Handle {
+    async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Unavailable> {
+        let (answer, reply) = oneshot::channel();
+        self.people.send(input(answer)).await.map_err(|_| Unavailable::Stopping)?;
+        reply.await.map_err(|_| Unavailable::Stopping)
+    }
+
+    /// Submits; the answer comes when it is on disk.
+    pub async fn submit(&self, submission: Submission) -> Result<Result<u32, Refusal>, Unavailable> {
+        self.ask(|answer| Input::Submit(submission, answer)).await?
+    }
+
+    /// Acts on jobs; the answer comes when it is on disk.
+    pub async fn act(
+        &self,
+        actor: Actor,
+        act: Act,
+        which: Vec<Which>,
+        reason: String,
+    ) -> Result<Vec<Result<Outcome, Refusal>>, Unavailable> {
+        self.ask(|answer| Input::Act { actor, act, which, reason, answer }).await?
+    }
+
+    pub(crate) async fn issue_token(&self, issued: TokenIssued) -> Result<(), Unavailable> {
+        self.ask(|answer| Input::IssueToken(issued, answer)).await?
+    }
+
+    pub(crate) async fn set_priority(&self, set: PrioritySet) -> Result<(), Unavailable> {
+        self.ask(|answer| Input::SetPriority(set, answer)).await?
+    }
+
+    pub(crate) async fn drain(&self, said: PoolDrained) -> Result<Result<(), String>, Unavailable> {
+        self.ask(|answer| Input::Drain(said, answer)).await?
+    }
+
+    pub(crate) async fn set_machine(
+        &self,
+        actor: Actor,
+        machine: String,
+        change: StandingChange,
+    ) -> Result<Result<MachineStanding, StandingRefusal>, Unavailable> {
+        self.ask(|answer| Input::SetMachine { actor, machine, change, answer }).await?
+    }
+
+    pub(crate) async fn set_lab(&self, set: LabSet) -> Result<Result<(), StandingRefusal>, Unavailable> {
+        self.ask(|answer| Input::SetLab(set, answer)).await?
+    }
+
+    pub(crate) async fn revoke_token(&self, id: String, by: String) -> Result<bool, Unavailable> {
+        self.ask(|answer| Input::RevokeToken { id, by, answer }).await?
+    }
+
+    pub(crate) async fn join(
+        &self,
+        token: Token,
+        machine: String,
+    ) -> Result<Result<(), Rejected>, Unavailable> {
+        self.ask(|answer| Input::Join { token, machine, answer }).await?
+    }
+
+    /// Looks at the books as they are on disk.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Core) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        self.ask(|answer| {
+            Input::Look(Box::new(move |core, _| {
+                let _ = answer.send(question(core));
+            }))
+        })
+        .await
+    }
+
+    /// Asks for an explanation, which may teach the match engine something but changes nothing in the books.
+    pub(crate) async fn explain<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Core, Now) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        self.ask(|answer| {
+            Input::Look(Box::new(move |core, now| {
+                let _ = answer.send(question(core, now));
+            }))
+        })
+        .await
+    }
+
+    /// Opens an agent's session.
+    pub async fn open_session(&self, machine: String, link: AgentLink) -> Result<AgentSession, Unavailable> {
+        let (name, to) = (machine.clone(), link.clone());
+        let session = self.ask(|answer| Input::OpenSession { machine: name, link: to, answer }).await?;
+        Ok(AgentSession { session, machine, link, handle: self.clone() })
+    }
+
+    pub(crate) async fn tell_machine(&self, machine: &str, down: Down) -> Result<bool, Unavailable> {
+        let machine = machine.to_owned();
+        self.ask(|answer| Input::Tell(machine, down, answer)).await
+    }
+
+    /// Passes on what an agent said.
+    pub(crate) async fn hear_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
+        self.agents.send(FromAgent::Said(session, message)).await.map_err(|_| Unavailable::Stopping)
+    }
+
+    pub(crate) async fn close_session(&self, session: Session) {
+        let _ = self.agents.send(FromAgent::Closed(session)).await;
+    }
+
+    pub(crate) fn registry(&self) -> Registry {
+        self.registry.read().map(|r| r.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn principal(&self, token: &Token) -> Result<trust::Principal, Rejected> {
+        self.registry.read().map_err(|_| Rejected)?.principal(token, wall_ms())
+    }
+
+    /// Why nothing can be recorded, when that is so.
+    pub fn degraded(&self) -> Option<String> {
+        self.degraded.read().ok().and_then(|d| d.clone())
+    }
+
+    pub(crate) async fn stop(&self) {
+        let _ = self.ask(Input::Stop).await;
+    }
+}
