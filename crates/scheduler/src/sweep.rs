@@ -18,8 +18,8 @@ use crate::pool::{Claim, host_of, minus};
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
 
-/// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a millisecond.
-const STEP: usize = 4_000;
+/// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about half a millisecond.
+const STEP: usize = 1_000;
 /// Gangs that one tick looks at, at most: each is matched against the whole pool.
 const GANGS: usize = 8;
 /// Warnings of one step, at most.
@@ -461,7 +461,7 @@ impl Core {
         if self.starved || self.throttle.due_ms().is_some() {
             return None;
         }
-        let per_shape = 1 + self.pool.numbers() / 1_024;
+        let per_shape = 1 + self.pool.numbers() / 256;
         for id in from..self.shapes.end() {
             if *budget == 0 {
                 return Some(Stage::Shapes(id));
