@@ -140,6 +140,7 @@ pub const KNOWN: &[Known] = &[
     known("SUSPEND_VANILLA", E, ""),
     known("TILDE", T, ""),
     known("UID_DOMAIN", T, ""),
+    known("UNSATISFIABLE_GRACE", I, "86400"),
     known("UPDATE_INTERVAL", I, "300"),
     known("USERNAME", T, ""),
     known("WANT_HOLD", E, ""),

@@ -572,6 +572,7 @@ impl Core {
         self.expire_drains(now, digest, out);
         self.end_holds(now, digest, out);
         self.end_reservations(now, digest, out);
+        self.give_up_gangs(now, out);
         self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);

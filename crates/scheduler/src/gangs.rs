@@ -15,7 +15,7 @@ pub(crate) use plans::Leave;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::event::{Afterwards, JobsAssigned, Kind, Resources};
+use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{ClaimId, JobTemplate, Now, Span};
 
 use crate::gang::bits::Bits;
@@ -29,6 +29,9 @@ use crate::{Core, Digest, Effect, Out};
 
 /// How long a job without a declared limit is taken to run, for planning only: one day.
 const SITE_LIMIT_S: u64 = 86_400;
+
+/// HoldReasonCode of a gang that no lab could hold for too long.
+const UNSATISFIABLE: u32 = 1102;
 
 /// How long a job that has outlived its limit is taken to need.
 const OVERDUE_S: u64 = 60;
@@ -466,6 +469,30 @@ impl Core {
             out.effects.push(Effect::Assign { session, claim, cluster: id, jobs: vec![(proc, attempt)] });
         }
         true
+    }
+
+    /// Gangs that no lab could hold for too long are held: a person decides.
+    pub(crate) fn give_up_gangs(&mut self, now: Now, out: &mut Out) {
+        let grace_ms = self.settings.grace_ms;
+        if grace_ms == 0 {
+            return;
+        }
+        let over =
+            self.gangs.hopeless.iter().filter(|(_, since)| now.wall_ms >= since.saturating_add(grace_ms));
+        for cluster in over.map(|(id, _)| *id).collect::<Vec<u32>>() {
+            let Some(found) = self.queue.clusters.get(&cluster).filter(|c| c.live.is_empty()) else {
+                continue;
+            };
+            let procs = found.idle().spans();
+            let reason = format!(
+                "no lab had a place for all {} jobs of the gang for {} s (UNSATISFIABLE_GRACE); `updraft explain` says what is missing, `updraft release` tries again",
+                found.idle_count(),
+                grace_ms / 1000
+            );
+            self.gangs.hopeless.remove(&cluster);
+            let held = JobsHeld { cluster, procs, reason, code: UNSATISFIABLE, subcode: 0, exit: None };
+            self.record(now, Kind::JobsHeld(held), out);
+        }
     }
 
     /// A job of a gang is without its machine: the others come back too.

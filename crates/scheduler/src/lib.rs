@@ -108,6 +108,8 @@ pub struct Settings {
     pub zone: TimeZone,
     /// CONSISTENCY_INTERVAL: how often the whole pool is checked; 0 for never.
     pub sweep_ms: u64,
+    /// UNSATISFIABLE_GRACE: a gang that no lab could hold for so long is held; 0 for never.
+    pub grace_ms: u64,
 }
 
 impl Settings {
@@ -132,6 +134,7 @@ impl Default for Settings {
             preemption_rank: None,
             zone: TimeZone::UTC,
             sweep_ms: 30_000,
+            grace_ms: 86_400_000,
         }
     }
 }

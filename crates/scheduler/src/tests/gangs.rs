@@ -4,8 +4,8 @@ use model::JobTemplate;
 use model::event::Kind;
 
 use super::sharing::{Pool, with};
-use super::template;
-use crate::{Core, GangView, Settings};
+use super::{digest, template};
+use crate::{Act, Actor, Core, GangView, Settings, Which};
 
 fn gang(procs: u32) -> JobTemplate {
     with(procs, &[("Gang", "true")])
@@ -191,6 +191,26 @@ fn a_gang_stays_in_one_lab_and_the_impossible_one_withholds_nothing() {
     assert_eq!((p.live(pair), machines), (2, vec!["b".to_owned(), "c".to_owned()]));
     let single = p.submit("bob", template(1, 1));
     assert_eq!(p.live(single), 1);
+}
+
+#[test]
+fn what_no_lab_can_hold_is_held_after_the_grace_and_tried_again_when_released() {
+    let mut p = pool(&[("a", "")]);
+    let pair = p.submit("ann", gang(2));
+    p.wait(86_399_000);
+    assert_eq!(p.core.queue.clusters[&pair].idle_count(), 2);
+    p.wait(1_000);
+    let holds = &p.core.queue.clusters[&pair].holds;
+    assert!(
+        holds[0].code == 1102 && holds[0].reason.contains("no lab had a place for all 2 jobs"),
+        "{holds:?}"
+    );
+    p.machine("b", 1, "");
+    assert_eq!(p.live(pair), 0, "a person decides");
+    let ann = Actor { user: "ann".into(), any_owner: false };
+    let all = Which::Named(model::JobName::Cluster(pair));
+    p.core.act(p.now, &ann, Act::Release, &all, "", digest, &mut p.out).unwrap();
+    assert_eq!(p.live(pair), 2);
 }
 
 #[test]
