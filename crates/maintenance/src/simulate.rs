@@ -459,7 +459,7 @@ impl Simulation {
                                     domain: left.domain,
                                     command,
                                     from_ms: self.mono,
-                                    to_ms: left.to_ms,
+                                    to_ms: left.carried_ms,
                                     bytes_per_second: left.bytes_per_second,
                                 });
                             }

@@ -34,6 +34,8 @@ pub(super) struct Left {
     pub(super) slot: usize,
     pub(super) job: u64,
     pub(super) to_ms: u64,
+    /// The network carries it until then: a machine that is gone sends nothing more.
+    pub(super) carried_ms: u64,
     pub(super) bytes_per_second: f64,
     pub(super) domain: String,
     pub(super) could_start: bool,
@@ -173,9 +175,11 @@ impl World {
         let takes_ms =
             if job.checkpointable { (job.image_kb as f64 * 1_024_000.0 / rate).ceil() as u64 } else { 0 };
         let to_ms = mono + takes_ms;
+        let carried_ms = machine.spec.vanishes_ms.map_or(to_ms, |gone| gone.min(to_ms));
         slot.leaves_ms = Some(to_ms);
         let (job, domain) = (slot.number, machine.domain.clone());
-        Ok(Some(Left { machine: index, slot: at, job, to_ms, bytes_per_second: rate, domain, could_start }))
+        let (machine, slot, bytes_per_second) = (index, at, rate);
+        Ok(Some(Left { machine, slot, job, to_ms, carried_ms, bytes_per_second, domain, could_start }))
     }
 
     /// True if the job that was meant left.
