@@ -49,23 +49,7 @@ impl Core {
     pub(crate) fn expect(&mut self, now: Now, place: &Arc<str>, claims: BTreeSet<ClaimId>) {
         let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
         let number = self.pool.number(place);
-        let machine = Machine {
-            number,
-            session: None,
-            ad: Arc::new(ClassAd::new()),
-            down_s: None,
-            total: Resources::default(),
-            free: Resources::default(),
-            claims,
-            slots,
-            heard_ms: now.mono_ms,
-            shut: None,
-            only: None,
-            lab: Arc::from(""),
-            releases: false,
-            whole: false,
-        };
-        self.pool.put(place, machine);
+        self.pool.put(place, Machine { claims, slots, ..Machine::unknown(number, now) });
         self.note_standing(place);
     }
 
@@ -106,17 +90,12 @@ impl Core {
                 session: Some(hello.session),
                 down_s: down_time(ad),
                 ad: Arc::new((*ad).clone()),
-                number,
                 total: *total,
                 free: used.fold(*total, minus),
                 claims,
                 slots,
-                heard_ms: now.mono_ms,
-                shut: None,
-                only: None,
-                lab: Arc::from(""),
-                releases: false,
                 whole: is_static(ad),
+                ..Machine::unknown(number, now)
             };
             machine.settle();
             self.pool.put(place, machine);

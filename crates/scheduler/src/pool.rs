@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use classad::ClassAd;
 use classad::engine::SlotSet;
-use model::ClaimId;
 use model::event::Resources;
+use model::{ClaimId, Now};
 
 use crate::accounts::UserId;
 use crate::labs::Shut;
@@ -224,6 +224,26 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// A place of which nothing is known yet.
+    pub(crate) fn unknown(number: u32, now: Now) -> Self {
+        Self {
+            number,
+            session: None,
+            ad: Arc::default(),
+            down_s: None,
+            total: Resources::default(),
+            free: Resources::default(),
+            claims: BTreeSet::new(),
+            slots: BTreeSet::new(),
+            heard_ms: now.mono_ms,
+            shut: None,
+            only: None,
+            lab: Arc::from(""),
+            releases: false,
+            whole: false,
+        }
+    }
+
     /// In contact, and taking new claims.
     pub(crate) fn is_open(&self) -> bool {
         self.session.is_some() && self.shut.is_none()

@@ -46,6 +46,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let held_seconds = args.span.as_deref().map(seconds).transpose()?.unwrap_or(0);
+    if !trust::ca::is_machine_name(&args.machine) {
+        return Err(usage("a machine's name has letters, digits, dots and dashes only"));
+    }
     if args.loan.as_deref() == Some("") {
         return Err(usage("to whom? --return-loan takes a loan back"));
     }

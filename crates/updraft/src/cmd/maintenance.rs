@@ -139,6 +139,11 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
             print(&format!("{name}: nothing new starts until {}\n", shown(&settings.zone, now + long)))
         }
         Command::Resume { name } => {
+            if !machines(place)?.drains.iter().any(|d| d.name == *name) {
+                return Err(Failure::new(format!(
+                    "there is no drain {name}; `updraft status` names those in force"
+                )));
+            }
             let (constraint, reason) = (String::new(), String::new());
             told(place, &DrainRequest { name: name.clone(), until_s: 0, constraint, reason })?;
             print(&format!("{name}: over\n"))

@@ -194,4 +194,10 @@ fn another_manager_is_drained_while_a_window_is_prepared_and_goes_on_when_it_is_
     other.ok(&["run", "--", "true"]);
     other.ok(&["maintenance", "resume", "move"]);
     assert_eq!(drains(&other), 0);
+    assert_eq!(
+        other.run(&["maintenance", "resume", "move"]).status.code(),
+        Some(1),
+        "there is none any more"
+    );
+    assert_eq!(other.run(&["machine", "../x", "--condition", "broken"]).status.code(), Some(2));
 }

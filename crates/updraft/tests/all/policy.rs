@@ -157,13 +157,15 @@ pub(crate) fn grows(sandbox: &Sandbox, path: &Path) {
 }
 
 pub(crate) fn stands_still(path: &Path) {
-    // The trace tells of the decision; on a busy machine the processes hear of it a moment later.
-    let still = || {
-        let before = len(path);
-        std::thread::sleep(Duration::from_millis(600));
-        len(path) == before
-    };
-    assert!((0..4).any(|_| still()), "{} stands still", path.display());
+    let before = len(path);
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(len(path), before, "{} stands still", path.display());
+}
+
+/// The trace tells of the decision; the journal when the processes have been stopped.
+pub(crate) fn until_stopped(sandbox: &Sandbox) {
+    let stopped = || sandbox.ok(&["events", "--json"]).contains("\"JobSuspended\"");
+    sandbox.until("the processes are stopped", PATIENCE, stopped);
 }
 
 /// What the journal says of a cluster.
@@ -227,6 +229,7 @@ fn the_owner_returns_and_the_job_stands_still_until_he_is_gone() {
     let (near, far) = (sandbox.path().join("near"), sandbox.path().join("far"));
     sandbox.until("both write", PATIENCE, || len(&near) > 0 && len(&far) > 0);
     here.until(13);
+    until_stopped(&sandbox);
     stands_still(&near);
     stands_still(&far);
     assert!(here.states().contains(&"Claimed/Suspended".to_owned()), "{:?}", here.states());
@@ -400,6 +403,7 @@ fn a_friend_of_the_owner_is_never_disturbed() {
     let (friend, other) = (work.join("friend"), work.join("other"));
     sandbox.until("both run", PATIENCE, || len(&friend) > 0 && len(&other) > 0);
     here.until(13);
+    until_stopped(&sandbox);
     stands_still(&other);
     grows(&sandbox, &friend);
     // With somebody typing, new jobs of others do not start; the friend's do.
@@ -558,6 +562,7 @@ fn a_suspended_job_outlives_its_agent_and_goes_on_under_the_next() {
     let (near, far) = (sandbox.path().join("near"), sandbox.path().join("far"));
     sandbox.until("both write", PATIENCE, || len(&near) > 0 && len(&far) > 0);
     Machine { sandbox: &sandbox, name: "desk".to_owned() }.until(13);
+    until_stopped(&sandbox);
     stands_still(&near);
     sandbox.kill(pid);
     stands_still(&near);

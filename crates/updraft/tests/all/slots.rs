@@ -6,7 +6,7 @@ use crate::harness::{Sandbox, text};
 use crate::joblog::logged;
 use crate::policy::{
     AWAY, PATIENCE, STAYS, TOUCH, events, grows, has, len, machine, nothing_left, script, stands_still,
-    submit, up, write,
+    submit, until_stopped, up, write,
 };
 
 #[test]
@@ -30,6 +30,7 @@ fn a_divided_machine_suspends_in_the_right_slot_and_keeps_large_jobs_out_of_smal
     assert!(status.contains("slot1@") && status.contains("slot2@"), "{status}");
     assert!(status.contains("1 machines, 3 cores, 0 free"), "{status}");
     here.until(13);
+    until_stopped(&sandbox);
     stands_still(&desk);
     grows(&sandbox, &rack);
     let suspended: Vec<String> =
