@@ -6,6 +6,7 @@
 //! - `deny`: licences and doubled versions
 
 mod bench;
+mod criu;
 mod deny;
 mod test;
 
@@ -59,6 +60,11 @@ fn sh(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(
 /// True when a program is there.
 fn has(program: &str, argument: &str) -> bool {
     Command::new(program).arg(argument).output().is_ok_and(|out| out.status.success())
+}
+
+/// May we install packages?
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
 fn doc() -> Result<(), String> {

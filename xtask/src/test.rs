@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold, in the order in which it fails fastest.
 
-use crate::{deny, doc, has, root, sh};
+use crate::{criu, deny, doc, has, is_root, root, sh};
 
 /// Debian packages that the tests use, with the program that shows they are there.
 const PACKAGES: &[(&str, &str)] = &[("iproute2", "ip"), ("util-linux", "setpriv"), ("strace", "strace")];
@@ -9,8 +9,7 @@ pub(crate) fn run() -> Result<(), String> {
     install()?;
     sh("cargo", &["fmt", "--all", "--check"], &[])?;
     sh("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
-    let judge = judge();
-    tests(judge.as_deref())?;
+    tests()?;
     doc()?;
     deny::run()?;
     tidy()?;
@@ -25,9 +24,7 @@ fn install() -> Result<(), String> {
     if missing.is_empty() {
         return Ok(());
     }
-    let root_user =
-        std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
-    if !root_user || !has("apt-get", "--version") {
+    if !is_root() || !has("apt-get", "--version") {
         println!("xtask: missing {}; some tests will say that they were skipped", missing.join(", "));
         return Ok(());
     }
@@ -66,9 +63,10 @@ fn has_module(python: &str) -> bool {
     import.is_ok_and(|out| out.status.success())
 }
 
-fn tests(judge: Option<&str>) -> Result<(), String> {
-    let judge = judge.map(|python| ("UPDRAFT_JUDGE", python));
-    let variables: Vec<(&str, &str)> = judge.into_iter().collect();
+fn tests() -> Result<(), String> {
+    let found = [("UPDRAFT_JUDGE", judge()), ("UPDRAFT_TEST_CRIU", criu::find())];
+    let variables: Vec<(&str, &str)> =
+        found.iter().filter_map(|(name, path)| Some((*name, path.as_deref()?))).collect();
     if has("cargo", "nextest") || has("cargo-nextest", "--version") {
         sh("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"], &variables)?;
     } else {

@@ -17,6 +17,7 @@ use policy::SlotId;
 use starter::wire::{self, Order, Packed, Word};
 
 use crate::claims::{Record, scratch};
+use crate::criu::{Criu, ONLY_OURS};
 use crate::job::{Prepared, Refused, Site};
 
 /// Something to do.
@@ -49,6 +50,8 @@ struct Held {
     releasing: bool,
     /// Attempts whose end the manager has not acknowledged.
     jobs: Vec<Attempt>,
+    /// Those of them whose checkpoints are on their way here.
+    fetching: Vec<Attempt>,
     unacknowledged: VecDeque<Report>,
     last_seq: u64,
 }
@@ -66,6 +69,8 @@ pub(crate) struct Core {
     /// Other users can reach them.
     open: bool,
     nice: u32,
+    /// What saves jobs from outside, or why nothing does.
+    criu: Result<Criu, String>,
     /// Beats under way and when they were sent; beat 0 is the hello.
     beats: VecDeque<(u64, u64)>,
     next_beat: u64,
@@ -90,6 +95,15 @@ impl Core {
         self.nice = nice;
     }
 
+    pub(crate) fn set_criu(&mut self, criu: Result<Criu, String>) {
+        self.criu = criu;
+    }
+
+    /// What saves the jobs of this pool from outside, or why nothing does.
+    pub(crate) fn criu(&self) -> Result<&Criu, &str> {
+        usable(&self.criu, self.private)
+    }
+
     pub(crate) fn new(version: &str, total: Resources, ad: Vec<Attribute>) -> Self {
         Self {
             hello: Hello { version: version.to_owned(), total, ad, claims: Vec::new(), more: Vec::new() },
@@ -99,6 +113,7 @@ impl Core {
             execute: PathBuf::new(),
             open: false,
             nice: 0,
+            criu: Err("CRIU was not looked for".to_owned()),
             beats: VecDeque::new(),
             next_beat: 1,
             heard_ms: 0,
@@ -119,6 +134,7 @@ impl Core {
             alive: true,
             releasing: false,
             jobs: Vec::new(),
+            fetching: Vec::new(),
             unacknowledged: VecDeque::new(),
             last_seq: 0,
         };
@@ -166,6 +182,9 @@ impl Core {
             Down::Claim(claim) => self.begin(now_ms, claim, actions),
             Down::Cluster(cluster) => self.learn(&cluster),
             Down::Assign(assign) => self.assign(assign, actions),
+            Down::Stop(stop) if self.is_fetching(stop.claim, stop.job) => {
+                self.returned(stop.claim, &[stop.job], actions);
+            }
             Down::Stop(stop) if stop.vacate && self.claims.get(&stop.claim).is_some_and(|h| h.alive) => {
                 actions.push(Action::Vacate { claim: stop.claim, job: stop.job });
             }
@@ -229,13 +248,14 @@ impl Core {
     }
 
     fn assign(&mut self, assign: Assign, actions: &mut Vec<Action>) {
+        let criu = usable(&self.criu, self.private);
         let Some(held) = self.claims.get_mut(&assign.claim).filter(|held| held.alive) else { return };
         let Some(prepared) = self.clusters.get(&assign.cluster).cloned() else { return };
         let scratch = scratch(&self.execute, assign.claim).to_string_lossy().into_owned();
         // In a directory that one cannot reach one has no use for a file.
         let scratch = if self.private || self.open { scratch } else { String::new() };
-        let site =
-            Site { slot: &held.record.slot, private: self.private, scratch: &scratch, nice: self.nice };
+        let (slot, private, nice) = (&held.record.slot, self.private, self.nice);
+        let site = Site { slot, private, scratch: &scratch, nice, criu };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
             let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
@@ -245,14 +265,29 @@ impl Core {
             match prepared.job(id, &job.values, site) {
                 Ok(ready) => {
                     held.jobs.push(id);
+                    let kind = ready.nest.as_ref().map_or("", |n| &n.platform);
                     match &job.checkpoint {
                         None => jobs.push((ready, job.values.clone())),
-                        Some(object) => actions.push(Action::Fetch {
-                            claim: assign.claim,
-                            job: Box::new(ready),
-                            values: job.values.clone(),
-                            object: object.clone(),
-                        }),
+                        // It is matched by that; this is for jobs with requirements of their own.
+                        Some(object) if object.platform != kind => {
+                            held.jobs.retain(|j| *j != id);
+                            let reason = format!(
+                                "its checkpoint is for machines of the kind {:?}, and this is of the kind {kind:?}",
+                                object.platform
+                            );
+                            let happening = Happening::ProvisionFailed(ProvisionFailed { job: id, reason });
+                            let report = Report { claim: assign.claim, seq: 0, happening: Some(happening) };
+                            actions.push(Action::Say(Up::Report(report)));
+                        }
+                        Some(object) => {
+                            held.fetching.push(id);
+                            actions.push(Action::Fetch {
+                                claim: assign.claim,
+                                job: Box::new(ready),
+                                values: job.values.clone(),
+                                object: object.clone(),
+                            });
+                        }
                     }
                 }
                 Err(Refused { reason, code }) => {
@@ -276,6 +311,7 @@ impl Core {
     fn drop_claim(&mut self, claim: u64, actions: &mut Vec<Action>) {
         let Some(held) = self.claims.get_mut(&claim) else { return };
         held.jobs.clear();
+        held.fetching.clear();
         held.unacknowledged.clear();
         if held.alive {
             actions.push(Action::Order(claim, Order::Quit(false)));
@@ -328,6 +364,10 @@ impl Core {
         }
     }
 
+    fn is_fetching(&self, claim: u64, job: Attempt) -> bool {
+        self.claims.get(&claim).is_some_and(|held| held.fetching.contains(&job))
+    }
+
     /// A job's checkpoint is here: it can start.
     pub(crate) fn fetched(
         &mut self,
@@ -336,15 +376,19 @@ impl Core {
         values: Vec<String>,
         actions: &mut Vec<Action>,
     ) {
-        let wanted = |held: &Held| held.alive && held.jobs.contains(&job.id);
-        if self.claims.get(&claim).is_some_and(wanted) {
+        // Not if it was stopped meanwhile, or given to us anew.
+        let wanted = self.is_fetching(claim, job.id);
+        if let Some(held) = self.claims.get_mut(&claim).filter(|held| held.alive && wanted) {
+            held.fetching.retain(|id| *id != job.id);
             actions.push(Action::Run { claim, jobs: vec![(job, values)] });
         }
     }
 
     /// A job's checkpoint cannot be had. Starting anew would throw work away: a person decides.
     pub(crate) fn missing(&mut self, claim: u64, job: &wire::Job, why: &str, actions: &mut Vec<Action>) {
-        let Some(held) = self.claims.get_mut(&claim) else { return };
+        let wanted = self.is_fetching(claim, job.id);
+        let Some(held) = self.claims.get_mut(&claim).filter(|_| wanted) else { return };
+        held.fetching.retain(|id| *id != job.id);
         held.jobs.retain(|id| *id != job.id);
         let reason = format!("its checkpoint cannot be had: {why}");
         let happening = Happening::CannotStart(CannotStart { job: job.id, reason, code: 13, subcode: 0 });
@@ -406,6 +450,7 @@ impl Core {
     pub(crate) fn returned(&mut self, claim: u64, jobs: &[Attempt], actions: &mut Vec<Action>) {
         let Some(held) = self.claims.get_mut(&claim).filter(|_| !jobs.is_empty()) else { return };
         held.jobs.retain(|id| !jobs.contains(id));
+        held.fetching.retain(|id| !jobs.contains(id));
         let happening = Happening::Returned(Returned { jobs: jobs.to_vec() });
         actions.push(Action::Say(Up::Report(Report { claim, seq: 0, happening: Some(happening) })));
     }
@@ -494,132 +539,19 @@ pub(crate) fn ended(happening: &Happening) -> Vec<Attempt> {
     }
 }
 
+/// What saves the jobs of a pool from outside, or why nothing does.
+fn usable(criu: &Result<Criu, String>, private: bool) -> Result<&Criu, &str> {
+    match criu {
+        Ok(criu) if !private && !criu.others => Err(ONLY_OURS),
+        Ok(criu) => Ok(criu),
+        Err(why) => Err(why),
+    }
+}
+
 /// A starter's report, with its claim, for the manager.
 fn of_claim(claim: u64, report: wire::Report) -> Option<Report> {
     report.happening.map(|happening| Report { claim, seq: report.seq, happening: Some(happening) })
 }
 
 #[cfg(test)]
-mod tests {
-    use api::agent::{AssignedJob, Welcome};
-    use model::event::Exit;
-    use model::report::Exited;
-
-    use super::*;
-
-    fn core() -> Core {
-        Core::new("test", Resources::default(), Vec::new())
-    }
-
-    fn hear(core: &mut Core, now_ms: u64, down: Down) -> Vec<Action> {
-        let mut actions = Vec::new();
-        core.hear_manager(now_ms, down, &mut actions);
-        actions
-    }
-
-    fn open(core: &mut Core, now_ms: u64) -> (Hello, Vec<Report>) {
-        let mut actions = Vec::new();
-        core.session_opened(now_ms, &mut actions);
-        let mut hello = None;
-        let mut reports = Vec::new();
-        for action in actions {
-            match action {
-                Action::Say(Up::Hello(h)) => hello = Some(h),
-                Action::Say(Up::Report(r)) => reports.push(r),
-                other => panic!("{other:?}"),
-            }
-        }
-        (hello.unwrap(), reports)
-    }
-
-    fn claim(core: &mut Core, now_ms: u64) -> u64 {
-        let claim = Claim { claim: 7, key: vec![1; 32], lease_ms: 10_000, owner: me(), ..Claim::default() };
-        let actions = hear(core, now_ms, Down::Claim(claim));
-        match actions.as_slice() {
-            [Action::Begin { lease_ms, .. }] => *lease_ms,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn me() -> String {
-        starter::user::name_of(starter::user::own_uid())
-    }
-
-    fn assign(core: &mut Core) -> Vec<Action> {
-        let shared = vec![Attribute { name: "Cmd".into(), expr: "\"/bin/true\"".into() }];
-        let cluster = Cluster { cluster: 1, owner: me(), shared, ..Cluster::default() };
-        hear(core, 0, Down::Cluster(cluster));
-        let jobs = (0..2).map(|proc| AssignedJob { proc, attempt: 1, ..AssignedJob::default() }).collect();
-        hear(core, 0, Down::Assign(Assign { claim: 7, cluster: 1, jobs }))
-    }
-
-    fn exited(proc: u32, seq: u64) -> Word {
-        let job = Attempt { cluster: 1, proc, attempt: 1 };
-        let happening = Happening::Exited(Exited { job, exit: Exit::default(), started_ms: 1 });
-        Word::Report(wire::Report { seq, happening: Some(happening) })
-    }
-
-    #[test]
-    fn leases_count_from_when_an_answered_word_was_sent() {
-        let mut core = core();
-        open(&mut core, 1_000);
-        hear(&mut core, 1_500, Down::Welcome(Welcome { private: true, ..Welcome::default() }));
-        assert_eq!(claim(&mut core, 4_000), 7_000, "three seconds of the lease are gone since the hello");
-        let mut actions = Vec::new();
-        core.beat(5_000, &mut actions);
-        core.beat(6_000, &mut actions);
-        let renewed = hear(&mut core, 6_500, Down::Beat(1));
-        assert!(matches!(renewed.as_slice(), [Action::Order(7, Order::Renew(8_500))]), "{renewed:?}");
-        // A late answer to an older beat must not take time away again.
-        hear(&mut core, 6_600, Down::Beat(2));
-        assert!(hear(&mut core, 6_700, Down::Beat(1)).is_empty());
-    }
-
-    #[test]
-    fn what_was_not_acknowledged_is_held_and_repeated() {
-        let mut core = core();
-        open(&mut core, 1);
-        hear(&mut core, 2, Down::Welcome(Welcome { private: true, ..Welcome::default() }));
-        claim(&mut core, 3);
-        assert!(matches!(assign(&mut core).as_slice(), [Action::Run { claim: 7, jobs }] if jobs.len() == 2));
-        assert!(assign(&mut core).is_empty(), "the same assignment again is nothing new");
-        core.hear_starter(7, exited(0, 1), &mut Vec::new());
-        let (hello, reports) = open(&mut core, 10);
-        assert_eq!(hello.claims[0].jobs.len(), 2, "the ended one too: its end is not known yet");
-        assert_eq!(reports.iter().map(|r| r.seq).collect::<Vec<_>>(), [1]);
-        hear(&mut core, 11, Down::Ack(api::agent::Ack { claim: 7, seq: 1 }));
-        let (hello, reports) = open(&mut core, 12);
-        assert_eq!((hello.claims[0].jobs.len(), reports.len()), (1, 0));
-    }
-
-    #[test]
-    fn a_dead_starters_claim_is_reported_gone_after_its_outcomes_and_then_forgotten() {
-        let mut core = core();
-        core.adopt(Record { claim: 7, key: vec![1; 32], lease_ms: 10_000, ..Record::default() });
-        let Word::Report(left) = exited(0, 4) else { unreachable!() };
-        core.starter_gone(7, vec![left], "died", &mut Vec::new());
-        let (hello, reports) = open(&mut core, 1);
-        assert_eq!(hello.claims[0].jobs.len(), 1);
-        assert!(matches!(reports[0].happening, Some(Happening::Exited(_))));
-        assert!(matches!(reports[1].happening, Some(Happening::Gone(_))));
-        assert_eq!(reports[1].seq, 5);
-        let done = hear(&mut core, 2, Down::Ack(api::agent::Ack { claim: 7, seq: 5 }));
-        assert!(matches!(done.as_slice(), [Action::Forget(7)]), "{done:?}");
-        assert!(open(&mut core, 3).0.claims.is_empty());
-    }
-
-    #[test]
-    fn a_dropped_claim_is_told_to_quit_and_says_no_more() {
-        let mut core = core();
-        open(&mut core, 1);
-        hear(&mut core, 2, Down::Welcome(Welcome { private: true, ..Welcome::default() }));
-        claim(&mut core, 3);
-        assign(&mut core);
-        core.hear_starter(7, exited(0, 1), &mut Vec::new());
-        assert!(matches!(hear(&mut core, 4, Down::Drop(7)).as_slice(), [Action::Order(7, Order::Quit(_))]));
-        assert!(open(&mut core, 5).1.is_empty());
-        let mut actions = Vec::new();
-        core.starter_quit(7, &mut actions);
-        assert!(matches!(actions.as_slice(), [Action::Forget(7)]));
-    }
-}
+mod tests;

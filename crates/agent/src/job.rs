@@ -3,16 +3,19 @@
 use api::agent::Cluster;
 use classad::{ClassAd, Value};
 use model::report::Attempt;
+use starter::nest::SCRATCH;
 use starter::user::{self, Account};
-use starter::wire::{Checkpoint, Identity, Job, Limit};
+use starter::wire::{Checkpoint, Identity, Job, Limit, Nest};
 use submit::args::{self, Form};
 use submit::env;
+
+use crate::criu::Criu;
 
 /// Seconds between the soft stop of a job and its kill, unless the job says otherwise.
 const GRACE_SECONDS: i64 = 30;
 
 /// What a job finds where it runs.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub(crate) slot: &'a str,
     /// The pool is one user's own.
@@ -21,6 +24,8 @@ pub(crate) struct Site<'a> {
     pub(crate) scratch: &'a str,
     /// Added to its nice value, unless it asks for more.
     pub(crate) nice: u32,
+    /// What saves it from outside, or why nothing does.
+    pub(crate) criu: Result<&'a Criu, &'a str>,
 }
 
 /// What the jobs of a cluster share, read once.
@@ -104,16 +109,34 @@ impl Prepared {
             Value::Int(n) => Some(n),
             _ => None,
         };
-        // By the keyword it matches no machine at all; this is for the bare attribute.
-        if ad.eval("WantTransparentCheckpoint") == Value::Bool(true) {
-            return refuse(6, crate::machine::NO_TRANSPARENT_CHECKPOINT);
-        }
+        let nest = match (ad.eval("WantTransparentCheckpoint"), site.criu) {
+            (Value::Bool(true), Ok(criu)) => {
+                Some(Nest { criu: criu.program.clone(), platform: criu.platform.clone() })
+            }
+            // By the keyword it does not match such a machine; this is for the bare attribute.
+            (Value::Bool(true), Err(why)) => {
+                return refuse(
+                    6,
+                    format!("it wants transparent checkpoints, which are not to be had here: {why}"),
+                );
+            }
+            _ => None,
+        };
         let identity = self.identity(site.private)?;
         let cwd = text("Iwd");
         let command = text("Cmd");
         if command.is_empty() {
             return refuse(6, "the job names no program (Cmd)");
         }
+        if nest.is_some() && [&cwd, &command].into_iter().any(|p| p.starts_with(SCRATCH)) {
+            return refuse(
+                6,
+                format!(
+                    "a job with transparent checkpoints has its scratch directory at {SCRATCH}: its program and working directory cannot be there"
+                ),
+            );
+        }
+        let scratch = if nest.is_some() && !site.scratch.is_empty() { SCRATCH } else { site.scratch };
         let program = if command.starts_with('/') { command } else { format!("{cwd}/{command}") };
         let new_form = text("Arguments");
         let words = if new_form.is_empty() {
@@ -143,18 +166,19 @@ impl Prepared {
             env.push(format!("_CONDOR_PROCNO={}", id.proc).into_bytes());
             env.push(format!("_CONDOR_NPROCS={size}").into_bytes());
         }
-        if !site.scratch.is_empty() {
-            env.push(format!("UPDRAFT_SCRATCH_DIR={}", site.scratch).into_bytes());
-            env.push(format!("UPDRAFT_WARNING_FILE={}/{}", site.scratch, starter::WARNING).into_bytes());
+        if !scratch.is_empty() {
+            env.push(format!("UPDRAFT_SCRATCH_DIR={scratch}").into_bytes());
+            env.push(format!("UPDRAFT_WARNING_FILE={scratch}/{}", starter::WARNING).into_bytes());
             // The name that scripts written for HTCondor know, and the one that compilers and sort know.
-            env.push(format!("_CONDOR_SCRATCH_DIR={}", site.scratch).into_bytes());
+            env.push(format!("_CONDOR_SCRATCH_DIR={scratch}").into_bytes());
             if !env.iter().any(|e| e.starts_with(b"TMPDIR=")) {
-                env.push(format!("TMPDIR={}", site.scratch).into_bytes());
+                env.push(format!("TMPDIR={scratch}").into_bytes());
             }
         }
         let core_size = number("CoreSize").and_then(|n| u64::try_from(n).ok());
         let limits = core_size.map(|value| Limit { resource: libc::RLIMIT_CORE, value });
-        let checkpoint = checkpoint(&ad);
+        // Who is saved from outside need not help.
+        let checkpoint = if nest.is_some() { None } else { checkpoint(&ad) };
         Ok(Job {
             id,
             argv,
@@ -175,6 +199,7 @@ impl Prepared {
             checkpoint,
             restore: String::new(),
             warning_signal: signal_of(&ad, "WarningSig"),
+            nest,
         })
     }
 
@@ -300,7 +325,7 @@ mod tests {
     }
 
     fn own_pool() -> Site<'static> {
-        Site { slot: "slot1_1", private: true, scratch: "/scratch", ..Site::default() }
+        Site { slot: "slot1_1", private: true, scratch: "/scratch", nice: 0, criu: Err("no") }
     }
 
     const ID: Attempt = Attempt { cluster: 1, proc: 2, attempt: 3 };
@@ -330,9 +355,29 @@ mod tests {
     #[test]
     fn nobody_runs_as_root_in_a_shared_pool_and_strangers_not_at_all() {
         let cmd = [("Cmd", "\"/bin/true\"")];
-        let of = |owner: &str| prepared(owner, &cmd).job(ID, &["\"\"".into()], Site::default());
+        let of = |owner: &str| {
+            prepared(owner, &cmd).job(ID, &["\"\"".into()], Site { private: false, ..own_pool() })
+        };
         assert_eq!(of("root").unwrap_err().code, 22);
         assert!(of("nobody-of-that-name").unwrap_err().reason.contains("nobody-of-that-name"));
+    }
+
+    #[test]
+    fn a_job_that_is_saved_from_outside_gets_a_nest_or_a_reason() {
+        let me = user::name_of(user::own_uid());
+        let wants =
+            [("Cmd", "\"/bin/true\""), ("WantTransparentCheckpoint", "true"), ("CheckpointSig", "10")];
+        let refused = prepared(&me, &wants).job(ID, &[], own_pool()).unwrap_err();
+        assert!(refused.code == 6 && refused.reason.ends_with(": no"), "{refused:?}");
+        let criu = Criu { program: "/sbin/criu".into(), platform: "here".into(), others: true };
+        let site = Site { criu: Ok(&criu), ..own_pool() };
+        let job = prepared(&me, &wants).job(ID, &[], site).unwrap();
+        assert_eq!(job.nest, Some(Nest { criu: "/sbin/criu".into(), platform: "here".into() }));
+        assert_eq!(job.checkpoint, None, "it is not asked as well");
+        assert!(job.env.contains(&format!("TMPDIR={SCRATCH}").into_bytes()));
+        let hidden =
+            [("Cmd", "\"/bin/true\""), ("Iwd", "\"/var/tmp/me\""), ("WantTransparentCheckpoint", "true")];
+        assert!(prepared(&me, &hidden).job(ID, &[], site).unwrap_err().reason.contains(SCRATCH));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! orders down and reports up, and keeps leases.
 //!
 //! - `core`: what to do about each word from manager or starter, without IO
+//! - `criu`: whether and for whom processes can be saved from outside
 //! - `hooks`: the machine's own commands before and after a claim
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
@@ -12,11 +13,12 @@
 //! - `starters`: starter processes: spawning, adopting, reading what dead ones left
 //! - `claims`: the files of claims
 //! - `link`: the connection to the manager, over the network or within the process
-//! - `run`: the loop that wires these together
+//! - `run`: the loop that wires these together; `wishes`: its part between owner and starters
 //! - `join`: from a join token to a certificate
 
 mod claims;
 mod core;
+mod criu;
 mod hooks;
 mod job;
 mod join;
@@ -29,6 +31,7 @@ mod run;
 pub mod sensors;
 mod starters;
 mod transfers;
+mod wishes;
 
 use std::path::PathBuf;
 

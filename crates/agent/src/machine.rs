@@ -8,10 +8,6 @@ use model::text::quote;
 
 use crate::Options;
 
-/// Why a job that wants its processes saved from outside is not run.
-pub(crate) const NO_TRANSPARENT_CHECKPOINT: &str = "transparent checkpoints (CRIU) are not supported; \
-    declare checkpoint_signal or checkpoint_exit_code instead";
-
 /// The host's name.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -76,9 +72,6 @@ pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
         ("HasJobDeferral", "true".to_owned()),
         // A job that makes checkpoints may ask for a machine that keeps them.
         ("HasSelfCheckpointTransfers", "true".to_owned()),
-        // Nothing here can save a process that does not help; a job that wants that matches no such machine.
-        ("HasTransparentCheckpoint", "false".to_owned()),
-        ("TransparentCheckpointReason", quote(NO_TRANSPARENT_CHECKPOINT)),
         ("UpdraftVersion", quote(env!("CARGO_PKG_VERSION"))),
     ];
     attributes.into_iter().map(|(name, expr)| Attribute { name: name.to_owned(), expr }).collect()

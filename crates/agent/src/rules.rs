@@ -16,7 +16,7 @@ use policy::slots::Layout;
 use policy::{Expression, Policy};
 use submit::args::{self, Form};
 
-use crate::{hooks, sensors};
+use crate::{criu, hooks, sensors};
 
 /// Names that may be set from afar beside the policy's expressions.
 const SETTABLE: &[&str] = &[
@@ -68,6 +68,8 @@ pub(crate) struct Rules {
     pub(crate) sensors: sensors::Settings,
     /// PROVISION_COMMAND and RELEASE_COMMAND.
     pub(crate) hooks: hooks::Settings,
+    /// CRIU and CHECKPOINT_DOMAIN.
+    pub(crate) criu: criu::Settings,
     /// Every setting with value and source, for people.
     pub(crate) listing: String,
     pub(crate) warnings: Vec<String>,
@@ -143,6 +145,7 @@ pub(crate) fn load<'a>(
             ..sensors::Settings::default()
         },
         hooks,
+        criu: criu::Settings { program: text("CRIU")?, domain: text("CHECKPOINT_DOMAIN")? },
         listing: listing(&config),
         warnings,
         layout,

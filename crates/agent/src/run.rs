@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use api::agent::{Down, ToManager, Up};
 use classad::ClassAd;
-use model::report::{Attempt, Happening};
-use policy::Input;
-use starter::wire::{self, Begin, Eviction, Job, Order, Report, Standing, Stored, Word};
+use model::report::Attempt;
+use starter::wire::{Begin, Order, Report, Standing, Stored, Word};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::claims::{Claims, Record, scratch};
-use crate::core::{Action, Core, ended};
+use crate::core::{Action, Core};
+use crate::criu::{self, Criu};
 use crate::hooks::{self, End, Hooks};
 use crate::link::{Connector, Link};
-use crate::owner::{Owner, Whom, Wish};
+use crate::owner::Owner;
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
 use crate::sensors::watch::InputWatch;
@@ -28,15 +28,13 @@ use crate::{Error, Options, machine};
 /// First and longest wait between attempts to connect.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// How long a benchmark takes.
-const BENCHMARK: Duration = Duration::from_millis(500);
 /// The manager hears of what does not matter for matching no more often than this.
 const TELL: Duration = Duration::from_secs(1);
 /// A new spare starter is made when nothing was to do for so long: making one takes a moment, in which the starter that was
 /// just given a claim would wait for its first job.
 const SPARE: Duration = Duration::from_millis(2);
 /// The ad of a claim's job, for the next agent.
-const JOB_AD: &str = "job.ad";
+pub(crate) const JOB_AD: &str = "job.ad";
 
 /// What to do with running jobs when the agent is told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +78,7 @@ pub async fn run(
         transfers: Transfers::new(transfer_news),
         hooks: Hooks::new(hook_news),
         signs: signs_sender,
+        criu_settings: None,
         overrides,
         override_files,
         rules,
@@ -141,12 +140,14 @@ struct Sources {
 pub(crate) enum Sign {
     /// Somebody touched it.
     Touched,
+    /// What there is of CRIU.
+    Criu(Result<Criu, String>),
     /// It was measured, or has jobs and was not.
     Benchmarked(Option<benchmark::Figures>),
 }
 
 /// Jobs of a claim that are not over, the running one first, with their ads while the policy may ask for them.
-type Line = VecDeque<(Attempt, Option<ClassAd>)>;
+pub(crate) type Line = VecDeque<(Attempt, Option<ClassAd>)>;
 
 pub(crate) struct Agent {
     pub(crate) core: Core,
@@ -155,14 +156,16 @@ pub(crate) struct Agent {
     pub(crate) options: Options,
     pub(crate) orders: HashMap<u64, Orders>,
     /// Claims that were told to quit.
-    quitting: HashSet<u64>,
+    pub(crate) quitting: HashSet<u64>,
     /// Claims that the owner does not want, and why; the manager is told when nothing of them is left.
-    losing: HashMap<u64, String>,
-    lines: HashMap<u64, Line>,
+    pub(crate) losing: HashMap<u64, String>,
+    pub(crate) lines: HashMap<u64, Line>,
     news: mpsc::Sender<News>,
     pub(crate) transfers: Transfers,
     pub(crate) hooks: Hooks,
-    signs: mpsc::Sender<Sign>,
+    pub(crate) signs: mpsc::Sender<Sign>,
+    /// What was asked of CRIU last.
+    pub(crate) criu_settings: Option<criu::Settings>,
     pub(crate) overrides: Overrides,
     pub(crate) override_files: OverrideFiles,
     pub(crate) rules: Rules,
@@ -175,7 +178,7 @@ pub(crate) struct Agent {
     /// A thread tells us when somebody touches the machine.
     watching: bool,
     /// A thread measures how fast the machine is, until this says stop.
-    measuring: Option<Arc<AtomicBool>>,
+    pub(crate) measuring: Option<Arc<AtomicBool>>,
 }
 
 impl Agent {
@@ -231,6 +234,7 @@ impl Agent {
         // The manager keeps a claim until it hears that the machine is in order again.
         let releases = if self.rules.hooks.release.is_some() { "true" } else { "false" };
         self.owner.set_fixed("HasReleaseCommand", releases);
+        self.check_criu();
     }
 
     /// Has a thread tell us at once when somebody touches the machine.
@@ -357,7 +361,14 @@ impl Agent {
             Down::Stop(stop) if self.hooks.withdraw(stop.claim, stop.job) => {
                 self.core.returned(stop.claim, &[stop.job], &mut self.actions);
             }
-            down => self.core.hear_manager(self.now_ms(), down, &mut self.actions),
+            down => {
+                let welcome = matches!(down, Down::Welcome(_));
+                self.core.hear_manager(self.now_ms(), down, &mut self.actions);
+                if welcome {
+                    // Whose jobs come here is known only now.
+                    self.advertise_criu();
+                }
+            }
         }
     }
 
@@ -380,116 +391,11 @@ impl Agent {
     fn see(&mut self, sign: Sign) {
         match sign {
             Sign::Touched => self.owner.touched(),
+            Sign::Criu(found) => self.found_criu(found),
             Sign::Benchmarked(figures) => {
                 self.measuring = None;
                 self.owner.benchmarked(figures);
             }
-        }
-    }
-
-    /// The owner hears of jobs that want to run.
-    pub(crate) fn offer(&mut self, claim: u64, jobs: Vec<(Job, Vec<String>)>) {
-        let line = self.lines.entry(claim).or_default();
-        let first = line.is_empty();
-        for (job, values) in &jobs {
-            let ad = self.owner.is_watchful.then(|| self.core.ad(job.id, values));
-            line.push_back((job.id, ad));
-        }
-        if first && let Some((job, values)) = jobs.first() {
-            let ad = self.core.ad(job.id, values);
-            if self.owner.is_watchful {
-                // For the next agent, should this one be killed.
-                let _ = std::fs::write(self.claims.dir(claim).join(JOB_AD), ad.to_string());
-            }
-            self.owner.offer(claim, self.core.slot_of(claim), job.id, ad);
-        }
-        let welcome = !self.owner.wishes_against(claim);
-        if welcome {
-            let jobs = jobs.into_iter().map(|(job, _)| job).collect();
-            self.actions.push(Action::Order(claim, Order::Run(wire::Run { jobs })));
-        }
-    }
-
-    /// The owner hears what became of jobs.
-    fn note_report(&mut self, claim: u64, happening: &Happening) {
-        if let Happening::Started(started) = happening
-            && let Some((_, ad)) =
-                self.lines.get(&claim).and_then(|l| l.iter().find(|(id, _)| *id == started.job))
-            && let Some(ad) = ad.clone()
-        {
-            self.owner.next_job(claim, started.job, ad);
-        }
-        let over = ended(happening);
-        if let Some(line) = self.lines.get_mut(&claim).filter(|_| !over.is_empty()) {
-            line.retain(|(id, _)| !over.contains(id));
-            if line.is_empty() {
-                self.owner.idle(claim);
-            }
-        }
-    }
-
-    /// A job is to leave: by way of the policy when it runs, at once when it has not begun.
-    fn vacate(&mut self, claim: u64, job: Attempt) {
-        if self.owner.job_of(claim) == Some(job) {
-            let _ = self.owner.command(Whom::Claim(claim), "", |slot| Input::Vacate { slot, fast: false });
-        } else {
-            let stop = wire::Stop { id: job, hard: false, evict: None };
-            self.actions.push(Action::Order(claim, Order::Stop(stop)));
-        }
-    }
-
-    /// Carries out what the owner wants.
-    fn carry_out(&mut self, wish: Wish) {
-        match wish {
-            // Jobs are given to the starter where they are offered.
-            Wish::Run(_) => {}
-            Wish::Refuse { claim, reason } | Wish::Lose { claim, reason } => self.lose(claim, reason),
-            Wish::Suspend(claim, suspend) => self.order(claim, Order::Suspend(suspend)),
-            Wish::Checkpoint(claim) => self.order(claim, Order::Checkpoint(true)),
-            Wish::Evict { claim, hard, reason, code, hold } => {
-                self.order(claim, Order::Recall(u32::MAX));
-                if let Some(id) = self.lines.get(&claim).and_then(|l| l.front()).map(|(id, _)| *id) {
-                    let patience_ms = self.rules.max_vacate_ms;
-                    let evict = Some(Eviction { reason, code, patience_ms, hold });
-                    self.order(claim, Order::Stop(wire::Stop { id, hard, evict }));
-                }
-            }
-            Wish::KillStarter(claim) => {
-                tracing::warn!(claim, "killing a starter that did not end its job in time");
-                if let Some(orders) = self.orders.get(&claim) {
-                    orders.kill();
-                }
-            }
-            Wish::Benchmark => self.measure(),
-        }
-    }
-
-    /// Measures how fast the machine is, unless it has jobs: they would disturb each other.
-    fn measure(&mut self) {
-        if !self.orders.is_empty() {
-            self.owner.benchmarked(None);
-        } else if self.measuring.is_none() {
-            let give_way = Arc::new(AtomicBool::new(false));
-            self.measuring = Some(give_way.clone());
-            let signs = self.signs.clone();
-            tokio::task::spawn_blocking(move || {
-                let figures = benchmark::run(BENCHMARK, &give_way);
-                let _ = signs.blocking_send(Sign::Benchmarked(figures));
-            });
-        }
-    }
-
-    fn order(&self, claim: u64, order: Order) {
-        if let Some(orders) = self.orders.get(&claim) {
-            orders.send(order);
-        }
-    }
-
-    /// A claim has no place here: end it, then tell the manager.
-    fn lose(&mut self, claim: u64, reason: String) {
-        if self.orders.contains_key(&claim) && !self.quitting.contains(&claim) {
-            self.losing.insert(claim, reason);
-            self.order(claim, Order::Quit(false));
         }
     }
 

@@ -344,7 +344,7 @@ mod tests {
 
         transfers.set_cap(0);
         let to = dir.path().join("restore");
-        let object = Object { name: object, bytes: 600_000 };
+        let object = Object { name: object, bytes: 600_000, ..Object::default() };
         transfers.fetch(7, Default::default(), object.clone(), to.clone());
         let (_, end) = manager(&mut transfers, &mut news).await;
         assert!(matches!(end, News::Fetched { .. }), "{end:?}");

@@ -225,6 +225,9 @@ pub struct Object {
     /// Size.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
+    /// The kind of machine that it is good for; empty for any.
+    #[prost(string, tag = "3")]
+    pub platform: String,
 }
 
 /// A question or an order for a machine, which it answers.

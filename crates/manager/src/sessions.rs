@@ -138,7 +138,11 @@ impl Sessions {
         let jobs = jobs.iter().map(|&(proc, attempt)| {
             let values = template.varying.iter().map(|v| template.expand(v, cluster, proc)).collect();
             let checkpoint = core.checkpoint(JobId { cluster, proc });
-            let checkpoint = checkpoint.map(|c| Object { name: c.object.to_string(), bytes: c.bytes });
+            let checkpoint = checkpoint.map(|c| Object {
+                name: c.object.to_string(),
+                bytes: c.bytes,
+                platform: c.platform.to_string(),
+            });
             AssignedJob { proc, attempt, values, checkpoint }
         });
         let assign = Assign { claim: claim.0, cluster, jobs: jobs.collect() };
@@ -247,7 +251,8 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
         Happening::Checkpointed(e) => {
             let (transfer_ms, cap) = (e.transfer_ms, e.cap);
             let object = objects::name(&e.sha256)?;
-            ReportKind::Checkpointed { job: held(e.job), object, bytes: e.bytes, transfer_ms, cap }
+            let platform = model::text::one_line(&e.platform, 300);
+            ReportKind::Checkpointed { job: held(e.job), object, bytes: e.bytes, transfer_ms, cap, platform }
         }
     };
     Some(scheduler::Report { claim: ClaimId(report.claim), seq: report.seq, kind })

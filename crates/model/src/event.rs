@@ -424,6 +424,10 @@ pub struct JobCheckpointed {
     #[prost(uint64, tag = "8")]
     #[serde(default)]
     pub cap: u64,
+    /// The kind of machine that it is good for; empty for any.
+    #[prost(string, tag = "9")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub platform: String,
 }
 
 /// How a process ended.

@@ -120,6 +120,9 @@ pub struct Checkpointed {
     /// What it was allowed, in bytes per second; 0 for no cap.
     #[prost(uint64, tag = "5")]
     pub cap: u64,
+    /// The kind of machine that it is good for; empty for any.
+    #[prost(string, tag = "6")]
+    pub platform: String,
 }
 
 /// A job's processes were stopped where they are.

@@ -87,7 +87,7 @@ impl Claim {
 pub(crate) fn can_checkpoint(job: &ClassAd) -> bool {
     job.eval_int("JobUniverse") == Some(1)
         || ["CheckpointSig", "SuccessCheckpointExitCode"].iter().any(|name| job.contains(name))
-        || job.eval_bool("WantCheckpoint") == Some(true)
+        || ["WantCheckpoint", "WantTransparentCheckpoint"].iter().any(|n| job.eval_bool(n) == Some(true))
 }
 
 /// A slot.

@@ -137,6 +137,8 @@ pub enum ReportKind {
         transfer_ms: u64,
         /// Bytes per second that it was allowed; 0 for no cap.
         cap: u64,
+        /// The kind of machine that it is good for; empty for any.
+        platform: String,
     },
     /// A job was told how much time it has left.
     Warned {
@@ -405,14 +407,26 @@ impl Core {
                 let JobId { cluster, proc } = job.job;
                 self.record(now, Kind::JobContinued(JobContinued { claim, cluster, proc, attempt }), out);
             }
-            ReportKind::Checkpointed { job, object, bytes, transfer_ms, cap } => {
+            ReportKind::Checkpointed { job, object, bytes, transfer_ms, cap, platform } => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job;
                 if self.checkpoint(job.job).is_none_or(|c| *c.object != *object) {
-                    let kind =
-                        JobCheckpointed { claim, cluster, proc, attempt, object, bytes, transfer_ms, cap };
-                    self.record(now, Kind::JobCheckpointed(kind), out);
+                    self.record(
+                        now,
+                        Kind::JobCheckpointed(JobCheckpointed {
+                            claim,
+                            cluster,
+                            proc,
+                            attempt,
+                            object,
+                            bytes,
+                            transfer_ms,
+                            cap,
+                            platform,
+                        }),
+                        out,
+                    );
                 }
             }
             ReportKind::Warned { job, remaining_s, signal, reason } => {
@@ -639,6 +653,7 @@ impl Core {
             cluster.parts = parts;
             cluster.later.clear();
             cluster.until.clear();
+            self.bind_all(id, now_ms);
             self.reindex(id);
             self.put_off(id, &idle);
         }

@@ -39,7 +39,7 @@ impl Core {
             Kind::JobsExtended(e) => self.apply_extended(e),
             Kind::JobSuspended(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), true),
             Kind::JobContinued(e) => self.apply_suspended((e.cluster, e.proc, e.attempt), false),
-            Kind::JobCheckpointed(e) => self.apply_checkpointed(e),
+            Kind::JobCheckpointed(e) => self.apply_checkpointed(e, time_ms),
             Kind::JobExited(e) => self.apply_exited(e, time_ms),
             Kind::JobsLeft(e) => self.apply_left(e),
             Kind::JobsRequeued(e) => self.apply_requeued(e, time_ms),
@@ -225,10 +225,13 @@ impl Core {
         }
     }
 
-    fn apply_checkpointed(&mut self, e: &JobCheckpointed) {
+    fn apply_checkpointed(&mut self, e: &JobCheckpointed, time_ms: u64) {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
-        let checkpoint = Checkpoint { object: Arc::from(e.object.as_str()), bytes: e.bytes };
-        cluster.checkpoints.insert(e.proc, checkpoint);
+        let (object, platform) = (Arc::from(e.object.as_str()), Arc::from(e.platform.as_str()));
+        cluster.checkpoints.insert(e.proc, Checkpoint { object, bytes: e.bytes, platform });
+        if !e.platform.is_empty() {
+            self.bind(e.cluster, e.proc, &e.platform, time_ms);
+        }
     }
 
     fn apply_exited(&mut self, e: &JobExited, time_ms: u64) {

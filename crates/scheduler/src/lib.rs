@@ -38,6 +38,7 @@ mod labs;
 mod lifecycle;
 mod pass;
 mod places;
+mod platform;
 mod pool;
 mod preempt;
 mod provision;

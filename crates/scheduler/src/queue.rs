@@ -150,6 +150,8 @@ pub struct Checkpoint {
     pub object: Arc<str>,
     /// Its size.
     pub bytes: u64,
+    /// The kind of machine that it is good for; empty for any.
+    pub platform: Arc<str>,
 }
 
 /// A template, kept small: jobs that are alike share all but a few attributes.

@@ -214,7 +214,8 @@ impl Shapes {
             || words.contains(&name)
     }
 
-    fn intern(
+    /// The shape of one proc.
+    pub(crate) fn intern(
         &mut self,
         owner: &str,
         template: &JobTemplate,

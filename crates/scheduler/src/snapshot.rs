@@ -119,6 +119,8 @@ struct SavedCheckpoint {
     object: String,
     #[prost(uint64, tag = "3")]
     bytes: u64,
+    #[prost(string, tag = "4")]
+    platform: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -407,7 +409,10 @@ impl Core {
             checkpoints: saved
                 .checkpoints
                 .into_iter()
-                .map(|c| (c.proc, Checkpoint { object: c.object.into(), bytes: c.bytes }))
+                .map(|c| {
+                    let (object, platform) = (c.object.into(), c.platform.into());
+                    (c.proc, Checkpoint { object, bytes: c.bytes, platform })
+                })
                 .collect(),
             completed,
             extended: saved.extended.as_chunks().0.iter().map(|&[proc, s]| (proc as u32, s)).collect(),
@@ -424,6 +429,7 @@ impl Core {
             self.queue.periodic.insert(saved.id);
         }
         self.queue.clusters.insert(saved.id, Box::new(cluster));
+        self.bind_all(saved.id, saved.submitted_ms);
         self.reindex(saved.id);
         self.put_off(saved.id, &idle);
     }
@@ -474,7 +480,12 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
         checkpoints: c
             .checkpoints
             .iter()
-            .map(|(&proc, c)| SavedCheckpoint { proc, object: c.object.to_string(), bytes: c.bytes })
+            .map(|(&proc, c)| SavedCheckpoint {
+                proc,
+                object: c.object.to_string(),
+                bytes: c.bytes,
+                platform: c.platform.to_string(),
+            })
             .collect(),
         completed: c.completed.spans(),
         extended: c.extended.iter().flat_map(|(&proc, &s)| [u64::from(proc), s]).collect(),

@@ -306,9 +306,7 @@ impl Core {
                 .filter_map(|id| self.pool.claims.get(id).map(|claim| (id, claim)))
                 .map(|(id, c)| RunningView {
                     universe: self.job_number(c.jobs.first(), "JobUniverse").unwrap_or(5),
-                    checkpointable: ["CheckpointSig", "SuccessCheckpointExitCode"]
-                        .iter()
-                        .any(|name| self.job_has(c.jobs.first(), name)),
+                    checkpointable: self.can_save(c.jobs.first()),
                     checkpoint_bytes: c.jobs.first().and_then(|j| self.checkpoint(*j)).map(|c| c.bytes),
                     gang: c
                         .jobs
@@ -329,9 +327,13 @@ impl Core {
         })
     }
 
-    fn job_has(&self, job: Option<&JobId>, name: &str) -> bool {
+    /// Does a job save its work when it is asked, or is it saved?
+    fn can_save(&self, job: Option<&JobId>) -> bool {
         let shape = job.and_then(|j| self.shape_of(*j));
-        shape.and_then(|s| self.shapes.ad(s)).is_some_and(|ad| ad.contains(name))
+        shape.and_then(|s| self.shapes.ad(s)).is_some_and(|ad| {
+            ["CheckpointSig", "SuccessCheckpointExitCode"].iter().any(|name| ad.contains(name))
+                || ad.eval_bool("WantTransparentCheckpoint") == Some(true)
+        })
     }
 
     fn job_number(&self, job: Option<&JobId>, name: &str) -> Option<i64> {

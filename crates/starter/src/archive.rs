@@ -21,7 +21,7 @@ pub(crate) struct Made {
     pub(crate) bytes: u64,
 }
 
-fn who(identity: Option<&Identity>) -> Option<Who<'_>> {
+pub(crate) fn who(identity: Option<&Identity>) -> Option<Who<'_>> {
     identity.map(|i| Who { uid: i.uid, gid: i.gid, groups: &i.groups })
 }
 
@@ -32,13 +32,41 @@ pub(crate) fn pack(
     to: &Path,
     identity: Option<&Identity>,
 ) -> io::Result<Made> {
+    write(to, |mut builder| {
+        as_user::run(who(identity), move || {
+            for name in files {
+                let name = relative(Path::new(OsStr::from_bytes(name)))?;
+                add(&mut builder, &dir.join(&name), &name, 0).map_err(|e| about(&name, &e))?;
+            }
+            Ok(builder)
+        })
+    })
+}
+
+/// Packs a directory of ours and, with the user's rights, one of the job's, each under a name of its own.
+pub(crate) fn pack_both(
+    ours: (&str, &Path),
+    jobs: Option<(&str, &Path)>,
+    to: &Path,
+    identity: Option<&Identity>,
+) -> io::Result<Made> {
+    write(to, |mut builder| {
+        add(&mut builder, ours.1, Path::new(ours.0), 0)?;
+        let Some((name, dir)) = jobs else { return Ok(builder) };
+        as_user::run(who(identity), move || {
+            add(&mut builder, dir, Path::new(name), 0)?;
+            Ok(builder)
+        })
+    })
+}
+
+type Writing = Builder<Hashing<BufWriter<File>>>;
+
+/// A new archive with what `fill` puts into it, or none.
+fn write(to: &Path, fill: impl FnOnce(Writing) -> io::Result<Writing>) -> io::Result<Made> {
     let archive = File::create_new(to)?;
-    let made = as_user::run(who(identity), move || {
-        let mut builder = Builder::new(Hashing::new(BufWriter::with_capacity(256 << 10, archive)));
-        for name in files {
-            let name = relative(Path::new(OsStr::from_bytes(name)))?;
-            add(&mut builder, dir, &name, 0).map_err(|e| about(&name, &e))?;
-        }
+    let builder = Builder::new(Hashing::new(BufWriter::with_capacity(256 << 10, archive)));
+    let made = fill(builder).and_then(|builder| {
         let (file, sha256, bytes) = builder.into_inner()?.finish()?;
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
         // A checkpoint that is believed must be there after a power cut.
@@ -51,20 +79,22 @@ pub(crate) fn pack(
     made
 }
 
-/// Puts the files of an archive into `dir`.
-pub(crate) fn unpack(from: &Path, dir: &Path, identity: Option<&Identity>) -> io::Result<()> {
+/// Puts the files of an archive, or of one directory in it, into `dir`.
+pub(crate) fn unpack(from: &Path, part: &str, dir: &Path, identity: Option<&Identity>) -> io::Result<()> {
     let archive = File::open(from)?;
     as_user::run(who(identity), move || {
         for entry in Archive::new(BufReader::with_capacity(256 << 10, archive)).entries()? {
             let mut entry = entry?;
             let name = relative(&entry.path()?)?;
-            let path = dir.join(&name);
+            let Ok(name) = name.strip_prefix(part) else { continue };
+            let path = dir.join(name);
             match entry.header().entry_type() {
                 EntryType::Directory => fs::create_dir_all(&path),
                 EntryType::Regular => replace(&mut entry, &path),
+                EntryType::Symlink => link(&entry, &path),
                 _ => continue,
             }
-            .map_err(|e| about(&name, &e))?;
+            .map_err(|e| about(name, &e))?;
         }
         Ok(())
     })
@@ -84,12 +114,12 @@ fn relative(name: &Path) -> io::Result<PathBuf> {
     Ok(name.components().filter(|c| matches!(c, Component::Normal(_))).collect())
 }
 
-fn add<W: Write>(builder: &mut Builder<W>, dir: &Path, name: &Path, depth: u32) -> io::Result<()> {
+/// Adds what is at `path`, and below, under this name.
+fn add<W: Write>(builder: &mut Builder<W>, path: &Path, name: &Path, depth: u32) -> io::Result<()> {
     if depth > 64 {
         return Err(io::Error::other("directories are nested more than 64 deep"));
     }
-    let path = dir.join(name);
-    let kind = fs::symlink_metadata(&path)?.file_type();
+    let kind = fs::symlink_metadata(path)?.file_type();
     // Times and owners are left out: equal files make equal archives.
     let mut header = Header::new_gnu();
     header.set_mtime(0);
@@ -100,24 +130,38 @@ fn add<W: Write>(builder: &mut Builder<W>, dir: &Path, name: &Path, depth: u32) 
         if name.components().next().is_some() {
             builder.append_data(&mut header, name, io::empty())?;
         }
-        let mut inside: Vec<_> = fs::read_dir(&path)?.collect::<Result<Vec<_>, _>>()?;
+        let mut inside: Vec<_> = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
         inside.sort_by_key(fs::DirEntry::file_name);
         for entry in inside {
-            add(builder, dir, &name.join(entry.file_name()), depth + 1)?;
+            add(builder, &entry.path(), &name.join(entry.file_name()), depth + 1)?;
         }
     } else if kind.is_file() {
         use std::os::unix::fs::PermissionsExt as _;
-        let file = File::open(&path)?;
+        let file = File::open(path)?;
         let size = file.metadata()?.len();
         header.set_entry_type(EntryType::Regular);
         header.set_mode(file.metadata()?.permissions().mode() & 0o777);
         header.set_size(size);
         // A file that grows meanwhile is cut at the size that was announced; one that shrinks is an error of the job.
         builder.append_data(&mut header, name, Exactly { from: file, left: size })?;
+    } else if kind.is_symlink() && depth > 0 {
+        header.set_entry_type(EntryType::Symlink);
+        header.set_size(0);
+        builder.append_link(&mut header, name, fs::read_link(path)?)?;
     } else if depth == 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a directory"));
     }
     Ok(())
+}
+
+/// A link is put back as it was: it leads no further than the job's user may go anyway.
+fn link(entry: &tar::Entry<'_, impl io::Read>, path: &Path) -> io::Result<()> {
+    let Some(target) = entry.link_name()? else { return Ok(()) };
+    if let Some(above) = path.parent() {
+        fs::create_dir_all(above)?;
+    }
+    let _ = fs::remove_file(path);
+    std::os::unix::fs::symlink(target, path)
 }
 
 fn replace(entry: &mut tar::Entry<'_, impl io::Read>, path: &Path) -> io::Result<()> {
@@ -207,10 +251,34 @@ mod tests {
         let again = pack(from.path(), &files, &place.path().join("b"), None).unwrap();
         assert_eq!(made.sha256, again.sha256);
         fs::write(to.path().join("state"), "half-written").unwrap();
-        unpack(&archive, to.path(), None).unwrap();
+        unpack(&archive, "", to.path(), None).unwrap();
         assert_eq!(fs::read(to.path().join("state")).unwrap(), b"one");
         assert_eq!(fs::read(to.path().join("deep/er/x")).unwrap(), vec![7; 100_000]);
         assert!(!to.path().join("other").exists());
+    }
+
+    #[test]
+    fn two_directories_keep_apart_and_links_stay_links() {
+        let (ours, jobs, place) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(ours.path().join("core"), "memory").unwrap();
+        fs::create_dir(jobs.path().join("sub")).unwrap();
+        fs::write(jobs.path().join("sub/data"), "x").unwrap();
+        std::os::unix::fs::symlink("sub/data", jobs.path().join("link")).unwrap();
+        let archive = place.path().join("a");
+        pack_both(("images", ours.path()), Some(("scratch", jobs.path())), &archive, None).unwrap();
+        let (images, scratch) = (place.path().join("images"), place.path().join("scratch"));
+        unpack(&archive, "images", &images, None).unwrap();
+        unpack(&archive, "scratch", &scratch, None).unwrap();
+        let names = |dir: &Path| {
+            let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&images), ["core"]);
+        assert_eq!(names(&scratch), ["link", "sub"]);
+        assert_eq!(fs::read_link(scratch.join("link")).unwrap(), Path::new("sub/data"));
+        assert_eq!(fs::read(scratch.join("link")).unwrap(), b"x");
     }
 
     #[test]
@@ -233,7 +301,7 @@ mod tests {
         let whole = fs::read(&archive).unwrap();
         fs::write(&archive, &whole[..20_000]).unwrap();
         fs::write(dir.path().join("state"), "old").unwrap();
-        assert!(unpack(&archive, dir.path(), None).is_err());
+        assert!(unpack(&archive, "", dir.path(), None).is_err());
         assert_eq!(fs::read(dir.path().join("state")).unwrap(), b"old");
     }
 }

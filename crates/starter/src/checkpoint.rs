@@ -12,14 +12,15 @@ use model::event::Exit;
 use model::report::{Attempt, Checkpointed, Evicted, Happening};
 
 use crate::archive;
-use crate::run::{Running, Starter};
-use crate::sys;
+use crate::run::Starter;
+use crate::running::Running;
 use crate::wire::{Eviction, Packed, Stored, Word};
 
 /// Checkpoints of a claim's jobs on their way to the store.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     dir: PathBuf,
+    /// Number of the newest one.
     next: u32,
     waiting: Vec<Packed>,
     /// The job that leaves as soon as its last checkpoint is stored, and why.
@@ -28,11 +29,17 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), next: 1, waiting: Vec::new(), leaving: None }
+        Self { dir: dir.to_owned(), next: 0, waiting: Vec::new(), leaving: None }
     }
 
     pub(crate) fn waiting(&self) -> &[Packed] {
         &self.waiting
+    }
+
+    /// A file for the next one.
+    pub(crate) fn next_path(&mut self) -> PathBuf {
+        self.next += 1;
+        self.dir.join(format!("checkpoint-{}", self.next))
     }
 
     /// The job that waits for its checkpoint to be stored.
@@ -45,10 +52,13 @@ impl Starter<'_> {
     /// Asks the running job for a checkpoint.
     pub(crate) fn ask_for_checkpoint(&mut self) {
         let Some(running) = self.running.as_mut().filter(|r| r.evicted.is_none() && !r.asked) else { return };
+        if running.nest.is_some() {
+            return self.ask_to_dump();
+        }
         let signal = running.job.checkpoint.as_ref().map_or(0, |c| c.signal);
         if signal > 0 {
             running.asked = true;
-            sys::signal(-running.pid, signal as i32);
+            running.signal(signal as i32);
         }
     }
 
@@ -62,27 +72,19 @@ impl Starter<'_> {
             return Some(running);
         }
         let job = running.job.id;
-        let number = self.checkpoints.next;
-        self.checkpoints.next += 1;
-        let path = self.checkpoints.dir.join(format!("checkpoint-{number}"));
+        let path = self.checkpoints.next_path();
         let cwd = Path::new(OsStr::from_bytes(&running.job.cwd));
         let packed = archive::pack(cwd, &plan.files, &path, running.job.identity.as_ref());
-        match (packed, running.evicted.take()) {
-            (Ok(made), evicted) => {
-                let path = path.to_string_lossy().into_owned();
-                let leaving = evicted.is_some();
-                let (sha256, bytes) = (made.sha256, made.bytes);
-                let packed = Packed { job, number, path, sha256, bytes, leaving };
-                self.checkpoints.leaving = evicted.map(|why| (job, why));
-                self.checkpoints.waiting.push(packed.clone());
-                self.say(Word::Packed(packed));
+        let leaving = running.evicted.is_some();
+        match (packed, &mut running.evicted) {
+            (Ok(made), _) => {
+                self.keep(&mut running, &path, made);
                 if leaving {
                     return None;
                 }
             }
-            (Err(error), Some(mut why)) => {
+            (Err(error), Some(why)) => {
                 why.reason = format!("{} (its checkpoint could not be kept: {error})", why.reason);
-                running.evicted = Some(why);
                 return Some(running);
             }
             // It saved its work, we could not keep it: it goes on all the same, and the older checkpoint stands.
@@ -104,6 +106,24 @@ impl Starter<'_> {
         None
     }
 
+    /// A checkpoint was packed: the agent carries it to the store. A job that leaves waits for that.
+    pub(crate) fn keep(&mut self, running: &mut Running, path: &Path, made: archive::Made) {
+        let job = running.job.id;
+        let evicted = running.evicted.take();
+        let packed = Packed {
+            job,
+            number: self.checkpoints.next,
+            path: path.to_string_lossy().into_owned(),
+            sha256: made.sha256,
+            bytes: made.bytes,
+            leaving: evicted.is_some(),
+            platform: running.job.nest.as_ref().map(|n| n.platform.clone()).unwrap_or_default(),
+        };
+        self.checkpoints.leaving = evicted.map(|why| (job, why));
+        self.checkpoints.waiting.push(packed.clone());
+        self.say(Word::Packed(packed));
+    }
+
     /// A checkpoint is in the store, or never will be.
     pub(crate) fn stored(&mut self, stored: Stored) {
         let Some(at) = self.checkpoints.waiting.iter().position(|p| p.number == stored.number) else {
@@ -112,9 +132,10 @@ impl Starter<'_> {
         let packed = self.checkpoints.waiting.remove(at);
         let _ = std::fs::remove_file(&packed.path);
         if stored.safe {
-            let Packed { job, sha256, bytes, .. } = packed;
+            let Packed { job, sha256, bytes, platform, .. } = packed;
             let Stored { transfer_ms, cap, .. } = stored;
-            self.report(Happening::Checkpointed(Checkpointed { job, sha256, bytes, transfer_ms, cap }));
+            let checkpointed = Checkpointed { job, sha256, bytes, transfer_ms, cap, platform };
+            self.report(Happening::Checkpointed(checkpointed));
         }
         if packed.leaving {
             let why = if stored.safe { "" } else { "the store did not take its checkpoint" };
@@ -137,7 +158,6 @@ impl Starter<'_> {
         if !note.is_empty() {
             eviction.reason = format!("{} ({note})", eviction.reason);
         }
-        let Eviction { reason, code, hold, .. } = eviction;
-        self.report(Happening::Evicted(Evicted { job, reason, code, hold }));
+        self.report_evicted(job, eviction);
     }
 }

@@ -8,13 +8,14 @@
 //! - `spawn`: one new process with the job's identity, files and session
 //! - `spool`: outcomes that were not acknowledged yet
 //! - `checkpoint`, `archive`: what a job saves of its work, and how it comes back
+//! - `transparent`, `nest`: saving a job that does not know of it, with CRIU, in namespaces of its own
 //! - `scratch`: a directory for the jobs' own files
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
-//! - `run`: the loop; `connection`: its way to the agent
+//! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
 //! - `as_user`: opening a file with another user's rights (for the manager's job logs)
 //!
-//! Unsafe code is confined to `sys`, `spawn` and `as_user`.
+//! Unsafe code is confined to `sys`, `spawn`, `nest` and `as_user`.
 
 mod archive;
 pub mod as_user;
@@ -23,11 +24,14 @@ mod checkpoint;
 mod connection;
 pub mod frame;
 pub mod leftovers;
+pub mod nest;
 mod run;
+mod running;
 mod scratch;
 mod spawn;
 pub mod spool;
 mod sys;
+mod transparent;
 mod tree;
 pub mod user;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! The loop: orders in, processes out, outcomes kept.
+//! The loop: orders in, outcomes kept. What is done to the running job is in `running`.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -8,24 +8,20 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use model::report::{Attempt, CannotStart, Evicted, Exited, Happening, Returned, Started, Suspended, Warned};
+use model::report::{Attempt, Evicted, Happening, ProvisionFailed, Returned, Warned};
 use model::text;
 
 use crate::cgroup::Group;
 use crate::checkpoint::Checkpoints;
 use crate::connection::Connection;
+use crate::nest::Nest;
+use crate::running::Running;
 use crate::scratch::Scratch;
 use crate::spawn::Spawner;
 use crate::spool::Spool;
-use crate::sys::{self, Reaped, Watch};
-use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Use, Warn, Word};
-use crate::{archive, frame, leftovers, tree};
-
-/// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
-const BACKLOG_BYTES: usize = 1 << 20;
-
-/// How long a job has to end by itself when its pool goes away.
-const GENTLE_US: u64 = 2_000_000;
+use crate::sys::{self, Watch};
+use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Warn, Word};
+use crate::{frame, leftovers};
 
 /// Why a starter gave up.
 #[derive(Debug, thiserror::Error)]
@@ -91,21 +87,6 @@ fn first_order(agent: &mut Connection) -> Result<Option<Begin>, Fatal> {
     Ok(None)
 }
 
-/// The job that runs.
-pub(crate) struct Running {
-    pub(crate) job: Job,
-    pub(crate) pid: i32,
-    pub(crate) started_ms: u64,
-    pub(crate) started_us: u64,
-    /// When the soft stop turns into a kill.
-    pub(crate) kill_at_us: Option<u64>,
-    /// Set when it is made to end by the machine's side, which makes its end an eviction.
-    pub(crate) evicted: Option<Eviction>,
-    pub(crate) suspended: bool,
-    /// It was asked for a checkpoint.
-    pub(crate) asked: bool,
-}
-
 pub(crate) struct Starter<'a> {
     pub(crate) claim: u64,
     pub(crate) group: Option<&'a Group>,
@@ -120,7 +101,7 @@ pub(crate) struct Starter<'a> {
     pub(crate) lease_until_us: u64,
     /// Set when the claim is over: whether to be gentle.
     pub(crate) quit: Option<bool>,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// Held as long as we live: its lock says so.
     lock: File,
 }
@@ -219,18 +200,25 @@ impl<'a> Starter<'a> {
     }
 
     fn wait(&mut self, signals: &OwnedFd, timeout_ms: i32) -> Result<(), Fatal> {
-        let (child_ended, new_agent, agent_spoke) = {
+        let (child_ended, new_agent, nest_spoke, agent_spoke) = {
             let mut watches = vec![
                 Watch { fd: signals.as_fd(), write: false, ready: false },
                 Watch { fd: self.listener.as_fd(), write: false, ready: false },
             ];
+            let nest = self.running.as_ref().and_then(|r| r.nest.as_ref()).map(Nest::watch);
+            let nested = nest.is_some();
+            watches.extend(nest);
             if let Some(agent) = &self.agent {
                 let write = !agent.output.is_empty();
                 watches.push(Watch { fd: agent.stream.as_fd(), write, ready: false });
             }
             sys::poll(&mut watches, timeout_ms).map_err(fatal("cannot wait"))?;
-            (watches[0].ready, watches[1].ready, watches.get(2).is_some_and(|w| w.ready))
+            let ready = |n: usize| watches.get(n).is_some_and(|w| w.ready);
+            (ready(0), ready(1), nested && ready(2), ready(2 + usize::from(nested)))
         };
+        if nest_spoke {
+            self.hear_nest();
+        }
         if child_ended {
             // SIGTERM and SIGINT are meant for agents; a claim ends by order or by lease.
             while sys::next_signal(signals.as_fd()).is_some() {}
@@ -319,16 +307,21 @@ impl<'a> Starter<'a> {
         if running.evicted.is_none() {
             running.evicted.clone_from(&stop.evict);
         }
-        if stop.hard {
+        // One that is just being put back loses nothing: its checkpoint is where it was.
+        let unborn = running.nest.as_ref().is_some_and(|n| !n.started);
+        if stop.hard || unborn {
             running.kill_at_us = Some(now);
         } else if running.kill_at_us.is_none() {
-            // A job that is only moved gets the chance to save its work.
-            let save = running.job.checkpoint.as_ref().map_or(0, |c| c.signal);
-            let signal = if stop.evict.is_some() && save > 0 { save } else { running.job.stop_signal };
-            sys::signal(-running.pid, signal as i32);
             let patience_ms = stop.evict.as_ref().map_or(running.job.grace_ms, |e| e.patience_ms);
             let forever = stop.evict.is_some() && patience_ms == 0;
             running.kill_at_us = Some(if forever { u64::MAX } else { now + patience_ms * 1000 });
+            // A job that is only moved gets the chance to save its work, or is saved.
+            let save = running.job.checkpoint.as_ref().map_or(0, |c| c.signal);
+            match (stop.evict.is_some(), running.nest.is_some()) {
+                (true, true) => self.ask_to_dump(),
+                (true, false) if save > 0 => running.signal(save as i32),
+                _ => running.signal(running.job.stop_signal as i32),
+            }
         }
         self.check_kill();
     }
@@ -336,7 +329,7 @@ impl<'a> Starter<'a> {
     /// Tells the running job how much time it has left: in a file where it can look, and by the signal that it asked
     /// for. A job that asked for none gets none: most signals kill whoever does not expect them.
     fn warn(&mut self, warn: Warn) {
-        let Some(running) = &self.running else { return };
+        let Some(running) = &mut self.running else { return };
         let (job, signal) = (running.job.id, running.job.warning_signal);
         if let Some(scratch) = &self.scratch {
             let deadline_s = sys::wall_ms() / 1000 + warn.remaining_s;
@@ -344,165 +337,10 @@ impl<'a> Starter<'a> {
             let _ = scratch.put(crate::WARNING, &format!("{} {deadline_s}\n", warn.remaining_s));
         }
         if signal > 0 {
-            sys::signal(-running.pid, signal as i32);
+            running.signal(signal as i32);
         }
         let Warn { remaining_s, reason } = warn;
         self.report(Happening::Warned(Warned { job, remaining_s, signal, reason }));
-    }
-
-    /// Stops all processes of the running job where they are.
-    fn suspend(&mut self) {
-        let Some(running) = self.running.as_mut().filter(|r| !r.suspended) else { return };
-        running.suspended = true;
-        let job = running.job.id;
-        let frozen = self.group.and_then(|group| group.freeze().ok());
-        let processes = frozen.unwrap_or_else(tree::stop) as u32;
-        self.report(Happening::Suspended(Suspended { job, processes }));
-    }
-
-    /// Lets a suspended job go on.
-    fn go_on(&mut self) {
-        let Some(running) = self.running.as_mut().filter(|r| r.suspended) else { return };
-        running.suspended = false;
-        let job = running.job.id;
-        // Both: whichever way it was stopped, and if the group failed half-way.
-        if let Some(group) = self.group {
-            let _ = group.thaw();
-        }
-        tree::go_on();
-        self.report(Happening::Continued(job));
-    }
-
-    fn measure(&mut self) {
-        let Some(running) = &self.running else { return };
-        let used = tree::measure();
-        let word = Use {
-            job: running.job.id,
-            cpu_us: used.cpu_us,
-            image_kib: used.image_kib,
-            rss_kib: used.rss_kib,
-            processes: used.processes,
-            suspended: running.suspended,
-        };
-        self.say(Word::Use(word));
-    }
-
-    /// Gives the running job the chance to end by itself. Whatever its exit says: it was made to end, so it will run again.
-    fn ask_to_end(&mut self) {
-        let Some(running) = &self.running else { return };
-        sys::signal(-running.pid, running.job.stop_signal as i32);
-        let patience_us = (running.job.grace_ms * 1000).min(GENTLE_US);
-        let deadline = sys::mono_us() + patience_us;
-        while sys::mono_us() < deadline {
-            match sys::reap() {
-                Reaped::Ended(child) if child.pid == running.pid => return,
-                Reaped::NoChildren => return,
-                Reaped::Ended(_) | Reaped::NoneEnded => {
-                    std::thread::sleep(std::time::Duration::from_millis(2))
-                }
-            }
-        }
-    }
-
-    /// Kills a job whose time to end by itself is over.
-    fn check_kill(&mut self) {
-        let now = sys::mono_us();
-        if let Some(running) = self.running.as_mut().filter(|r| r.kill_at_us.is_some_and(|at| now >= at)) {
-            running.kill_at_us = None;
-            sys::signal(-running.pid, libc::SIGKILL);
-            sys::signal(running.pid, libc::SIGKILL);
-        }
-    }
-
-    fn start_next(&mut self) {
-        // Alone, we finish what runs and begin nothing: the manager may be giving the rest to others by now.
-        let ready = |agent: &Connection| agent.output.len() < BACKLOG_BYTES;
-        while self.running.is_none()
-            && self.checkpoints.leaving().is_none()
-            && self.agent.as_ref().is_some_and(ready)
-        {
-            let Some(job) = self.waiting.pop_front() else { return };
-            let (started_ms, started_us) = (sys::wall_ms(), sys::mono_us());
-            if let Err(reason) = self.prepare(&job) {
-                self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006, hold: None }));
-                continue;
-            }
-            match self.spawner.spawn(&job) {
-                Ok(pid) => {
-                    self.tell(Happening::Started(Started { job: job.id, started_ms }));
-                    self.running = Some(Running {
-                        job,
-                        pid,
-                        started_ms,
-                        started_us,
-                        kill_at_us: None,
-                        evicted: None,
-                        suspended: false,
-                        asked: false,
-                    });
-                }
-                Err(failure) if failure.is_ours() => {
-                    let reason = failure.reason(&job);
-                    self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006, hold: None }));
-                }
-                Err(failure) => {
-                    let subcode = failure.error.raw_os_error().unwrap_or(0) as u32;
-                    let reason = text::one_line(&failure.reason(&job), model::limits::REASON_BYTES);
-                    let code = failure.code();
-                    self.report(Happening::CannotStart(CannotStart { job: job.id, reason, code, subcode }));
-                }
-            }
-        }
-    }
-
-    /// What a job finds when it starts.
-    fn prepare(&mut self, job: &Job) -> Result<(), String> {
-        if let Some(scratch) = &mut self.scratch {
-            let made = scratch.prepare(job.identity.as_ref());
-            made.map_err(|e| format!("cannot make the job's scratch directory: {e}"))?;
-        }
-        if !job.restore.is_empty() {
-            let path = Path::new(&job.restore);
-            let cwd = Path::new(std::ffi::OsStr::from_bytes(&job.cwd));
-            let restored = archive::unpack(path, cwd, job.identity.as_ref());
-            let _ = std::fs::remove_file(path);
-            restored.map_err(|e| format!("cannot put the checkpoint's files in place: {e}"))?;
-        }
-        Ok(())
-    }
-
-    fn reap(&mut self) {
-        loop {
-            match sys::reap() {
-                // What is still there belongs to the running job.
-                Reaped::NoChildren | Reaped::NoneEnded => return,
-                Reaped::Ended(child) => {
-                    if self.running.as_ref().is_some_and(|r| r.pid == child.pid)
-                        && let Some(running) = self.running.take()
-                    {
-                        self.ended(running, child.exit);
-                    }
-                }
-            }
-        }
-    }
-
-    fn ended(&mut self, running: Running, mut exit: model::event::Exit) {
-        exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
-        // The job is over when its first process is; what it left behind goes too.
-        leftovers::kill_children();
-        if let Some(group) = self.group.filter(|_| running.suspended) {
-            let _ = group.thaw();
-        }
-        let Some(running) = self.take_checkpoint(running, &exit) else { return };
-        self.empty_scratch();
-        let (job, started_ms) = (running.job.id, running.started_ms);
-        match running.evicted {
-            Some(Eviction { reason, code, hold, .. }) => {
-                self.report(Happening::Evicted(Evicted { job, reason, code, hold }))
-            }
-            None => self.report(Happening::Exited(Exited { job, exit, started_ms })),
-        }
     }
 
     /// The lease has run out. True while a killed job is still to be collected.
@@ -516,9 +354,7 @@ impl<'a> Starter<'a> {
             Some(running) => {
                 let reason = "the lease ran out without word from the manager".to_owned();
                 running.evicted = Some(Eviction { reason, code: 1008, patience_ms: 0, hold: None });
-                let pid = running.pid;
-                sys::signal(-pid, libc::SIGKILL);
-                sys::signal(pid, libc::SIGKILL);
+                running.kill();
                 // A kill takes a moment; look again soon.
                 self.lease_until_us = sys::mono_us() + 10_000;
                 true
@@ -530,6 +366,17 @@ impl<'a> Starter<'a> {
             }
             None => false,
         }
+    }
+
+    /// This machine cannot run it, another may: who decides is the manager, so that it is not tried for ever.
+    pub(crate) fn report_unready(&mut self, job: Attempt, reason: String) {
+        let reason = text::one_line(&reason, model::limits::REASON_BYTES);
+        self.report(Happening::ProvisionFailed(ProvisionFailed { job, reason }));
+    }
+
+    pub(crate) fn report_evicted(&mut self, job: Attempt, why: Eviction) {
+        let Eviction { reason, code, hold, .. } = why;
+        self.report(Happening::Evicted(Evicted { job, reason, code, hold }));
     }
 
     /// A report that must not be lost.
@@ -547,7 +394,7 @@ impl<'a> Starter<'a> {
     }
 
     /// A report that is implied by a later one.
-    fn tell(&mut self, happening: Happening) {
+    pub(crate) fn tell(&mut self, happening: Happening) {
         self.say(Word::Report(Report { seq: 0, happening: Some(happening) }));
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::sys;
 use crate::wire::Identity;
@@ -19,6 +19,10 @@ impl Scratch {
     /// `None` where the agent offers no place.
     pub(crate) fn at(path: &str) -> Option<Self> {
         (!path.is_empty()).then(|| Self { dir: PathBuf::from(path), made: false })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Makes it, for a job of this user. A claim has one owner, so once is enough.

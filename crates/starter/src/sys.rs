@@ -1,8 +1,11 @@
 //! The few system calls that std does not offer, each behind a safe function.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use model::event::Exit;
 
@@ -137,6 +140,80 @@ pub(crate) fn signal(pid: i32, signal: i32) {
     if pid.abs() > 1 {
         unsafe { libc::kill(pid, signal) };
     }
+}
+
+/// Sends a signal to every process of this process namespace but its first one, which must be us.
+pub(crate) fn signal_all(signal: i32) {
+    // SAFETY: kill touches no memory. Only the first process of a namespace of its own may say "everybody".
+    if own_pid() == 1 {
+        unsafe { libc::kill(-1, signal) };
+    }
+}
+
+/// Forks, the child in new namespaces: 0 in the child, its number in the parent.
+///
+/// # Safety
+/// The process must have one thread only; the child's other threads would be gone, with whatever they had locked.
+pub(crate) unsafe fn fork_into(namespaces: libc::c_int) -> io::Result<i32> {
+    let nothing = 0 as libc::c_long;
+    // SAFETY: without CLONE_VM and a stack this is a fork; the caller promises the rest.
+    let pid = unsafe {
+        let flags = libc::c_long::from(namespaces | libc::SIGCHLD);
+        libc::syscall(libc::SYS_clone, flags, nothing, nothing, nothing, nothing)
+    };
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid as i32) }
+}
+
+/// Ends this process at once, without what a normal end would do for the one that it is a copy of.
+pub(crate) fn leave_with(result: io::Result<()>) -> ! {
+    // SAFETY: _exit does not return and touches no memory.
+    unsafe { libc::_exit(i32::from(result.is_err())) }
+}
+
+/// Closes every descriptor but the standard ones and this, which it returns with another number. Standard input becomes
+/// empty: it is a starter's connection to its agent.
+pub(crate) fn keep_only(stream: UnixStream) -> io::Result<UnixStream> {
+    let null = std::fs::File::open("/dev/null")?;
+    // SAFETY: descriptor numbers only. Whoever owns the closed ones in this copy of a process never runs again: the caller
+    // does not return to them, and `stream` itself is given up before its number is closed.
+    unsafe {
+        let own = stream.into_raw_fd();
+        check(libc::dup2(null.as_raw_fd(), 0))?;
+        std::mem::forget(null);
+        check(libc::dup2(own, 3))?;
+        check(libc::fcntl(3, libc::F_SETFD, libc::FD_CLOEXEC))?;
+        check(libc::syscall(libc::SYS_close_range, 4, u32::MAX, 0) as libc::c_int)?;
+        Ok(UnixStream::from_raw_fd(3))
+    }
+}
+
+/// When our parent dies, so do we.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    // SAFETY: prctl with these arguments touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) }).map(drop)
+}
+
+/// What is mounted from now on is not seen outside this mount namespace.
+pub(crate) fn make_mounts_private() -> io::Result<()> {
+    mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE)
+}
+
+/// Shows the processes of this process namespace in /proc.
+pub(crate) fn mount_proc() -> io::Result<()> {
+    mount(Some(c"proc"), c"/proc", Some(c"proc"), libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC)
+}
+
+/// Shows a directory in another place too.
+pub(crate) fn bind_mount(from: &Path, to: &Path) -> io::Result<()> {
+    let path = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
+    mount(Some(&path(from)?), &path(to)?, None, libc::MS_BIND)
+}
+
+fn mount(what: Option<&CStr>, to: &CStr, kind: Option<&CStr>, flags: libc::c_ulong) -> io::Result<()> {
+    let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: NUL-terminated strings that outlive the call, or null where the kernel looks at none.
+    check(unsafe { libc::mount(pointer(what), to.as_ptr(), pointer(kind), flags, std::ptr::null()) })
+        .map(drop)
 }
 
 /// Takes the lock of a file without waiting; false when somebody else has it.

@@ -139,6 +139,20 @@ pub struct Job {
     /// The signal that it wants when it is told how much time is left; 0 for none.
     #[prost(uint32, tag = "15")]
     pub warning_signal: u32,
+    /// It is saved from outside; absent when it is not. What `restore` names is then such a checkpoint.
+    #[prost(message, optional, tag = "16")]
+    pub nest: Option<Nest>,
+}
+
+/// How a job is saved from outside.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Nest {
+    /// The program.
+    #[prost(string, tag = "1")]
+    pub criu: String,
+    /// What kind of machine this is: a checkpoint is good on machines of the same kind.
+    #[prost(string, tag = "2")]
+    pub platform: String,
 }
 
 /// How a job makes checkpoints: it writes its files and exits with a code that says so, of its own accord or when a
@@ -276,6 +290,9 @@ pub struct Packed {
     /// The job waits for this to be stored before it leaves the machine.
     #[prost(bool, tag = "6")]
     pub leaving: bool,
+    /// The kind of machine that it is good for; empty for any.
+    #[prost(string, tag = "7")]
+    pub platform: String,
 }
 
 /// What a running job uses.
@@ -331,6 +348,6 @@ pub struct Report {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub happening: Option<Happening>,
 }

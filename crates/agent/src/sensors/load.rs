@@ -48,7 +48,8 @@ impl PoolLoad {
     /// The pool's load: the mean of a minute, never above the machine's. Samples not yet taken count as nothing, as
     /// the kernel's own figure begins low too.
     pub fn mean(&self, total: f64) -> f64 {
-        let sum: f64 = self.samples.iter().sum();
+        // Not `sum`, which begins at -0.0, and says so.
+        let sum = self.samples.iter().fold(0.0, |sum, sample| sum + sample);
         (sum / self.capacity as f64 / 100.0).min(total)
     }
 }

@@ -194,6 +194,10 @@ fn checkpoints_are_for_running_jobs_that_can() {
     feel(&mut m, 102, "Save", true);
     assert_eq!(deeds(&m.handle(ms(102), Input::Look)), Vec::<String>::new());
     assert!(!ad(&m).contains("LastPeriodicCheckpoint"));
+    let mut m = busy(levers(), "JobUniverse = 5; WantTransparentCheckpoint = false");
+    assert_eq!(deeds(&m.handle(ms(101), Input::Checkpoint { slot: Some(SLOT) })), ["CommandRefused"]);
+    let mut m = busy(levers(), "JobUniverse = 5; WantTransparentCheckpoint = true");
+    assert_eq!(deeds(&m.handle(ms(101), Input::Checkpoint { slot: Some(SLOT) })), ["Checkpoint"]);
     let mut m = busy(levers(), "JobUniverse = 5; CheckpointSig = 10");
     let actions = m.handle(ms(150), Input::Checkpoint { slot: Some(SLOT) });
     assert!(matches!(actions[..], [Action::Checkpoint { why: CheckpointWhy::Command, .. }]));

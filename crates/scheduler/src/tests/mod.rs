@@ -3,6 +3,7 @@
 mod explaining;
 mod gangs;
 mod labs;
+mod platforms;
 mod provisioning;
 mod reserving;
 mod sharing;
@@ -37,6 +38,7 @@ enum Step {
     Deliver(u8),
     Start(u8),
     Finish(u8),
+    Save { machine: u8, bound: bool },
     KillStarter(u8),
     Act { act: u8, cluster: u32, proc: Option<u32> },
     Wait(u64),
@@ -78,6 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..3u8).prop_map(Step::Deliver),
         5 => (0..3u8).prop_map(Step::Start),
         5 => (0..3u8).prop_map(Step::Finish),
+        1 => (0..3u8, any::<bool>()).prop_map(|(machine, bound)| Step::Save { machine, bound }),
         1 => (0..3u8).prop_map(Step::KillStarter),
         1 => (0..6u8, 1..6u32, proptest::option::of(0..12u32)).prop_map(|(act, cluster, proc)| Step::Act { act, cluster, proc }),
         1 => (0..200_000u64).prop_map(Step::Wait),
@@ -337,6 +340,16 @@ impl World {
         if let Some(claim) = running {
             self.end(m, claim, Exit { code: Some(0), wall_us: 5_000, ..Exit::default() });
         }
+    }
+
+    /// A running job is saved, for any machine or for those of a kind.
+    fn save(&mut self, m: usize, bound: bool) {
+        let running = self.machines[m].claims.iter().find(|(_, c)| c.running);
+        let Some((claim, job)) = running.map(|(id, c)| (*id, c.jobs[0])) else { return };
+        let object = format!("{}-{}", job.job, job.attempt);
+        let platform = if bound { format!("kind {}", m % 2) } else { String::new() };
+        let saved = ReportKind::Checkpointed { job, object, bytes: 1, transfer_ms: 1, cap: 0, platform };
+        self.report(m, claim, saved, true);
     }
 
     pub(crate) fn end(&mut self, m: usize, claim: ClaimId, exit: Exit) {
@@ -668,6 +681,7 @@ proptest! {
                 Step::Deliver(m) => world.deliver(m as usize),
                 Step::Start(m) => world.start(m as usize),
                 Step::Finish(m) => world.finish(m as usize),
+                Step::Save { machine, bound } => world.save(machine as usize, bound),
                 Step::KillStarter(m) => world.kill_starter(m as usize),
                 Step::Wait(ms) => world.wait(ms),
                 Step::Crash => world.crash(),

@@ -148,6 +148,10 @@ pub(crate) const TRANSPARENT_CHECKPOINT: [&str; 2] =
 
 /// A job that exits with this code has left a checkpoint and wants to go on.
 pub(crate) fn checkpoint(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
+    if scope.boolean(&TRANSPARENT_CHECKPOINT)? == Some(true) && scope.get(&CHECKPOINT)?.is_some() {
+        let help = "a job that is saved from outside does not save itself: leave one of them out";
+        return Err(scope.wrong(&CHECKPOINT, help));
+    }
     if let Some(code) = scope.integer(&CHECKPOINT)? {
         out.put("SuccessCheckpointExitCode", code.to_string());
         out.put("WantFTOnCheckpoint", "true");

@@ -100,6 +100,12 @@ pub(crate) fn requirements(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     }
     if scope.boolean(&TRANSPARENT_CHECKPOINT)? == Some(true) {
         clauses.push("TARGET.HasTransparentCheckpoint".into());
+        // Once it was saved, it goes on only where that can be put back.
+        clauses.push(
+            "(MY.LastCheckpointPlatform is undefined || \
+             TARGET.CheckpointPlatform == MY.LastCheckpointPlatform)"
+                .into(),
+        );
     }
     if is_deferred(scope)? {
         if universe != Universe::Local {

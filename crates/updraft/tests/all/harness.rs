@@ -26,6 +26,20 @@ pub(crate) fn skip(why: &str) {
     eprintln!("SKIPPED: {why}");
 }
 
+/// A CRIU that works here, when there is one: the one that `cargo xtask test` found, or the machine's own.
+pub(crate) fn criu() -> Option<String> {
+    let named = std::env::var("UPDRAFT_TEST_CRIU").ok();
+    let unpacked = repository().join("target/criu/criu").to_string_lossy().into_owned();
+    let works = |program: &String| {
+        is_root() && Command::new(program).arg("check").output().is_ok_and(|out| out.status.success())
+    };
+    let found = [named, Some("/usr/sbin/criu".to_owned()), Some(unpacked)].into_iter().flatten().find(works);
+    if found.is_none() {
+        skip("no CRIU works here");
+    }
+    found
+}
+
 /// A temporary directory and everything that was started in it.
 pub(crate) struct Sandbox {
     dir: Option<tempfile::TempDir>,

@@ -16,4 +16,5 @@ mod seg_design;
 mod seg_pool;
 mod slots;
 mod starter;
+mod transparent;
 mod trust;

@@ -24,7 +24,7 @@ const DAEMON: &str = "1";
 
 /// A machine whose policy did something.
 pub(crate) struct Machine<'a> {
-    sandbox: &'a Sandbox,
+    pub(crate) sandbox: &'a Sandbox,
     pub(crate) name: String,
 }
 
@@ -61,7 +61,7 @@ impl Machine<'_> {
         [both(machine)].into_iter().chain(claims).collect()
     }
 
-    fn until_state(&self, state: &str) {
+    pub(crate) fn until_state(&self, state: &str) {
         let what = format!("{} is {state}", self.name);
         self.sandbox.until(&what, PATIENCE, || self.states().iter().any(|s| s == state));
     }
@@ -97,12 +97,12 @@ pub(crate) fn up(sandbox: &mut Sandbox, policy: &str, sensors: &str, more: &[&st
 }
 
 /// A manager without a machine, for agents to join.
-fn manager(sandbox: &mut Sandbox) {
+pub(crate) fn manager(sandbox: &mut Sandbox) {
     sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0", "--lease", "60", "--beat", "300"]);
 }
 
 /// An agent of its own; started again, it finds that it has joined.
-fn agent(sandbox: &mut Sandbox, name: &str, policy: &str, sensors: Option<&str>) -> u32 {
+pub(crate) fn agent(sandbox: &mut Sandbox, name: &str, policy: &str, sensors: Option<&str>) -> u32 {
     let config = write(sandbox, &format!("{name}.conf"), policy);
     let mut words = vec!["agent", "--name", name, "--cpus", "1", "--config", &config];
     let join;
@@ -588,25 +588,4 @@ fn a_suspended_job_outlives_its_agent_and_goes_on_under_the_next() {
     nothing_left(&mut sandbox, &[(state, next)]);
     let said = std::fs::read_to_string(sandbox.path().join("desk.log")).unwrap();
     assert!(said.contains("adopting a starter") && !said.contains("left behind"), "{said}");
-}
-
-#[test]
-fn a_job_that_wants_to_be_saved_from_outside_is_refused_with_a_reason() {
-    let mut sandbox = Sandbox::new();
-    sandbox.up(&["--cpus", "1"]);
-    let here = machine(&sandbox);
-    let ad = sandbox.ok(&["status", "-l", &here.name]);
-    assert!(ad.contains("HasTransparentCheckpoint = false"), "{ad}");
-    // By the keyword it matches no machine; with the bare attribute it is held where it would have run.
-    let description = "executable = /bin/true\nwant_transparent_checkpoint = true\nqueue\n";
-    write(&sandbox, "wish.sub", description);
-    sandbox.ok(&["submit", "wish.sub"]);
-    let bare = "executable = /bin/true\n+WantTransparentCheckpoint = true\nqueue\n";
-    write(&sandbox, "bare.sub", bare);
-    sandbox.ok(&["submit", "bare.sub"]);
-    let held = || has(&events(&sandbox, 2), "JobsHeld");
-    sandbox.until("the second is held", PATIENCE, held);
-    let story = events(&sandbox, 2);
-    assert!(format!("{story:?}").contains("CRIU"), "{story:?}");
-    assert!(!has(&events(&sandbox, 1), "JobStarted"));
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use model::report::{Attempt, Happening};
 use starter::frame::{self, Buffer};
 use starter::wire::{
-    Begin, Checkpoint, Eviction, FromStarter, Job, Order, Packed, Run, Stop, Stored, ToStarter, Use, Word,
+    Begin, Checkpoint, Eviction, FromStarter, Job, Nest, Order, Packed, Run, Stop, Stored, ToStarter, Use,
+    Word,
 };
 
 use crate::harness;
@@ -299,7 +300,10 @@ fn an_evicted_job_saves_its_work_waits_for_the_store_and_comes_back() {
         let restore = store.path().join(bad).to_string_lossy().into_owned();
         other.run("touch started", |job| job.restore = restore);
         let refused = other.report();
-        assert!(matches!(&refused, Happening::Evicted(e) if e.reason.contains("checkpoint")), "{refused:?}");
+        assert!(
+            matches!(&refused, Happening::ProvisionFailed(e) if e.reason.contains("checkpoint")),
+            "{refused:?}"
+        );
         assert!(!other.file("started").exists());
     }
     other.quit();
@@ -324,5 +328,125 @@ fn a_checkpoint_is_put_in_place_before_the_job_starts() {
     assert!(matches!(starter.report(), Happening::Exited(_)));
     let starts = std::fs::read_to_string(starter.file("starts")).unwrap();
     assert_eq!(starts, format!("start {}\n", saved.trim()));
+    starter.quit();
+}
+
+/// Counts for ever, knows nothing of checkpoints: its count is in memory, in a growing file, in a file in its scratch
+/// directory that it keeps open, and in a child that talks to it through a pipe.
+const UNKNOWING: &str = "exec 7>/var/tmp/kept; ln -s kept /var/tmp/link; n=0; \
+    (while :; do echo tick; sleep 0.01; done) | while read word; do n=$((n+1)); echo $n; echo $n >&7; \
+    [ -e go ] && exit 3; done; exit $?";
+
+fn nested(criu: &str) -> impl Fn(&mut Job) + '_ {
+    |job| {
+        job.stdout = b"out".to_vec();
+        job.nest = Some(Nest { criu: criu.to_owned(), platform: "here".to_owned() });
+    }
+}
+
+fn count(path: &Path) -> u64 {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let numbers: Vec<u64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(
+        numbers.iter().copied().eq(1..=numbers.len() as u64),
+        "no step is missing or done twice: {numbers:?}"
+    );
+    numbers.len() as u64
+}
+
+#[test]
+fn a_job_that_knows_nothing_of_it_is_saved_and_goes_on_elsewhere() {
+    let Some(criu) = harness::criu() else { return };
+    let mut starter = Starter::new(None);
+    let out = starter.file("out");
+    starter.run(UNKNOWING, nested(&criu));
+    until("it counts", || count(&out) > 5);
+    // On the way: it goes on, and the archive is good.
+    starter.order(Order::Checkpoint(true));
+    let packed = starter.packed();
+    assert!(!packed.leaving && packed.platform == "here", "{packed:?}");
+    let store = tempfile::tempdir().unwrap();
+    let (first, second) = (store.path().join("first"), store.path().join("second"));
+    std::fs::copy(&packed.path, &first).unwrap();
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
+    assert!(matches!(starter.report(), Happening::Checkpointed(told) if told.platform == "here"));
+    let before = count(&out);
+    until("it goes on counting", || count(&out) > before + 5);
+    // It stands still and goes on.
+    starter.order(Order::Suspend(true));
+    assert!(matches!(starter.report(), Happening::Suspended(_)));
+    let still = len(&out);
+    starter.order(Order::Checkpoint(true));
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(len(&out), still);
+    starter.order(Order::Suspend(false));
+    assert!(matches!(starter.report(), Happening::Continued(_)));
+    // What was asked for while it stood still is done now.
+    let packed = starter.packed();
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
+    assert!(matches!(starter.report(), Happening::Checkpointed(_)));
+    // It has to leave.
+    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0, hold: None });
+    starter.order(Order::Stop(Stop { id: ID, hard: false, evict }));
+    let packed = starter.packed();
+    assert!(packed.leaving);
+    std::fs::copy(&packed.path, &second).unwrap();
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
+    assert!(matches!(starter.report(), Happening::Checkpointed(_)));
+    assert!(matches!(starter.report(), Happening::Evicted(_)));
+    let left = count(&out);
+    assert!(left > before);
+    let (here, scratch) = (starter.file(""), starter.file("scratch"));
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "nothing of it is left");
+    assert!(!starter.file("images").exists());
+
+    // Elsewhere: another starter, another scratch directory, the same working directory.
+    let go_on = |archive: &Path, more: u64| {
+        let mut other = Starter::new(None);
+        let copy = other.file("copy");
+        std::fs::copy(archive, &copy).unwrap();
+        other.run("never run anew", |job| {
+            nested(&criu)(job);
+            job.cwd = here.to_string_lossy().into_owned().into_bytes();
+            job.restore = copy.to_string_lossy().into_owned();
+        });
+        let from = count(&out);
+        until("it goes on", || count(&out) > from + more || !matches!(len(&out), 1..));
+        let kept = other.file("scratch/kept");
+        until("so does the file in its scratch directory", || count(&kept) > from + more);
+        assert_eq!(std::fs::read_link(other.file("scratch/link")).unwrap(), Path::new("kept"));
+        other
+    };
+    let other = go_on(&second, 5);
+    assert!(count(&out) > left);
+    // Its starter is killed: nothing of it survives.
+    drop(other);
+    let dead = len(&out);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(len(&out), dead);
+    // From the older one, the file that has grown meanwhile goes back to what it was.
+    let grown = len(&out);
+    std::fs::write(starter.file("go"), "").unwrap();
+    let mut other = Starter::new(None);
+    let copy = other.file("copy");
+    std::fs::copy(&first, &copy).unwrap();
+    other.run("never run anew", |job| {
+        nested(&criu)(job);
+        job.restore = copy.to_string_lossy().into_owned();
+    });
+    let Happening::Exited(exited) = other.report() else { panic!("it ends") };
+    assert_eq!(exited.exit.code, Some(3), "its own exit code");
+    assert!(count(&out) > 5 && len(&out) < grown);
+    // When such a file is gone it is said, and nothing starts.
+    std::fs::remove_file(&out).unwrap();
+    std::fs::copy(&second, &copy).unwrap();
+    other.run("touch started", |job| {
+        nested(&criu)(job);
+        job.restore = copy.to_string_lossy().into_owned();
+    });
+    let refused = other.report();
+    assert!(matches!(&refused, Happening::ProvisionFailed(e) if e.reason.contains("out")), "{refused:?}");
+    assert!(!other.file("started").exists());
+    other.quit();
     starter.quit();
 }
