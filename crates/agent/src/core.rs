@@ -531,6 +531,7 @@ pub(crate) fn ended(happening: &Happening) -> Vec<Attempt> {
         Happening::Started(_)
         | Happening::Gone(_)
         | Happening::Warned(_)
+        | Happening::NotSaved(_)
         | Happening::Suspended(_)
         | Happening::Continued(_)
         | Happening::Checkpointed(_)

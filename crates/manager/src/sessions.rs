@@ -236,6 +236,7 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
         Happening::Returned(e) => ReportKind::Returned { jobs: e.jobs.into_iter().map(held).collect() },
         Happening::Gone(why) => ReportKind::Gone { reason: reason(why) },
         Happening::Suspended(e) => ReportKind::Suspended { job: held(e.job), processes: e.processes },
+        Happening::NotSaved(e) => ReportKind::NotSaved { job: held(e.job), reason: reason(e.reason) },
         Happening::Warned(e) => ReportKind::Warned {
             job: held(e.job),
             remaining_s: e.remaining_s,

@@ -7,6 +7,7 @@
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
+pub use crate::checkpoint::JobNotSaved;
 pub use crate::lab::{
     Condition, GangPlanned, JobProvisioning, JobReserved, JobsExtended, LabSet, MachineStanding,
 };
@@ -23,7 +24,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 40"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 40, 45"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -117,6 +118,9 @@ pub enum Kind {
     /// For a while nothing new starts on some machines, or on any.
     #[prost(message, tag = "40")]
     PoolDrained(PoolDrained),
+    /// A job's work was to be saved and was not.
+    #[prost(message, tag = "45")]
+    JobNotSaved(JobNotSaved),
 }
 
 /// A manager took the journal over.
@@ -622,6 +626,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobContinued(e) => Some(e.cluster),
         Kind::JobCheckpointed(e) => Some(e.cluster),
         Kind::JobWarned(e) => Some(e.cluster),
+        Kind::JobNotSaved(e) => Some(e.cluster),
         Kind::JobsLeft(e) => Some(e.cluster),
         Kind::GangPlanned(e) => Some(e.cluster),
         Kind::JobProvisioning(e) => Some(e.cluster),
@@ -643,6 +648,27 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Numbers in `tag = "..."` of an enum, and those that whoever contains it lists: prost drops what is not listed.
+    fn listed(source: &str, name: &str, user: &str) -> (Vec<String>, Vec<String>) {
+        let body =
+            source.split(&format!("pub enum {name} {{")).nth(1).unwrap().split("\n}\n").next().unwrap();
+        let tags = body.split("tag = \"").skip(1).map(|t| t.split('"').next().unwrap().to_owned()).collect();
+        let list = user.split(&format!("oneof = \"{name}\",")).nth(1).unwrap();
+        let list = list.split("tags = \"").nth(1).unwrap().split('"').next().unwrap();
+        (tags, list.split(", ").map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn no_kind_is_left_out_of_the_list_that_readers_go_by() {
+        let (event, report) = (include_str!("event.rs"), include_str!("report.rs"));
+        let (tags, list) = listed(event, "Kind", event);
+        assert!(tags.len() > 25 && tags == list, "{tags:?} {list:?}");
+        for user in [include_str!("../../starter/src/wire.rs"), include_str!("../../api/src/agent.rs")] {
+            let (tags, list) = listed(report, "Happening", user);
+            assert!(tags.len() > 10 && tags == list, "{tags:?} {list:?}");
+        }
+    }
 
     #[test]
     fn digests_stay_out_of_json() {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here does IO, reads a clock or decides anything.
 
+mod checkpoint;
 pub mod event;
 pub mod id;
 mod lab;

@@ -61,6 +61,20 @@ pub enum Happening {
     /// The machine could not be put in order after the claim; why.
     #[prost(string, tag = "15")]
     ReleaseFailed(String),
+    /// A job's work was to be saved and was not.
+    #[prost(message, tag = "16")]
+    NotSaved(NotSaved),
+}
+
+/// A job's work was to be saved and was not.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct NotSaved {
+    /// Whose.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Why.
+    #[prost(string, tag = "2")]
+    pub reason: String,
 }
 
 /// A job was told how much time it has left.

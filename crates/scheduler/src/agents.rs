@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use classad::ClassAd;
 use model::event::{
-    Afterwards, Exit, JobCheckpointed, JobContinued, JobStarted, JobSuspended, JobWarned, JobsHeld,
-    JobsRemoved, JobsRequeued, Kind, Resources,
+    Afterwards, Exit, JobCheckpointed, JobContinued, JobNotSaved, JobStarted, JobSuspended, JobWarned,
+    JobsHeld, JobsRemoved, JobsRequeued, Kind, Resources,
 };
 use model::{ClaimId, ClaimKey, Event, JobId, Now, ProcSet, Span};
 
@@ -139,6 +139,13 @@ pub enum ReportKind {
         cap: u64,
         /// The kind of machine that it is good for; empty for any.
         platform: String,
+    },
+    /// A job's work was to be saved and was not.
+    NotSaved {
+        /// Which.
+        job: HeldJob,
+        /// Why.
+        reason: String,
     },
     /// A job was told how much time it has left.
     Warned {
@@ -428,6 +435,13 @@ impl Core {
                         out,
                     );
                 }
+            }
+            ReportKind::NotSaved { job, reason } => {
+                let Some(live) = self.live_of(id, job) else { return };
+                let (claim, attempt) = (id.0, live.attempt);
+                let JobId { cluster, proc } = job.job;
+                let kind = JobNotSaved { claim, cluster, proc, attempt, reason };
+                self.record(now, Kind::JobNotSaved(kind), out);
             }
             ReportKind::Warned { job, remaining_s, signal, reason } => {
                 let Some(live) = self.live_of(id, job) else { return };

@@ -54,6 +54,7 @@ impl Core {
             // Told for people, or the manager's own books: nothing durable follows from them here.
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)
+            | Kind::JobNotSaved(_)
             | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)

@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use model::event::Exit;
-use model::report::{Attempt, Checkpointed, Evicted, Happening};
+use model::report::{Attempt, Checkpointed, Evicted, Happening, NotSaved};
+use model::text;
 
 use crate::archive;
 use crate::run::Starter;
@@ -76,19 +77,14 @@ impl Starter<'_> {
         let cwd = Path::new(OsStr::from_bytes(&running.job.cwd));
         let packed = archive::pack(cwd, &plan.files, &path, running.job.identity.as_ref());
         let leaving = running.evicted.is_some();
-        match (packed, &mut running.evicted) {
-            (Ok(made), _) => {
-                self.keep(&mut running, &path, made);
-                if leaving {
-                    return None;
-                }
-            }
-            (Err(error), Some(why)) => {
-                why.reason = format!("{} (its checkpoint could not be kept: {error})", why.reason);
-                return Some(running);
-            }
+        match packed {
+            Ok(made) => self.keep(&mut running, &path, made),
             // It saved its work, we could not keep it: it goes on all the same, and the older checkpoint stands.
-            (Err(error), None) => eprintln!("a checkpoint of job {job:?} could not be kept: {error}"),
+            Err(error) => self.report_not_saved(job, format!("what it saved cannot be kept: {error}")),
+        }
+        // One that leaves is over, or waits for its checkpoint to be stored.
+        if leaving {
+            return running.evicted.is_some().then_some(running);
         }
         match self.spawner.spawn(&running.job) {
             Ok(pid) => {
@@ -131,15 +127,16 @@ impl Starter<'_> {
         };
         let packed = self.checkpoints.waiting.remove(at);
         let _ = std::fs::remove_file(&packed.path);
+        let Packed { job, sha256, bytes, platform, leaving, .. } = packed;
         if stored.safe {
-            let Packed { job, sha256, bytes, platform, .. } = packed;
             let Stored { transfer_ms, cap, .. } = stored;
             let checkpointed = Checkpointed { job, sha256, bytes, transfer_ms, cap, platform };
             self.report(Happening::Checkpointed(checkpointed));
+        } else {
+            self.report_not_saved(job, "the store did not take it".to_owned());
         }
-        if packed.leaving {
-            let why = if stored.safe { "" } else { "the store did not take its checkpoint" };
-            self.leave(why);
+        if leaving {
+            self.leave();
         }
     }
 
@@ -148,16 +145,20 @@ impl Starter<'_> {
         if let Some(at) = self.checkpoints.waiting.iter().position(|p| p.leaving) {
             let packed = self.checkpoints.waiting.remove(at);
             let _ = std::fs::remove_file(packed.path);
+            self.report_not_saved(packed.job, format!("it was not stored: {why}"));
         }
-        self.leave(&format!("its checkpoint was not stored: {why}"));
+        self.leave();
     }
 
-    fn leave(&mut self, note: &str) {
-        let Some((job, mut eviction)) = self.checkpoints.leaving.take() else { return };
+    /// For people; an older checkpoint, if there is one, stands.
+    pub(crate) fn report_not_saved(&mut self, job: Attempt, reason: String) {
+        let reason = text::one_line(&reason, model::limits::REASON_BYTES);
+        self.report(Happening::NotSaved(NotSaved { job, reason }));
+    }
+
+    fn leave(&mut self) {
+        let Some((job, eviction)) = self.checkpoints.leaving.take() else { return };
         self.empty_scratch();
-        if !note.is_empty() {
-            eviction.reason = format!("{} ({note})", eviction.reason);
-        }
         self.report_evicted(job, eviction);
     }
 }

@@ -357,7 +357,7 @@ impl Inside {
 fn complaint(log: &str) -> Option<&str> {
     // A limit that it would like to raise for itself, and the summary at the end, say nothing.
     let telling = |line: &&str| !line.contains("RLIMIT_NOFILE for self") && !line.ends_with("FAILED.");
-    let line = log.lines().filter(|line| line.contains(" Error (")).find(telling)?;
+    let line = log.lines().filter(|line| line.contains("Error (")).find(telling)?;
     line.split_once("): ").map(|(_, said)| said)
 }
 
@@ -444,6 +444,7 @@ mod tests {
                    (00.053299) Error (criu/files-reg.c:1790): Can't lookup mount=24 for fd=10 path=/dev/null\n\
                    (00.069784) Error (criu/cr-dump.c:2111): Dumping FAILED.\n";
         assert_eq!(complaint(log), Some("Can't lookup mount=24 for fd=10 path=/dev/null"));
+        assert_eq!(complaint("Error (criu/sockets.c:628): sockets: no\n"), Some("sockets: no"));
         assert_eq!(complaint("nothing of the kind"), None);
     }
 

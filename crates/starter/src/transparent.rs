@@ -160,17 +160,15 @@ impl Starter<'_> {
                 }
             }
             Err(error) => {
-                let job = running.job.id;
-                match &mut running.evicted {
-                    Some(why) => {
-                        why.reason = format!("{} (it could not be saved: {error})", why.reason);
-                        let signal = running.job.stop_signal as i32;
-                        running.signal(signal);
-                    }
-                    None if unwanted => {}
-                    None => eprintln!("job {job:?} could not be saved: {error}"),
+                if running.evicted.is_some() {
+                    let signal = running.job.stop_signal as i32;
+                    running.signal(signal);
                 }
+                let job = running.job.id;
                 self.resume(running);
+                if !unwanted {
+                    self.report_not_saved(job, error.to_string());
+                }
             }
         }
     }

@@ -152,6 +152,11 @@ impl Story {
                 let body = Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } };
                 Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
             }
+            Kind::JobNotSaved(e) => {
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let body = Body::Generic { text: format!("The job was not checkpointed: {}", e.reason) };
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+            }
             Kind::JobWarned(e) => {
                 let Some(cluster) = self.clusters.get(&e.cluster) else { return };
                 let why = if e.reason.is_empty() { String::new() } else { format!(": {}", e.reason) };

@@ -123,6 +123,48 @@ fn what_cannot_be_put_back_is_tried_once_more_and_then_held() {
 }
 
 #[test]
+fn what_cannot_be_saved_goes_on_and_one_can_read_why() {
+    let Some(criu) = criu() else { return };
+    let mut sandbox = Sandbox::new();
+    let config = write(&sandbox, "p.conf", &format!("use POLICY : AlwaysRun\nCRIU = {criu}\n"));
+    let pool = sandbox.up(&["--cpus", "1", "--config", &config]);
+    // Half of an open connection cannot be taken elsewhere.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = format!(
+        "trap 'echo asked >> asked; exit 0' TERM; exec 7<>/dev/tcp/127.0.0.1/{port}; n=0; \
+         while [ ! -e stop ]; do n=$((n+1)); echo $n; sleep 0.02; done"
+    );
+    write(&sandbox, "net.sh", &script);
+    let wish = WISH.replace("/bin/sh", "/bin/bash").replace("count.sh", "net.sh");
+    write(&sandbox, "net.sub", &format!("{wish}queue\n"));
+    let job = sandbox.json(&["submit", "--json", "net.sub"])[0]["cluster"].as_i64().unwrap() as i32;
+    let _connected = listener.accept().unwrap();
+    sandbox.until("it counts", PATIENCE, || steps(&sandbox) > 0);
+    let failures =
+        || events(&sandbox, job).into_iter().filter(|e| e["event"] == "JobNotSaved").collect::<Vec<_>>();
+    let ask = || {
+        sandbox.ok(&["checkpoint", &job.to_string()]);
+        !failures().is_empty()
+    };
+    sandbox.until("it could not be saved", PATIENCE, ask);
+    let reason = failures()[0]["reason"].as_str().unwrap().to_owned();
+    assert!(reason.starts_with("CRIU: ") && !reason.contains("exit status"), "{reason}");
+    let before = steps(&sandbox);
+    sandbox.until("it goes on", PATIENCE, || steps(&sandbox) > before);
+    assert!(!sandbox.path().join("asked").exists());
+    // When it must leave it is asked as every job is, and begins anew elsewhere or here.
+    sandbox.ok(&["vacate", &job.to_string()]);
+    sandbox.until("it was asked", PATIENCE, || sandbox.path().join("asked").exists());
+    let log = || std::fs::read_to_string(sandbox.path().join("job.events")).unwrap_or_default();
+    sandbox.until("its log says why", PATIENCE, || log().contains("The job was not checkpointed: CRIU"));
+    assert_eq!(saved(&sandbox, job), 0);
+    sandbox.ok(&["rm", &job.to_string()]);
+    let state = sandbox.state();
+    nothing_left(&mut sandbox, &[(state, pool)]);
+}
+
+#[test]
 fn a_job_that_wants_to_be_saved_from_outside_is_refused_with_a_reason() {
     let mut sandbox = Sandbox::new();
     let config = write(&sandbox, "none.conf", "use POLICY : AlwaysRun\nCRIU = none\n");
