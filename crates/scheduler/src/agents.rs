@@ -17,6 +17,11 @@ use crate::{Core, Digest, Effect, Out, Session};
 /// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
 const STARTD_HELD: u32 = 21;
 
+/// Vacate codes of attempts that ended though nobody wanted the claim gone: the machine could not go on with the job, and
+/// the lease ran out.
+const MACHINE_FAILED: u32 = 1006;
+const LEASE_OVER: u32 = 1008;
+
 /// What an agent says of itself when it connects.
 #[derive(Debug, Clone)]
 pub struct AgentHello {
@@ -398,7 +403,13 @@ impl Core {
                     }
                     (None, None) => self.requeue(now, id, &[job.job], &reason, code, out),
                 }
-                self.feed(now, id, digest, out);
+                // What makes a job leave takes its claim too, and says so in a moment; a job that was given to it meanwhile
+                // would come back unseen.
+                let stays = matches!(code, MACHINE_FAILED | LEASE_OVER);
+                match self.pool.claims.get_mut(&id) {
+                    Some(claim) if !stays => claim.ending = true,
+                    _ => self.feed(now, id, digest, out),
+                }
                 self.offer_jobs(now, job.job.cluster, digest, out);
             }
             ReportKind::Suspended { job, processes } => {

@@ -89,14 +89,17 @@ impl Pool {
         self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
     }
 
-    /// A job's machine makes it go.
+    /// A job's machine makes it go, and its claim with it.
     pub(super) fn evict(&mut self, cluster: u32, proc: u32) {
-        self.tell(cluster, proc, |job| ReportKind::Evicted {
-            job,
-            reason: "owner".into(),
-            code: 1011,
-            hold: None,
-        });
+        let claim = self.core.queue.clusters[&cluster].live[&proc].claim;
+        let machine = host_of(&self.core.pool.claims[&claim].machine).to_owned();
+        let session = self.core.pool.machines[&*machine].session.unwrap();
+        let reason = || "owner".to_owned();
+        self.tell(cluster, proc, |job| ReportKind::Evicted { job, reason: reason(), code: 1011, hold: None });
+        let given = self.core.pool.claims.get(&claim).is_some_and(|c| !c.jobs.is_empty());
+        assert!(!given, "nothing is given to a claim that its machine ends");
+        let gone = Report { claim, seq: 2, kind: ReportKind::Gone { reason: reason() } };
+        self.core.agent_report(self.now, &machine, session, gone, digest, &mut self.out);
     }
 
     /// A job's process was started.
