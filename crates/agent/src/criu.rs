@@ -45,7 +45,9 @@ pub(crate) const ONLY_OURS: &str =
 /// Looks whether it works.
 fn check(settings: &Settings) -> Result<Criu, String> {
     let program = match settings.program.trim() {
-        "none" => return Err("it is switched off (CRIU = none)".to_owned()),
+        none if none.eq_ignore_ascii_case("none") => {
+            return Err("it is switched off (CRIU = none)".to_owned());
+        }
         "" => PLACES.iter().find(|p| fs::exists(p).unwrap_or(false)).ok_or("CRIU is not installed")?,
         named => named,
     };

@@ -147,7 +147,11 @@ impl Nest {
         let pid = unsafe { sys::fork_into(libc::CLONE_NEWPID | libc::CLONE_NEWNS) }?;
         if pid == 0 {
             drop(ours);
-            sys::leave_with(Inside { control: theirs, criu, job: 0 }.live(spawner, job, scratch, images));
+            let lived = Inside { control: theirs, criu, job: 0 }.live(spawner, job, scratch, images);
+            if let Err(error) = &lived {
+                eprintln!("the nest of job {:?} has failed: {error}", job.id);
+            }
+            sys::leave_with(lived);
         }
         Ok(Self { pid, stream: ours, input: Buffer::default(), started: false, dumping: false, exit: None })
     }

@@ -7,7 +7,7 @@ use model::report::{CannotStart, Evicted, Exited, Happening, Started, Suspended}
 use model::text;
 
 use crate::connection::Connection;
-use crate::nest::{self, Nest};
+use crate::nest::Nest;
 use crate::run::Starter;
 use crate::sys::{self, Reaped};
 use crate::wire::{Eviction, Job, Use, Word};
@@ -196,9 +196,12 @@ impl Starter<'_> {
                 // What is still there belongs to the running job.
                 Reaped::NoChildren | Reaped::NoneEnded => return,
                 Reaped::Ended(child) => {
-                    if self.running.as_ref().is_some_and(|r| r.pid == child.pid)
-                        && let Some(running) = self.running.take()
-                    {
+                    if self.running.as_ref().is_none_or(|r| r.pid != child.pid) {
+                        continue;
+                    }
+                    // A nest's last words come before its end.
+                    self.hear_nest();
+                    if let Some(running) = self.running.take() {
                         self.ended(running, child.exit);
                     }
                 }
@@ -206,22 +209,39 @@ impl Starter<'_> {
         }
     }
 
-    pub(crate) fn ended(&mut self, mut running: Running, mut exit: model::event::Exit) {
-        if let Some(nest) = &mut running.nest {
-            // What the nest says of the job counts; a nest that was killed says nothing.
-            let last = nest
-                .words()
-                .into_iter()
-                .find_map(|w| if let nest::Word::Ended(e) = w { Some(e) } else { None });
-            exit = last.or(nest.exit).unwrap_or(exit);
-            self.forget_images();
-        }
-        exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
-        // The job is over when its first process is; what it left behind goes too.
+    /// The job is over when its first process is; what it left behind goes too.
+    fn clear_away(&self, running: &Running) {
         leftovers::kill_children();
         if let Some(group) = self.group.filter(|_| running.suspended) {
             let _ = group.thaw();
         }
+    }
+
+    /// A nest that ends by itself without saying how its job did has failed it.
+    fn nest_failed(&mut self, running: Running) {
+        self.clear_away(&running);
+        self.empty_scratch();
+        let job = running.job.id;
+        if let Some(why) = running.evicted {
+            self.report_evicted(job, why);
+        } else {
+            let reason = "the process that watches over it has failed (starter.log may say more)";
+            self.report_unready(job, reason.to_owned());
+        }
+    }
+
+    pub(crate) fn ended(&mut self, running: Running, mut exit: model::event::Exit) {
+        if let Some(nest) = &running.nest {
+            self.forget_images();
+            match nest.exit {
+                Some(last) => exit = last,
+                // It was killed, and the job with it.
+                None if exit.signal.is_some() && (nest.started || running.evicted.is_some()) => {}
+                None => return self.nest_failed(running),
+            }
+        }
+        exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
+        self.clear_away(&running);
         let Some(running) = self.take_checkpoint(running, &exit) else { return };
         self.empty_scratch();
         let (job, started_ms) = (running.job.id, running.started_ms);

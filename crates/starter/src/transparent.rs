@@ -16,19 +16,28 @@ use crate::as_user;
 use crate::nest::{self, Dumped, Failed, Nest, Word, Written};
 use crate::run::Starter;
 use crate::running::Running;
+use crate::sys;
 use crate::wire::Job;
 
 /// CRIU's images, and the job's scratch directory, in the archive.
 const IMAGES: &str = "images";
 const SCRATCH: &str = "scratch";
-/// Among the images: the files that were open for writing.
+/// Among the images: what else must be as it was.
 const MANIFEST: &str = "updraft.manifest";
 
-/// The files that were open for writing.
+/// What else must be as it was.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 struct Manifest {
+    /// The files that were open for writing.
     #[prost(message, repeated, tag = "1")]
     files: Vec<Written>,
+    /// Whose processes they are, by number, as CRIU has it: the same name may have another one elsewhere.
+    #[prost(uint32, tag = "2")]
+    uid: u32,
+}
+
+fn uid_of(job: &Job) -> u32 {
+    job.identity.as_ref().map_or_else(sys::own_uid, |i| i.uid)
 }
 
 impl Starter<'_> {
@@ -65,6 +74,10 @@ impl Starter<'_> {
         let _ = fs::remove_file(archive);
         unpacked?;
         let manifest = Manifest::decode(&*fs::read(images.join(MANIFEST))?).map_err(io::Error::other)?;
+        if manifest.uid != uid_of(job) {
+            let (then, now) = (manifest.uid, uid_of(job));
+            return Err(io::Error::other(format!("its owner was user {then} there and is user {now} here")));
+        }
         as_user::run(archive::who(identity), || nest::cut_back(&manifest.files))
     }
 
@@ -187,7 +200,8 @@ impl Starter<'_> {
         files: Vec<Written>,
     ) -> io::Result<(PathBuf, archive::Made)> {
         let images = self.images();
-        fs::write(images.join(MANIFEST), Manifest { files }.encode_to_vec())?;
+        let manifest = Manifest { files, uid: uid_of(&running.job) };
+        fs::write(images.join(MANIFEST), manifest.encode_to_vec())?;
         let path = self.checkpoints.next_path();
         let scratch = self.scratch.as_ref().map(|s| (SCRATCH, s.dir()));
         let made = archive::pack_both((IMAGES, &images), scratch, &path, running.job.identity.as_ref())?;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use model::report::{Attempt, Happening};
 use starter::frame::{self, Buffer};
 use starter::wire::{
-    Begin, Checkpoint, Eviction, FromStarter, Job, Nest, Order, Packed, Run, Stop, Stored, ToStarter, Use,
-    Word,
+    Begin, Checkpoint, Eviction, FromStarter, Identity, Job, Nest, Order, Packed, Run, Stop, Stored,
+    ToStarter, Use, Word,
 };
 
 use crate::harness;
@@ -352,6 +352,69 @@ fn count(path: &Path) -> u64 {
         "no step is missing or done twice: {numbers:?}"
     );
     numbers.len() as u64
+}
+
+#[test]
+fn a_nest_is_its_users_and_ends_with_whatever_watches_over_it() {
+    let Some(criu) = harness::criu() else { return };
+    let place = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(place.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let out = place.path().join("out");
+    let mut starter = Starter::new(None);
+    let as_nobody = |job: &mut Job| {
+        nested(&criu)(job);
+        job.identity = Some(Identity { uid: NOBODY, gid: NOBODY, groups: vec![NOBODY] });
+        job.cwd = place.path().to_string_lossy().into_owned().into_bytes();
+    };
+    starter.run(
+        "id -u > /var/tmp/me && cat /var/tmp/me; echo $$; ls -d /proc/[0-9]* | wc -l; exit 7",
+        as_nobody,
+    );
+    let Happening::Exited(exited) = starter.report() else { panic!("it ends") };
+    assert_eq!(exited.exit.code, Some(7));
+    let said = std::fs::read_to_string(&out).unwrap();
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!(said[..2], ["65534", "1001"], "its own user, its own numbers");
+    assert!(said[2].parse::<u32>().unwrap() < 10, "nobody else's processes: {said:?}");
+    // A program that cannot be started is said to be just that.
+    starter.run("", |job| {
+        as_nobody(job);
+        job.argv = vec![b"/nowhere".to_vec()];
+    });
+    let refused = starter.report();
+    assert!(matches!(&refused, Happening::CannotStart(e) if e.code == 6), "{refused:?}");
+    // Whether CRIU may save another user's processes depends on our rights; either way the job goes on.
+    starter.run("n=0; while :; do n=$((n+1)); echo $n; sleep 0.01; done", as_nobody);
+    until("it counts", || len(&out) > 20);
+    starter.order(Order::Checkpoint(true));
+    loop {
+        match starter.word() {
+            Word::Packed(packed) => {
+                let stored = Stored { number: packed.number, safe: true, ..Stored::default() };
+                starter.order(Order::Stored(stored));
+            }
+            Word::Report(report) => match report.happening {
+                Some(Happening::Checkpointed(_) | Happening::NotSaved(_)) => break,
+                Some(Happening::Started(_)) => {}
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+    let before = len(&out);
+    until("it goes on", || len(&out) > before);
+    // The process that watches over it is killed: so is the job, and that is its end.
+    let children =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", starter.child.id())).unwrap();
+    let nest: u32 = children.trim().parse().unwrap();
+    harness::signal(nest, libc::SIGKILL);
+    let Happening::Exited(exited) = starter.report() else { panic!("it ends") };
+    assert_eq!(exited.exit.signal, Some(9));
+    let dead = len(&out);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(len(&out), dead);
+    assert!(!Path::new("/var/tmp/me").exists(), "nothing of it is seen outside");
+    starter.quit();
 }
 
 #[test]
