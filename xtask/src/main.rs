@@ -20,8 +20,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["test"] => test::run(),
-        // What the job of a benchmark runs.
+        // What the jobs of benchmarks run.
         ["tick", file] => bench::policy::tick(file),
+        ["hold", file, mib] => bench::saving::hold(file, mib),
         ["bench", rest @ ..] => bench::run(rest),
         ["doc"] => doc(),
         ["deny"] => deny::run(),

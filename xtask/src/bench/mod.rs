@@ -5,6 +5,7 @@ pub(crate) mod classad;
 mod maintenance;
 pub(crate) mod policy;
 mod pool;
+pub(crate) mod saving;
 mod scheduler;
 mod seg;
 

@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, String>;
 const GAP_MS: f64 = 500.0;
 const PROCESSES: usize = 3;
 
-fn wall_ms() -> f64 {
+pub(super) fn wall_ms() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64() * 1000.0)
 }
 
@@ -42,15 +42,15 @@ pub(crate) fn tick(file: &str) -> Result<()> {
     Ok(())
 }
 
-/// A pool with one machine and a job that ticks.
-struct Desk {
+/// A pool with one machine.
+pub(super) struct Desk {
     pool: Child,
-    dir: tempfile::TempDir,
+    pub(super) dir: tempfile::TempDir,
     name: String,
 }
 
 impl Desk {
-    fn start(policy: &str, sensors: Option<&str>) -> Result<Self> {
+    pub(super) fn up(policy: &str, sensors: Option<&str>) -> Result<Self> {
         let dir = tempdir()?;
         let write = |name: &str, text: &str| {
             std::fs::write(dir.path().join(name), text).map_err(fail(name))?;
@@ -73,6 +73,13 @@ impl Desk {
                 return Err("the pool does not answer".into());
             }
         }
+        Ok(desk)
+    }
+
+    /// One with a job that ticks.
+    fn start(policy: &str, sensors: Option<&str>) -> Result<Self> {
+        let desk = Self::up(policy, sensors)?;
+        let start = Instant::now();
         let own = std::env::current_exe().map_err(fail("own program"))?;
         let tick = |n: usize| format!("'{}' tick {}", own.display(), desk.file(n).display());
         let script = format!("setsid {} & {} & exec {}", tick(0), tick(1), tick(2));
@@ -87,11 +94,11 @@ impl Desk {
         Ok(desk)
     }
 
-    fn file(&self, number: usize) -> PathBuf {
+    pub(super) fn file(&self, number: usize) -> PathBuf {
         self.dir.path().join(format!("tick-{number}"))
     }
 
-    fn ask(&self, words: &[&str]) -> Result<String> {
+    pub(super) fn ask(&self, words: &[&str]) -> Result<String> {
         let out = Command::new(program())
             .args(words)
             .env("UPDRAFT_STATE_DIR", self.dir.path().join("state"))
@@ -322,5 +329,6 @@ pub(crate) fn run(quick: bool) -> Result<String> {
         decided.len(),
         quantiles(beyond)
     );
+    out.push_str(&super::saving::rows(quick)?);
     Ok(out)
 }
