@@ -221,7 +221,7 @@ impl Core {
     }
 
     /// Quotas that are parts of the pool follow its size.
-    fn count_cores(&mut self) {
+    pub(crate) fn count_cores(&mut self) {
         self.accounts.set_cores(self.pool.cores as f64);
         self.released |= !self.kept_back.is_empty();
     }

@@ -22,7 +22,7 @@
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
 //! - `usage`: where the time went, from the journal
-//! - `sweep`: the consistency pass, which finds nothing
+//! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod accounts;
@@ -42,6 +42,7 @@ mod pool;
 mod preempt;
 mod provision;
 mod queue;
+mod recount;
 mod reserve;
 mod settings;
 mod shape;

@@ -307,6 +307,7 @@ impl Core {
         self.record(now, Kind::ClaimMade(made), out);
         if let Some(claim) = self.pool.claims.get_mut(&ClaimId(claim)) {
             self.in_use.take(&limits);
+            self.pool.recount.takes(&claim.machine, &limits);
             claim.limits = limits;
         }
         Some(ClaimId(claim))

@@ -15,6 +15,7 @@ use model::{ClaimId, JobId, Now, Span};
 
 use crate::gang::SetId;
 use crate::pool::{Claim, host_of, minus};
+use crate::recount::Reach;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
 
@@ -46,13 +47,23 @@ pub enum Finding {
     Lease,
     /// A machine kept for a gang that does not wait for it.
     Earmark,
+    /// A user's cores in use are not those of their claims.
+    Held,
+    /// A group's are not.
+    Quota,
+    /// A named resource's use is not what claims take of it.
+    Limit,
+    /// An owner's unfinished jobs are not so many.
+    Jobs,
+    /// The pool's cores are not those of the machines in contact.
+    Cores,
     /// A start that only this pass made.
     LostWakeup,
 }
 
 impl Finding {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::EmptyClaim,
         Self::LostClaim,
         Self::DeadClaim,
@@ -62,6 +73,11 @@ impl Finding {
         Self::Line,
         Self::Lease,
         Self::Earmark,
+        Self::Held,
+        Self::Quota,
+        Self::Limit,
+        Self::Jobs,
+        Self::Cores,
         Self::LostWakeup,
     ];
 
@@ -77,6 +93,11 @@ impl Finding {
             Self::Line => "line",
             Self::Lease => "lease",
             Self::Earmark => "earmark",
+            Self::Held => "held",
+            Self::Quota => "quota",
+            Self::Limit => "limit",
+            Self::Jobs => "jobs",
+            Self::Cores => "cores",
             Self::LostWakeup => "lost_wakeup",
         }
     }
@@ -100,13 +121,19 @@ impl Findings {
 
 /// Where a round is. What jobs say is believed first, then what claims say, then what machines' books say.
 #[derive(Debug, Clone)]
-enum Stage {
+pub(crate) enum Stage {
     /// From this cluster on.
     Clusters(u32),
+    /// What clusters amount to, behind this owner.
+    Owners(Option<Arc<str>>),
     /// The claims that are left.
     Claims(Vec<ClaimId>),
     /// Behind this machine.
     Machines(Option<Arc<str>>),
+    /// What claims amount to, from this user on.
+    Users(u32),
+    /// Behind this named resource.
+    Limits(Option<Box<str>>),
     /// From this gang on.
     Gangs(u32),
     /// From this shape on.
@@ -124,6 +151,8 @@ pub(crate) struct Sweep {
     pub(crate) passing: bool,
     /// A lost wake-up stops the process.
     pub(crate) alarm: bool,
+    /// How much one tick looks at.
+    pub(crate) step: usize,
 }
 
 impl Default for Sweep {
@@ -134,6 +163,7 @@ impl Default for Sweep {
             found: Findings::default(),
             passing: false,
             alarm: cfg!(debug_assertions),
+            step: STEP,
         }
     }
 }
@@ -149,7 +179,7 @@ impl Sweep {
         (self.due_ms, self.stage) = (0, None);
     }
 
-    fn note(&mut self, finding: Finding, what: &str, out: &mut Out) {
+    pub(crate) fn note(&mut self, finding: Finding, what: &str, out: &mut Out) {
         self.found.0[finding as usize] += 1;
         if (out.warnings.len() as u64) < WARNINGS {
             out.warnings.push(format!("the consistency pass found ({}): {what}", finding.name()));
@@ -178,16 +208,20 @@ impl Core {
             None if now.mono_ms < self.sweep.due_ms => return,
             None => {
                 self.sweep.due_ms = now.mono_ms + self.settings.sweep_ms;
+                (self.queue.recount, self.pool.recount) = Default::default();
                 Stage::Clusters(0)
             }
         };
-        let mut budget = STEP;
+        let mut budget = self.sweep.step;
         let mut stage = Some(stage);
         while let Some(at) = stage.take_if(|_| budget > 0) {
             stage = match at {
                 Stage::Machines(after) => Some(self.sweep_machines(now, after, &mut budget, digest, out)),
                 Stage::Claims(left) => Some(self.sweep_claims(now, left, &mut budget, digest, out)),
                 Stage::Clusters(from) => Some(self.sweep_clusters(now, from, &mut budget, digest, out)),
+                Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, out)),
+                Stage::Users(from) => Some(self.sweep_users(now, from, &mut budget, digest, out)),
+                Stage::Limits(after) => Some(self.sweep_limits(now, after, &mut budget, digest, out)),
                 Stage::Gangs(from) => Some(self.sweep_gangs(now, from, &mut budget, digest, out)),
                 Stage::Shapes(from) => self.sweep_shapes(now, from, &mut budget, digest, out),
             };
@@ -214,12 +248,18 @@ impl Core {
         }
         *budget = budget.saturating_sub(cost);
         for name in &names {
-            if self.sweep_machine(name, out) {
+            let repaired = self.sweep_machine(name, out);
+            self.count_machine(name);
+            if repaired {
                 self.offer_machine(now, name, digest, out);
             }
             self.sweep_leases(now, name, digest, out);
         }
-        names.pop().map_or(Stage::Gangs(0), |last| Stage::Machines(Some(last)))
+        if let Some(last) = names.pop() {
+            return Stage::Machines(Some(last));
+        }
+        self.pool.recount.reach = Reach::All;
+        Stage::Users(0)
     }
 
     /// True when something was put right.
@@ -370,11 +410,14 @@ impl Core {
         out: &mut Out,
     ) -> Stage {
         let (mut next, mut odd) = (None, Vec::new());
+        let mut recount = std::mem::take(&mut self.queue.recount);
         for (&id, cluster) in self.queue.clusters.range(from..) {
             if *budget == 0 {
                 next = Some(id);
                 break;
             }
+            recount.reach = Reach::To(id);
+            recount.pass(&cluster.owner, cluster.unfinished());
             *budget = budget.saturating_sub(1 + cluster.live.len());
             let in_line = if cluster.gang {
                 self.gangs.knows(id, self.waits_as_gang(id))
@@ -398,6 +441,10 @@ impl Core {
                 odd.push((id, in_line, lost));
             }
         }
+        if next.is_none() {
+            recount.reach = Reach::All;
+        }
+        self.queue.recount = recount;
         for (id, in_line, lost) in odd {
             if !in_line {
                 self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), out);
@@ -421,7 +468,7 @@ impl Core {
         }
         match next {
             Some(next) => Stage::Clusters(next),
-            None => Stage::Claims(self.pool.claims.keys().copied().collect()),
+            None => Stage::Owners(None),
         }
     }
 
