@@ -169,7 +169,7 @@ impl Core {
             rival: None,
             slot_now: None,
         };
-        self.recount_claim(&claim, 1.0);
+        self.recount_claim(&claim, 1);
         self.pool.next_claim = self.pool.next_claim.max(e.claim + 1);
         self.pool.claims.insert(ClaimId(e.claim), claim);
         if let Some(machine) = self.pool.machines.get_mut(&machine) {
@@ -298,7 +298,7 @@ impl Core {
         }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);
-        self.recount_claim(&claim, -1.0);
+        self.recount_claim(&claim, -1);
         let limited = !claim.limits.is_empty() || self.accounts.is_grouped(claim.user);
         self.released |= limited && !self.kept_back.is_empty();
         if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {

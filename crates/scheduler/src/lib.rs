@@ -6,7 +6,7 @@
 //! the effects only when they are on disk.
 //!
 //! - `queue`: clusters and the state of their jobs (durable)
-//! - `pool`: machines and claims (claims are durable, machines soft)
+//! - `pool`: machines and claims (claims are durable, machines soft); `machines`: quick to find, and in order
 //! - `shape`: which jobs are alike for matching, and which machines can run them
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
 //! - `labs`: conditions, loans and holds of machines; labs that are off
@@ -36,6 +36,7 @@ pub mod gang;
 mod gangs;
 mod labs;
 mod lifecycle;
+mod machines;
 mod pass;
 mod places;
 mod pool;

@@ -17,6 +17,7 @@ use model::{ClaimId, Now};
 
 use crate::accounts::UserId;
 use crate::labs::Shut;
+use crate::machines::Machines;
 use crate::recount::PoolCount;
 use crate::shape::ShapeId;
 
@@ -27,7 +28,7 @@ pub struct Session(pub u64);
 /// Machines and claims.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    pub(crate) machines: BTreeMap<Arc<str>, Machine>,
+    pub(crate) machines: Machines,
     pub(crate) claims: HashMap<ClaimId, Claim>,
     pub(crate) next_claim: u64,
     /// Connected machines with a core to spare, by number.
@@ -98,7 +99,7 @@ impl Pool {
 
     /// The places of a machine, its first slot before the others.
     pub(crate) fn places(&self, host: &str) -> Vec<Arc<str>> {
-        let first = self.machines.get_key_value(host).map(|(name, _)| name.clone());
+        let first = self.machines.key(host).cloned();
         first.into_iter().chain(self.more.get(host).into_iter().flatten().cloned()).collect()
     }
 

@@ -47,6 +47,7 @@ impl<T> Reach<T> {
 pub(crate) struct PoolCount {
     pub(crate) reach: Reach<Arc<str>>,
     cores: u64,
+    pub(crate) claims: usize,
     /// By user, and by group.
     held: Vec<f64>,
     groups: Vec<f64>,
@@ -81,7 +82,9 @@ impl PoolCount {
         }
     }
 
-    fn add(&mut self, claim: &Claim, group: Option<usize>, times: f64) {
+    fn add(&mut self, claim: &Claim, group: Option<usize>, times: i8) {
+        self.claims = self.claims.saturating_add_signed(times.into());
+        let times = f64::from(times);
         let cores = times * f64::from(claim.resources.cpus);
         add_at(&mut self.held, claim.user.0 as usize, cores);
         if let Some(group) = group {
@@ -158,13 +161,14 @@ impl Core {
         if machine.session.is_some() {
             recount.cores += u64::from(machine.total.cpus);
         }
-        for claim in machine.claims.iter().filter_map(|id| self.pool.claims.get(id)) {
-            recount.add(claim, self.accounts.get(claim.user).group(), 1.0);
+        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+        for claim in claims.filter(|c| c.machine == *name) {
+            recount.add(claim, self.accounts.get(claim.user).group(), 1);
         }
     }
 
     /// A claim was made, or (`times` -1) is over.
-    pub(crate) fn recount_claim(&mut self, claim: &Claim, times: f64) {
+    pub(crate) fn recount_claim(&mut self, claim: &Claim, times: i8) {
         if self.pool.recount.reach.covers(&*claim.machine) {
             self.pool.recount.add(claim, self.accounts.get(claim.user).group(), times);
         }
@@ -194,7 +198,7 @@ impl Core {
         }
         if *budget > 0 {
             self.queue.recount = JobCount::default();
-            return Stage::Claims(self.pool.claims.keys().copied().collect());
+            return Stage::Claims(None);
         }
         Stage::Owners(owners.last().cloned().or(after))
     }

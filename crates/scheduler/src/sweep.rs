@@ -7,7 +7,6 @@
 //! Facts are repaired by the ordinary events, indices over them in place.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use model::event::{JobsRequeued, Kind, Resources};
@@ -19,8 +18,8 @@ use crate::recount::Reach;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
 
-/// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about half a millisecond.
-const STEP: usize = 1_000;
+/// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a third of a millisecond.
+const STEP: usize = 500;
 /// Gangs that one tick looks at, at most: each is matched against the whole pool.
 const GANGS: usize = 8;
 /// Warnings of one step, at most.
@@ -126,9 +125,9 @@ pub(crate) enum Stage {
     Clusters(u32),
     /// What clusters amount to, behind this owner.
     Owners(Option<Arc<str>>),
-    /// The claims that are left.
-    Claims(Vec<ClaimId>),
-    /// Behind this machine.
+    /// Claims of machines behind this one.
+    Claims(Option<Arc<str>>),
+    /// Machines behind this one.
     Machines(Option<Arc<str>>),
     /// What claims amount to, from this user on.
     Users(u32),
@@ -217,7 +216,7 @@ impl Core {
         while let Some(at) = stage.take_if(|_| budget > 0) {
             stage = match at {
                 Stage::Machines(after) => Some(self.sweep_machines(now, after, &mut budget, digest, out)),
-                Stage::Claims(left) => Some(self.sweep_claims(now, left, &mut budget, digest, out)),
+                Stage::Claims(after) => Some(self.sweep_claims(now, after, &mut budget, digest, out)),
                 Stage::Clusters(from) => Some(self.sweep_clusters(now, from, &mut budget, digest, out)),
                 Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, out)),
                 Stage::Users(from) => Some(self.sweep_users(now, from, &mut budget, digest, out)),
@@ -229,6 +228,19 @@ impl Core {
         self.sweep.stage = stage;
     }
 
+    /// The next machines of the walk, as many as the budget allows.
+    fn machines_after(&self, after: Option<&Arc<str>>, budget: &mut usize) -> Vec<Arc<str>> {
+        let mut names = Vec::new();
+        for (name, machine) in self.pool.machines.after(after) {
+            if *budget == 0 {
+                break;
+            }
+            *budget = budget.saturating_sub(1 + machine.claims.len());
+            names.push(name.clone());
+        }
+        names
+    }
+
     fn sweep_machines(
         &mut self,
         now: Now,
@@ -237,29 +249,14 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Stage {
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut names, mut cost) = (Vec::new(), 0);
-        for (name, machine) in self.pool.machines.range::<Arc<str>, _>((from, Bound::Unbounded)) {
-            if cost >= *budget {
-                break;
-            }
-            cost += 1 + machine.claims.len();
-            names.push(name.clone());
-        }
-        *budget = budget.saturating_sub(cost);
+        let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
-            let repaired = self.sweep_machine(name, out);
-            self.count_machine(name);
-            if repaired {
+            if self.sweep_machine(name, out) {
                 self.offer_machine(now, name, digest, out);
             }
             self.sweep_leases(now, name, digest, out);
         }
-        if let Some(last) = names.pop() {
-            return Stage::Machines(Some(last));
-        }
-        self.pool.recount.reach = Reach::All;
-        Stage::Users(0)
+        names.pop().map_or(Stage::Users(0), |last| Stage::Machines(Some(last)))
     }
 
     /// True when something was put right.
@@ -338,49 +335,71 @@ impl Core {
     fn sweep_claims(
         &mut self,
         now: Now,
-        mut left: Vec<ClaimId>,
+        after: Option<Arc<str>>,
         budget: &mut usize,
         digest: Digest,
         out: &mut Out,
     ) -> Stage {
-        while *budget > 0 {
-            let Some(id) = left.pop() else { return Stage::Machines(None) };
-            *budget = budget.saturating_sub(1);
-            // Claims end while a round goes on.
-            let Some(claim) = self.pool.claims.get(&id) else { continue };
-            let (name, slot) = (claim.machine.clone(), claim.slot_number);
-            let strays: Vec<JobId> =
-                claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
-            let deep = claim.jobs.len() > 1;
-            if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
-                let what = format!("claim {id} had jobs that are not its");
-                self.sweep.note(Finding::StrayJob, &what, out);
-                if let Some(claim) = self.pool.claims.get_mut(&id) {
-                    claim.jobs.retain(|job| !strays.contains(job));
-                }
-                self.pool.note_depth(id);
+        let mut names = self.machines_after(after.as_ref(), budget);
+        for name in &names {
+            let claims = self.pool.machines.get(name).map(|m| m.claims.clone());
+            for id in claims.into_iter().flatten() {
+                self.sweep_claim(now, name, id, digest, out);
             }
-            if self.pool.machines.get(&name).is_none_or(|m| !m.claims.contains(&id)) {
-                self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), out);
-                if self.pool.machines.contains_key(&name) {
-                    self.give_back(&name, id, slot);
-                } else {
-                    // As after a restart: it has the time of its lease to come back.
-                    self.expect(now, &name, [id].into());
-                }
-            }
-            // Its owner may have it for a while after the run, and its machine may be put in order.
-            let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
-            let empty = self.pool.claims.get(&id).is_some_and(idle);
-            let session = self.pool.machines.get(&name).and_then(|m| m.session);
-            if let Some(session) = session.filter(|_| empty) {
-                self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), out);
-                self.end_claim(now, id, "none of its jobs is alive", out);
-                out.effects.push(Effect::Drop { session, claim: id });
-                self.offer_machine(now, &name, digest, out);
-            }
+            self.count_machine(name);
         }
-        Stage::Claims(left)
+        if let Some(last) = names.pop() {
+            return Stage::Claims(Some(last));
+        }
+        self.pool.recount.reach = Reach::All;
+        if self.pool.recount.claims != self.pool.claims.len() {
+            self.sweep_lost_claims(now, out);
+        }
+        Stage::Machines(None)
+    }
+
+    fn sweep_claim(&mut self, now: Now, name: &Arc<str>, id: ClaimId, digest: Digest, out: &mut Out) {
+        let Some(claim) = self.pool.claims.get(&id).filter(|c| c.machine == *name) else { return };
+        let strays: Vec<JobId> = claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
+        let deep = claim.jobs.len() > 1;
+        if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
+            let what = format!("claim {id} had jobs that are not its");
+            self.sweep.note(Finding::StrayJob, &what, out);
+            if let Some(claim) = self.pool.claims.get_mut(&id) {
+                claim.jobs.retain(|job| !strays.contains(job));
+            }
+            self.pool.note_depth(id);
+        }
+        // Its owner may have it for a while after the run, and its machine may be put in order.
+        let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
+        let empty = self.pool.claims.get(&id).is_some_and(idle);
+        let session = self.pool.machines.get(name).and_then(|m| m.session);
+        if let Some(session) = session.filter(|_| empty) {
+            self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), out);
+            self.end_claim(now, id, "none of its jobs is alive", out);
+            out.effects.push(Effect::Drop { session, claim: id });
+            self.offer_machine(now, name, digest, out);
+        }
+    }
+
+    /// Machines have fewer claims than there are: looks at all of them, which nobody does who finds nothing wrong.
+    fn sweep_lost_claims(&mut self, now: Now, out: &mut Out) {
+        let is_lost = |(id, claim): &(&ClaimId, &Claim)| {
+            self.pool.machines.get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
+        };
+        let lost: Vec<(ClaimId, Claim)> =
+            self.pool.claims.iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
+        for (id, claim) in lost {
+            let name = &claim.machine;
+            self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), out);
+            if self.pool.machines.contains_key(name) {
+                self.give_back(name, id, claim.slot_number);
+            } else {
+                // As after a restart: it has the time of its lease to come back.
+                self.expect(now, name, [id].into());
+            }
+            self.recount_claim(&claim, 1);
+        }
     }
 
     /// Is this claim the one that has the job?
@@ -508,7 +527,8 @@ impl Core {
         if self.starved || self.throttle.due_ms().is_some() {
             return None;
         }
-        let per_shape = 1 + self.pool.numbers() / 256;
+        // Sets of machines are bitmaps: a look through one is quick.
+        let per_shape = 1 + self.pool.numbers() / 4_096;
         for id in from..self.shapes.end() {
             if *budget == 0 {
                 return Some(Stage::Shapes(id));

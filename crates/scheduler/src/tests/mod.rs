@@ -476,7 +476,7 @@ impl World {
                 assert_eq!(self.core.queue.clusters[&job.cluster].live[&job.proc].claim, *id);
             }
         }
-        for (name, machine) in &self.core.pool.machines {
+        for (name, machine) in self.core.pool.machines.iter() {
             let used: u32 = machine.claims.iter().map(|c| self.core.pool.claims[c].resources.cpus).sum();
             if machine.session.is_some() {
                 assert_eq!(used + machine.free.cpus, machine.total.cpus, "{name}");
