@@ -547,6 +547,7 @@ impl Core {
 
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        self.accounts.refresh(now.wall_ms);
         let away = self.pool.away.iter().filter_map(|place| {
             let heard = self.pool.machines.get(host_of(place)).map_or(0, |m| m.heard_ms);
             Some((self.pool.machines.get(place)?, heard))
