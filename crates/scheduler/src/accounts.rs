@@ -171,6 +171,31 @@ impl Accounts {
         self.place(id, self.lined_up_ms);
     }
 
+    /// A user holds something else than was booked.
+    pub(crate) fn put_right(&mut self, id: UserId, held: f64, now_ms: u64) {
+        let half_life = self.shares.half_life_ms;
+        let user = &mut self.users[id.0 as usize];
+        user.settle(now_ms, half_life);
+        user.held = held;
+        self.place(id, now_ms);
+    }
+
+    /// A group holds something else than was booked.
+    pub(crate) fn put_group_right(&mut self, group: usize, held: f64, now_ms: u64) {
+        self.group_held[group] = held;
+        self.line_up_again(now_ms);
+    }
+
+    /// How many accounts there are; they are numbered from 0.
+    pub(crate) fn len(&self) -> u32 {
+        self.users.len() as u32
+    }
+
+    /// Groups by number: their names, and the cores that they hold.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (&str, f64)> + '_ {
+        self.shares.groups.iter().zip(&self.group_held).map(|(group, held)| (group.name.as_str(), *held))
+    }
+
     /// The pool has so many cores now.
     pub(crate) fn set_cores(&mut self, cores: f64) {
         self.cores = cores;
@@ -387,6 +412,11 @@ impl User {
         self.real = self.real_at(now_ms, half_life_ms);
         self.used = self.used_at(now_ms);
         self.at_ms = self.at_ms.max(now_ms);
+    }
+
+    /// The number of the user's group.
+    pub(crate) fn group(&self) -> Option<usize> {
+        self.group
     }
 
     /// Waiting parts, first in line first; one per shape.

@@ -235,7 +235,7 @@ impl Core {
     }
 
     /// Quotas that are parts of the pool follow its size.
-    fn count_cores(&mut self) {
+    pub(crate) fn count_cores(&mut self) {
         self.accounts.set_cores(self.pool.cores as f64);
         self.released |= !self.kept_back.is_empty();
     }
@@ -586,6 +586,7 @@ impl Core {
 
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        self.accounts.refresh(now.wall_ms);
         let away = self.pool.away.iter().filter_map(|place| {
             let heard = self.pool.machines.get(host_of(place)).map_or(0, |m| m.heard_ms);
             Some((self.pool.machines.get(place)?, heard))

@@ -66,7 +66,7 @@ impl Core {
         let parts = self.shapes.parts(&e.owner, &e.template, &mut self.accounts, time_ms).unwrap_or_default();
         let priority = e.template.shared("JobPrio").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let cluster = Cluster {
-            owner: self.queue.count_jobs(&e.owner, u64::from(e.template.procs)),
+            owner: self.queue.count_jobs(e.cluster, &e.owner, u64::from(e.template.procs)),
             key: SubmitKey::new(&e.owner, &e.idempotency_key),
             template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
@@ -170,6 +170,7 @@ impl Core {
             rival: None,
             slot_now: None,
         };
+        self.recount_claim(&claim, 1);
         self.pool.next_claim = self.pool.next_claim.max(e.claim + 1);
         self.pool.claims.insert(ClaimId(e.claim), claim);
         if let Some(machine) = self.pool.machines.get_mut(&machine) {
@@ -201,6 +202,7 @@ impl Core {
             {
                 claim.limits.clone_from(&shape.limits);
                 self.in_use.take(&claim.limits);
+                self.pool.recount.takes(&claim.machine, &claim.limits);
             }
             let jobs = e.procs.iter().flat_map(|s| s.procs()).map(|proc| JobId { cluster: e.cluster, proc });
             claim.jobs.extend(jobs);
@@ -300,6 +302,7 @@ impl Core {
         }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);
+        self.recount_claim(&claim, -1);
         let limited = !claim.limits.is_empty() || self.accounts.is_grouped(claim.user);
         self.released |= limited && !self.kept_back.is_empty();
         if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
@@ -362,14 +365,10 @@ impl Core {
     fn finish(&mut self, cluster_id: u32, count: u64) {
         self.reindex(cluster_id);
         let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
-        if let Some(jobs) = self.queue.jobs_of.get_mut(&*cluster.owner) {
-            *jobs = jobs.saturating_sub(count);
-            if *jobs == 0 {
-                self.queue.jobs_of.remove(&*cluster.owner);
-            }
-        }
-        if cluster.is_finished() {
-            let (summary, key) = (cluster.summary, cluster.key);
+        let (owner, finished) = (cluster.owner.clone(), cluster.is_finished());
+        let (summary, key) = (cluster.summary, cluster.key);
+        self.queue.discount_jobs(cluster_id, &owner, count);
+        if finished {
             self.queue.periodic.remove(&cluster_id);
             self.queue.excluding.remove(&cluster_id);
             self.round.forget(cluster_id);

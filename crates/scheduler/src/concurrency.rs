@@ -3,7 +3,7 @@
 //! A job says which it takes (`ConcurrencyLimits = "matlab, db:2"`); a claim holds them as long as it lives. A job over a
 //! limit is passed over, not its user.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use classad::{ClassAd, Value};
 
@@ -37,12 +37,12 @@ impl Limits {
 #[derive(Debug, Default)]
 pub(crate) struct InUse {
     limits: Limits,
-    taken: HashMap<Box<str>, f64>,
+    pub(crate) taken: BTreeMap<Box<str>, f64>,
 }
 
 impl InUse {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, taken: HashMap::new() }
+        Self { limits, taken: BTreeMap::new() }
     }
 
     /// The first thing there is too little of; `None` when there is enough of everything.
@@ -56,6 +56,14 @@ impl InUse {
     pub(crate) fn take(&mut self, wants: &[(Box<str>, f64)]) {
         for (name, count) in wants {
             *self.taken.entry(name.clone()).or_default() += count;
+        }
+    }
+
+    /// Something else is in use than was booked.
+    pub(crate) fn put_right(&mut self, name: &str, taken: f64) {
+        self.taken.remove(name);
+        if taken > 0.0 {
+            self.taken.insert(name.into(), taken);
         }
     }
 

@@ -6,7 +6,7 @@
 //! the effects only when they are on disk.
 //!
 //! - `queue`: clusters and the state of their jobs (durable)
-//! - `pool`: machines and claims (claims are durable, machines soft)
+//! - `pool`: machines and claims (claims are durable, machines soft); `machines`: quick to find, and in order
 //! - `shape`: which jobs are alike for matching, and which machines can run them
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
 //! - `labs`: conditions, loans and holds of machines; labs that are off
@@ -22,7 +22,7 @@
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
 //! - `usage`: where the time went, from the journal
-//! - `sweep`: the consistency pass, which finds nothing
+//! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
 mod accounts;
@@ -36,6 +36,7 @@ pub mod gang;
 mod gangs;
 mod labs;
 mod lifecycle;
+mod machines;
 mod pass;
 mod places;
 mod platform;
@@ -43,6 +44,7 @@ mod pool;
 mod preempt;
 mod provision;
 mod queue;
+mod recount;
 mod reserve;
 mod settings;
 mod shape;

@@ -7,7 +7,7 @@ use model::{ClaimId, ClaimKey, Now};
 
 use crate::gangs::Leave;
 use crate::labs::Shut;
-use crate::pool::{Claim, Machine, fits, host_of, plus, slot_of};
+use crate::pool::{Machine, fits, host_of, plus, slot_of};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
@@ -45,7 +45,6 @@ impl Core {
     /// Jobs of a cluster became idle: look for room. What waited before could not use that room, so only these are
     /// tried.
     pub(crate) fn offer_jobs(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
-        self.accounts.refresh(now.wall_ms);
         let Some(found) = self.queue.clusters.get(&cluster) else { return };
         let mut shapes: Vec<ShapeId> =
             found.parts.iter().filter(|p| !p.idle.is_empty()).map(|p| p.shape).collect();
@@ -109,8 +108,7 @@ impl Core {
         let common: Vec<u64> = common.collect();
         let fitting = bits(common.into_iter()).filter(|&number| {
             let allowed = |m| self.may_take(m, shape, now_ms);
-            fits(request, self.pool.room(number))
-                && self.pool.name(number).and_then(|name| self.pool.machines.get(name)).is_some_and(allowed)
+            fits(request, self.pool.room(number)) && self.pool.machines.at(number).is_some_and(allowed)
         });
         let best = if picky {
             let fitting: Vec<u32> = fitting.collect();
@@ -124,7 +122,6 @@ impl Core {
 
     /// A machine has room: fill it, each time with whose turn it is.
     pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
-        self.accounts.refresh(now.wall_ms);
         while let Some(machine) = self.pool.machines.get(name) {
             if !machine.is_open() || machine.free.cpus == 0 {
                 return;
@@ -251,18 +248,20 @@ impl Core {
     }
 
     /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
-    fn next_for(&mut self, claim: &Claim, now_ms: u64) -> Option<Candidate> {
+    fn next_for(&mut self, id: ClaimId, now_ms: u64) -> Option<Candidate> {
+        let claim = self.pool.claims.get(&id)?;
         let machine = self.pool.machines.get(&claim.machine)?;
         for (_, shape) in self.accounts.get(claim.user).waiting() {
-            let Some(ready) = self.first_for(machine, shape) else { continue };
             let Some(s) = self.shapes.all.get(&shape) else { continue };
-            let lease = s.lease_ms.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms));
-            let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
             let fit =
                 if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
-            let same = fit && lease == claim.lease_ms && s.limits == claim.limits;
-            let same = same && self.may_take(machine, shape, now_ms);
-            if same && same_owner && self.shapes.can_run(shape, machine) {
+            // Most of a user's shapes end here, before anything is looked up.
+            if !fit || self.lease_ms(s.lease_ms) != claim.lease_ms || s.limits != claim.limits {
+                continue;
+            }
+            let Some(ready) = self.first_for(machine, shape) else { continue };
+            let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
+            if same_owner && self.may_take(machine, shape, now_ms) && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
             }
         }
@@ -307,6 +306,7 @@ impl Core {
         self.record(now, Kind::ClaimMade(made), out);
         if let Some(claim) = self.pool.claims.get_mut(&ClaimId(claim)) {
             self.in_use.take(&limits);
+            self.pool.recount.takes(&claim.machine, &limits);
             claim.limits = limits;
         }
         Some(ClaimId(claim))
@@ -340,13 +340,12 @@ impl Core {
             let Some(session) = machine.session else { return };
             let (closed, rival) = (machine.shut.is_some(), claim.rival);
             // A claim goes on with its own user for a while; then it is everybody's turn again.
+            let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
             let candidate = if closed || (rival.is_some() && held == 0) {
                 None
             } else {
-                let claim = claim.clone();
-                let next = self.next_for(&claim, now.wall_ms);
-                let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
-                next.filter(|next| !old || held > 0 || self.is_still_their_turn(&claim, *next, now.wall_ms))
+                let next = self.next_for(id, now.wall_ms);
+                next.filter(|next| !old || held > 0 || self.is_still_their_turn(id, *next, now.wall_ms))
             };
             let Some(candidate) = candidate else {
                 if held == 0 {
@@ -396,14 +395,15 @@ impl Core {
     }
 
     /// Would the room of this claim go to the same jobs if it were free?
-    fn is_still_their_turn(&mut self, claim: &Claim, next: Candidate, now_ms: u64) -> bool {
+    fn is_still_their_turn(&mut self, id: ClaimId, next: Candidate, now_ms: u64) -> bool {
+        let Some(claim) = self.pool.claims.get(&id) else { return false };
         let Some(machine) = self.pool.machines.get(&claim.machine) else { return false };
+        let (name, user) = (claim.machine.clone(), claim.user);
         let room = plus(machine.free, claim.resources);
-        let user = claim.user;
         // Its own cores must not count against its user.
         let cores = f64::from(claim.resources.cpus);
         self.accounts.lend(user, cores);
-        let best = self.best(&claim.machine.clone(), room, now_ms);
+        let best = self.best(&name, room, now_ms);
         self.accounts.lend(user, -cores);
         best.is_none_or(|best| best == next)
     }

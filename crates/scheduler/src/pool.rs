@@ -17,6 +17,8 @@ use model::{ClaimId, Now};
 
 use crate::accounts::UserId;
 use crate::labs::Shut;
+use crate::machines::Machines;
+use crate::recount::PoolCount;
 use crate::shape::ShapeId;
 
 /// One connection of one agent. Numbers only go up, so an old connection is recognised.
@@ -26,7 +28,7 @@ pub struct Session(pub u64);
 /// Machines and claims.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    pub(crate) machines: BTreeMap<Arc<str>, Machine>,
+    pub(crate) machines: Machines,
     pub(crate) claims: HashMap<ClaimId, Claim>,
     pub(crate) next_claim: u64,
     /// Connected machines with a core to spare, by number.
@@ -44,6 +46,8 @@ pub(crate) struct Pool {
     sessions: HashMap<Session, Arc<str>>,
     /// Cores of connected machines, all together.
     pub(crate) cores: u64,
+    /// How far the consistency pass has counted.
+    pub(crate) recount: PoolCount,
     /// Machines out of contact that have claims.
     pub(crate) away: BTreeSet<Arc<str>>,
     /// Claims with more than one job.
@@ -83,6 +87,7 @@ impl Pool {
         self.disconnect(name);
         if let Some(session) = machine.session {
             self.cores += u64::from(machine.total.cpus);
+            self.recount.came(name, machine.total.cpus);
             self.sessions.entry(session).or_insert_with(|| Arc::from(host_of(name)));
             self.away.remove(name);
         } else {
@@ -94,7 +99,7 @@ impl Pool {
 
     /// The places of a machine, its first slot before the others.
     pub(crate) fn places(&self, host: &str) -> Vec<Arc<str>> {
-        let first = self.machines.get_key_value(host).map(|(name, _)| name.clone());
+        let first = self.machines.key(host).cloned();
         first.into_iter().chain(self.more.get(host).into_iter().flatten().cloned()).collect()
     }
 
@@ -116,7 +121,8 @@ impl Pool {
     pub(crate) fn disconnect(&mut self, name: &Arc<str>) {
         let Some(machine) = self.machines.get_mut(name) else { return };
         let Some(session) = machine.session.take() else { return };
-        self.cores -= u64::from(machine.total.cpus);
+        self.cores = self.cores.saturating_sub(u64::from(machine.total.cpus));
+        self.recount.went(name, machine.total.cpus);
         self.sessions.remove(&session);
         self.away.insert(name.clone());
         self.note_room(name);

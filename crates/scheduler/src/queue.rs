@@ -12,6 +12,7 @@ use model::event::Afterwards;
 use model::{ClaimId, JobTemplate, ProcSet, Span};
 
 use crate::lifecycle::{Past, Policies};
+use crate::recount::JobCount;
 use crate::shape::ShapeId;
 
 /// Finished clusters whose outcome is still known without reading history.
@@ -29,7 +30,9 @@ pub(crate) struct Queue {
     /// Idempotency key -> cluster.
     pub(crate) keys: HashMap<SubmitKey, u32>,
     /// Unfinished jobs per owner, for the quota.
-    pub(crate) jobs_of: HashMap<Arc<str>, u64>,
+    pub(crate) jobs_of: BTreeMap<Arc<str>, u64>,
+    /// How far the consistency pass has counted.
+    pub(crate) recount: JobCount,
     /// Clusters with periodic expressions.
     pub(crate) periodic: BTreeSet<u32>,
     /// Clusters with machines that could not be made ready for them: nearly always none.
@@ -310,6 +313,11 @@ impl Cluster {
         self.held.is_empty() && self.live.is_empty() && self.completed.is_empty() && self.idle_count() == 0
     }
 
+    /// Procs that are not gone.
+    pub(crate) fn unfinished(&self) -> u64 {
+        self.idle_count() + self.held.len() + self.live.len() as u64 + self.completed.len()
+    }
+
     /// The part a proc belongs to.
     pub(crate) fn part_of(&self, proc: u32) -> usize {
         let holds = |p: &Part| p.members.as_ref().is_none_or(|m| m.contains(proc));
@@ -375,12 +383,24 @@ impl Cluster {
 }
 
 impl Queue {
-    /// Counts more unfinished jobs of an owner, and gives the name that all of them share.
-    pub(crate) fn count_jobs(&mut self, owner: &str, jobs: u64) -> Arc<str> {
+    /// Counts a cluster's unfinished jobs for their owner, and gives the name that all of the owner's share.
+    pub(crate) fn count_jobs(&mut self, cluster: u32, owner: &str, jobs: u64) -> Arc<str> {
         let known = self.jobs_of.get_key_value(owner).map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| Arc::from(owner));
         *self.jobs_of.entry(name.clone()).or_default() += jobs;
+        self.recount.more(cluster, &name, jobs);
         name
+    }
+
+    /// Jobs of a cluster are over.
+    pub(crate) fn discount_jobs(&mut self, cluster: u32, owner: &str, jobs: u64) {
+        self.recount.less(cluster, owner, jobs);
+        if let Some(left) = self.jobs_of.get_mut(owner) {
+            *left = left.saturating_sub(jobs);
+            if *left == 0 {
+                self.jobs_of.remove(owner);
+            }
+        }
     }
 
     /// Remembers how a cluster ended and forgets the oldest beyond the limit.

@@ -386,7 +386,7 @@ impl Core {
         let completed: ProcSet = saved.completed.iter().collect();
         let here = idle.len() + held.len() + live.len() as u64 + completed.len();
         let mut cluster = Cluster {
-            owner: self.queue.count_jobs(&saved.owner, here),
+            owner: self.queue.count_jobs(saved.id, &saved.owner, here),
             key,
             template: self.shapes.store(template, &parts),
             submitted_ms: saved.submitted_ms,

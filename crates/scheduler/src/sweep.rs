@@ -7,7 +7,6 @@
 //! Facts are repaired by the ordinary events, indices over them in place.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use model::event::{JobsRequeued, Kind, Resources};
@@ -15,11 +14,12 @@ use model::{ClaimId, JobId, Now, Span};
 
 use crate::gang::SetId;
 use crate::pool::{Claim, host_of, minus};
+use crate::recount::Reach;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, Out};
 
-/// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about half a millisecond.
-const STEP: usize = 1_000;
+/// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a third of a millisecond.
+const STEP: usize = 500;
 /// Gangs that one tick looks at, at most: each is matched against the whole pool.
 const GANGS: usize = 8;
 /// Warnings of one step, at most.
@@ -46,13 +46,23 @@ pub enum Finding {
     Lease,
     /// A machine kept for a gang that does not wait for it.
     Earmark,
+    /// A user's cores in use are not those of their claims.
+    Held,
+    /// A group's are not.
+    Quota,
+    /// A named resource's use is not what claims take of it.
+    Limit,
+    /// An owner's unfinished jobs are not so many.
+    Jobs,
+    /// The pool's cores are not those of the machines in contact.
+    Cores,
     /// A start that only this pass made.
     LostWakeup,
 }
 
 impl Finding {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::EmptyClaim,
         Self::LostClaim,
         Self::DeadClaim,
@@ -62,6 +72,11 @@ impl Finding {
         Self::Line,
         Self::Lease,
         Self::Earmark,
+        Self::Held,
+        Self::Quota,
+        Self::Limit,
+        Self::Jobs,
+        Self::Cores,
         Self::LostWakeup,
     ];
 
@@ -77,6 +92,11 @@ impl Finding {
             Self::Line => "line",
             Self::Lease => "lease",
             Self::Earmark => "earmark",
+            Self::Held => "held",
+            Self::Quota => "quota",
+            Self::Limit => "limit",
+            Self::Jobs => "jobs",
+            Self::Cores => "cores",
             Self::LostWakeup => "lost_wakeup",
         }
     }
@@ -100,13 +120,19 @@ impl Findings {
 
 /// Where a round is. What jobs say is believed first, then what claims say, then what machines' books say.
 #[derive(Debug, Clone)]
-enum Stage {
+pub(crate) enum Stage {
     /// From this cluster on.
     Clusters(u32),
-    /// The claims that are left.
-    Claims(Vec<ClaimId>),
-    /// Behind this machine.
+    /// What clusters amount to, behind this owner.
+    Owners(Option<Arc<str>>),
+    /// Claims of machines behind this one.
+    Claims(Option<Arc<str>>),
+    /// Machines behind this one.
     Machines(Option<Arc<str>>),
+    /// What claims amount to, from this user on.
+    Users(u32),
+    /// Behind this named resource.
+    Limits(Option<Box<str>>),
     /// From this gang on.
     Gangs(u32),
     /// From this shape on.
@@ -124,6 +150,8 @@ pub(crate) struct Sweep {
     pub(crate) passing: bool,
     /// A lost wake-up stops the process.
     pub(crate) alarm: bool,
+    /// How much one tick looks at.
+    pub(crate) step: usize,
 }
 
 impl Default for Sweep {
@@ -134,6 +162,7 @@ impl Default for Sweep {
             found: Findings::default(),
             passing: false,
             alarm: cfg!(debug_assertions),
+            step: STEP,
         }
     }
 }
@@ -149,7 +178,7 @@ impl Sweep {
         (self.due_ms, self.stage) = (0, None);
     }
 
-    fn note(&mut self, finding: Finding, what: &str, out: &mut Out) {
+    pub(crate) fn note(&mut self, finding: Finding, what: &str, out: &mut Out) {
         self.found.0[finding as usize] += 1;
         if (out.warnings.len() as u64) < WARNINGS {
             out.warnings.push(format!("the consistency pass found ({}): {what}", finding.name()));
@@ -178,21 +207,38 @@ impl Core {
             None if now.mono_ms < self.sweep.due_ms => return,
             None => {
                 self.sweep.due_ms = now.mono_ms + self.settings.sweep_ms;
+                (self.queue.recount, self.pool.recount) = Default::default();
                 Stage::Clusters(0)
             }
         };
-        let mut budget = STEP;
+        let mut budget = self.sweep.step;
         let mut stage = Some(stage);
         while let Some(at) = stage.take_if(|_| budget > 0) {
             stage = match at {
                 Stage::Machines(after) => Some(self.sweep_machines(now, after, &mut budget, digest, out)),
-                Stage::Claims(left) => Some(self.sweep_claims(now, left, &mut budget, digest, out)),
+                Stage::Claims(after) => Some(self.sweep_claims(now, after, &mut budget, digest, out)),
                 Stage::Clusters(from) => Some(self.sweep_clusters(now, from, &mut budget, digest, out)),
+                Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, out)),
+                Stage::Users(from) => Some(self.sweep_users(now, from, &mut budget, digest, out)),
+                Stage::Limits(after) => Some(self.sweep_limits(now, after, &mut budget, digest, out)),
                 Stage::Gangs(from) => Some(self.sweep_gangs(now, from, &mut budget, digest, out)),
                 Stage::Shapes(from) => self.sweep_shapes(now, from, &mut budget, digest, out),
             };
         }
         self.sweep.stage = stage;
+    }
+
+    /// The next machines of the walk, as many as the budget allows.
+    fn machines_after(&self, after: Option<&Arc<str>>, budget: &mut usize) -> Vec<Arc<str>> {
+        let mut names = Vec::new();
+        for (name, machine) in self.pool.machines.after(after) {
+            if *budget == 0 {
+                break;
+            }
+            *budget = budget.saturating_sub(1 + machine.claims.len());
+            names.push(name.clone());
+        }
+        names
     }
 
     fn sweep_machines(
@@ -203,23 +249,14 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Stage {
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut names, mut cost) = (Vec::new(), 0);
-        for (name, machine) in self.pool.machines.range::<Arc<str>, _>((from, Bound::Unbounded)) {
-            if cost >= *budget {
-                break;
-            }
-            cost += 1 + machine.claims.len();
-            names.push(name.clone());
-        }
-        *budget = budget.saturating_sub(cost);
+        let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
             if self.sweep_machine(name, out) {
                 self.offer_machine(now, name, digest, out);
             }
             self.sweep_leases(now, name, digest, out);
         }
-        names.pop().map_or(Stage::Gangs(0), |last| Stage::Machines(Some(last)))
+        names.pop().map_or(Stage::Users(0), |last| Stage::Machines(Some(last)))
     }
 
     /// True when something was put right.
@@ -298,49 +335,71 @@ impl Core {
     fn sweep_claims(
         &mut self,
         now: Now,
-        mut left: Vec<ClaimId>,
+        after: Option<Arc<str>>,
         budget: &mut usize,
         digest: Digest,
         out: &mut Out,
     ) -> Stage {
-        while *budget > 0 {
-            let Some(id) = left.pop() else { return Stage::Machines(None) };
-            *budget = budget.saturating_sub(1);
-            // Claims end while a round goes on.
-            let Some(claim) = self.pool.claims.get(&id) else { continue };
-            let (name, slot) = (claim.machine.clone(), claim.slot_number);
-            let strays: Vec<JobId> =
-                claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
-            let deep = claim.jobs.len() > 1;
-            if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
-                let what = format!("claim {id} had jobs that are not its");
-                self.sweep.note(Finding::StrayJob, &what, out);
-                if let Some(claim) = self.pool.claims.get_mut(&id) {
-                    claim.jobs.retain(|job| !strays.contains(job));
-                }
-                self.pool.note_depth(id);
+        let mut names = self.machines_after(after.as_ref(), budget);
+        for name in &names {
+            let claims = self.pool.machines.get(name).map(|m| m.claims.clone());
+            for id in claims.into_iter().flatten() {
+                self.sweep_claim(now, name, id, digest, out);
             }
-            if self.pool.machines.get(&name).is_none_or(|m| !m.claims.contains(&id)) {
-                self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), out);
-                if self.pool.machines.contains_key(&name) {
-                    self.give_back(&name, id, slot);
-                } else {
-                    // As after a restart: it has the time of its lease to come back.
-                    self.expect(now, &name, [id].into());
-                }
-            }
-            // Its owner may have it for a while after the run, and its machine may be put in order.
-            let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
-            let empty = self.pool.claims.get(&id).is_some_and(idle);
-            let session = self.pool.machines.get(&name).and_then(|m| m.session);
-            if let Some(session) = session.filter(|_| empty) {
-                self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), out);
-                self.end_claim(now, id, "none of its jobs is alive", out);
-                out.effects.push(Effect::Drop { session, claim: id });
-                self.offer_machine(now, &name, digest, out);
-            }
+            self.count_machine(name);
         }
-        Stage::Claims(left)
+        if let Some(last) = names.pop() {
+            return Stage::Claims(Some(last));
+        }
+        self.pool.recount.reach = Reach::All;
+        if self.pool.recount.claims != self.pool.claims.len() {
+            self.sweep_lost_claims(now, out);
+        }
+        Stage::Machines(None)
+    }
+
+    fn sweep_claim(&mut self, now: Now, name: &Arc<str>, id: ClaimId, digest: Digest, out: &mut Out) {
+        let Some(claim) = self.pool.claims.get(&id).filter(|c| c.machine == *name) else { return };
+        let strays: Vec<JobId> = claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
+        let deep = claim.jobs.len() > 1;
+        if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
+            let what = format!("claim {id} had jobs that are not its");
+            self.sweep.note(Finding::StrayJob, &what, out);
+            if let Some(claim) = self.pool.claims.get_mut(&id) {
+                claim.jobs.retain(|job| !strays.contains(job));
+            }
+            self.pool.note_depth(id);
+        }
+        // Its owner may have it for a while after the run, and its machine may be put in order.
+        let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
+        let empty = self.pool.claims.get(&id).is_some_and(idle);
+        let session = self.pool.machines.get(name).and_then(|m| m.session);
+        if let Some(session) = session.filter(|_| empty) {
+            self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), out);
+            self.end_claim(now, id, "none of its jobs is alive", out);
+            out.effects.push(Effect::Drop { session, claim: id });
+            self.offer_machine(now, name, digest, out);
+        }
+    }
+
+    /// Machines have fewer claims than there are: looks at all of them, which nobody does who finds nothing wrong.
+    fn sweep_lost_claims(&mut self, now: Now, out: &mut Out) {
+        let is_lost = |(id, claim): &(&ClaimId, &Claim)| {
+            self.pool.machines.get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
+        };
+        let lost: Vec<(ClaimId, Claim)> =
+            self.pool.claims.iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
+        for (id, claim) in lost {
+            let name = &claim.machine;
+            self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), out);
+            if self.pool.machines.contains_key(name) {
+                self.give_back(name, id, claim.slot_number);
+            } else {
+                // As after a restart: it has the time of its lease to come back.
+                self.expect(now, name, [id].into());
+            }
+            self.recount_claim(&claim, 1);
+        }
     }
 
     /// Is this claim the one that has the job?
@@ -370,11 +429,14 @@ impl Core {
         out: &mut Out,
     ) -> Stage {
         let (mut next, mut odd) = (None, Vec::new());
+        let mut recount = std::mem::take(&mut self.queue.recount);
         for (&id, cluster) in self.queue.clusters.range(from..) {
             if *budget == 0 {
                 next = Some(id);
                 break;
             }
+            recount.reach = Reach::To(id);
+            recount.pass(&cluster.owner, cluster.unfinished());
             *budget = budget.saturating_sub(1 + cluster.live.len());
             let in_line = if cluster.gang {
                 self.gangs.knows(id, self.waits_as_gang(id))
@@ -398,6 +460,10 @@ impl Core {
                 odd.push((id, in_line, lost));
             }
         }
+        if next.is_none() {
+            recount.reach = Reach::All;
+        }
+        self.queue.recount = recount;
         for (id, in_line, lost) in odd {
             if !in_line {
                 self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), out);
@@ -421,7 +487,7 @@ impl Core {
         }
         match next {
             Some(next) => Stage::Clusters(next),
-            None => Stage::Claims(self.pool.claims.keys().copied().collect()),
+            None => Stage::Owners(None),
         }
     }
 
@@ -461,7 +527,8 @@ impl Core {
         if self.starved || self.throttle.due_ms().is_some() {
             return None;
         }
-        let per_shape = 1 + self.pool.numbers() / 256;
+        // Sets of machines are bitmaps: a look through one is quick.
+        let per_shape = 1 + self.pool.numbers() / 4_096;
         for id in from..self.shapes.end() {
             if *budget == 0 {
                 return Some(Stage::Shapes(id));

@@ -354,7 +354,7 @@ impl Core {
             view.live += c.live.len() as u64;
             view.held += c.held.len();
         }
-        for (name, m) in &self.pool.machines {
+        for (name, m) in self.pool.machines.iter() {
             let first = u64::from(host_of(name) == &**name);
             view.machines += first;
             if m.session.is_some() {

@@ -19,8 +19,8 @@ use proptest::prelude::*;
 
 use crate::queue::Cluster;
 use crate::{
-    Act, Actor, AgentHello, Core, Effect, Findings, HeldClaim, HeldJob, Limits, Out, Report, ReportKind,
-    Session, Settings, StandingChange, Submission, Which,
+    Act, Actor, AgentHello, Core, Effect, Findings, Group, HeldClaim, HeldJob, Limits, Out, Quota, Report,
+    ReportKind, Session, Settings, Shares, StandingChange, Submission, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -55,7 +55,7 @@ enum Sort {
     Gang,
     /// With a run limit, so that they may fill in.
     Short,
-    /// Taking what there is little of.
+    /// Taking what there is little of, for a group.
     Licensed,
 }
 
@@ -428,13 +428,28 @@ impl World {
 
     /// The consistency pass finds nothing, and nothing to do.
     fn sweep(&mut self) {
+        self.sweep_with(sweep_all);
+    }
+
+    /// The same of a part of a round, so that most of what happens happens during one.
+    fn sweep_on(&mut self) {
+        self.sweep_with(|core, now, out| {
+            core.sweep.step = 2;
+            if !core.sweep.is_under_way() {
+                core.sweep.hurry();
+            }
+            core.sweep(now, digest, out);
+        });
+    }
+
+    fn sweep_with(&mut self, sweep: fn(&mut Core, Now, &mut Out)) {
         self.keys();
         // As a tick does: a machine that was lost takes part in no plan any more.
         let mut out = Out::default();
         self.core.gang_pass(self.now, digest, &mut out);
         self.commit(out);
         let mut out = Out::default();
-        sweep_all(&mut self.core, self.now, &mut out);
+        sweep(&mut self.core, self.now, &mut out);
         assert_eq!(self.core.findings(), Findings::default(), "{:?}", out.warnings);
         assert!(out.events.is_empty(), "{:?}", out.events);
     }
@@ -474,7 +489,7 @@ impl World {
                 assert_eq!(self.core.queue.clusters[&job.cluster].live[&job.proc].claim, *id);
             }
         }
-        for (name, machine) in &self.core.pool.machines {
+        for (name, machine) in self.core.pool.machines.iter() {
             let used: u32 = machine.claims.iter().map(|c| self.core.pool.claims[c].resources.cpus).sum();
             if machine.session.is_some() {
                 assert_eq!(used + machine.free.cpus, machine.total.cpus, "{name}");
@@ -574,7 +589,9 @@ pub(crate) fn sweep_all(core: &mut Core, now: Now, out: &mut Out) {
 
 fn settings() -> Settings {
     let limits = Limits { named: [("licence".to_owned(), 1.0)].into(), default: 1.0 };
-    Settings { lease_ms: 60_000, limits, ..Settings::default() }
+    let lab = Group { name: "lab".into(), quota: Quota::Part(0.25), surplus: true };
+    let shares = Shares { groups: vec![lab], ..Shares::default() };
+    Settings { lease_ms: 60_000, limits, shares, ..Settings::default() }
 }
 
 /// Everything durable, in a form that can be compared.
@@ -620,6 +637,8 @@ proptest! {
     #[test]
     fn nothing_is_lost_doubled_or_stuck(steps in proptest::collection::vec(step(), 1..120)) {
         let mut world = World::new();
+        // A round at once after each step, or one that goes on while things change.
+        let sweep = if steps.len() % 2 == 0 { World::sweep } else { World::sweep_on };
         for step in steps {
             world.keys();
             let mut out = Out::default();
@@ -637,6 +656,9 @@ proptest! {
                     };
                     if let Some((name, value)) = also {
                         template.set(name, value.to_owned());
+                    }
+                    if kind == Sort::Licensed {
+                        template.set("AccountingGroup", "\"lab.u\"");
                     }
                     if kind == Sort::Policies {
                         template.set("OnExitHold", "NumJobCompletions == 2 && ProcId % 3 == 0");
@@ -687,7 +709,7 @@ proptest! {
                 Step::Crash => world.crash(),
             }
             world.check();
-            world.sweep();
+            sweep(&mut world);
         }
         world.crash();
         world.settle();

@@ -5,7 +5,7 @@ use model::{ClaimId, JobId, Span};
 
 use super::sharing::{Pool, with};
 use super::{sweep_all, template};
-use crate::{Finding, Limits, Settings};
+use crate::{Finding, Group, Limits, Quota, Settings, Shares};
 
 /// One machine with one core that has the first job, and a second job that waits.
 fn busy() -> Pool {
@@ -84,7 +84,7 @@ fn claims_and_jobs_agree_again() {
     let machine = p.core.pool.machines.get_mut("a").unwrap();
     machine.claims.clear();
     p.core.pool.claims.remove(&id);
-    assert_eq!(found(&mut p), [(Finding::LostJob, 1), (Finding::Room, 1)]);
+    assert_eq!(found(&mut p), [(Finding::LostJob, 1), (Finding::Room, 1), (Finding::Held, 1)]);
     assert_eq!((p.live(1), p.core.pool.claims.len()), (1, 1), "back in the queue, and begun again");
 }
 
@@ -110,6 +110,63 @@ fn room_and_lines_are_what_follows_from_claims_and_jobs() {
     assert_eq!(found(&mut p), [(Finding::Line, 1)]);
     p.end(next);
     assert_eq!(p.live(next), 1, "in line again");
+}
+
+/// Two cores, one licence, and a group that may hold one core: one of so many jobs that want all three runs.
+fn kept_back(jobs: u32) -> Pool {
+    let limits = Limits { named: [("matlab".to_owned(), 1.0)].into(), default: 100.0 };
+    let lab = Group { name: "lab".into(), quota: Quota::Cores(1.0), surplus: false };
+    let shares = Shares { groups: vec![lab], ..Shares::default() };
+    let mut p = Pool::new(Settings { shares, limits, ..Settings::default() });
+    p.machine("a", 2, "");
+    p.submit("ann", with(jobs, &[("ConcurrencyLimits", "\"matlab\""), ("AccountingGroup", "\"lab.ann\"")]));
+    assert_eq!((p.live(1), p.core.pool.machines["a"].free.cpus), (1, 1));
+    p
+}
+
+#[test]
+fn the_common_books_are_what_follows_from_claims_clusters_and_machines() {
+    let lab = |p: &Pool| p.core.accounts.groups().next().map(|(_, held)| held);
+    for wrong in [0.0, 5.0] {
+        let mut p = kept_back(2);
+        let now = p.now.wall_ms;
+        let user = p.core.pool.claims.values().next().unwrap().user;
+        p.core.accounts.put_right(user, wrong, now);
+        assert_eq!(found(&mut p), [(Finding::Held, 1)]);
+        assert_eq!(Some(p.core.accounts.held(user)), Some(1.0));
+
+        p.core.accounts.put_group_right(0, wrong, now);
+        assert_eq!(found(&mut p), [(Finding::Quota, 1)]);
+        assert_eq!(lab(&p), Some(1.0));
+
+        p.core.in_use.put_right("matlab", wrong);
+        p.core.in_use.put_right("other", wrong);
+        assert_eq!(found(&mut p), [(Finding::Limit, if wrong > 0.0 { 2 } else { 1 })]);
+        assert_eq!(p.core.in_use.taken, [("matlab".into(), 1.0)].into());
+
+        p.core.queue.jobs_of.insert("ann".into(), wrong as u64);
+        p.core.queue.jobs_of.insert("nobody".into(), 1);
+        assert_eq!(found(&mut p), [(Finding::Jobs, 2)]);
+        assert_eq!(p.core.queue.jobs_of, [("ann".into(), 2)].into());
+
+        p.core.pool.cores = wrong as u64;
+        assert_eq!(found(&mut p), [(Finding::Cores, 1)]);
+        assert_eq!(p.core.pool.cores, 2);
+        assert_eq!(p.live(1), 1, "nothing was free for the other");
+    }
+}
+
+#[test]
+fn what_a_false_book_kept_back_starts_when_it_is_put_right() {
+    let mut p = kept_back(1);
+    p.core.in_use.put_right("matlab", 2.0);
+    p.core.accounts.put_group_right(0, 2.0, p.now.wall_ms);
+    p.end(1);
+    let licensed = p.submit("bob", with(1, &[("ConcurrencyLimits", "\"matlab\"")]));
+    let grouped = p.submit("ann", with(1, &[("AccountingGroup", "\"lab.ann\"")]));
+    assert_eq!((p.live(licensed), p.live(grouped)), (0, 0), "all is free, but the books do not say so");
+    assert_eq!(found(&mut p), [(Finding::Quota, 1), (Finding::Limit, 1)]);
+    assert_eq!((p.live(licensed), p.live(grouped)), (1, 1));
 }
 
 #[test]
