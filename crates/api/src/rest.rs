@@ -329,7 +329,8 @@ pub struct Claim {
     /// Its job belongs to a gang.
     #[serde(default)]
     pub gang: bool,
-    /// The job has ended, and its owner keeps the machine until this Unix millisecond at the latest.
+    /// The job has ended, and its owner keeps the machine until this Unix millisecond at the latest. A machine that is kept
+    /// for the job's gang has the activity `Kept` and no such time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reserved_until_ms: Option<u64>,
 }

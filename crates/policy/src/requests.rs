@@ -183,7 +183,13 @@ impl Machine {
             let adopted = Claim::new(claim, job.clone(), self.now_ms);
             self.take(at, adopted, Cause::Event("a claim was here before"), out);
         }
-        let Some(at) = self.holding(claim).filter(|_| runs) else { return };
+        let Some(at) = self.holding(claim) else { return };
+        if !runs {
+            if let Some(held) = &mut self.slots[at].claim {
+                held.has_run = true;
+            }
+            return;
+        }
         self.activate(at, job, out);
         if suspended {
             self.go(at, Standing::Suspended, Cause::Event("it was suspended before"), out);
@@ -257,7 +263,7 @@ impl Machine {
     pub(crate) fn on_starter_gone(&mut self, claim: ClaimId, out: &mut Vec<Action>) {
         let Some(at) = self.holding(claim) else { return };
         if let Some(held) = &mut self.slots[at].claim {
-            held.running = None;
+            held.has_run |= held.running.take().is_some();
             held.stopped_by_operator = false;
         }
         let cause = Cause::Event("starter gone");

@@ -203,13 +203,21 @@ impl Core {
                     let lost: Vec<JobId> =
                         jobs.filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a))).collect();
                     let ending = claim.ending;
+                    let last = lost.last().copied();
                     self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);
                     self.repeat_stops(id, hello.session, out);
                     if let Some(claim) = self.pool.claims.get_mut(&id) {
                         claim.recalled = false;
                         claim.ending = ending;
                     }
-                    self.feed(now, id, digest, out);
+                    match last {
+                        // What was kept when the last word of it came may be so in vain by now.
+                        None if self.is_reserved_in_vain(id) => {
+                            self.drop_claim(now, id, "its gang is over", digest, out)
+                        }
+                        None => self.feed(now, id, digest, out),
+                        Some(last) => self.go_on(now, id, last, digest, out),
+                    }
                 }
             }
         }
@@ -354,13 +362,13 @@ impl Core {
                     if over && reserved > 0 {
                         self.reserve(now, id, job.job, reserved, out);
                     }
-                    self.feed(now, id, digest, out);
+                    self.go_on(now, id, job.job, digest, out);
                     if kept {
                         self.offer_jobs(now, job.job.cluster, digest, out);
                     }
                     return;
                 }
-                self.feed(now, id, digest, out);
+                self.go_on(now, id, job.job, digest, out);
             }
             ReportKind::CannotStart { job, reason, code, subcode } => {
                 let Some(live) = self.live_of(id, job) else { return };
@@ -373,7 +381,7 @@ impl Core {
                     let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
                     self.record(now, Kind::JobsHeld(held), out);
                 }
-                self.feed(now, id, digest, out);
+                self.go_on(now, id, job.job, digest, out);
             }
             ReportKind::Evicted { job, reason, code, hold } => {
                 let Some(live) = self.live_of(id, job) else { return };
@@ -389,7 +397,7 @@ impl Core {
                     }
                     (None, None) => self.requeue(now, id, &[job.job], &reason, code, out),
                 }
-                self.feed(now, id, digest, out);
+                self.go_on(now, id, job.job, digest, out);
                 self.offer_jobs(now, job.job.cluster, digest, out);
             }
             ReportKind::Suspended { job, processes } => {
@@ -431,7 +439,7 @@ impl Core {
                     Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
                     None => self.provision_failed(now, id, job.job, &reason, out),
                 }
-                self.feed(now, id, digest, out);
+                self.go_on(now, id, job.job, digest, out);
                 self.offer_jobs(now, job.job.cluster, digest, out);
             }
             ReportKind::ReleaseFailed { reason } => {
@@ -470,7 +478,10 @@ impl Core {
         for cluster in clusters {
             self.offer_jobs(now, cluster, digest, out);
         }
-        self.feed(now, id, digest, out);
+        match jobs.last() {
+            Some(last) => self.go_on(now, id, last.job, digest, out),
+            None => self.feed(now, id, digest, out),
+        }
     }
 
     fn note_start(&mut self, now: Now, id: ClaimId, held: HeldJob, started_ms: u64, out: &mut Out) {

@@ -213,6 +213,7 @@ impl Core {
         if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
             live.started_ms = Some(e.started_ms);
             self.touch_claim(ClaimId(e.claim));
+            self.touch_gang(e.cluster);
             if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
                 cluster.note_start(e.proc);
             }
@@ -346,6 +347,7 @@ impl Core {
         if cluster.gang {
             // Not in anybody's line: the planner places it as a whole.
             self.gangs.stir(cluster_id);
+            self.touch_gang(cluster_id);
             return;
         }
         for (index, part) in cluster.parts.iter().enumerate() {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
-use model::{ClaimId, JobTemplate, Now, Span};
+use model::{ClaimId, JobId, JobTemplate, Now, Span};
 
 use crate::gang::bits::Bits;
 use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
@@ -186,6 +186,10 @@ pub enum GangView {
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        for cluster in self.gangs.dirty.clone() {
+            self.call_gang_back(now, cluster, out);
+            self.release_reserved(now, cluster, digest, out);
+        }
         // Every input ends here, after whatever it freed.
         for cluster in std::mem::take(&mut self.returned) {
             self.offer_jobs(now, cluster, digest, out);
@@ -196,9 +200,6 @@ impl Core {
             self.shapes.changed.clear();
             self.gangs.described = false;
             return;
-        }
-        for cluster in self.gangs.dirty.clone() {
-            self.call_gang_back(now, cluster, out);
         }
         // A start changes what is free for the next one, which only the core can count.
         for _ in 0..64 {
@@ -334,6 +335,22 @@ impl Core {
         }
     }
 
+    /// Something changed when a gang is over at the latest: its machines may be empty at another time.
+    pub(crate) fn touch_gang(&mut self, cluster: u32) {
+        if !self.gangs.described {
+            return;
+        }
+        let live =
+            self.queue.clusters.get(&cluster).into_iter().flat_map(|c| c.live.values()).map(|l| l.claim);
+        let kept = self.pool.reserved.iter().copied();
+        let kept = kept.filter(|id| {
+            self.pool.claims.get(id).and_then(|c| c.job()).is_some_and(|j| j.cluster == cluster)
+        });
+        for id in live.chain(kept).collect::<Vec<_>>() {
+            self.touch_claim(id);
+        }
+    }
+
     /// A claim's jobs are others than before: its machine may be empty at another time.
     pub(crate) fn touch_claim(&mut self, id: ClaimId) {
         if self.gangs.described
@@ -349,18 +366,27 @@ impl Core {
         let now_s = now_ms / 1000;
         let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
         let ends = claims.filter_map(|claim| {
-            if let Some((_, until_ms)) = claim.reserved {
+            if let Some(until_ms) = claim.reserved.and_then(|k| k.until_ms) {
                 return Some((until_ms / 1000).max(now_s));
             }
-            let job = *claim.jobs.first()?;
-            let cluster = self.queue.clusters.get(&job.cluster)?;
-            let live = cluster.live.get(&job.proc)?;
-            let more = cluster.extended.get(&job.proc).copied().unwrap_or(0);
-            let began = live.started_ms.unwrap_or(now_ms) / 1000;
-            let limit = self.shape_of(job).and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
-            Some((began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_s + OVERDUE_S))
+            self.hard_end(claim.job()?, now_ms)
         });
         ends.max().unwrap_or(now_s)
+    }
+
+    /// When a job's machine is free at the latest. Machines of a gang are so together, but for those that are given back early.
+    fn hard_end(&self, job: JobId, now_ms: u64) -> Option<u64> {
+        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let together = self.is_reserved_for_gang(job);
+        let of_it = cluster.live.iter().filter(|(proc, _)| together || **proc == job.proc);
+        let ends = of_it.map(|(&proc, live)| {
+            let more = cluster.extended.get(&proc).copied().unwrap_or(0);
+            let began = live.started_ms.unwrap_or(now_ms) / 1000;
+            let shape = cluster.parts.get(cluster.part_of(proc)).map(|p| p.shape);
+            let limit = shape.and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
+            (began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_ms / 1000 + OVERDUE_S)
+        });
+        ends.max()
     }
 
     /// Tells the planner what a waiting gang wants.
@@ -498,9 +524,8 @@ impl Core {
     /// A job of a gang is without its machine: the others come back too.
     pub(crate) fn call_gang_back(&mut self, now: Now, cluster: u32, out: &mut Out) {
         let Some(gang) = self.queue.clusters.get(&cluster).filter(|c| c.gang) else { return };
-        let broken = gang.idle_count() > 0 || !gang.held.is_empty();
         let running = gang.live.values().any(|l| l.stop.is_none());
-        if broken && running {
+        if gang.is_broken() && running {
             let why = "another job of its gang lost its machine";
             self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
             self.gangs.stir(cluster);

@@ -73,7 +73,7 @@ pub use gangs::GangView;
 pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use pass::Obstacle;
 pub use places::AgentSlot;
-pub use pool::{Session, SlotState};
+pub use pool::{Reserved, Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
 pub use sweep::{Finding, Findings};

@@ -308,6 +308,11 @@ impl Cluster {
         self.held.is_empty() && self.live.is_empty() && self.completed.is_empty() && self.idle_count() == 0
     }
 
+    /// A gang of which some wait, or are on hold: the others cannot go on without them.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.idle_count() > 0 || !self.held.is_empty()
+    }
+
     /// The part a proc belongs to.
     pub(crate) fn part_of(&self, proc: u32) -> usize {
         let holds = |p: &Part| p.members.as_ref().is_none_or(|m| m.contains(proc));

@@ -9,7 +9,7 @@ use model::{ClaimId, JobId, JobTemplate};
 use crate::Core;
 use crate::accounts::UserView;
 use crate::labs::Shut;
-use crate::pool::{SlotState, host_of, slot_of};
+use crate::pool::{Reserved, SlotState, host_of, slot_of};
 use crate::queue::{Checkpoint, Stage, Summary};
 use crate::sweep::Findings;
 
@@ -142,8 +142,8 @@ pub struct RunningView {
     pub checkpoint_bytes: Option<u64>,
     /// Its job belongs to a gang.
     pub gang: bool,
-    /// Its owner keeps it after this job, until this Unix millisecond at the latest.
-    pub reserved: Option<(JobId, u64)>,
+    /// It is kept though its job is over.
+    pub reserved: Option<Reserved>,
 }
 
 /// Totals.
@@ -310,13 +310,9 @@ impl Core {
                         .iter()
                         .any(|name| self.job_has(c.jobs.first(), name)),
                     checkpoint_bytes: c.jobs.first().and_then(|j| self.checkpoint(*j)).map(|c| c.bytes),
-                    gang: c
-                        .jobs
-                        .first()
-                        .and_then(|j| self.queue.clusters.get(&j.cluster))
-                        .is_some_and(|c| c.gang),
+                    gang: c.job().and_then(|j| self.queue.clusters.get(&j.cluster)).is_some_and(|c| c.gang),
                     claim: *id,
-                    reserved: c.reserved,
+                    reserved: c.reserved.filter(|_| !c.ending),
                     now: c.slot_now.clone(),
                     slot: c.slot.clone(),
                     owner: c.owner.clone(),

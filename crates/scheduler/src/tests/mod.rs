@@ -5,6 +5,7 @@ mod gangs;
 mod labs;
 mod provisioning;
 mod reserving;
+mod sets;
 mod sharing;
 mod slots;
 mod sweeping;
