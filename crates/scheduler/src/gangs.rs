@@ -374,10 +374,11 @@ impl Core {
         ends.max().unwrap_or(now_s)
     }
 
-    /// When a job's machine is free at the latest. Machines of a gang are so together, but for those that are given back early.
+    /// When a job's machine is free at the latest. The limits of a gang are those of the whole, and its machines go back
+    /// together, unless it says otherwise.
     fn hard_end(&self, job: JobId, now_ms: u64) -> Option<u64> {
         let cluster = self.queue.clusters.get(&job.cluster)?;
-        let together = self.is_reserved_for_gang(job);
+        let together = cluster.policies.together || self.is_reserved_for_gang(job);
         let of_it = cluster.live.iter().filter(|(proc, _)| together || **proc == job.proc);
         let ends = of_it.map(|(&proc, live)| {
             let more = cluster.extended.get(&proc).copied().unwrap_or(0);

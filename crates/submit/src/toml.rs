@@ -130,7 +130,7 @@ struct Queue {
 }
 
 /// Lifecycle keys are keywords of the submit language.
-const LIFECYCLE: [&str; 27] = [
+const LIFECYCLE: [&str; 28] = [
     "hold",
     "max_retries",
     "retry_until",
@@ -152,6 +152,7 @@ const LIFECYCLE: [&str; 27] = [
     "allowed_job_duration",
     "allowed_execute_duration",
     "early_release",
+    "strict_limits",
     "deferral_time",
     "deferral_window",
     "max_job_retirement_time",

@@ -626,6 +626,14 @@ proptest! {
                     if let Some((name, value)) = also {
                         template.set(name, value.to_owned());
                     }
+                    if kind == Sort::Gang {
+                        // Limits of the whole, of each, and none; machines that go back together, and those that do not.
+                        if procs > 4 {
+                            template.set("AllowedExecuteDuration", (10 * procs).to_string());
+                        }
+                        template.set("StrictLimits", (procs % 2 == 0).to_string());
+                        template.set("EarlyRelease", (procs % 3 == 0).to_string());
+                    }
                     if kind == Sort::Policies {
                         template.set("OnExitHold", "NumJobCompletions == 2 && ProcId % 3 == 0");
                         template.set("OnExitRemove", "NumJobCompletions > 2");

@@ -195,3 +195,87 @@ fn a_kept_machine_is_promised_for_when_the_set_is_over_and_takes_no_licence() {
     exit(&mut p, set, 1);
     assert_eq!(p.live(wanted), 2);
 }
+
+/// Two jobs that may run for one and for two minutes, and do.
+fn limited(p: &mut Pool, more: &[(&str, &str)]) -> u32 {
+    let mut template = gang(2, more);
+    each(&mut template, "AllowedExecuteDuration", &["60", "120"]);
+    let set = p.submit("ann", template);
+    (0..2).for_each(|proc| p.begin(set, proc));
+    p.stops();
+    set
+}
+
+fn holds(p: &Pool, cluster: u32) -> Vec<(u32, Vec<Span>)> {
+    p.core.queue.clusters[&cluster].holds.iter().map(|h| (h.code, h.procs.spans())).collect()
+}
+
+#[test]
+fn a_gang_has_run_too_long_when_all_its_jobs_have() {
+    let mut p = pool(&["a", "b"]);
+    let set = limited(&mut p, &[]);
+    p.wait(119_000);
+    assert!(p.stops().is_empty(), "one is within its own");
+    let ann = Actor { user: "ann".into(), any_owner: false };
+    let which = Which::Named(JobName::Job(JobId { cluster: set, proc: 1 }));
+    p.core.act(p.now, &ann, Act::Extend(60), &which, "", digest, &mut p.out).unwrap();
+    p.wait(60_000);
+    assert!(p.stops().is_empty(), "an extension counts for all");
+    p.wait(2_000);
+    assert_eq!(p.stops().len(), 2);
+    p.evict(set, 0);
+    p.evict(set, 1);
+    assert_eq!(holds(&p, set).iter().map(|(code, _)| *code).collect::<Vec<_>>(), [47, 47]);
+    sound(&mut p);
+}
+
+#[test]
+fn a_strict_gang_holds_each_job_by_its_own_limit_and_the_others_come_back() {
+    let mut p = pool(&["a", "b"]);
+    let set = limited(&mut p, &[("StrictLimits", "true")]);
+    p.wait(62_000);
+    assert_eq!(p.stops(), [JobId { cluster: set, proc: 0 }]);
+    p.evict(set, 0);
+    assert_eq!(holds(&p, set), [(47, vec![Span { first: 0, count: 1 }])]);
+    assert_eq!(p.stops(), [JobId { cluster: set, proc: 1 }]);
+}
+
+#[test]
+fn a_job_that_ends_late_while_its_gang_is_in_time_has_ended_well() {
+    let mut p = pool(&["a", "b"]);
+    let set = limited(&mut p, &[]);
+    p.wait(90_000);
+    exit(&mut p, set, 0);
+    assert_eq!(p.core.cluster(set).unwrap().done.succeeded, 1);
+    p.wait(40_000);
+    assert_eq!(p.stops(), [JobId { cluster: set, proc: 1 }], "what is over is not asked");
+    // And the last one at its end.
+    let mut p = pool(&["a", "b"]);
+    let set = limited(&mut p, &[]);
+    p.now.wall_ms += 130_000;
+    exit(&mut p, set, 1);
+    assert_eq!(holds(&p, set), [(47, vec![Span { first: 1, count: 1 }])]);
+}
+
+#[test]
+fn promises_are_made_by_when_the_whole_gang_has_run_too_long() {
+    for (more, expected) in [
+        (vec![], 120),
+        (vec![("EarlyRelease", "true")], 120),
+        (vec![("StrictLimits", "true")], 120),
+        (vec![("EarlyRelease", "true"), ("StrictLimits", "true")], 60),
+    ] {
+        let mut p = pool(&[]);
+        p.machine("a", 1, "Fast = true");
+        p.machine("b", 1, "Fast = false");
+        let mut template = gang(2, &more);
+        each(&mut template, "AllowedExecuteDuration", &["60", "120"]);
+        each(&mut template, "Requirements", &["TARGET.Fast", "!TARGET.Fast"]);
+        let set = p.submit("ann", template);
+        (0..2).for_each(|proc| p.begin(set, proc));
+        p.machine("c", 1, "Fast = true");
+        let pair = p.submit("bob", gang(2, &[("Requirements", "TARGET.Fast")]));
+        let Some(GangView::Planned { by, .. }) = p.core.gang(pair, p.now.wall_ms) else { panic!("planned") };
+        assert_eq!(by - p.now.wall_ms / 1000, expected, "{more:?}");
+    }
+}

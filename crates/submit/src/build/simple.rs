@@ -65,6 +65,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["allowed_job_duration"], "AllowedJobDuration", E),
     row(&["allowed_execute_duration"], "AllowedExecuteDuration", E),
     row(&["early_release"], "EarlyRelease", B),
+    row(&["strict_limits"], "StrictLimits", B),
     row(&["batch_name", "JobBatchName"], "JobBatchName", Q),
     row(&["batch_project"], "JobBatchProject", T),
     row(&["batch_id"], "JobBatchId", T),
