@@ -38,6 +38,9 @@ const SPARE: Duration = Duration::from_millis(2);
 /// The ad of a claim's job, for the next agent.
 const JOB_AD: &str = "job.ad";
 
+/// What says that a job is a guest of another.
+pub(crate) const GUEST_OF: &str = "GuestOf";
+
 /// What to do with running jobs when the agent is told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnStop {
@@ -213,10 +216,19 @@ impl Agent {
         }
     }
 
+    /// The ad of a claim's job, as it was last saved.
+    pub(crate) fn saved_ad(&self, claim: u64) -> Option<ClassAd> {
+        let text = std::fs::read_to_string(self.claims.dir(claim).join(JOB_AD)).ok()?;
+        ClassAd::parse_new(&text).ok()
+    }
+
     /// The owner learns of a claim that was here before.
     fn adopt_job(&mut self, claim: u64, standing: &Standing) {
-        let ad = std::fs::read_to_string(self.claims.dir(claim).join(JOB_AD)).unwrap_or_default();
-        let ad = ClassAd::parse_old(&ad).unwrap_or_default();
+        let mut ad = self.saved_ad(claim).unwrap_or_default();
+        // One whose job it has not heard of yet has no ad, and takes nothing all the same.
+        if self.core.record(claim).is_some_and(|r| r.guest) && !ad.contains(GUEST_OF) {
+            ad.insert_int(GUEST_OF, 0);
+        }
         let runs = standing.running_since_ms.is_some();
         let job = standing.jobs.first().copied().filter(|_| runs);
         self.lines.insert(claim, standing.jobs.iter().map(|id| (*id, None)).collect());
@@ -399,7 +411,7 @@ impl Agent {
             let ad = self.core.ad(job.id, values);
             if self.owner.is_watchful {
                 // For the next agent, should this one be killed.
-                let _ = std::fs::write(self.claims.dir(claim).join(JOB_AD), ad.to_string());
+                self.save_ad(claim, &ad);
             }
             self.owner.offer(claim, self.core.slot_of(claim), job.id, ad);
         }
@@ -408,6 +420,11 @@ impl Agent {
             let jobs = jobs.into_iter().map(|(job, _)| job).collect();
             self.actions.push(Action::Order(claim, Order::Run(wire::Run { jobs })));
         }
+    }
+
+    /// Saves the ad of a claim's job. Without it the next agent only knows less.
+    pub(crate) fn save_ad(&self, claim: u64, ad: &ClassAd) {
+        let _ = std::fs::write(self.claims.dir(claim).join(JOB_AD), ad.to_string());
     }
 
     /// The owner hears what became of jobs.

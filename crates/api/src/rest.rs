@@ -184,6 +184,9 @@ pub struct Job {
     /// HoldReasonCode.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hold_code: Option<u32>,
+    /// `cluster.proc` of the job on whose machine it runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub guest_of: Option<String>,
 }
 
 /// `GET /v1/status`

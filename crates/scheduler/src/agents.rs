@@ -200,15 +200,18 @@ impl Core {
                     // What it does not have, it never got: the message was lost on the way.
                     let has: HashSet<HeldJob> = claim.jobs.iter().copied().collect();
                     let jobs = self.pool.claims[&id].jobs.iter().copied();
-                    let lost: Vec<JobId> =
-                        jobs.filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a))).collect();
-                    let ending = claim.ending;
+                    let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
+                        .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
+                        .partition(|j| self.is_withheld(*j));
+                    withheld.iter().for_each(|j| self.gangs.stir(j.cluster));
+                    let (withheld, ending) = (!withheld.is_empty(), claim.ending);
                     let last = lost.last().copied();
                     self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);
                     self.repeat_stops(id, hello.session, out);
                     if let Some(claim) = self.pool.claims.get_mut(&id) {
                         claim.recalled = false;
                         claim.ending = ending;
+                        claim.withheld = withheld;
                     }
                     match last {
                         // What was kept when the last word of it came may be so in vain by now.
@@ -500,7 +503,7 @@ impl Core {
     }
 
     /// The attempts of jobs that were asked to stop have ended.
-    fn after_stop(&mut self, now: Now, id: ClaimId, jobs: &[JobId], stop: &Stop, out: &mut Out) {
+    pub(crate) fn after_stop(&mut self, now: Now, id: ClaimId, jobs: &[JobId], stop: &Stop, out: &mut Out) {
         for (cluster, procs) in by_cluster(jobs) {
             let reason = stop.reason.clone();
             let kind = match stop.afterwards {

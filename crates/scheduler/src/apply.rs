@@ -71,6 +71,7 @@ impl Core {
             submitted_ms: time_ms,
             priority,
             gang: crate::gangs::is_gang(&e.template),
+            guests: crate::gangs::known_guests(&e.template),
             parts,
             policies: Policies::of(&e.template),
             begun: None,
@@ -166,6 +167,7 @@ impl Core {
             recalled: false,
             ending: false,
             reserved: None,
+            withheld: false,
             rival: None,
             slot_now: None,
         };
@@ -216,6 +218,10 @@ impl Core {
             self.touch_gang(e.cluster);
             if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
                 cluster.note_start(e.proc);
+                if cluster.guests.is_some() {
+                    // Its guests may begin.
+                    self.gangs.stir(e.cluster);
+                }
             }
         }
     }

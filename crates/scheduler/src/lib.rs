@@ -69,7 +69,7 @@ pub use concurrency::Limits;
 pub use explain::{
     Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Refusing, Standing, Waiting,
 };
-pub use gangs::GangView;
+pub use gangs::{BadGuest, GangView};
 pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use pass::Obstacle;
 pub use places::AgentSlot;

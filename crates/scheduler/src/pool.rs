@@ -305,6 +305,9 @@ pub(crate) struct Claim {
     pub(crate) ending: bool,
     /// Its job is over, and it is kept all the same.
     pub(crate) reserved: Option<Reserved>,
+    /// Its job is a guest that its machine has not heard of: it does when its host runs. Soft: found out anew when the
+    /// machine connects.
+    pub(crate) withheld: bool,
     /// A better job waits for it to end.
     pub(crate) rival: Option<ShapeId>,
     /// What its machine last said of it.

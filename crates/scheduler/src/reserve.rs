@@ -3,7 +3,7 @@
 //! A claim is kept though its job is over, for one of two reasons. A job with ReserveAfter (seconds), and ReserveWhen
 //! ("always" or "failed"), leaves its claim to its owner for so long. A job of a gang leaves it to its gang: the machines of a
 //! set go back to the pool together, when the last of its jobs is over or when all are called back, unless the job says
-//! EarlyRelease. Either way the job is over for everybody who waits for it, and the machine is not free before its time is
+//! EarlyRelease and none of its guests is alive. Either way the job is over for everybody who waits for it, and the machine is not free before its time is
 //! over or the owner returns it. A claim that waits so takes nothing of named limits: nothing runs.
 //!
 //! Extensions move the hard end of a running job, which promises to gangs are made by; so only an administrator gives them
@@ -37,7 +37,7 @@ impl Cluster {
     }
 
     /// Neither waiting nor held nor in the hands of a claim.
-    fn is_over(&self, proc: u32) -> bool {
+    pub(crate) fn is_over(&self, proc: u32) -> bool {
         !self.live.contains_key(&proc) && !self.held.contains(proc) && !self.is_idle(proc)
     }
 }
@@ -87,8 +87,12 @@ impl Core {
 
     /// Does the machine of a job that is over stay with its gang?
     pub(crate) fn is_reserved_for_gang(&self, job: JobId) -> bool {
-        let going_on = self.queue.clusters.get(&job.cluster).is_some_and(|c| c.is_going_on());
-        going_on && !self.is_released_early(job)
+        let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
+        // A guest has no machine of its own; a host's is there as long as its guests are.
+        let has_guests = || cluster.guests_of(job.proc).any(|g| cluster.live.contains_key(&g));
+        cluster.is_going_on()
+            && cluster.host_of(job.proc).is_none()
+            && (!self.is_released_early(job) || has_guests())
     }
 
     fn is_released_early(&self, job: JobId) -> bool {

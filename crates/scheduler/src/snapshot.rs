@@ -390,6 +390,7 @@ impl Core {
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
             gang: crate::gangs::is_gang(template),
+            guests: crate::gangs::known_guests(template),
             parts,
             policies: Policies::of(template),
             begun: None,

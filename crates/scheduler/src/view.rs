@@ -77,6 +77,8 @@ pub struct JobView {
     /// How far it is on its way to a machine, in the words of a lab: queued, assigned, scheduled, waiting, installing. Plain
     /// jobs have only the last two, and only where machines are made ready for them.
     pub recipe: Option<&'static str>,
+    /// The job on whose machine it runs.
+    pub guest_of: Option<JobId>,
 }
 
 /// A machine, or one of its slots where it is divided.
@@ -220,6 +222,7 @@ impl Core {
             attempts: c.attempts.get(&proc).copied().unwrap_or(0),
             hold_reason: None,
             recipe: (c.gang && state == JobState::Idle).then_some(waits),
+            guest_of: c.host_of(proc).map(|host| JobId { cluster: id, proc: host }),
         };
         let live = c.live.iter().map(|(&proc, l)| {
             let claim = self.pool.claims.get(&l.claim);
@@ -234,6 +237,7 @@ impl Core {
                 slot: claim.map(|k| k.slot.clone()),
                 recipe: match l.stage {
                     _ if l.started_ms.is_some() => None,
+                    Stage::Scheduled if c.host_of(proc).is_some() => c.mirrored(proc),
                     Stage::Scheduled => c.gang.then_some("scheduled"),
                     Stage::Waiting => Some("waiting"),
                     Stage::Installing => Some("installing"),

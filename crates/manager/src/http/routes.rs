@@ -305,6 +305,7 @@ async fn cluster(
                 attempts: j.attempts,
                 hold_code: j.hold_reason.as_ref().map(|(_, code)| *code),
                 hold_reason: j.hold_reason.map(|(reason, _)| reason),
+                guest_of: j.guest_of.map(|host| host.to_string()),
             });
             return Ok(ClusterReply { active: true, counts, jobs: jobs.collect() });
         }

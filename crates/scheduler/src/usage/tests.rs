@@ -261,7 +261,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = (u64, Step)> {
     let any = prop_oneof![
-        4 => (0..3u8, 1..4u8, 1..3u32).prop_map(|(m, s, c)| Step::Claim(m, s, c)),
+        4 => (0..3u8, 1..4u8, 0..3u32).prop_map(|(m, s, c)| Step::Claim(m, s, c)),
         4 => (0..8u8).prop_map(Step::Assign),
         1 => (0..8u8, any::<bool>()).prop_map(|(n, i)| Step::Provision(n, i)),
         4 => (0..8u8, 0..3_000u64).prop_map(|(n, ago)| Step::Start(n, ago)),

@@ -66,6 +66,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&["allowed_execute_duration"], "AllowedExecuteDuration", E),
     row(&["early_release"], "EarlyRelease", B),
     row(&["strict_limits"], "StrictLimits", B),
+    row(&["guest_of"], "GuestOf", E),
     row(&["batch_name", "JobBatchName"], "JobBatchName", Q),
     row(&["batch_project"], "JobBatchProject", T),
     row(&["batch_id"], "JobBatchId", T),
