@@ -27,6 +27,9 @@ pub(crate) struct Record {
     /// Value of the variable by which this claim's processes are found.
     #[prost(string, tag = "6")]
     pub(crate) marker: String,
+    /// It holds nothing: its job runs inside what another claim has.
+    #[prost(bool, tag = "7")]
+    pub(crate) guest: bool,
 }
 
 /// The agent's state directory, locked.

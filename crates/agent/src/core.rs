@@ -235,6 +235,7 @@ impl Core {
             owner: claim.owner,
             lease_ms: claim.lease_ms,
             marker: String::new(),
+            guest: claim.resources == Resources::default(),
         };
         self.adopt(record.clone());
         actions.push(Action::Begin { record, lease_ms });

@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 
 use crate::claims::Record;
 use crate::core::Action;
-use crate::run::Agent;
+use crate::run::{Agent, GUEST_OF};
 
 /// There once the machine was made ready for a claim, for the next agent.
 const PROVISIONED: &str = "provisioned";
@@ -194,12 +194,29 @@ impl Agent {
             environment.push(("UPDRAFT_JOB", format!("{}.{}", job.cluster, job.proc)));
             environment.push(("UPDRAFT_ATTEMPT", job.attempt.to_string()));
         }
+        // A command that prepares whole machines must know that another job runs on this one.
+        if let Some(host) = self.host_of(claim) {
+            environment.push(("UPDRAFT_GUEST_OF", host));
+        }
         environment
+    }
+
+    /// The job that a guest's claim is a guest of.
+    fn host_of(&self, claim: u64) -> Option<String> {
+        self.core.record(claim).filter(|r| r.guest)?;
+        let ad = self.saved_ad(claim)?;
+        Some(format!("{}.{}", ad.eval_int("ClusterId")?, ad.eval_int(GUEST_OF)?))
     }
 
     /// Jobs want to run: the machine is made ready for the first of a claim.
     pub(crate) fn provision(&mut self, claim: u64, jobs: Jobs) {
         let first = jobs.first().map(|(job, _)| job.id);
+        if let Some((job, values)) = jobs.first()
+            && self.core.record(claim).is_some_and(|r| r.guest)
+        {
+            // For its commands, and for the next agent.
+            self.save_ad(claim, &self.core.ad(job.id, values));
+        }
         if !self.hooks.is_known(claim) && self.claims.dir(claim).join(PROVISIONED).exists() {
             self.hooks.set_ready(claim);
         }

@@ -36,6 +36,9 @@ const SPARE: Duration = Duration::from_millis(2);
 /// The ad of a claim's job, for the next agent.
 pub(crate) const JOB_AD: &str = "job.ad";
 
+/// What says that a job is a guest of another.
+pub(crate) const GUEST_OF: &str = "GuestOf";
+
 /// What to do with running jobs when the agent is told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnStop {
@@ -216,10 +219,19 @@ impl Agent {
         }
     }
 
+    /// The ad of a claim's job, as it was last saved.
+    pub(crate) fn saved_ad(&self, claim: u64) -> Option<ClassAd> {
+        let text = std::fs::read_to_string(self.claims.dir(claim).join(JOB_AD)).ok()?;
+        ClassAd::parse_new(&text).ok()
+    }
+
     /// The owner learns of a claim that was here before.
     fn adopt_job(&mut self, claim: u64, standing: &Standing) {
-        let ad = std::fs::read_to_string(self.claims.dir(claim).join(JOB_AD)).unwrap_or_default();
-        let ad = ClassAd::parse_old(&ad).unwrap_or_default();
+        let mut ad = self.saved_ad(claim).unwrap_or_default();
+        // One whose job it has not heard of yet has no ad, and takes nothing all the same.
+        if self.core.record(claim).is_some_and(|r| r.guest) && !ad.contains(GUEST_OF) {
+            ad.insert_int(GUEST_OF, 0);
+        }
         let runs = standing.running_since_ms.is_some();
         let job = standing.jobs.first().copied().filter(|_| runs);
         self.lines.insert(claim, standing.jobs.iter().map(|id| (*id, None)).collect());

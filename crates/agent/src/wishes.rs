@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use classad::ClassAd;
 use model::report::{Attempt, Happening};
 use policy::Input;
 use starter::wire::{self, Eviction, Job, Order};
@@ -29,7 +30,7 @@ impl Agent {
             let ad = self.core.ad(job.id, values);
             if self.owner.is_watchful {
                 // For the next agent, should this one be killed.
-                let _ = std::fs::write(self.claims.dir(claim).join(JOB_AD), ad.to_string());
+                self.save_ad(claim, &ad);
             }
             self.owner.offer(claim, self.core.slot_of(claim), job.id, ad);
         }
@@ -38,6 +39,11 @@ impl Agent {
             let jobs = jobs.into_iter().map(|(job, _)| job).collect();
             self.actions.push(Action::Order(claim, Order::Run(wire::Run { jobs })));
         }
+    }
+
+    /// Saves the ad of a claim's job. Without it the next agent only knows less.
+    pub(crate) fn save_ad(&self, claim: u64, ad: &ClassAd) {
+        let _ = std::fs::write(self.claims.dir(claim).join(JOB_AD), ad.to_string());
     }
 
     /// The owner hears what became of jobs.

@@ -14,6 +14,9 @@ pub struct Job {
     pub submitted_ms: u64,
     /// Attempts so far.
     pub attempts: u32,
+    /// CLUSTER.PROC of the job on whose machine it runs. While both wait, what is told is why that one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_of: Option<String>,
     /// Where it stands.
     #[serde(flatten)]
     pub standing: Standing,

@@ -184,6 +184,9 @@ pub struct Job {
     /// HoldReasonCode.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hold_code: Option<u32>,
+    /// `cluster.proc` of the job on whose machine it runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub guest_of: Option<String>,
 }
 
 /// `GET /v1/status`
@@ -329,7 +332,8 @@ pub struct Claim {
     /// Its job belongs to a gang.
     #[serde(default)]
     pub gang: bool,
-    /// The job has ended, and its owner keeps the machine until this Unix millisecond at the latest.
+    /// The job has ended, and its owner keeps the machine until this Unix millisecond at the latest. A machine that is kept
+    /// for the job's gang has the activity `Kept` and no such time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reserved_until_ms: Option<u64>,
 }

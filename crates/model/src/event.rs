@@ -103,7 +103,7 @@ pub enum Kind {
     /// A machine is made ready for a job.
     #[prost(message, tag = "24")]
     JobProvisioning(JobProvisioning),
-    /// A job's process ended, and its owner keeps the machine for a while.
+    /// A job is over, and its machine is kept for its owner or its gang.
     #[prost(message, tag = "25")]
     JobReserved(JobReserved),
     /// Jobs got more time.

@@ -165,7 +165,7 @@ pub struct JobProvisioning {
     pub installing: bool,
 }
 
-/// A job's process ended, and its owner keeps the machine for a while.
+/// A job is over, and its machine is kept: for its owner for a while, or for its gang until that is over too.
 #[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct JobReserved {
     /// Claim.
@@ -177,9 +177,13 @@ pub struct JobReserved {
     /// Proc.
     #[prost(uint32, tag = "3")]
     pub proc: u32,
-    /// Until then at the latest, in Unix milliseconds.
+    /// Until then at the latest, in Unix milliseconds; 0 when it is kept for its gang.
     #[prost(uint64, tag = "4")]
     pub until_ms: u64,
+    /// It is kept for its gang: given back when the others have ended too, or when they are called back.
+    #[prost(bool, tag = "5")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_gang: bool,
 }
 
 /// Jobs got more time than they declared.

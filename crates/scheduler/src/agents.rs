@@ -214,16 +214,27 @@ impl Core {
                     // What it does not have, it never got: the message was lost on the way.
                     let has: HashSet<HeldJob> = claim.jobs.iter().copied().collect();
                     let jobs = self.pool.claims[&id].jobs.iter().copied();
-                    let lost: Vec<JobId> =
-                        jobs.filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a))).collect();
-                    let ending = claim.ending;
+                    let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
+                        .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
+                        .partition(|j| self.is_withheld(*j));
+                    withheld.iter().for_each(|j| self.gangs.stir(j.cluster));
+                    let (withheld, ending) = (!withheld.is_empty(), claim.ending);
+                    let last = lost.last().copied();
                     self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);
                     self.repeat_stops(id, hello.session, out);
                     if let Some(claim) = self.pool.claims.get_mut(&id) {
                         claim.recalled = false;
                         claim.ending = ending;
+                        claim.withheld = withheld;
                     }
-                    self.feed(now, id, digest, out);
+                    match last {
+                        // What was kept when the last word of it came may be so in vain by now.
+                        None if self.is_reserved_in_vain(id) => {
+                            self.drop_claim(now, id, "its gang is over", digest, out)
+                        }
+                        None => self.feed(now, id, digest, out),
+                        Some(last) => self.go_on(now, id, last, digest, out),
+                    }
                 }
             }
         }
@@ -368,13 +379,13 @@ impl Core {
                     if over && reserved > 0 {
                         self.reserve(now, id, job.job, reserved, out);
                     }
-                    self.feed(now, id, digest, out);
+                    self.go_on(now, id, job.job, digest, out);
                     if kept {
                         self.offer_jobs(now, job.job.cluster, digest, out);
                     }
                     return;
                 }
-                self.feed(now, id, digest, out);
+                self.go_on(now, id, job.job, digest, out);
             }
             ReportKind::CannotStart { job, reason, code, subcode } => {
                 let Some(live) = self.live_of(id, job) else { return };
@@ -387,7 +398,7 @@ impl Core {
                     let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
                     self.record(now, Kind::JobsHeld(held), out);
                 }
-                self.feed(now, id, digest, out);
+                self.go_on(now, id, job.job, digest, out);
             }
             ReportKind::Evicted { job, reason, code, hold } => {
                 let Some(live) = self.live_of(id, job) else { return };
@@ -408,7 +419,7 @@ impl Core {
                 let stays = matches!(code, MACHINE_FAILED | LEASE_OVER);
                 match self.pool.claims.get_mut(&id) {
                     Some(claim) if !stays => claim.ending = true,
-                    _ => self.feed(now, id, digest, out),
+                    _ => self.go_on(now, id, job.job, digest, out),
                 }
                 self.offer_jobs(now, job.job.cluster, digest, out);
             }
@@ -470,7 +481,7 @@ impl Core {
                     Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
                     None => self.provision_failed(now, id, job.job, &reason, out),
                 }
-                self.feed(now, id, digest, out);
+                self.go_on(now, id, job.job, digest, out);
                 self.offer_jobs(now, job.job.cluster, digest, out);
             }
             ReportKind::ReleaseFailed { reason } => {
@@ -509,7 +520,10 @@ impl Core {
         for cluster in clusters {
             self.offer_jobs(now, cluster, digest, out);
         }
-        self.feed(now, id, digest, out);
+        match jobs.last() {
+            Some(last) => self.go_on(now, id, last.job, digest, out),
+            None => self.feed(now, id, digest, out),
+        }
     }
 
     fn note_start(&mut self, now: Now, id: ClaimId, held: HeldJob, started_ms: u64, out: &mut Out) {
@@ -528,7 +542,7 @@ impl Core {
     }
 
     /// The attempts of jobs that were asked to stop have ended.
-    fn after_stop(&mut self, now: Now, id: ClaimId, jobs: &[JobId], stop: &Stop, out: &mut Out) {
+    pub(crate) fn after_stop(&mut self, now: Now, id: ClaimId, jobs: &[JobId], stop: &Stop, out: &mut Out) {
         for (cluster, procs) in by_cluster(jobs) {
             let reason = stop.reason.clone();
             let kind = match stop.afterwards {

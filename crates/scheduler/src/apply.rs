@@ -72,6 +72,7 @@ impl Core {
             submitted_ms: time_ms,
             priority,
             gang: crate::gangs::is_gang(&e.template),
+            guests: crate::gangs::known_guests(&e.template),
             parts,
             policies: Policies::of(&e.template),
             begun: None,
@@ -167,6 +168,7 @@ impl Core {
             recalled: false,
             ending: false,
             reserved: None,
+            withheld: false,
             rival: None,
             slot_now: None,
         };
@@ -216,8 +218,13 @@ impl Core {
         if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
             live.started_ms = Some(e.started_ms);
             self.touch_claim(ClaimId(e.claim));
+            self.touch_gang(e.cluster);
             if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
                 cluster.note_start(e.proc);
+                if cluster.guests.is_some() {
+                    // Its guests may begin.
+                    self.gangs.stir(e.cluster);
+                }
             }
         }
     }
@@ -353,6 +360,7 @@ impl Core {
         if cluster.gang {
             // Not in anybody's line: the planner places it as a whole.
             self.gangs.stir(cluster_id);
+            self.touch_gang(cluster_id);
             return;
         }
         for (index, part) in cluster.parts.iter().enumerate() {

@@ -42,6 +42,8 @@ pub struct JobExplanation {
     pub submitted_ms: u64,
     /// Attempts so far.
     pub attempts: u32,
+    /// The job on whose machine it runs. While both wait, what is told is why that one does.
+    pub guest_of: Option<JobId>,
     /// Where it stands.
     pub standing: Standing,
 }
@@ -229,13 +231,21 @@ impl Core {
         let Some(cluster) = self.queue.clusters.get(&job.cluster) else {
             let standing = Standing::Gone(self.finished(job.cluster)?);
             let owner = Arc::from("");
-            return Some(JobExplanation { job, owner, submitted_ms: 0, attempts: 0, standing });
+            return Some(JobExplanation {
+                job,
+                owner,
+                submitted_ms: 0,
+                attempts: 0,
+                guest_of: None,
+                standing,
+            });
         };
         if job.proc >= cluster.template.procs() {
             return None;
         }
         let (owner, submitted_ms) = (cluster.owner.clone(), cluster.submitted_ms);
         let attempts = cluster.attempts.get(&job.proc).copied().unwrap_or(0);
+        let guest_of = cluster.host_of(job.proc).map(|proc| JobId { proc, ..job });
         let standing = if let Some(live) = cluster.live.get(&job.proc) {
             let claim = self.pool.claims.get(&live.claim)?;
             Standing::Placed {
@@ -249,14 +259,16 @@ impl Core {
             let (reason, code, since_ms) = (hold.reason.clone(), hold.code, hold.since_ms);
             Standing::Held { reason, code, since_ms }
         } else if cluster.is_idle(job.proc) {
-            let part = cluster.part_of(job.proc);
+            // A guest goes where its host goes.
+            let proc = cluster.host_of(job.proc).filter(|host| cluster.is_idle(*host)).unwrap_or(job.proc);
+            let part = cluster.part_of(proc);
             let ready = (std::cmp::Reverse(cluster.priority), job.cluster, part as u32);
             let shape = cluster.parts.get(part)?.shape;
-            Standing::Waiting(Box::new(self.explain_waiting(shape, ready, job.proc, now)?))
+            Standing::Waiting(Box::new(self.explain_waiting(shape, ready, proc, now)?))
         } else {
             Standing::Gone(cluster.summary)
         };
-        Some(JobExplanation { job, owner, submitted_ms, attempts, standing })
+        Some(JobExplanation { job, owner, submitted_ms, attempts, guest_of, standing })
     }
 
     fn explain_waiting(&mut self, id: ShapeId, ready: Ready, proc: u32, now: Now) -> Option<Waiting> {
@@ -280,16 +292,26 @@ impl Core {
         let in_part = before.map_or(0, |p| p.idle.iter().take_while(|p| *p < proc).count() as u64);
         let own_ahead = self.count_waiting(user, Some(ready)) + in_part;
 
+        let shapes = self.queue.clusters.get(&ready.1).map(|c| c.shapes_of(proc)).unwrap_or_default();
         let names: Vec<Arc<str>> = self.pool.machines.keys().cloned().collect();
         let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
         let mut promised: BTreeMap<u32, Kept> = BTreeMap::new();
         let (mut open, mut capable, mut barred) = (0, 0, 0);
         let mut refused = Vec::new();
         for name in &names {
-            match self.obstacle_now(id, ready.1, name, now.wall_ms) {
+            let mut refusing = id;
+            let mut obstacle = self.obstacle_now(id, ready.1, name, now.wall_ms);
+            let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
+            // Where a guest cannot be, its host cannot either.
+            if obstacle.is_none_or(|o| !never.contains(&o))
+                && let Some(number) = self.pool.machines.get(name).map(|m| m.number)
+                && let Some(guest) = shapes.iter().skip(1).find(|s| !self.shapes.suits(**s, number))
+            {
+                (refusing, obstacle) = (*guest, Some(Obstacle::Requirements));
+            }
+            match obstacle {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
-                    let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
                     let kept = matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent | Obstacle::Unready);
                     barred += u64::from(kept);
                     capable += u64::from(!kept && !never.contains(&obstacle));
@@ -300,17 +322,19 @@ impl Core {
                         kept.machines += 1;
                     }
                     if obstacle == Obstacle::Requirements {
-                        refused.push(name.clone());
+                        refused.push((name.clone(), refusing));
                     }
                     *machines.entry(obstacle).or_default() += 1;
                 }
             }
         }
-        let job = self.shapes.ad(id)?;
         let mut clauses = Clauses::default();
         let step = refused.len().div_ceil(LOOKED_AT).max(1);
-        for machine in refused.iter().step_by(step).filter_map(|n| self.pool.machines.get(n)) {
-            clauses.look(job, &machine.ad, 1);
+        for (name, refusing) in refused.iter().step_by(step) {
+            let (machine, job) = (self.pool.machines.get(name), self.shapes.ad(*refusing));
+            if let Some((machine, job)) = machine.zip(job) {
+                clauses.look(job, &machine.ad, 1);
+            }
         }
         let connected = || self.pool.machines.values().filter(|m| m.session.is_some()).map(|m| m.total);
         let most = |what: Amount| connected().map(what).max().unwrap_or(0);
@@ -384,7 +408,7 @@ impl Core {
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        let jobs = claims.map(|c| (c.jobs.first().copied(), c.owner.clone(), c.slot.clone())).collect();
+        let jobs = claims.map(|c| (c.job(), c.owner.clone(), c.slot.clone())).collect();
 
         let line: Vec<(ShapeId, Ready, u64)> = {
             let users = self.accounts.line().flat_map(|(_, user)| user.waiting());

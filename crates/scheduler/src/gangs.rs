@@ -6,17 +6,21 @@
 //! gang loses its machine the others are called back too, and the gang waits again with its old rank; while they are on
 //! their way it is planned for, so that nobody takes what it needs.
 //!
-//! What plans mean to others (the journal, plain jobs) is in `plans`.
+//! What plans mean to others (the journal, plain jobs) is in `plans`; jobs that run on others' machines in `guests`.
 
+mod guests;
 mod plans;
 
+pub use guests::BadGuest;
+pub(crate) use guests::{Guests, check_sizes, known as known_guests, read as read_guests};
 pub(crate) use plans::Leave;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use classad::engine::SlotSet;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
-use model::{ClaimId, JobTemplate, Now, Span};
+use model::{ClaimId, JobId, JobTemplate, Now, Span};
 
 use crate::gang::bits::Bits;
 use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
@@ -54,7 +58,7 @@ pub(crate) struct Gangs {
     labs: BTreeMap<Arc<str>, u32>,
     /// Plans as the journal and the plain jobs know them.
     told: BTreeMap<u32, plans::Told>,
-    /// Machines that were kept for gangs which have started.
+    /// Machines that gangs which have started were promised, or took some of.
     left: Vec<Arc<str>>,
     /// Gangs that no lab can hold, and since when, in Unix milliseconds.
     hopeless: BTreeMap<u32, u64>,
@@ -63,8 +67,8 @@ pub(crate) struct Gangs {
 /// What the planner was told of a waiting gang, as far as it must be watched.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// Its jobs' shapes, each once.
-    shapes: Vec<ShapeId>,
+    /// What machines must suit to have its jobs, each kind once: a job's shape, and those of its guests.
+    kinds: Vec<Vec<ShapeId>>,
     /// The most that any of its jobs asks for.
     largest: Resources,
     /// No limit or quota stands against it.
@@ -186,6 +190,9 @@ pub enum GangView {
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        for cluster in self.gangs.dirty.clone() {
+            self.settle_gang(now, cluster, digest, out);
+        }
         // Every input ends here, after whatever it freed.
         for cluster in std::mem::take(&mut self.returned) {
             self.offer_jobs(now, cluster, digest, out);
@@ -196,9 +203,6 @@ impl Core {
             self.shapes.changed.clear();
             self.gangs.described = false;
             return;
-        }
-        for cluster in self.gangs.dirty.clone() {
-            self.call_gang_back(now, cluster, out);
         }
         // A start changes what is free for the next one, which only the core can count.
         for _ in 0..64 {
@@ -233,7 +237,7 @@ impl Core {
             let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
             c.gang
                 && c.live.values().all(back)
-                && c.held.is_empty()
+                && !c.is_held_up()
                 && c.later.is_empty()
                 && c.idle_count() + c.live.len() as u64 > 0
         })
@@ -274,13 +278,15 @@ impl Core {
         }
         // What a gang could have may have changed with what a machine is, and with whom it is lent to.
         let watched = self.gangs.waiting.iter().filter(|(_, wanted)| !all && !wanted.stale && wanted.allowed);
-        let watched: Vec<(u32, Vec<ShapeId>)> = watched.map(|(id, w)| (*id, w.shapes.clone())).collect();
-        for (id, shapes) in watched {
+        let watched: Vec<(u32, Vec<Vec<ShapeId>>)> = watched.map(|(id, w)| (*id, w.kinds.clone())).collect();
+        for (id, kinds) in watched {
             let differs = |number: &u32| {
-                let viable = shapes.iter().any(|shape| self.is_viable(id, *shape, *number));
+                let viable =
+                    |kind: &Vec<ShapeId>| kind.iter().all(|shape| self.is_viable(id, *shape, *number));
+                let viable = kinds.iter().any(viable);
                 !self.gangs.planner.agrees(SetId(u64::from(id)), *number as usize, viable)
             };
-            let stale = numbers.iter().any(differs) || (shapes.len() > 1 && !changed.machines.is_empty());
+            let stale = numbers.iter().any(differs) || (kinds.len() > 1 && !changed.machines.is_empty());
             if let Some(wanted) = self.gangs.waiting.get_mut(&id) {
                 wanted.stale = stale;
             }
@@ -326,11 +332,27 @@ impl Core {
     /// Tells the planner what gangs want that are new, or whose wants have changed.
     fn describe_wants(&mut self, now: Now) {
         let changed = self.gangs.waiting.iter().filter(|(_, wanted)| {
-            let allowed = || wanted.shapes.iter().all(|shape| self.may_have_more(*shape));
+            let allowed = || wanted.kinds.iter().all(|kind| self.may_have_all(kind));
             wanted.stale || wanted.allowed != allowed()
         });
         for id in changed.map(|(id, _)| *id).collect::<Vec<u32>>() {
             self.want(id, now);
+        }
+    }
+
+    /// Something changed when a gang is over at the latest: its machines may be empty at another time.
+    pub(crate) fn touch_gang(&mut self, cluster: u32) {
+        if !self.gangs.described {
+            return;
+        }
+        let live =
+            self.queue.clusters.get(&cluster).into_iter().flat_map(|c| c.live.values()).map(|l| l.claim);
+        let kept = self.pool.reserved.iter().copied();
+        let kept = kept.filter(|id| {
+            self.pool.claims.get(id).and_then(|c| c.job()).is_some_and(|j| j.cluster == cluster)
+        });
+        for id in live.chain(kept).collect::<Vec<_>>() {
+            self.touch_claim(id);
         }
     }
 
@@ -349,48 +371,64 @@ impl Core {
         let now_s = now_ms / 1000;
         let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
         let ends = claims.filter_map(|claim| {
-            if let Some((_, until_ms)) = claim.reserved {
+            if let Some(until_ms) = claim.reserved.and_then(|k| k.until_ms) {
                 return Some((until_ms / 1000).max(now_s));
             }
-            let job = *claim.jobs.first()?;
-            let cluster = self.queue.clusters.get(&job.cluster)?;
-            let live = cluster.live.get(&job.proc)?;
-            let more = cluster.extended.get(&job.proc).copied().unwrap_or(0);
-            let began = live.started_ms.unwrap_or(now_ms) / 1000;
-            let limit = self.shape_of(job).and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
-            Some((began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_s + OVERDUE_S))
+            self.hard_end(claim.job()?, now_ms)
         });
         ends.max().unwrap_or(now_s)
+    }
+
+    /// When a job's machine is free at the latest. The limits of a gang are those of the whole, and its machines go back
+    /// together, unless it says otherwise.
+    fn hard_end(&self, job: JobId, now_ms: u64) -> Option<u64> {
+        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let together = cluster.policies.together || self.is_reserved_for_gang(job);
+        let of_it = cluster.live.iter().filter(|(proc, _)| together || **proc == job.proc);
+        let ends = of_it.map(|(&proc, live)| {
+            let more = cluster.extended.get(&proc).copied().unwrap_or(0);
+            let began = live.started_ms.unwrap_or(now_ms) / 1000;
+            let shape = cluster.parts.get(cluster.part_of(proc)).map(|p| p.shape);
+            let limit = shape.and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
+            (began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_ms / 1000 + OVERDUE_S)
+        });
+        ends.max()
     }
 
     /// Tells the planner what a waiting gang wants.
     fn want(&mut self, id: u32, now: Now) {
         let Some(cluster) = self.queue.clusters.get(&id) else { return };
-        let mut seats: Vec<(u32, ShapeId)> = cluster
+        let mut seats: Vec<(u32, Vec<ShapeId>)> = cluster
             .parts
             .iter()
-            .flat_map(|part| part.idle.iter().map(|proc| (proc, part.shape)))
-            .chain(
-                cluster.live.keys().filter_map(|p| Some((*p, cluster.parts.get(cluster.part_of(*p))?.shape))),
-            )
+            .flat_map(|part| part.idle.iter())
+            .chain(cluster.live.keys().copied())
+            .filter(|proc| cluster.host_of(*proc).is_none())
             .take(SEATS_MAX)
+            .map(|proc| (proc, cluster.shapes_of(proc)))
             .collect();
         // Planned for while its jobs are on their way back, but it cannot start before.
         let all_here = cluster.live.is_empty();
         seats.sort_unstable();
         let (submitted, priority) = (cluster.submitted_ms / 1000, cluster.priority);
-        let allowed = seats.iter().all(|(_, shape)| self.may_have_more(*shape));
-        let mut viable: BTreeMap<ShapeId, Arc<Bits>> = BTreeMap::new();
+        let allowed = seats.iter().all(|(_, shapes)| self.may_have_all(shapes));
+        let mut viable: BTreeMap<Vec<ShapeId>, Arc<Bits>> = BTreeMap::new();
         let mut largest = Resources::default();
         let mut run = Some(0);
-        for (_, shape) in &seats {
+        for (_, shapes) in &seats {
+            let Some((shape, guests)) = shapes.split_first() else { return };
             let Some(found) = self.shapes.all.get(shape) else { return };
             largest = larger(largest, found.request);
-            run = run.zip(found.run_limit_s).map(|(a, b): (u64, u64)| a.max(b));
-            if !viable.contains_key(shape) {
+            for shape in shapes.iter().filter_map(|s| self.shapes.all.get(s)) {
+                run = run.zip(shape.run_limit_s).map(|(a, b): (u64, u64)| a.max(b));
+            }
+            if !viable.contains_key(shapes) {
                 let mut bits = Bits::with_room(self.pool.numbers());
-                if let Some(set) = self.shapes.viable(*shape).filter(|_| allowed) {
-                    for number in set.iter() {
+                let suited = self.shapes.viable(*shape).filter(|_| allowed);
+                let suited: Vec<u32> = suited.into_iter().flat_map(SlotSet::iter).collect();
+                for number in suited {
+                    // Where a guest cannot be, its host cannot either.
+                    if guests.iter().all(|guest| self.shapes.suits(*guest, number)) {
                         bits.set(number as usize);
                     }
                 }
@@ -405,15 +443,15 @@ impl Core {
                         bits.clear(machine.number as usize);
                     }
                 }
-                viable.insert(*shape, Arc::new(bits));
+                viable.insert(shapes.clone(), Arc::new(bits));
             }
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
         for machine in self.pool.machines.values().filter(|m| m.is_open()) {
             fits[machine.number as usize] = fit_of(largest, all_here, machine);
         }
-        let shapes = viable.keys().copied().collect();
-        self.gangs.waiting.insert(id, Wanted { shapes, largest, allowed, all_here, stale: false });
+        let kinds = viable.keys().cloned().collect();
+        self.gangs.waiting.insert(id, Wanted { kinds, largest, allowed, all_here, stale: false });
         let seats =
             seats.iter().map(|(_, s)| Seat { viable: viable[s].clone(), prefer: Vec::new() }).collect();
         let want = Want {
@@ -445,9 +483,11 @@ impl Core {
             .enumerate()
             .flat_map(|(part, p)| p.idle.iter().map(move |proc| (proc, part as u32, p.shape)))
             .collect();
+        let claims = seats.len();
+        seats.retain(|(proc, ..)| cluster.host_of(*proc).is_none());
         seats.sort_unstable_by_key(|(proc, ..)| *proc);
-        if self.keys.len() < seats.len() || seats.len() != start.systems.len() {
-            self.starved |= self.keys.len() < seats.len();
+        if self.keys.len() < claims || seats.len() != start.systems.len() {
+            self.starved |= self.keys.len() < claims;
             return false;
         }
         let priority = cluster.priority;
@@ -459,7 +499,7 @@ impl Core {
             let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
             let (Some(name), Some(session), Some(key)) = (name, session, self.keys.pop()) else { continue };
             let ready = (std::cmp::Reverse(priority), id, part);
-            let claim = self.make_claim(now, &name, Candidate { shape, ready }, &key, digest, out);
+            let claim = self.make_claim(now, &name, Candidate { shape, ready }, None, &key, digest, out);
             let Some(claim) = claim else { continue };
             out.effects.push(self.claim_effect(session, claim, key));
             let procs = vec![Span { first: proc, count: 1 }];
@@ -467,6 +507,9 @@ impl Core {
             let attempt =
                 self.queue.clusters.get(&id).and_then(|c| c.live.get(&proc)).map_or(1, |l| l.attempt);
             out.effects.push(Effect::Assign { session, claim, cluster: id, jobs: vec![(proc, attempt)] });
+            self.seat_guests(now, JobId { cluster: id, proc }, &name, digest, out);
+            // What it leaves of a machine may be promised for later than when it was last offered.
+            self.gangs.left.push(name);
         }
         true
     }
@@ -498,9 +541,8 @@ impl Core {
     /// A job of a gang is without its machine: the others come back too.
     pub(crate) fn call_gang_back(&mut self, now: Now, cluster: u32, out: &mut Out) {
         let Some(gang) = self.queue.clusters.get(&cluster).filter(|c| c.gang) else { return };
-        let broken = gang.idle_count() > 0 || !gang.held.is_empty();
         let running = gang.live.values().any(|l| l.stop.is_none());
-        if broken && running {
+        if gang.is_broken() && running {
             let why = "another job of its gang lost its machine";
             self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
             self.gangs.stir(cluster);

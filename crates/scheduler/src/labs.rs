@@ -310,7 +310,9 @@ impl Core {
     }
 
     fn may_be_called_back(&self, job: JobId) -> bool {
-        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
+        // A guest has begun when its host has: the machine is that one's.
+        let live = cluster.live.get(&cluster.host_of(job.proc).unwrap_or(job.proc));
         live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none() && l.stage != Stage::Installing)
     }
 

@@ -72,11 +72,11 @@ pub use concurrency::Limits;
 pub use explain::{
     Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Refusing, Standing, Waiting,
 };
-pub use gangs::GangView;
+pub use gangs::{BadGuest, GangView};
 pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use pass::Obstacle;
 pub use places::AgentSlot;
-pub use pool::{Session, SlotState};
+pub use pool::{Reserved, Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use snapshot::BadSnapshot;
 pub use sweep::{Finding, Findings};

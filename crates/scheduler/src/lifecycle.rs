@@ -6,6 +6,9 @@
 //! that has ended and stays, LeaveJobInQueue. An expression that is undefined, an error or text never fires (which is
 //! told once for each job), and OnExitRemove keeps a job only when it is false or 0.
 //!
+//! In a gang the durations are those of the whole: a run is not too long while another one of the gang is within its own,
+//! unless the gang says StrictLimits.
+//!
 //! `asked` evaluates; `later` keeps idle jobs until their time; `cron` knows the times of crontabs.
 //!
 //! Clusters without such expressions pay for one look at their template and nothing else; only the others keep a
@@ -66,6 +69,8 @@ pub(crate) struct Policies {
     pub(crate) periodic: bool,
     /// Jobs wait for a time of their own.
     pub(crate) deferred: bool,
+    /// The durations are those of the whole gang.
+    pub(crate) together: bool,
     /// The periodic ones say the same about all procs without a past.
     uniform: bool,
     /// The attributes that the expressions lead to; `None` when that cannot be told from their texts.
@@ -89,6 +94,9 @@ impl Policies {
             policies.periodic |= periodic;
             policies.deferred |= deferred;
         }
+        let is_strict =
+            || template.shared("StrictLimits").is_some_and(|t| t.trim().eq_ignore_ascii_case("true"));
+        policies.together = crate::gangs::is_gang(template) && !is_strict();
         if policies.at_exit || policies.deferred {
             let reached = reach(template, &[&PERIODIC, &HOLD_DETAILS]);
             policies.uniform = reached.is_some_and(|names| !names.iter().any(|n| n == "procid"));
@@ -214,6 +222,15 @@ impl Cluster {
         };
     }
 
+    /// Is a running job of a gang, other than this one, within its own limits? Then none of the gang has run too long.
+    fn is_within_limits(&self, id: u32, but: Option<u32>, now: Now) -> bool {
+        let running = self.live.iter().filter(|(_, l)| self.policies.together && l.started_ms.is_some());
+        running.filter(|(proc, _)| Some(**proc) != but).any(|(&proc, _)| {
+            let ad = self.policy_ad(id, proc, now, None);
+            Asked::new(&ad, now).overruns().is_none()
+        })
+    }
+
     /// The ad that a job's expressions are evaluated against. `exit` is how its attempt just ended, if it did.
     fn policy_ad(&self, id: u32, proc: u32, now: Now, exit: Option<Exit>) -> ClassAd {
         let template = self.template.get();
@@ -337,7 +354,7 @@ impl Core {
         let mut doubts = Doubts::new();
         let verdict = asks.map_or(Verdict::Leave, |cluster| {
             let mut ad = cluster.policy_ad(id, proc, now, Some(exit));
-            let asked = Asked::new(&ad, now);
+            let asked = Asked::new(&ad, now).patient(cluster.is_within_limits(id, Some(proc), now));
             let verdict = asked.at_exit();
             doubts = asked.doubts();
             if verdict == Verdict::Leave {
@@ -389,7 +406,8 @@ impl Core {
                 from = 0;
             }
             let Some(cluster) = self.queue.clusters.get(&id) else { continue };
-            let mut look = Look { cluster, id, now, verdicts: Vec::new(), doubts: Vec::new() };
+            let patient = cluster.is_within_limits(id, None, now);
+            let mut look = Look { cluster, id, now, patient, verdicts: Vec::new(), doubts: Vec::new() };
             let next = look.from(from, &mut left);
             let Look { mut verdicts, doubts, .. } = look;
             for (proc, doubts) in doubts {
@@ -456,6 +474,8 @@ struct Look<'a> {
     cluster: &'a Cluster,
     id: u32,
     now: Now,
+    /// No run of it is too long.
+    patient: bool,
     verdicts: Vec<(ProcSet, Verdict)>,
     doubts: Vec<(u32, Doubts)>,
 }
@@ -463,7 +483,7 @@ struct Look<'a> {
 impl Look<'_> {
     /// What they say of a proc.
     fn ask(&mut self, proc: u32) -> Option<Verdict> {
-        let Look { cluster, id, now, .. } = *self;
+        let Look { cluster, id, now, patient, .. } = *self;
         let live = cluster.live.get(&proc);
         // One that is about to stop has been judged.
         if live.is_some_and(|l| l.stop.is_some()) {
@@ -471,7 +491,7 @@ impl Look<'_> {
         }
         let running = live.is_some_and(|l| l.started_ms.is_some());
         let ad = cluster.policy_ad(id, proc, now, None);
-        let asked = Asked::new(&ad, now);
+        let asked = Asked::new(&ad, now).patient(patient);
         let verdict = if cluster.completed.contains(proc) {
             asked.forgotten()
         } else {

@@ -162,7 +162,9 @@ impl Core {
             return false;
         }
         let Some(key) = self.keys.pop() else { return false };
-        let Some(claim) = self.make_claim(now, name, candidate, &key, digest, out) else { return false };
+        let Some(claim) = self.make_claim(now, name, candidate, None, &key, digest, out) else {
+            return false;
+        };
         out.effects.push(self.claim_effect(session, claim, key));
         self.feed(now, claim, digest, out);
         true
@@ -268,11 +270,14 @@ impl Core {
         None
     }
 
+    /// Makes a claim of what jobs of a shape ask for, or of something else: then it is cut also from a static slot.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn make_claim(
         &mut self,
         now: Now,
         name: &Arc<str>,
         candidate: Candidate,
+        of: Option<Resources>,
         key: &ClaimKey,
         digest: Digest,
         out: &mut Out,
@@ -285,16 +290,13 @@ impl Core {
         let number = (1..=u32::MAX).find(|n| !machine.slots.contains(n))?;
         let claim = self.pool.next_claim.max(1);
         let backfill = self.is_backfill(machine, candidate, now.wall_ms);
+        let whole = machine.whole && of.is_none();
         let made = ClaimMade {
             claim,
             machine: host_of(name).to_owned(),
-            slot: if machine.whole {
-                slot_of(name).to_owned()
-            } else {
-                format!("{}_{number}", slot_of(name))
-            },
+            slot: if whole { slot_of(name).to_owned() } else { format!("{}_{number}", slot_of(name)) },
             owner,
-            resources: if machine.whole { machine.total } else { shape.request },
+            resources: if whole { machine.total } else { of.unwrap_or(shape.request) },
             key_digest: digest(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,

@@ -52,7 +52,7 @@ pub(crate) struct Pool {
     pub(crate) away: BTreeSet<Arc<str>>,
     /// Claims with more than one job.
     pub(crate) deep: BTreeSet<ClaimId>,
-    /// Claims that owners keep after the run.
+    /// Claims that are kept after their job.
     pub(crate) reserved: BTreeSet<ClaimId>,
     /// Machines whose room, claims or connection have changed, by number, until the gang pass has seen it.
     pub(crate) touched: Vec<u32>,
@@ -200,6 +200,11 @@ impl Claim {
     pub(crate) fn patience_ms(&self) -> u64 {
         self.lease_ms + self.lease_ms / 50 + 1_000
     }
+
+    /// The job that it is there for, or was.
+    pub(crate) fn job(&self) -> Option<model::JobId> {
+        self.jobs.first().copied().or(self.reserved.map(|k| k.job))
+    }
 }
 
 /// A place on a machine whose agent is (or was) connected.
@@ -273,6 +278,15 @@ pub(crate) fn down_time(ad: &ClassAd) -> Option<u64> {
     ad.eval_int("NextDownTime").and_then(|at| u64::try_from(at).ok())
 }
 
+/// A claim that is kept though its job is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    /// Which job it was.
+    pub job: model::JobId,
+    /// Its owner has it until this Unix millisecond at the latest; `None` when it is kept for the job's gang.
+    pub until_ms: Option<u64>,
+}
+
 /// A lease on part of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
@@ -295,8 +309,11 @@ pub(crate) struct Claim {
     pub(crate) recalled: bool,
     /// It is over, but its machine is still being put in order: it takes no more jobs.
     pub(crate) ending: bool,
-    /// Its owner keeps it after this job, until this Unix millisecond at the latest.
-    pub(crate) reserved: Option<(model::JobId, u64)>,
+    /// Its job is over, and it is kept all the same.
+    pub(crate) reserved: Option<Reserved>,
+    /// Its job is a guest that its machine has not heard of: it does when its host runs. Soft: found out anew when the
+    /// machine connects.
+    pub(crate) withheld: bool,
     /// A better job waits for it to end.
     pub(crate) rival: Option<ShapeId>,
     /// What its machine last said of it.

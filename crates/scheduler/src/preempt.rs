@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use classad::{ClassAd, Scope, Value};
-use model::event::Afterwards;
+use model::event::{Afterwards, Resources};
 use model::{ClaimId, JobId, Now, ProcSet};
 
 use crate::pass::Candidate;
@@ -61,7 +61,9 @@ impl Core {
             }
             for &id in &machine.claims {
                 let Some(claim) = self.pool.claims.get(&id).filter(|c| c.rival.is_none()) else { continue };
-                if !fits(request, plus(machine.free, claim.resources)) {
+                // Whoever has nothing makes no room.
+                let nothing = claim.resources == Resources::default();
+                if nothing || !fits(request, plus(machine.free, claim.resources)) {
                     continue;
                 }
                 let Some(victim) = self.judge(now, id, number, shape) else { continue };

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use model::event::Afterwards;
 use model::{ClaimId, JobTemplate, ProcSet, Span};
 
+use crate::gangs::Guests;
 use crate::lifecycle::{Past, Policies};
 use crate::recount::JobCount;
 use crate::shape::ShapeId;
@@ -93,6 +94,8 @@ pub(crate) struct Cluster {
     pub(crate) priority: i32,
     /// Its jobs start together or not at all.
     pub(crate) gang: bool,
+    /// Jobs that run on the machine of another one, each with that one; rarely any.
+    pub(crate) guests: Option<Box<Guests>>,
     /// Usually one; several when procs differ in what matters for matching.
     pub(crate) parts: Vec<Part>,
     /// Whether the template has lifecycle expressions; looked up once.
@@ -316,6 +319,11 @@ impl Cluster {
     /// Procs that are not gone.
     pub(crate) fn unfinished(&self) -> u64 {
         self.idle_count() + self.held.len() + self.live.len() as u64 + self.completed.len()
+    }
+
+    /// A gang of which some wait, or are on hold: the others cannot go on without them.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.idle_count() > 0 || self.is_held_up()
     }
 
     /// The part a proc belongs to.

@@ -1,14 +1,20 @@
-//! Longer than declared: more time for running jobs, and machines that owners keep after the run.
+//! Longer than declared: more time for running jobs, and machines that are kept after the run.
 //!
-//! A job with ReserveAfter (seconds), and ReserveWhen ("always" or "failed"), leaves its claim to its owner for so long: the
-//! job is over for everybody who waits for it, the machine is not free before the time is over or the owner returns it.
+//! A claim is kept though its job is over, for one of two reasons. A job with ReserveAfter (seconds), and ReserveWhen
+//! ("always" or "failed"), leaves its claim to its owner for so long. A job of a gang leaves it to its gang: the machines of a
+//! set go back to the pool together, when the last of its jobs is over or when all are called back, unless the job says
+//! EarlyRelease and none of its guests is alive. Either way the job is over for everybody who waits for it, and the machine is not free before its time is
+//! over or the owner returns it. A claim that waits so takes nothing of named limits: nothing runs.
+//!
 //! Extensions move the hard end of a running job, which promises to gangs are made by; so only an administrator gives them
 //! where a gang has been promised the machine.
 
 use classad::{ClassAd, Value};
-use model::event::{Exit, JobReserved, JobsExtended, Kind};
+use model::event::{Afterwards, Exit, JobReserved, JobsExtended, Kind};
 use model::{ClaimId, JobId, JobName, Now, ProcSet};
 
+use crate::pool::Reserved;
+use crate::queue::Cluster;
 use crate::{Actor, Core, Digest, Out, Outcome, Refusal, Which};
 
 /// The longest reservation, and the most that a job can be extended by: 30 days.
@@ -18,6 +24,22 @@ const MOST_S: u64 = 30 * 86_400;
 pub(crate) fn reserve_after(ad: &ClassAd) -> u64 {
     let seconds = ad.eval_int("ReserveAfter").and_then(|s| u64::try_from(s).ok());
     seconds.unwrap_or(0).min(MOST_S)
+}
+
+impl Cluster {
+    /// A gang that has begun and goes on: what its ended jobs had is kept for it. One that is called back begins anew, with
+    /// machines that it is given then.
+    fn is_going_on(&self) -> bool {
+        let stays = |afterwards: Afterwards| afterwards != Afterwards::Idle;
+        self.gang
+            && !self.is_broken()
+            && self.live.values().any(|l| l.stop.as_ref().is_none_or(|s| stays(s.afterwards)))
+    }
+
+    /// Neither waiting nor held nor in the hands of a claim.
+    pub(crate) fn is_over(&self, proc: u32) -> bool {
+        !self.live.contains_key(&proc) && !self.held.contains(proc) && !self.is_idle(proc)
+    }
 }
 
 impl Core {
@@ -32,44 +54,85 @@ impl Core {
 
     /// A job has ended, and its owner keeps the claim.
     pub(crate) fn reserve(&mut self, now: Now, id: ClaimId, job: JobId, seconds: u64, out: &mut Out) {
-        let until_ms = now.wall_ms + seconds * 1000;
-        let JobId { cluster, proc } = job;
-        self.record(now, Kind::JobReserved(JobReserved { claim: id.0, cluster, proc, until_ms }), out);
+        self.keep(now, id, Reserved { job, until_ms: Some(now.wall_ms + seconds * 1000) }, out);
+    }
+
+    fn keep(&mut self, now: Now, id: ClaimId, kept: Reserved, out: &mut Out) {
+        let JobId { cluster, proc } = kept.job;
+        let (until_ms, for_gang) = (kept.until_ms.unwrap_or(0), kept.until_ms.is_none());
+        let kind = JobReserved { claim: id.0, cluster, proc, until_ms, for_gang };
+        self.record(now, Kind::JobReserved(kind), out);
     }
 
     pub(crate) fn apply_reserved(&mut self, e: &JobReserved) {
         let Some(claim) = self.pool.claims.get_mut(&ClaimId(e.claim)) else { return };
-        claim.reserved = Some((JobId { cluster: e.cluster, proc: e.proc }, e.until_ms));
+        let until_ms = (!e.for_gang).then_some(e.until_ms);
+        claim.reserved = Some(Reserved { job: JobId { cluster: e.cluster, proc: e.proc }, until_ms });
+        self.in_use.give_back(&claim.limits);
+        self.released |= !claim.limits.is_empty() && !self.kept_back.is_empty();
+        claim.limits = Box::default();
         self.pool.reserved.insert(ClaimId(e.claim));
+        self.touch_claim(ClaimId(e.claim));
+    }
+
+    /// An attempt is over: its claim waits for the rest of its gang, goes on with other jobs, or ends.
+    pub(crate) fn go_on(&mut self, now: Now, id: ClaimId, job: JobId, digest: Digest, out: &mut Out) {
+        let over = self.queue.clusters.get(&job.cluster).is_some_and(|c| c.is_over(job.proc));
+        let free = |c: &crate::pool::Claim| c.jobs.is_empty() && c.reserved.is_none() && !c.ending;
+        if over && self.pool.claims.get(&id).is_some_and(free) && self.is_reserved_for_gang(job) {
+            self.keep(now, id, Reserved { job, until_ms: None }, out);
+        }
+        self.feed(now, id, digest, out);
+    }
+
+    /// Does the machine of a job that is over stay with its gang?
+    pub(crate) fn is_reserved_for_gang(&self, job: JobId) -> bool {
+        let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
+        // A guest has no machine of its own; a host's is there as long as its guests are.
+        let has_guests = || cluster.guests_of(job.proc).any(|g| cluster.live.contains_key(&g));
+        cluster.is_going_on()
+            && cluster.host_of(job.proc).is_none()
+            && (!self.is_released_early(job) || has_guests())
+    }
+
+    fn is_released_early(&self, job: JobId) -> bool {
+        let ad = self.shape_of(job).and_then(|s| self.shapes.ad(s));
+        ad.is_some_and(|ad| ad.eval_bool("EarlyRelease") == Some(true))
+    }
+
+    /// Is a claim kept for a gang that needs it no more?
+    pub(crate) fn is_reserved_in_vain(&self, id: ClaimId) -> bool {
+        let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending) else { return false };
+        claim.reserved.is_some_and(|k| k.until_ms.is_none() && !self.is_reserved_for_gang(k.job))
+    }
+
+    /// Something happened to a gang: when it needs what is kept for it no more, all of that goes back in this step.
+    pub(crate) fn release_reserved(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
+        let of_gang = self.reservations().filter(|(_, kept)| kept.job.cluster == cluster).map(|(id, _)| id);
+        let over: Vec<ClaimId> = of_gang.filter(|id| self.is_reserved_in_vain(*id)).collect();
+        for id in over {
+            self.drop_claim(now, id, "its gang is over", digest, out);
+        }
     }
 
     /// Reservations whose time is over.
     pub(crate) fn end_reservations(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let over: Vec<ClaimId> =
-            self.reservations().filter(|(.., at)| *at <= now.wall_ms).map(|r| r.0).collect();
-        for id in over {
-            self.end_reservation(now, id, digest, out);
+        let over = self.reservations().filter(|(_, k)| k.until_ms.is_some_and(|at| at <= now.wall_ms));
+        for (id, kept) in over.collect::<Vec<_>>() {
+            if self.is_reserved_for_gang(kept.job) {
+                self.keep(now, id, Reserved { until_ms: None, ..kept }, out);
+            } else {
+                self.drop_claim(now, id, "the reservation is over", digest, out);
+            }
         }
     }
 
-    fn reservations(&self) -> impl Iterator<Item = (ClaimId, JobId, u64)> + '_ {
+    fn reservations(&self) -> impl Iterator<Item = (ClaimId, Reserved)> + '_ {
         let claims = self.pool.reserved.iter().filter_map(|id| Some((*id, self.pool.claims.get(id)?)));
-        claims.filter_map(|(id, claim)| claim.reserved.map(|(job, until)| (id, job, until)))
+        claims.filter(|(_, claim)| !claim.ending).filter_map(|(id, claim)| Some((id, claim.reserved?)))
     }
 
-    /// The claim goes the way of every claim without jobs.
-    fn end_reservation(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
-        let Some(claim) = self.pool.claims.get_mut(&id) else { return };
-        // A machine that is away is asked when it is back; until then its owner may well be on it.
-        if self.pool.machines.get(&claim.machine).is_none_or(|m| m.session.is_none()) {
-            return;
-        }
-        claim.reserved = None;
-        self.pool.reserved.remove(&id);
-        self.drop_claim(now, id, "the reservation is over", digest, out);
-    }
-
-    /// Owners return machines that they kept after the run.
+    /// Owners return machines that are kept after the run.
     pub(crate) fn return_reserved(
         &mut self,
         now: Now,
@@ -81,23 +144,23 @@ impl Core {
         let mut outcome = Outcome::default();
         let found: Vec<(ClaimId, JobId)> = self
             .reservations()
-            .filter(|(id, job, _)| {
+            .filter(|(id, kept)| {
                 let owner = &*self.pool.claims[id].owner;
                 match which {
                     Which::All => actor.any_owner || *owner == *actor.user,
                     Which::User(user) => *owner == **user,
-                    Which::Named(JobName::Cluster(cluster)) => job.cluster == *cluster,
-                    Which::Named(JobName::Job(named)) => job == named,
+                    Which::Named(JobName::Cluster(cluster)) => kept.job.cluster == *cluster,
+                    Which::Named(JobName::Job(named)) => kept.job == *named,
                 }
             })
-            .map(|(id, job, _)| (id, job))
+            .map(|(id, kept)| (id, kept.job))
             .collect();
         for (id, job) in found {
             let owner = self.pool.claims[&id].owner.to_string();
             if owner != actor.user && !actor.any_owner {
                 return Err(Refusal::NotYours { job: JobName::Job(job), owner });
             }
-            self.end_reservation(now, id, digest, out);
+            self.drop_claim(now, id, "it was returned", digest, out);
             outcome.changed += 1;
         }
         Ok(outcome)
@@ -147,5 +210,6 @@ impl Core {
             let extended = cluster.extended.entry(proc).or_default();
             *extended = extended.saturating_add(e.seconds).min(MOST_S);
         }
+        self.touch_gang(e.cluster);
     }
 }

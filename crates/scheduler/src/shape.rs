@@ -49,6 +49,7 @@ const INSIGNIFICANT: &[&str] = &[
     "exitbysignal",
     "exitstatus",
     "globaljobid",
+    "guestof",
     "in",
     "iwd",
     "jobbatchname",

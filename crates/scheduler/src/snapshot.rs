@@ -193,7 +193,7 @@ struct SavedClaim {
     /// Flattened pairs (cluster, proc) in order.
     #[prost(uint32, repeated, tag = "3")]
     jobs: Vec<u32>,
-    /// Cluster, proc and until when, of a claim that its owner keeps.
+    /// Cluster, proc and until when (0: for its gang) of a claim that is kept after its job.
     #[prost(uint64, repeated, tag = "4")]
     reserved: Vec<u64>,
 }
@@ -254,7 +254,7 @@ impl Core {
             reserved: c
                 .reserved
                 .iter()
-                .flat_map(|(j, until)| [u64::from(j.cluster), u64::from(j.proc), *until])
+                .flat_map(|k| [u64::from(k.job.cluster), u64::from(k.job.proc), k.until_ms.unwrap_or(0)])
                 .collect(),
         });
         let keys = self.queue.keys.iter().map(|(key, &cluster)| SavedKey {
@@ -313,8 +313,8 @@ impl Core {
             }
             core.pool.note_depth(id);
             if let [cluster, proc, until_ms] = claim.reserved[..] {
-                let (cluster, proc) = (cluster as u32, proc as u32);
-                core.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms });
+                let (cluster, proc, for_gang) = (cluster as u32, proc as u32, until_ms == 0);
+                core.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms, for_gang });
             }
         }
         let mut keys = HashMap::new();
@@ -392,6 +392,7 @@ impl Core {
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
             gang: crate::gangs::is_gang(template),
+            guests: crate::gangs::known_guests(template),
             parts,
             policies: Policies::of(template),
             begun: None,

@@ -30,6 +30,8 @@ const WARNINGS: u64 = 20;
 pub enum Finding {
     /// A claim on a connected machine with no job to do.
     EmptyClaim,
+    /// A claim on a connected machine that is kept for a gang which needs it no more.
+    KeptClaim,
     /// A claim that its machine's books do not have.
     LostClaim,
     /// A machine's books have a claim that is over.
@@ -62,8 +64,9 @@ pub enum Finding {
 
 impl Finding {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::EmptyClaim,
+        Self::KeptClaim,
         Self::LostClaim,
         Self::DeadClaim,
         Self::StrayJob,
@@ -84,6 +87,7 @@ impl Finding {
     pub fn name(self) -> &'static str {
         match self {
             Self::EmptyClaim => "empty_claim",
+            Self::KeptClaim => "kept_claim",
             Self::LostClaim => "lost_claim",
             Self::DeadClaim => "dead_claim",
             Self::StrayJob => "stray_job",
@@ -370,7 +374,13 @@ impl Core {
             }
             self.pool.note_depth(id);
         }
-        // Its owner may have it for a while after the run, and its machine may be put in order.
+        let connected = self.pool.machines.get(name).is_some_and(|m| m.session.is_some());
+        if connected && self.is_reserved_in_vain(id) {
+            let what = format!("claim {id} on {name} was kept for a gang that is over");
+            self.sweep.note(Finding::KeptClaim, &what, out);
+            return self.drop_claim(now, id, "its gang is over", digest, out);
+        }
+        // It may be kept for a while after the run, and its machine may be put in order.
         let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
         let empty = self.pool.claims.get(&id).is_some_and(idle);
         let session = self.pool.machines.get(name).and_then(|m| m.session);

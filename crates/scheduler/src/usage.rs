@@ -272,7 +272,10 @@ impl Ledger {
         for proc in e.procs.iter().flat_map(|s| s.procs()) {
             let job = JobId { cluster: e.cluster, proc };
             self.live.insert(job, e.claim);
-            self.assigned.insert(job, time);
+            // A guest waits for its host, not for its machine.
+            if self.claims.get(&e.claim).is_none_or(|slot| self.slots[*slot].now.cores > 0) {
+                self.assigned.insert(job, time);
+            }
             waited = waited.max(self.returned.remove(&job).unwrap_or(0));
         }
         let Some(mut sample) = self.sample(e.claim, time) else { return };

@@ -9,7 +9,7 @@ use model::{ClaimId, JobId, JobTemplate};
 use crate::Core;
 use crate::accounts::UserView;
 use crate::labs::Shut;
-use crate::pool::{SlotState, host_of, slot_of};
+use crate::pool::{Reserved, SlotState, host_of, slot_of};
 use crate::queue::{Checkpoint, Stage, Summary};
 use crate::sweep::Findings;
 
@@ -77,6 +77,8 @@ pub struct JobView {
     /// How far it is on its way to a machine, in the words of a lab: queued, assigned, scheduled, waiting, installing. Plain
     /// jobs have only the last two, and only where machines are made ready for them.
     pub recipe: Option<&'static str>,
+    /// The job on whose machine it runs.
+    pub guest_of: Option<JobId>,
 }
 
 /// A machine, or one of its slots where it is divided.
@@ -142,8 +144,8 @@ pub struct RunningView {
     pub checkpoint_bytes: Option<u64>,
     /// Its job belongs to a gang.
     pub gang: bool,
-    /// Its owner keeps it after this job, until this Unix millisecond at the latest.
-    pub reserved: Option<(JobId, u64)>,
+    /// It is kept though its job is over.
+    pub reserved: Option<Reserved>,
 }
 
 /// Totals.
@@ -220,6 +222,7 @@ impl Core {
             attempts: c.attempts.get(&proc).copied().unwrap_or(0),
             hold_reason: None,
             recipe: (c.gang && state == JobState::Idle).then_some(waits),
+            guest_of: c.host_of(proc).map(|host| JobId { cluster: id, proc: host }),
         };
         let live = c.live.iter().map(|(&proc, l)| {
             let claim = self.pool.claims.get(&l.claim);
@@ -234,6 +237,7 @@ impl Core {
                 slot: claim.map(|k| k.slot.clone()),
                 recipe: match l.stage {
                     _ if l.started_ms.is_some() => None,
+                    Stage::Scheduled if c.host_of(proc).is_some() => c.mirrored(proc),
                     Stage::Scheduled => c.gang.then_some("scheduled"),
                     Stage::Waiting => Some("waiting"),
                     Stage::Installing => Some("installing"),
@@ -308,13 +312,9 @@ impl Core {
                     universe: self.job_number(c.jobs.first(), "JobUniverse").unwrap_or(5),
                     checkpointable: self.can_save(c.jobs.first()),
                     checkpoint_bytes: c.jobs.first().and_then(|j| self.checkpoint(*j)).map(|c| c.bytes),
-                    gang: c
-                        .jobs
-                        .first()
-                        .and_then(|j| self.queue.clusters.get(&j.cluster))
-                        .is_some_and(|c| c.gang),
+                    gang: c.job().and_then(|j| self.queue.clusters.get(&j.cluster)).is_some_and(|c| c.gang),
                     claim: *id,
-                    reserved: c.reserved,
+                    reserved: c.reserved.filter(|_| !c.ending),
                     now: c.slot_now.clone(),
                     slot: c.slot.clone(),
                     owner: c.owner.clone(),

@@ -130,7 +130,7 @@ struct Queue {
 }
 
 /// Lifecycle keys are keywords of the submit language.
-const LIFECYCLE: [&str; 26] = [
+const LIFECYCLE: [&str; 29] = [
     "hold",
     "max_retries",
     "retry_until",
@@ -151,6 +151,9 @@ const LIFECYCLE: [&str; 26] = [
     "kill_sig",
     "allowed_job_duration",
     "allowed_execute_duration",
+    "early_release",
+    "strict_limits",
+    "guest_of",
     "deferral_time",
     "deferral_window",
     "max_job_retirement_time",

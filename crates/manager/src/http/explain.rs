@@ -54,6 +54,7 @@ pub(super) async fn job(
         owner: found.owner.to_string(),
         submitted_ms: found.submitted_ms,
         attempts: found.attempts,
+        guest_of: found.guest_of.map(|host| host.to_string()),
         standing,
     }))
 }

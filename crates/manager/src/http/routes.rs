@@ -305,6 +305,7 @@ async fn cluster(
                 attempts: j.attempts,
                 hold_code: j.hold_reason.as_ref().map(|(_, code)| *code),
                 hold_reason: j.hold_reason.map(|(reason, _)| reason),
+                guest_of: j.guest_of.map(|host| host.to_string()),
             });
             return Ok(ClusterReply { active: true, counts, jobs: jobs.collect() });
         }
@@ -374,16 +375,17 @@ async fn status(
             .map(|c| Claim {
                 slot: c.slot,
                 owner: c.owner.to_string(),
-                job: c.job.or(c.reserved.map(|(job, _)| job)).map(|j| j.to_string()),
+                job: c.job.or(c.reserved.map(|r| r.job)).map(|j| j.to_string()),
                 waiting: c.waiting,
                 since_ms: c.since_ms,
                 cpus: c.resources.cpus,
                 state: c.now.as_ref().map_or("Claimed", |n| &n.state).to_owned(),
-                reserved_until_ms: c.reserved.map(|(_, until)| until),
-                activity: match &c.now {
-                    _ if c.reserved.is_some() => "Reserved".to_owned(),
-                    Some(now) => now.activity.clone(),
-                    None => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
+                reserved_until_ms: c.reserved.and_then(|r| r.until_ms),
+                activity: match (&c.now, c.reserved.map(|r| r.until_ms)) {
+                    (_, Some(Some(_))) => "Reserved".to_owned(),
+                    (_, Some(None)) => "Kept".to_owned(),
+                    (Some(now), None) => now.activity.clone(),
+                    (None, None) => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
                 },
                 rss_kib: c.now.as_ref().map_or(0, |n| n.rss_kib),
                 claim: c.claim.0,

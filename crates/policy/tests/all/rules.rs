@@ -43,6 +43,19 @@ fn start_undefined_or_error_is_not_false() {
 }
 
 #[test]
+fn a_machine_that_is_kept_after_its_job_is_its_owners_when_preempt_says_so() {
+    let mut m = busy(policy(&[(Expression::Preempt, "KeyboardIdle < 60")]), "");
+    feel(&mut m, 110, "KeyboardIdle", 1_000);
+    m.handle(ms(110), Input::StarterGone { claim: CLAIM });
+    m.handle(ms(120), Input::Look);
+    assert_eq!(m.standing(SLOT), Some(Standing::ClaimedIdle));
+    feel(&mut m, 130, "KeyboardIdle", 0);
+    let actions = m.handle(ms(130), Input::Look);
+    assert!(actions.iter().any(|a| matches!(a, Action::ClaimLost { claim: CLAIM, .. })), "{actions:?}");
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle), "START allows other jobs");
+}
+
+#[test]
 fn a_job_needs_start_to_be_true() {
     for (start, welcome) in
         [("True", true), ("Owner == \"alice\"", true), ("NoSuchThing", false), ("2", true)]

@@ -211,6 +211,44 @@ fn a_claim_gets_the_dynamic_slot_that_it_names() {
 }
 
 #[test]
+fn a_guest_gets_a_slot_of_nothing_beside_its_host_however_full_the_machine_is() {
+    let guest = "GuestOf = 0; RequestCpus = 4; RequestMemory = 100";
+    let child = SlotId { number: 1, child: 2 };
+    for (layout, host) in [
+        (Layout::partitionable(TOTAL), SlotId { number: 1, child: 1 }),
+        (Layout::whole(TOTAL), SlotId::new(1)),
+    ] {
+        let mut m = Machine::start("host", levers(), &layout, calm(), ms(0)).0;
+        let all = "RequestCpus = 4; RequestMemory = 8192";
+        m.handle(ms(1), Input::Claim { slot: host, claim: CLAIM, job: job(all) });
+        m.handle(ms(1), Input::Activate { claim: CLAIM, job: job(all) });
+        let actions = m.handle(ms(2), Input::Claim { slot: child, claim: RIVAL, job: job(guest) });
+        assert!(actions.contains(&Action::ClaimAccepted { slot: child, claim: RIVAL }), "{actions:?}");
+        m.handle(ms(2), Input::Activate { claim: RIVAL, job: job(guest) });
+        assert_eq!((m.standing(host), m.standing(child)), (Some(Standing::Busy), Some(Standing::Busy)));
+        let ad = m.ad(child).unwrap();
+        assert_eq!((ad.eval_int("Cpus"), ad.eval_int("Memory")), (Some(0), Some(0)));
+        m.handle(ms(3), Input::StarterGone { claim: RIVAL });
+        m.handle(ms(3), Input::Release { claim: RIVAL });
+        assert_eq!(
+            (m.standing(host), m.standing(child)),
+            (Some(Standing::Busy), None),
+            "it takes nothing along"
+        );
+        // The same for the claim of an earlier agent.
+        m.handle(
+            ms(4),
+            Input::Adopt { slot: child, claim: RIVAL, job: job(guest), runs: true, suspended: false },
+        );
+        assert_eq!((m.standing(host), m.standing(child)), (Some(Standing::Busy), Some(Standing::Busy)));
+    }
+    // Not where the owner wants nobody, nor in a static slot without a host.
+    let mut m = Machine::start("host", levers(), &Layout::whole(TOTAL), calm(), ms(0)).0;
+    let actions = m.handle(ms(1), Input::Claim { slot: child, claim: RIVAL, job: job(guest) });
+    assert_eq!(deeds(&actions), ["ClaimRefused"]);
+}
+
+#[test]
 fn the_policy_may_want_a_job_held() {
     let mut m = divided(
         "PREEMPT = True\nSLOT1_WANT_HOLD = True\nWANT_HOLD_REASON = \"too much\"\nWANT_HOLD_SUBCODE = 7\n",

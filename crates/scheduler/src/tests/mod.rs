@@ -2,10 +2,12 @@
 
 mod explaining;
 mod gangs;
+mod guests;
 mod labs;
 mod platforms;
 mod provisioning;
 mod reserving;
+mod sets;
 mod sharing;
 mod slots;
 mod sweeping;
@@ -53,6 +55,8 @@ enum Sort {
     Policies,
     /// Starting together, as many as the pool can hold.
     Gang,
+    /// The same, and some run on the machines of others.
+    Guests,
     /// With a run limit, so that they may fill in.
     Short,
     /// Taking what there is little of, for a group.
@@ -64,6 +68,7 @@ fn sort() -> impl Strategy<Value = Sort> {
         2 => Just(Sort::Plain),
         3 => Just(Sort::Policies),
         2 => Just(Sort::Gang),
+        2 => Just(Sort::Guests),
         1 => Just(Sort::Short),
         1 => Just(Sort::Licensed),
     ]
@@ -497,6 +502,29 @@ impl World {
         }
     }
 
+    /// A guest is where its host is, has nothing of its own, starts after it, and does not stay behind.
+    fn check_guests(&self) {
+        for (id, cluster) in &self.core.queue.clusters {
+            for (guest, host) in cluster.all_guests() {
+                let Some(live) = cluster.live.get(&guest) else { continue };
+                let claim = &self.core.pool.claims[&live.claim];
+                assert_eq!(claim.resources, Resources::default(), "{id}.{guest}");
+                let leaves = live.stop.is_some();
+                match cluster.live.get(&host) {
+                    Some(its) => {
+                        assert_eq!(self.core.pool.claims[&its.claim].machine, claim.machine, "{id}.{guest}");
+                        let after = live.started_ms.is_none() || its.started_ms.is_some();
+                        assert!(after, "{id}.{guest} before {host}");
+                    }
+                    None if cluster.is_over(host) => {
+                        assert!(live.started_ms.is_some() || leaves, "{id}.{guest}")
+                    }
+                    None => assert!(leaves, "{id}.{guest} without {host}"),
+                }
+            }
+        }
+    }
+
     /// People decide about a machine, or about none: refusals are fine.
     fn stand(&mut self, machine: u8, what: u8) {
         let user = |name: &str| Some(name.to_owned());
@@ -572,9 +600,24 @@ impl World {
     }
 }
 
-/// Nothing of it will happen any more without a person. A gang of which one is on hold waits as a whole.
+/// A gang of which every second job is a guest of the one before it, or of the first.
+fn hosting(procs: u32) -> JobTemplate {
+    let mut template = template(procs, 1);
+    template.set("Gang", "true");
+    let host = |proc: u32| match proc % 2 {
+        0 => "undefined".to_owned(),
+        _ if proc > 4 => "0".to_owned(),
+        _ => (proc - 1).to_string(),
+    };
+    let hosts: Vec<String> = (0..procs).map(host).collect();
+    sets::each(&mut template, "GuestOf", &hosts.iter().map(String::as_str).collect::<Vec<_>>());
+    template
+}
+
+/// Nothing of it will happen any more without a person. A gang of which one is on hold waits as a whole, but not for guests
+/// whose hosts are over.
 fn is_settled(cluster: &Cluster) -> bool {
-    let waits = cluster.gang && !cluster.held.is_empty();
+    let waits = cluster.gang && cluster.is_held_up();
     cluster.live.is_empty() && (waits || cluster.idle_count() == 0)
 }
 
@@ -646,19 +689,28 @@ proptest! {
                 Step::Submit { procs, cpus, owner, kind } => {
                     let mut template = match kind {
                         Sort::Gang => template(procs.clamp(2, 4), 1),
+                        Sort::Guests => hosting(procs.clamp(2, 6)),
                         _ => template(procs, cpus),
                     };
                     let also = match kind {
                         Sort::Gang => Some(("Gang", "true")),
                         Sort::Short => Some(("AllowedExecuteDuration", "30")),
                         Sort::Licensed => Some(("ConcurrencyLimits", "\"licence\"")),
-                        Sort::Plain | Sort::Policies => None,
+                        Sort::Plain | Sort::Policies | Sort::Guests => None,
                     };
                     if let Some((name, value)) = also {
                         template.set(name, value.to_owned());
                     }
                     if kind == Sort::Licensed {
                         template.set("AccountingGroup", "\"lab.u\"");
+                    }
+                    if matches!(kind, Sort::Gang | Sort::Guests) {
+                        // Limits of the whole, of each, and none; machines that go back together, and those that do not.
+                        if procs > 4 {
+                            template.set("AllowedExecuteDuration", (10 * procs).to_string());
+                        }
+                        template.set("StrictLimits", (procs % 2 == 0).to_string());
+                        template.set("EarlyRelease", (procs % 3 == 0).to_string());
                     }
                     if kind == Sort::Policies {
                         template.set("OnExitHold", "NumJobCompletions == 2 && ProcId % 3 == 0");
@@ -709,6 +761,7 @@ proptest! {
                 Step::Crash => world.crash(),
             }
             world.check();
+            world.check_guests();
             sweep(&mut world);
         }
         world.crash();

@@ -5,7 +5,7 @@ use model::{JobId, JobName};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, ReportKind, Settings, Which};
+use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, ReportKind, Reserved, Settings, Which};
 
 fn pool(machines: &[&str]) -> Pool {
     let settings = Settings { claim_worklife_ms: 0, periodic_ms: 1_000, ..Settings::default() };
@@ -71,7 +71,8 @@ fn an_owner_keeps_the_machine_after_the_run_and_returns_it_or_time_does() {
     assert!(p.core.cluster(job).is_none(), "the job is over for who waits for it");
     assert_eq!(p.live(next), 0, "its machine is not");
     let view = p.core.machines().next().unwrap().claims[0].reserved;
-    assert_eq!(view, Some((JobId { cluster: job, proc: 0 }, p.now.wall_ms + 3_600_000)));
+    let until_ms = Some(p.now.wall_ms + 3_600_000);
+    assert_eq!(view, Some(Reserved { job: JobId { cluster: job, proc: 0 }, until_ms }));
 
     // The same after a restart.
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();

@@ -216,7 +216,7 @@ fn broken_and_held_machines_reservations_and_lost_wakeups_are_counted() {
     feed(&mut l, 40_000, Kind::ClaimMade(ClaimMade { swept: true, ..made(1, "a", 1, 1) }));
     feed(&mut l, 40_000, assigned(1, 1, span(0, 1)));
     feed(&mut l, 40_000, started(1, 1, 0, 40_000));
-    let reserved = JobReserved { claim: 1, cluster: 1, proc: 0, until_ms: 90_000 };
+    let reserved = JobReserved { claim: 1, cluster: 1, proc: 0, until_ms: 90_000, for_gang: false };
     feed(&mut l, 60_000, Kind::JobReserved(reserved));
     feed(&mut l, 80_000, exited(1, 1, 0, 40_000, 20_000));
     feed(&mut l, 80_000, ended(1));
@@ -261,7 +261,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = (u64, Step)> {
     let any = prop_oneof![
-        4 => (0..3u8, 1..4u8, 1..3u32).prop_map(|(m, s, c)| Step::Claim(m, s, c)),
+        4 => (0..3u8, 1..4u8, 0..3u32).prop_map(|(m, s, c)| Step::Claim(m, s, c)),
         4 => (0..8u8).prop_map(Step::Assign),
         1 => (0..8u8, any::<bool>()).prop_map(|(n, i)| Step::Provision(n, i)),
         4 => (0..8u8, 0..3_000u64).prop_map(|(n, ago)| Step::Start(n, ago)),
@@ -316,7 +316,7 @@ proptest! {
                     Kind::JobCheckpointed(JobCheckpointed { claim: id, cluster, proc, ..JobCheckpointed::default() })
                 }),
                 Step::Reserve(n) => job(n).map(|(id, cluster, proc)| {
-                    Kind::JobReserved(JobReserved { claim: id, cluster, proc, until_ms: 0 })
+                    Kind::JobReserved(JobReserved { claim: id, cluster, proc, until_ms: 0, for_gang: cluster % 2 == 0 })
                 }),
                 Step::Exit(n, ms) => job(n).map(|(id, cluster, proc)| exited(id, cluster, proc, time.saturating_sub(5_000), ms)),
                 Step::Requeue(n, lost) => job(n).map(|(id, cluster, _)| {

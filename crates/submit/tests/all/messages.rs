@@ -146,6 +146,9 @@ fn further_keywords() {
         "NumJobCompletions > JobMaxRetries || ExitCode is 0 || (a ? b : c)"
     );
     assert_eq!(attribute("accounting_group = g", "AccountingGroup"), "\"g.alice\"");
+    assert_eq!(attribute("early_release = yes", "EarlyRelease"), "true");
+    assert_eq!(attribute("strict_limits = True", "StrictLimits"), "true");
+    assert_eq!(attribute("guest_of = 0", "GuestOf"), "0");
     assert_eq!(attribute("batch_name = \"a b\"", "JobBatchName"), "\"a b\"");
     assert_eq!(
         attribute("description = $(SUBMIT_FILE) $(Year)-$(Month)-$(Day)", "JobDescription"),
@@ -190,6 +193,18 @@ fn further_keywords() {
         let text = format!("executable = /bin/sleep\ngetenv = {getenv}\nenvironment = A=1\nqueue\n");
         let s = submit::parse(&text, "x", &context(), &world).unwrap();
         assert_eq!(s.templates[0].shared("Environment"), Some(expected));
+    }
+}
+
+#[test]
+fn guests_are_named_by_queue_variables() {
+    for text in [
+        "executable = /bin/sleep\n+Gang = true\nguest_of = $(host)\nqueue name, host from (\nh\ng 0\n)\n",
+        "executable = /bin/sleep\n+Gang = true\n+GuestOf = $(host)\nqueue host in (undefined, 0)\n",
+    ] {
+        let template = accepted(text).0;
+        let guest_of = |proc| template.attribute(1, proc, "GuestOf").unwrap_or_else(|| "undefined".into());
+        assert_eq!((guest_of(0).as_str(), guest_of(1).as_str()), ("undefined", "0"), "{text}");
     }
 }
 

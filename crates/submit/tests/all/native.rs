@@ -108,6 +108,17 @@ fn items_of_any_text_stay_one_word() {
 }
 
 #[test]
+fn a_gang_with_a_guest() {
+    let t = native(
+        "[job]\ncommand = [\"/bin/sleep\", \"1\"]\n[lifecycle]\nguest_of = \"{host}\"\nearly_release = true\n\
+         [attributes]\nGang = true\n[queue.table]\nhost = [\"undefined\", \"0\"]\n",
+    );
+    let guest_of = |proc| t.attribute(1, proc, "GuestOf").unwrap();
+    assert_eq!((guest_of(0).as_str(), guest_of(1).as_str()), ("undefined", "0"));
+    assert_eq!((t.shared("Gang"), t.shared("EarlyRelease")), (Some("true"), Some("true")));
+}
+
+#[test]
 fn items_from_files_and_patterns() {
     let t = native(
         "[job]\ncommand = [\"/bin/sleep\", \"{x}\", \"{y}\"]\n[queue]\nfrom = \"pairs.csv\"\nfields = [\"x\", \"y\"]\n",

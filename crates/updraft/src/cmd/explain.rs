@@ -73,7 +73,10 @@ fn words_of_job(job: &Job) -> Vec<String> {
                     let how = if *suspended { "is suspended" } else { "runs" };
                     format!("{id} {how} on {machine} ({slot}), started {}.", table::time(*at))
                 }
-                None => format!("{id} was given to {machine} ({slot}) and starts when the job before it ends."),
+                None => match &job.guest_of {
+                    Some(host) => format!("{id} was given to {machine} ({slot}) and starts when its host {host} runs."),
+                    None => format!("{id} was given to {machine} ({slot}) and starts when the job before it ends."),
+                },
             });
             if *suspended {
                 out.push("The machine's owner needs it; the job goes on when the machine is idle again.".into());
@@ -85,7 +88,13 @@ fn words_of_job(job: &Job) -> Vec<String> {
         Standing::Gone { succeeded, failed, removed } => out.push(format!(
             "{id} is not in the queue any more; of its cluster {succeeded} succeeded, {failed} failed, {removed} were removed."
         )),
-        Standing::Waiting(w) => words_of_waiting(id, w, &mut out),
+        Standing::Waiting(w) => {
+            let asked = job.guest_of.as_ref().map_or(id, |host| {
+                out.push(format!("{id} is a guest of {host}: it goes where that goes, inside what that has."));
+                host
+            });
+            words_of_waiting(asked, w, &mut out);
+        }
     }
     if job.attempts > 1 || (job.attempts == 1 && matches!(job.standing, Standing::Waiting(_))) {
         out.push(format!("It was begun {} so far.", times(job.attempts)));

@@ -99,7 +99,8 @@ fn jobs(cluster: u32, reply: &api::rest::ClusterReply) -> String {
             (Some(slot), Some(machine)) => format!("{slot}@{machine}"),
             _ => String::new(),
         };
-        let why = j.hold_reason.clone().unwrap_or_default();
+        let guest = || j.guest_of.as_ref().map(|host| format!("guest of {host}"));
+        let why = j.hold_reason.clone().or_else(guest).unwrap_or_default();
         t.row(vec![j.job.clone(), j.state.clone(), since, j.attempts.to_string(), place, why]);
     }
     let shown = reply.jobs.len() as u64;

@@ -179,8 +179,9 @@ fn hooked(net: &'static str, names: &[&str]) -> (Lab, tempfile::TempDir) {
     let dir = hooks.path();
     let script = dir.join("hook");
     let text = format!(
-        "#!/bin/sh\ncd {}\necho $UPDRAFT_HOOK $UPDRAFT_MACHINE $UPDRAFT_JOB >> story\n\
+        "#!/bin/sh\ncd {}\necho $UPDRAFT_HOOK $UPDRAFT_MACHINE $UPDRAFT_JOB ${{UPDRAFT_GUEST_OF:+of $UPDRAFT_GUEST_OF}} >> story\n\
          while [ -e $UPDRAFT_HOOK.$UPDRAFT_MACHINE.stuck ]; do sleep 0.02; done\n\
+         while [ -n \"$UPDRAFT_GUEST_OF\" ] && [ -e $UPDRAFT_HOOK.guest.stuck ]; do sleep 0.02; done\n\
          [ $UPDRAFT_HOOK = provision ] && echo installing\n\
          [ ! -e $UPDRAFT_HOOK.$UPDRAFT_MACHINE.fails ] || {{ echo no power >&2; exit 1; }}\n",
         dir.display()
@@ -262,4 +263,159 @@ fn a_machine_that_cannot_be_made_ready_is_avoided_and_one_that_cannot_be_put_in_
     let again = lab.submit("executable = /bin/true\nrequest_memory = 1\n+ProvisionRetries = 0\nrequirements = Machine == \"a\"\nqueue\n");
     let held = || sandbox.ok(&["queue", &again]).contains("no other machine is tried");
     sandbox.until("a person is asked", Duration::from_secs(20), held);
+}
+
+/// Jobs that run until a file named after them is there.
+fn waits(dir: &std::path::Path) -> String {
+    format!(
+        "executable = /bin/sh\narguments = \"-c 'until [ -e {}/go.$(name) ]; do sleep 0.02; done'\"\nrequest_memory = 1\n",
+        dir.display()
+    )
+}
+
+/// What `updraft queue` says of a cluster's jobs.
+fn states(lab: &Lab, cluster: &str) -> Vec<(String, String)> {
+    let told = lab.bridge.sandbox.json(&["queue", "--json", cluster]);
+    let jobs = told[0]["jobs"].as_array().unwrap().iter();
+    let word = |j: &serde_json::Value, name: &str| j[name].as_str().unwrap_or_default().to_owned();
+    let mut all: Vec<(String, String)> = jobs.map(|j| (word(j, "state"), word(j, "machine"))).collect();
+    all.sort();
+    all
+}
+
+fn said(states: &[(&str, &str)]) -> Vec<(String, String)> {
+    states.iter().map(|(state, machine)| ((*state).to_owned(), (*machine).to_owned())).collect()
+}
+
+#[test]
+fn machines_of_a_gang_go_back_when_its_last_job_is_over() {
+    if !is_root() {
+        return skip("network namespaces need root");
+    }
+    // S38.
+    let (lab, hooks) = hooked("10.84.0", &["a", "b"]);
+    let (dir, sandbox) = (hooks.path(), &lab.bridge.sandbox);
+    let text = waits(dir);
+    let set = lab
+        .submit(&format!("{text}+Gang = true\nrequirements = Machine == \"$(name)\"\nqueue name in (a b)\n"));
+    let both = said(&[("running", "a"), ("running", "b")]);
+    sandbox.until("both run", Duration::from_secs(20), || states(&lab, &set) == both);
+    let next =
+        lab.submit("executable = /bin/true\nrequest_memory = 1\nrequirements = Machine == \"a\"\nqueue\n");
+    std::fs::write(dir.join("go.a"), "").unwrap();
+    sandbox.ok(&["wait", &format!("{set}.0")]);
+    let kept = || sandbox.ok(&["status"]).contains("Claimed/Kept");
+    sandbox.until("its machine is kept", Duration::from_secs(20), kept);
+    assert_eq!(states(&lab, &next), said(&[("idle", "")]), "not free for others");
+    let released = || std::fs::read_to_string(dir.join("story")).unwrap().matches("release").count();
+    assert_eq!(released(), 0, "nor put in order before");
+    std::fs::write(dir.join("go.b"), "").unwrap();
+    sandbox.ok(&["wait", &set, &next]);
+    let events = sandbox.ok(&["events", "--json", "--cluster", &set]);
+    assert_eq!(
+        (events.matches("JobExited").count(), events.matches("JobReserved").count()),
+        (2, 1),
+        "{events}"
+    );
+    sandbox.until("all are in order", Duration::from_secs(20), || lab.bridge.claims() == 0);
+}
+
+#[test]
+fn a_guest_follows_its_host_through_restarts_outlives_it_or_is_held_when_it_comes_too_late() {
+    if !is_root() {
+        return skip("network namespaces need root");
+    }
+    let (mut lab, hooks) = hooked("10.85.0", &["a"]);
+    let dir = hooks.path().to_owned();
+    let config = dir.join("conf");
+    let arguments = ["--config", config.to_str().unwrap()];
+    let host = lab.bridge.host();
+    let mut agent = lab.bridge.agent(host, "b", &arguments);
+    lab.bridge.until_connected(2);
+    let story = || std::fs::read_to_string(dir.join("story")).unwrap_or_default();
+    let text = format!(
+        "{}+Gang = true\nguest_of = $(host)\nrequirements = regexp(\"$(where)\", Machine)\n\
+         queue name, where, host from (\nh, .\ng, b, 0\n)\n",
+        waits(&dir)
+    );
+    let go = |name: &str, is: bool| {
+        let file = dir.join(name);
+        if is { std::fs::write(file, "").unwrap() } else { std::fs::remove_file(file).unwrap() }
+    };
+    let patience = Duration::from_secs(30);
+
+    // S37: only b suits the guest, so its host goes there. The manager is killed while both are on their way.
+    go("provision.b.stuck", true);
+    go("provision.guest.stuck", true);
+    let set = lab.submit(&text);
+    let until = |lab: &Lab, expected: &[(&str, &str)]| {
+        lab.bridge.sandbox.until(&format!("{expected:?}"), patience, || states(lab, &set) == said(expected));
+    };
+    until(&lab, &[("waiting", "b"), ("waiting", "b")]);
+    assert!(!story().contains("of "), "the machine has not heard of the guest: {}", story());
+    lab.bridge.restart_manager();
+    lab.bridge.until_connected(2);
+    go("provision.b.stuck", false);
+    until(&lab, &[("running", "b"), ("waiting", "b")]);
+    lab.bridge.sandbox.until("the guest is made ready", patience, || story().contains(&format!("{set}.1")));
+    assert!(story().contains(&format!("provision b {set}.1 of {set}.0")), "{}", story());
+    let told = lab.bridge.sandbox.ok(&["queue", &set]);
+    assert!(told.contains(&format!("guest of {set}.0")), "{told}");
+
+    // The agent is killed before the guest runs: it is sent again.
+    lab.bridge.sandbox.kill(agent);
+    lab.bridge.until_connected(1);
+    agent = lab.bridge.agent(host, "b", &arguments);
+    lab.bridge.until_connected(2);
+    go("provision.guest.stuck", false);
+    until(&lab, &[("running", "b"), ("running", "b")]);
+    let status = lab.bridge.sandbox.json(&["status", "--json", "b"]);
+    assert_eq!(status["machines"][0]["cpus_free"], 0);
+    let mut cpus: Vec<u64> = status["machines"][0]["claims"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["cpus"].as_u64().unwrap())
+        .collect();
+    cpus.sort();
+    assert_eq!(cpus, [0, 1], "it takes nothing");
+
+    // Its host ends first: the machine stays, through another restart.
+    go("go.h", true);
+    lab.bridge.sandbox.ok(&["wait", &format!("{set}.0")]);
+    lab.bridge.sandbox.kill(agent);
+    lab.bridge.until_connected(1);
+    agent = lab.bridge.agent(host, "b", &arguments);
+    lab.bridge.until_connected(2);
+    until(&lab, &[("running", "b")]);
+    assert!(lab.bridge.sandbox.ok(&["status"]).contains("Claimed/Kept"));
+    go("go.g", true);
+    lab.bridge.sandbox.ok(&["wait", &set]);
+    lab.bridge.sandbox.until("all is in order", patience, || lab.bridge.claims() == 0);
+    assert!(story().contains(&format!("of {set}.0")), "{}", story());
+
+    // A host that is over before its guest has started.
+    go("provision.guest.stuck", true);
+    go("go.h", false);
+    let late = lab.submit(&text);
+    let until = |lab: &Lab, expected: &[(&str, &str)]| {
+        lab.bridge.sandbox.until(&format!("{expected:?}"), patience, || states(lab, &late) == said(expected));
+    };
+    until(&lab, &[("running", "b"), ("waiting", "b")]);
+    go("go.h", true);
+    until(&lab, &[("held", "")]);
+    let told = lab.bridge.sandbox.ok(&["queue", &late]);
+    assert!(told.contains(&format!("its host {late}.0 was over before it started")), "{told}");
+    lab.bridge.sandbox.until("all is in order", patience, || lab.bridge.claims() == 0);
+    assert!(lab.bridge.sandbox.ok(&["explain", &format!("{late}.1")]).contains("code 1103"));
+    let events = lab.bridge.sandbox.ok(&["events", "--json"]);
+    assert_eq!(events.matches("JobsRequeued").count(), 0, "nothing was lost on the way");
+
+    // What cannot be is refused where it is submitted.
+    let file = lab.bridge.sandbox.path().join("bad.sub");
+    std::fs::write(&file, "executable = /bin/true\n+Gang = true\nguest_of = 7\nqueue 2\n").unwrap();
+    let refused = lab.bridge.sandbox.run(&["submit", file.to_str().unwrap()]);
+    let words = crate::harness::text(&refused.stderr);
+    assert!(!refused.status.success() && words.contains("the cluster has only jobs 0 to 1"), "{words}");
+    lab.bridge.sandbox.kill(agent);
 }

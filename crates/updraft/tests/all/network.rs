@@ -43,6 +43,8 @@ pub(crate) struct Bridge {
     net: &'static str,
     join: String,
     hosts: u32,
+    /// The manager's process, and what it was started with.
+    up: (u32, Vec<String>),
 }
 
 impl Bridge {
@@ -59,13 +61,26 @@ impl Bridge {
         let program = crate::harness::updraft().to_string_lossy().into_owned();
         let mut words = vec![&*program, "up", "--cpus", "0", "--listen", &listen];
         words.extend(arguments);
-        let mut up = in_namespace(manager, &words);
-        up.env("UPDRAFT_STATE_DIR", sandbox.state());
-        sandbox.spawn(up, "up.log");
-        sandbox.wait_until_up();
-        let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", "100"]);
-        let join = format!("{}@{listen}", token.trim());
-        Self { sandbox, manager, net, join, hosts: 0 }
+        let words = words.into_iter().map(str::to_owned).collect();
+        let mut bridge = Self { sandbox, manager, net, join: String::new(), hosts: 0, up: (0, words) };
+        bridge.start_manager();
+        let token = bridge.sandbox.ok(&["token", "create", "--role", "agent", "--uses", "100"]);
+        bridge.join = format!("{}@{listen}", token.trim());
+        bridge
+    }
+
+    fn start_manager(&mut self) {
+        let words: Vec<&str> = self.up.1.iter().map(String::as_str).collect();
+        let mut up = in_namespace(self.manager, &words);
+        up.env("UPDRAFT_STATE_DIR", self.sandbox.state());
+        self.up.0 = self.sandbox.spawn(up, "up.log");
+        self.sandbox.wait_until_up();
+    }
+
+    /// The manager is killed, and comes back.
+    pub(crate) fn restart_manager(&mut self) {
+        self.sandbox.kill(self.up.0);
+        self.start_manager();
     }
 
     /// One more host on the bridge.
