@@ -246,7 +246,10 @@ pub struct Occupant {
     pub slot: String,
     /// For whom.
     pub owner: String,
-    /// Its current job.
+    /// Its current job, or the one that it is kept after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// Its job is over, and it is kept for its `owner` or its `gang`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<String>,
 }

@@ -217,7 +217,9 @@ impl Core {
                     let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
                         .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
                         .partition(|j| self.is_withheld(*j));
-                    withheld.iter().for_each(|j| self.gangs.stir(j.cluster));
+                    for job in &withheld {
+                        self.gangs.stir(job.cluster);
+                    }
                     let (withheld, ending) = (!withheld.is_empty(), claim.ending);
                     let last = lost.last().copied();
                     self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);

@@ -303,7 +303,9 @@ impl Core {
     fn apply_claim_ended(&mut self, e: &ClaimEnded, time_ms: u64) {
         let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
         self.pool.note_depth(ClaimId(e.claim));
-        self.pool.reserved.remove(&ClaimId(e.claim));
+        if let Some(reserved) = claim.reserved {
+            self.pool.reserved.remove(&(reserved.job.cluster, ClaimId(e.claim)));
+        }
         if let Some(rival) = claim.rival {
             self.pool.rivals.remove(&rival);
         }

@@ -189,6 +189,19 @@ pub struct Refusing {
     pub notes: Vec<String>,
 }
 
+/// A claim on a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occupant {
+    /// Its job, or the one that it is kept after.
+    pub job: Option<JobId>,
+    /// Whose.
+    pub owner: Arc<str>,
+    /// In which slot.
+    pub slot: String,
+    /// Its job is over, and it is kept.
+    pub reserved: Option<crate::Reserved>,
+}
+
 /// Why a machine does what it does.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineExplanation {
@@ -204,8 +217,8 @@ pub struct MachineExplanation {
     pub total: Resources,
     /// What is free.
     pub free: Resources,
-    /// Jobs it has: job, owner, slot.
-    pub jobs: Vec<(Option<JobId>, Arc<str>, String)>,
+    /// What it has.
+    pub jobs: Vec<Occupant>,
     /// Waiting jobs in the queue.
     pub waiting: u64,
     /// Of which it could start this moment.
@@ -408,7 +421,13 @@ impl Core {
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        let jobs = claims.map(|c| (c.job(), c.owner.clone(), c.slot.clone())).collect();
+        let occupant = |c: &crate::pool::Claim| Occupant {
+            job: c.job(),
+            owner: c.owner.clone(),
+            slot: c.slot.clone(),
+            reserved: c.reserved,
+        };
+        let jobs = claims.map(occupant).collect();
 
         let line: Vec<(ShapeId, Ready, u64)> = {
             let users = self.accounts.line().flat_map(|(_, user)| user.waiting());

@@ -6,8 +6,10 @@
 //! gang loses its machine the others are called back too, and the gang waits again with its old rank; while they are on
 //! their way it is planned for, so that nobody takes what it needs.
 //!
-//! What plans mean to others (the journal, plain jobs) is in `plans`; jobs that run on others' machines in `guests`.
+//! What plans mean to others (the journal, plain jobs) is in `plans`, when machines are free at the latest in
+//! `ends`; jobs that run on others' machines in `guests`.
 
+mod ends;
 mod guests;
 mod plans;
 
@@ -15,12 +17,13 @@ pub use guests::BadGuest;
 pub(crate) use guests::{Guests, check_sizes, known as known_guests, read as read_guests};
 pub(crate) use plans::Leave;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use classad::engine::SlotSet;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
-use model::{ClaimId, JobId, JobTemplate, Now, Span};
+use model::{JobId, JobTemplate, Now, Span};
 
 use crate::gang::bits::Bits;
 use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
@@ -36,9 +39,6 @@ const SITE_LIMIT_S: u64 = 86_400;
 
 /// HoldReasonCode of a gang that no lab could hold for too long.
 const UNSATISFIABLE: u32 = 1102;
-
-/// How long a job that has outlived its limit is taken to need.
-const OVERDUE_S: u64 = 60;
 
 /// A number that no machine has.
 const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER };
@@ -60,6 +60,8 @@ pub(crate) struct Gangs {
     told: BTreeMap<u32, plans::Told>,
     /// Machines that gangs which have started were promised, or took some of.
     left: Vec<Arc<str>>,
+    /// When gangs are over at the latest, as worked out last.
+    over_by: RefCell<HashMap<u32, ends::OverBy>>,
     /// Gangs that no lab can hold, and since when, in Unix milliseconds.
     hopeless: BTreeMap<u32, u64>,
 }
@@ -91,6 +93,7 @@ impl Default for Gangs {
             labs: BTreeMap::new(),
             told: BTreeMap::new(),
             left: Vec::new(),
+            over_by: RefCell::default(),
             hopeless: BTreeMap::new(),
         }
     }
@@ -262,7 +265,7 @@ impl Core {
         let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.pool.touched).into_iter().collect();
         numbers.extend(&changed.machines);
         // Who is overdue is taken to need a little longer each time.
-        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end < now_s + OVERDUE_S);
+        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end < now_s + ends::OVERDUE_S);
         numbers.extend(overdue.map(|(_, number)| *number));
         if all {
             self.gangs.ends.clear();
@@ -338,61 +341,6 @@ impl Core {
         for id in changed.map(|(id, _)| *id).collect::<Vec<u32>>() {
             self.want(id, now);
         }
-    }
-
-    /// Something changed when a gang is over at the latest: its machines may be empty at another time.
-    pub(crate) fn touch_gang(&mut self, cluster: u32) {
-        if !self.gangs.described {
-            return;
-        }
-        let live =
-            self.queue.clusters.get(&cluster).into_iter().flat_map(|c| c.live.values()).map(|l| l.claim);
-        let kept = self.pool.reserved.iter().copied();
-        let kept = kept.filter(|id| {
-            self.pool.claims.get(id).and_then(|c| c.job()).is_some_and(|j| j.cluster == cluster)
-        });
-        for id in live.chain(kept).collect::<Vec<_>>() {
-            self.touch_claim(id);
-        }
-    }
-
-    /// A claim's jobs are others than before: its machine may be empty at another time.
-    pub(crate) fn touch_claim(&mut self, id: ClaimId) {
-        if self.gangs.described
-            && let Some(claim) = self.pool.claims.get(&id)
-            && let Some(machine) = self.pool.machines.get(&claim.machine)
-        {
-            self.pool.touched.push(machine.number);
-        }
-    }
-
-    /// When a machine is empty at the latest, if nothing more starts there.
-    fn empty_by(&self, machine: &Machine, now_ms: u64) -> u64 {
-        let now_s = now_ms / 1000;
-        let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
-        let ends = claims.filter_map(|claim| {
-            if let Some(until_ms) = claim.reserved.and_then(|k| k.until_ms) {
-                return Some((until_ms / 1000).max(now_s));
-            }
-            self.hard_end(claim.job()?, now_ms)
-        });
-        ends.max().unwrap_or(now_s)
-    }
-
-    /// When a job's machine is free at the latest. The limits of a gang are those of the whole, and its machines go back
-    /// together, unless it says otherwise.
-    fn hard_end(&self, job: JobId, now_ms: u64) -> Option<u64> {
-        let cluster = self.queue.clusters.get(&job.cluster)?;
-        let together = cluster.policies.together || self.is_reserved_for_gang(job);
-        let of_it = cluster.live.iter().filter(|(proc, _)| together || **proc == job.proc);
-        let ends = of_it.map(|(&proc, live)| {
-            let more = cluster.extended.get(&proc).copied().unwrap_or(0);
-            let began = live.started_ms.unwrap_or(now_ms) / 1000;
-            let shape = cluster.parts.get(cluster.part_of(proc)).map(|p| p.shape);
-            let limit = shape.and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
-            (began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_ms / 1000 + OVERDUE_S)
-        });
-        ends.max()
     }
 
     /// Tells the planner what a waiting gang wants.

@@ -70,7 +70,8 @@ pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
 pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
 pub use explain::{
-    Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Refusing, Standing, Waiting,
+    Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Occupant, Refusing, Standing,
+    Waiting,
 };
 pub use gangs::{BadGuest, GangView};
 pub use labs::{Shut, StandingChange, StandingRefusal};

@@ -52,8 +52,8 @@ pub(crate) struct Pool {
     pub(crate) away: BTreeSet<Arc<str>>,
     /// Claims with more than one job.
     pub(crate) deep: BTreeSet<ClaimId>,
-    /// Claims that are kept after their job.
-    pub(crate) reserved: BTreeSet<ClaimId>,
+    /// Claims that are kept after their job, by its cluster.
+    pub(crate) reserved: BTreeSet<(u32, ClaimId)>,
     /// Machines whose room, claims or connection have changed, by number, until the gang pass has seen it.
     pub(crate) touched: Vec<u32>,
     /// Shapes that a claim was asked to leave for.
@@ -115,6 +115,14 @@ impl Pool {
     /// The machine of a live session.
     pub(crate) fn machine_of(&self, session: Session) -> Option<&Arc<str>> {
         self.sessions.get(&session)
+    }
+
+    /// Claims that are kept after a job of a cluster.
+    pub(crate) fn reserved_of(&self, cluster: u32) -> impl Iterator<Item = ClaimId> + '_ {
+        self.reserved
+            .range((cluster, ClaimId(0))..)
+            .take_while(move |(c, _)| *c == cluster)
+            .map(|(_, id)| *id)
     }
 
     /// A place is out of contact.

@@ -71,7 +71,7 @@ impl Core {
         self.in_use.give_back(&claim.limits);
         self.released |= !claim.limits.is_empty() && !self.kept_back.is_empty();
         claim.limits = Box::default();
-        self.pool.reserved.insert(ClaimId(e.claim));
+        self.pool.reserved.insert((e.cluster, ClaimId(e.claim)));
         self.touch_claim(ClaimId(e.claim));
     }
 
@@ -108,7 +108,7 @@ impl Core {
 
     /// Something happened to a gang: when it needs what is kept for it no more, all of that goes back in this step.
     pub(crate) fn release_reserved(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
-        let of_gang = self.reservations().filter(|(_, kept)| kept.job.cluster == cluster).map(|(id, _)| id);
+        let of_gang = self.pool.reserved_of(cluster);
         let over: Vec<ClaimId> = of_gang.filter(|id| self.is_reserved_in_vain(*id)).collect();
         for id in over {
             self.drop_claim(now, id, "its gang is over", digest, out);
@@ -128,7 +128,7 @@ impl Core {
     }
 
     fn reservations(&self) -> impl Iterator<Item = (ClaimId, Reserved)> + '_ {
-        let claims = self.pool.reserved.iter().filter_map(|id| Some((*id, self.pool.claims.get(id)?)));
+        let claims = self.pool.reserved.iter().filter_map(|(_, id)| Some((*id, self.pool.claims.get(id)?)));
         claims.filter(|(_, claim)| !claim.ending).filter_map(|(id, claim)| Some((id, claim.reserved?)))
     }
 

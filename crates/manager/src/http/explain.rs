@@ -162,10 +162,11 @@ pub(super) async fn machine(
         let message = format!("there is no machine {} in the pool", text::shorten(&name, 60));
         return Err(Problem::new(StatusCode::NOT_FOUND, "no_such_machine", message));
     };
-    let occupant = |(job, owner, slot): (Option<JobId>, Arc<str>, String)| Occupant {
-        slot,
-        owner: owner.to_string(),
-        job: job.map(|j| j.to_string()),
+    let occupant = |o: scheduler::Occupant| Occupant {
+        slot: o.slot,
+        owner: o.owner.to_string(),
+        job: o.job.map(|j| j.to_string()),
+        kept_for: o.reserved.map(|r| if r.until_ms.is_some() { "owner" } else { "gang" }.to_owned()),
     };
     Ok(Json(Machine {
         machine: m.machine.to_string(),

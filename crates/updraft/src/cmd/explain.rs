@@ -318,7 +318,8 @@ fn words_of_machine(m: &Machine) -> Vec<String> {
     }
     for o in &m.jobs {
         let job = o.job.as_deref().unwrap_or("no job yet");
-        out.push(format!("  {}: {job} of {}", o.slot, o.owner));
+        let kept = o.kept_for.as_ref().map(|whom| format!(", which is over; kept for its {whom}"));
+        out.push(format!("  {}: {job} of {}{}", o.slot, o.owner, kept.unwrap_or_default()));
     }
     if m.waiting > 0 {
         let mut words = parts(&m.obstacles, m.startable, "could start");

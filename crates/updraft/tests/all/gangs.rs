@@ -377,7 +377,7 @@ fn a_guest_follows_its_host_through_restarts_outlives_it_or_is_held_when_it_come
         .iter()
         .map(|c| c["cpus"].as_u64().unwrap())
         .collect();
-    cpus.sort();
+    cpus.sort_unstable();
     assert_eq!(cpus, [0, 1], "it takes nothing");
 
     // Its host ends first: the machine stays, through another restart.

@@ -1,0 +1,86 @@
+//! When machines are free at the latest: what promises to gangs are made by.
+//!
+//! A plain job's machine is free at its hard end. The limits of a gang are those of the whole, and its machines go back
+//! together, unless it says otherwise: then what counts is the last hard end of its jobs. That is worked out once for all of
+//! its machines.
+
+use model::{ClaimId, JobId};
+
+use super::SITE_LIMIT_S;
+use crate::Core;
+use crate::pool::Machine;
+use crate::queue::Cluster;
+
+/// How long a job that has outlived its limit is taken to need.
+pub(super) const OVERDUE_S: u64 = 60;
+
+/// When a gang is over at the latest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OverBy {
+    /// When this was worked out, in Unix seconds: what has not started yet moves with the clock.
+    now_s: u64,
+    end_s: u64,
+}
+
+impl Core {
+    /// Something changed when a gang is over at the latest: its machines may be empty at another time.
+    pub(crate) fn touch_gang(&mut self, cluster: u32) {
+        self.gangs.over_by.get_mut().remove(&cluster);
+        if !self.gangs.described {
+            return;
+        }
+        let live = self.queue.clusters.get(&cluster).into_iter().flat_map(|c| c.live.values());
+        let kept = self.pool.reserved_of(cluster);
+        for id in live.map(|l| l.claim).chain(kept).collect::<Vec<_>>() {
+            self.touch_claim(id);
+        }
+    }
+
+    /// A claim's jobs are others than before: its machine may be empty at another time.
+    pub(crate) fn touch_claim(&mut self, id: ClaimId) {
+        if self.gangs.described
+            && let Some(claim) = self.pool.claims.get(&id)
+            && let Some(machine) = self.pool.machines.get(&claim.machine)
+        {
+            self.pool.touched.push(machine.number);
+        }
+    }
+
+    /// When a machine is empty at the latest, if nothing more starts there.
+    pub(super) fn empty_by(&self, machine: &Machine, now_ms: u64) -> u64 {
+        let now_s = now_ms / 1000;
+        let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
+        let ends = claims.filter_map(|claim| {
+            if let Some(until_ms) = claim.reserved.and_then(|r| r.until_ms) {
+                return Some((until_ms / 1000).max(now_s));
+            }
+            self.hard_end(claim.job()?, now_ms)
+        });
+        ends.max().unwrap_or(now_s)
+    }
+
+    /// When a job's machine is free at the latest.
+    fn hard_end(&self, job: JobId, now_ms: u64) -> Option<u64> {
+        let cluster = self.queue.clusters.get(&job.cluster)?;
+        if !cluster.policies.together && !self.is_reserved_for_gang(job) {
+            return self.own_end(cluster, job.proc, now_ms);
+        }
+        let now_s = now_ms / 1000;
+        let known = self.gangs.over_by.borrow().get(&job.cluster).copied();
+        if let Some(known) = known.filter(|k| k.now_s == now_s) {
+            return Some(known.end_s);
+        }
+        let end_s = cluster.live.keys().filter_map(|proc| self.own_end(cluster, *proc, now_ms)).max()?;
+        self.gangs.over_by.borrow_mut().insert(job.cluster, OverBy { now_s, end_s });
+        Some(end_s)
+    }
+
+    fn own_end(&self, cluster: &Cluster, proc: u32, now_ms: u64) -> Option<u64> {
+        let live = cluster.live.get(&proc)?;
+        let more = cluster.extended.get(&proc).copied().unwrap_or(0);
+        let began = live.started_ms.unwrap_or(now_ms) / 1000;
+        let shape = cluster.parts.get(cluster.part_of(proc)).map(|p| p.shape);
+        let limit = shape.and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
+        Some((began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_ms / 1000 + OVERDUE_S))
+    }
+}
