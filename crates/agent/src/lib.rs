@@ -35,7 +35,7 @@ use std::path::PathBuf;
 pub use join::{Membership, join};
 pub use link::{Connector, Link, Remote};
 pub use machine::{host_name, resources};
-pub use rules::ConfigSource;
+pub use rules::{ConfigSource, check};
 pub use run::{OnStop, run};
 
 /// How to run an agent.
