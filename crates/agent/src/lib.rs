@@ -72,13 +72,8 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Another agent runs here.
-    #[error("another agent (pid {pid}) already runs on {dir}; stop it or choose another --state-dir")]
-    InUse {
-        /// The directory.
-        dir: PathBuf,
-        /// Its process.
-        pid: String,
-    },
+    #[error(transparent)]
+    Lock(#[from] starter::lock::Error),
     /// The configuration cannot be used.
     #[error("the machine's configuration cannot be used:\n{0}")]
     Config(String),

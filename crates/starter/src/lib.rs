@@ -23,6 +23,7 @@ mod checkpoint;
 mod connection;
 pub mod frame;
 pub mod leftovers;
+pub mod lock;
 mod run;
 mod scratch;
 mod spawn;
