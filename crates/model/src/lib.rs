@@ -9,6 +9,7 @@ pub mod limits;
 pub mod maintenance;
 pub mod procs;
 pub mod report;
+mod run;
 pub mod template;
 pub mod text;
 
