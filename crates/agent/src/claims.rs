@@ -60,21 +60,7 @@ impl Claims {
         // Joining may have made it already, for itself alone.
         fs::set_permissions(&root, fs::Permissions::from_mode(others)).map_err(fail("cannot use", &root))?;
         make(&root.join("claims"), 0o700)?;
-        let path = root.join("lock");
-        let mut lock = fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(fail("cannot open", &path))?;
-        if lock.try_lock().is_err() {
-            let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
-            return Err(Error::InUse { dir: root, pid });
-        }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(fail("cannot write", &path))?;
+        let lock = starter::lock::take(&root.join("lock"), "agent", &root)?;
         let execute = root.join("execute");
         make(&execute, others)?;
         let open = execute.ancestors().skip(1).all(is_open);

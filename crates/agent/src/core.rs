@@ -421,6 +421,13 @@ impl Core {
         self.claims.get(&claim).map(|held| &held.record)
     }
 
+    /// A claim's processes are found by this.
+    pub(crate) fn set_marker(&mut self, claim: u64, marker: &str) {
+        if let Some(held) = self.claims.get_mut(&claim) {
+            marker.clone_into(&mut held.record.marker);
+        }
+    }
+
     /// The machine is made ready for a job. Not numbered: whoever misses it learns of what follows.
     pub(crate) fn provisioning(&self, claim: u64, job: Attempt, installing: bool, actions: &mut Vec<Action>) {
         if !self.claims.get(&claim).is_some_and(|held| held.jobs.contains(&job)) {

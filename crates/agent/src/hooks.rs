@@ -6,7 +6,7 @@
 //! group is killed. A provisioning command that prints a line `installing` says that the machine itself has answered.
 //! What the manager is told of it is `core`'s business.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -19,12 +19,15 @@ use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::claims::Record;
+use crate::claims::{Claims, Record};
 use crate::core::Action;
 use crate::run::{Agent, GUEST_OF};
 
 /// There once the machine was made ready for a claim, for the next agent.
 const PROVISIONED: &str = "provisioned";
+
+/// A claim's marker in the environment of its commands, by which the next agent finds one that outlived this one.
+const MARKER: &str = "UPDRAFT_HOOK_MARKER";
 
 /// Bytes of what a command printed that are told when it fails.
 const TOLD_BYTES: usize = 300;
@@ -189,6 +192,7 @@ impl Agent {
             ("UPDRAFT_OWNER", word(|r| &r.owner)),
             ("UPDRAFT_SLOT", word(|r| &r.slot)),
             ("UPDRAFT_MACHINE", self.options.machine.clone()),
+            (MARKER, word(|r| &r.marker)),
         ];
         if let Some(job) = job {
             environment.push(("UPDRAFT_JOB", format!("{}.{}", job.cluster, job.proc)));
@@ -256,6 +260,25 @@ impl Agent {
                 self.core.released(claim, left, &why, result.err(), &mut self.actions);
             }
         }
+    }
+}
+
+/// Ends the commands over which an earlier agent was killed: whatever they were to do is begun anew. What one that has
+/// ended meant to leave behind stays as long as its claim does.
+pub(crate) async fn end_leftovers(claims: &Claims, records: &[Record]) {
+    let unfinished = |record: &&Record| {
+        let dir = claims.dir(record.claim);
+        !dir.join(PROVISIONED).exists() || !starter::is_alive(&dir)
+    };
+    let markers: BTreeSet<String> =
+        records.iter().filter(unfinished).map(|record| record.marker.clone()).collect();
+    if markers.is_empty() {
+        return;
+    }
+    let killed = tokio::task::spawn_blocking(move || starter::leftovers::kill_marked(MARKER, &markers));
+    let killed = killed.await.unwrap_or(0);
+    if killed > 0 {
+        tracing::warn!(killed, "killed what was left of this machine's commands when its agent died");
     }
 }
 

@@ -38,7 +38,7 @@ use std::path::PathBuf;
 pub use join::{Membership, join};
 pub use link::{Connector, Link, Remote};
 pub use machine::{host_name, resources};
-pub use rules::ConfigSource;
+pub use rules::{ConfigSource, check};
 pub use run::{OnStop, run};
 
 /// How to run an agent.
@@ -75,13 +75,8 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Another agent runs here.
-    #[error("another agent (pid {pid}) already runs on {dir}; stop it or choose another --state-dir")]
-    InUse {
-        /// The directory.
-        dir: PathBuf,
-        /// Its process.
-        pid: String,
-    },
+    #[error(transparent)]
+    Lock(#[from] starter::lock::Error),
     /// The configuration cannot be used.
     #[error("the machine's configuration cannot be used:\n{0}")]
     Config(String),

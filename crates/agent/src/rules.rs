@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use config::{Config, Host, Loader};
+use config::{Config, Diagnostic, Diagnostics, Host, Loader};
 use model::event::Resources;
 use policy::slots::Layout;
 use policy::{Expression, Policy};
@@ -151,6 +151,13 @@ pub(crate) fn load<'a>(
         layout,
         policy,
     })
+}
+
+/// What the agent of a machine of this size would refuse when it starts: how the machine is divided, and the policies of
+/// its slots. Returns what it would only warn of.
+pub fn check(config: &Config<'_>, total: Resources) -> Result<Vec<Diagnostic>, Diagnostics> {
+    let layout = Layout::of_machine(config, slot_resources(total))?;
+    Ok(Policy::of_machine(config, &layout)?.warnings)
 }
 
 /// A machine's size as the policy counts it.

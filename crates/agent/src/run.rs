@@ -195,6 +195,7 @@ impl Agent {
         let records = self.claims.load();
         self.claims.sweep(&records);
         starter::cgroup::sweep();
+        hooks::end_leftovers(&self.claims, &records).await;
         let mut unheard: HashSet<u64> = records.iter().map(|r| r.claim).collect();
         for record in records {
             let (claim, marker) = (record.claim, record.marker.clone());
@@ -540,6 +541,7 @@ impl Agent {
         }
         record.marker = trust::token::TokenId(trust::random()).to_string();
         let claim = record.claim;
+        self.core.set_marker(claim, &record.marker);
         if !self.spare.as_mut().is_some_and(Spare::is_alive) {
             self.spare = None;
             self.prepare_spare();

@@ -188,8 +188,8 @@ async fn bury(claim: u64, dir: PathBuf, marker: String, orderly: bool, news: &mp
     let left = tokio::task::spawn_blocking(move || {
         if !orderly {
             let group = std::fs::read_to_string(dir.join(starter::GROUP)).unwrap_or_default();
-            let killed =
-                starter::cgroup::kill_group(Path::new(&group)) + starter::leftovers::kill_marked(&marker);
+            let killed = starter::cgroup::kill_group(Path::new(&group))
+                + starter::leftovers::kill_marked(starter::CLAIM_VARIABLE, &[marker].into());
             if killed > 0 {
                 tracing::warn!(claim, killed, "killed what a dead starter's job left behind");
             }

@@ -7,7 +7,7 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -17,15 +17,8 @@ use crate::Sharing;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Somebody else has it.
-    #[error(
-        "another manager (pid {pid}) already runs on {dir}; use it, stop it, or choose another --state-dir"
-    )]
-    InUse {
-        /// The directory.
-        dir: PathBuf,
-        /// Its process.
-        pid: String,
-    },
+    #[error(transparent)]
+    Lock(#[from] starter::lock::Error),
     /// It cannot be made, read or written.
     #[error("{doing} {path}: {source}")]
     System {
@@ -55,21 +48,7 @@ impl StateDir {
         let manager = root.join("manager");
         make_dir(&manager, 0o700)?;
         make_dir(&manager.join("trust"), 0o700)?;
-        let path = manager.join("lock");
-        let mut lock = fs::OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(fail("cannot open", &path))?;
-        if lock.try_lock().is_err() {
-            let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
-            return Err(Error::InUse { dir: root, pid: if pid.is_empty() { "unknown".into() } else { pid } });
-        }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .map_err(fail("cannot write", &path))?;
+        let lock = starter::lock::take(&manager.join("lock"), "manager", &root)?;
         Ok(Self { root, _lock: lock })
     }
 

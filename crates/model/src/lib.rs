@@ -2,7 +2,6 @@
 //!
 //! Nothing here does IO, reads a clock or decides anything.
 
-mod checkpoint;
 pub mod event;
 pub mod id;
 mod lab;
@@ -10,6 +9,7 @@ pub mod limits;
 pub mod maintenance;
 pub mod procs;
 pub mod report;
+mod run;
 pub mod template;
 pub mod text;
 

@@ -10,8 +10,10 @@ pub const EXPRESSION_BYTES: usize = 1 << 20;
 pub const PIECES_PER_ATTRIBUTE: usize = 1_000;
 /// Bytes of a name (attribute, user, machine, slot).
 pub const NAME_BYTES: usize = 256;
-/// Bytes of one REST request body; a million-row table fits.
-pub const REQUEST_BYTES: usize = 64 << 20;
+/// Bytes of one submit; a million-row table fits.
+pub const SUBMIT_BYTES: usize = 64 << 20;
+/// Bytes of any other REST request body.
+pub const REQUEST_BYTES: usize = 1 << 20;
 /// Bytes of one message between manager and agent.
 pub const MESSAGE_BYTES: usize = 16 << 20;
 /// Bytes of one object in the store (a checkpoint).

@@ -15,7 +15,7 @@
 //! - `reserve`: more time for running jobs; machines that owners keep after the run
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `drain`: nothing new for a while
-//! - `agents`: what machines report, leases, reconciliation; `places`: machines and their slots that come and go
+//! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
 //! - `actions`: submit, hold, release, remove
 //! - `gang`: sets of seats that start together or not at all, and the lab that they run in
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
@@ -45,6 +45,7 @@ mod preempt;
 mod provision;
 mod queue;
 mod recount;
+mod reports;
 mod reserve;
 mod settings;
 mod shape;
@@ -67,7 +68,6 @@ use shape::ShapeId;
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
-pub use agents::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use concurrency::Limits;
 pub use explain::{
     Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Occupant, Refusing, Standing,
@@ -79,6 +79,7 @@ pub use pass::Obstacle;
 pub use places::AgentSlot;
 pub use pool::{Reserved, Session, SlotState};
 pub use queue::{Checkpoint, Summary};
+pub use reports::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use snapshot::BadSnapshot;
 pub use sweep::{Finding, Findings};
 pub use throttle::Burst;

@@ -31,8 +31,8 @@ use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 
 use asked::{Asked, Doubts, EXTENDED, Verdict};
 
-use crate::agents::HeldJob;
 use crate::queue::Cluster;
+use crate::reports::HeldJob;
 use crate::{Core, Digest, Out};
 
 pub(crate) use later::admit;

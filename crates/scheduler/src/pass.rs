@@ -233,10 +233,10 @@ impl Core {
         let machine = self.pool.machines.get(name)?;
         for user in self.accounts.in_line() {
             for (_, shape) in user.waiting() {
-                let allowed = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
-                let allowed = allowed && self.may_take(machine, shape, now_ms);
-                if allowed
+                let fits = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
+                if fits
                     && self.shapes.can_run(shape, machine)
+                    && self.may_take(machine, shape, now_ms)
                     && let Some(ready) = self.first_for(machine, shape)
                 {
                     if self.may_have_more(shape) {

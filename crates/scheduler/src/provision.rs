@@ -8,9 +8,9 @@ use std::sync::Arc;
 use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
 use model::{ClaimId, JobId, Now, Span};
 
-use crate::agents::HeldJob;
 use crate::pool::{Machine, host_of};
 use crate::queue::Stage;
+use crate::reports::HeldJob;
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Out};
 

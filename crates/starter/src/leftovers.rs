@@ -4,18 +4,18 @@
 //! session, because the starter adopts orphans. When the starter itself was killed, the marker in the environment
 //! finds the rest.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::sys::{self, Reaped};
 
-/// Kills every process that carries this marker; returns how many there were. As root it finds all of them, otherwise
-/// those of our own user, which are the only ones there can be.
-pub fn kill_marked(marker: &str) -> usize {
-    let needle = format!("{}={marker}\0", crate::CLAIM_VARIABLE);
+/// Kills every process that carries one of these markers in a variable; returns how many there were. As root it finds
+/// all of them, otherwise those of our own user, which are the only ones there can be.
+pub fn kill_marked(variable: &str, markers: &BTreeSet<String>) -> usize {
     let mut killed = 0;
     // A fork between reading and killing makes another round necessary; a fork bomb must not keep us for ever.
     for round in 0..200 {
-        let found = marked(needle.as_bytes());
+        let found = marked(variable, markers);
         if found.is_empty() {
             break;
         }
@@ -28,13 +28,17 @@ pub fn kill_marked(marker: &str) -> usize {
     killed
 }
 
-fn marked(needle: &[u8]) -> Vec<i32> {
+fn marked(variable: &str, markers: &BTreeSet<String>) -> Vec<i32> {
+    let is_mark = |entry: &[u8]| {
+        let value = entry.strip_prefix(variable.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
+        value.and_then(|v| std::str::from_utf8(v).ok()).is_some_and(|v| !v.is_empty() && markers.contains(v))
+    };
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|pid| {
         // A zombie's environment is empty, one that is gone cannot be read: neither counts.
         std::fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|env| env.windows(needle.len()).any(|window| window == needle))
+            .is_ok_and(|env| env.split(|byte| *byte == 0).any(is_mark))
     })
     .collect()
 }

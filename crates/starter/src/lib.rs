@@ -24,6 +24,7 @@ mod checkpoint;
 mod connection;
 pub mod frame;
 pub mod leftovers;
+pub mod lock;
 pub mod nest;
 mod run;
 mod running;

@@ -111,8 +111,8 @@ fn spread(templates: &[JobTemplate], name: String, merged: &mut JobTemplate) -> 
                 ));
             }
             for (column, cut) in columns.iter_mut().zip(&cuts) {
-                if column.text.len() + cut.len() > limits::REQUEST_BYTES {
-                    return Err(format!("the values of {name} are over {} MiB", limits::REQUEST_BYTES >> 20));
+                if column.text.len() + cut.len() > limits::SUBMIT_BYTES {
+                    return Err(format!("the values of {name} are over {} MiB", limits::SUBMIT_BYTES >> 20));
                 }
                 column.push(cut);
             }

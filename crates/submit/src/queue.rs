@@ -14,7 +14,7 @@ use crate::live::{Table, Traits};
 /// Most variables in one statement.
 const VARIABLES: usize = 100;
 /// Most bytes in one column.
-const COLUMN_BYTES: usize = model::limits::REQUEST_BYTES;
+const COLUMN_BYTES: usize = model::limits::SUBMIT_BYTES;
 
 /// Where items come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -197,8 +197,8 @@ fn add_row(gathered: &mut Cut, out: Out, done: usize) -> Result<(), String> {
                 "{name} holds the cluster id in some jobs only, which one cluster cannot express"
             ));
         }
-        if columns.iter().zip(&cuts).any(|(c, cut)| c.text.len() + cut.len() > limits::REQUEST_BYTES) {
-            return Err(format!("the values of {name} are over {} MiB", limits::REQUEST_BYTES >> 20));
+        if columns.iter().zip(&cuts).any(|(c, cut)| c.text.len() + cut.len() > limits::SUBMIT_BYTES) {
+            return Err(format!("the values of {name} are over {} MiB", limits::SUBMIT_BYTES >> 20));
         }
         for (column, cut) in columns.iter_mut().zip(cuts) {
             column.push(cut);

@@ -8,7 +8,7 @@ use api::rest::{
     TokenReply, TokenRequest, UserLine, UserRequest,
 };
 use axum::body::Bytes;
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{BytesRejection, JsonRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
@@ -30,7 +30,7 @@ use crate::Sharing;
 /// The whole API behind the Unix socket and the TLS port.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
-        .route("/v1/submit", post(submit))
+        .route("/v1/submit", post(submit).layer(DefaultBodyLimit::max(limits::SUBMIT_BYTES)))
         .route("/v1/act", post(act))
         .route("/v1/queue", get(queue))
         .route("/v1/clusters/{id}", get(cluster))
@@ -97,34 +97,44 @@ pub(super) type Body<T> = Result<Json<T>, JsonRejection>;
 pub(super) fn body<T>(parsed: Body<T>) -> Result<T, Problem> {
     match parsed {
         Ok(Json(value)) => Ok(value),
-        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => Err(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too_large",
-            format!(
-                "a request holds at most {} MiB; submit in several clusters",
-                limits::REQUEST_BYTES >> 20
-            ),
-        )),
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let (most, submit) = (limits::REQUEST_BYTES >> 20, limits::SUBMIT_BYTES >> 20);
+            Err(too_large(format!("a request holds at most {most} MiB; only a submit may have {submit} MiB")))
+        }
         Err(rejection) => Err(Problem::bad(text::one_line(&rejection.body_text(), 300))),
     }
 }
 
+fn too_large(why: String) -> Problem {
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why)
+}
+
 /// JSON for everybody, protobuf for our own client: a table of a million rows is not worth the quoting.
-fn submit_request(headers: &HeaderMap, bytes: &Bytes) -> Result<SubmitRequest, Problem> {
+fn submit_request(
+    headers: &HeaderMap,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Result<SubmitRequest, Problem> {
+    let bytes = bytes.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let most = limits::SUBMIT_BYTES >> 20;
+            too_large(format!("a submit holds at most {most} MiB; submit in several clusters"))
+        }
+        _ => Problem::bad(text::one_line(&rejection.body_text(), 300)),
+    })?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     if kind == "application/protobuf" {
         let template = model::JobTemplate::decode(bytes.as_ref()).map_err(|e| Problem::bad(e.to_string()))?;
         let key = headers.get("idempotency-key").and_then(|v| v.to_str().ok()).unwrap_or("");
         return Ok(SubmitRequest { template, idempotency_key: key.to_owned() });
     }
-    serde_json::from_slice(bytes).map_err(|e| Problem::bad(text::one_line(&e.to_string(), 300)))
+    serde_json::from_slice(&bytes).map_err(|e| Problem::bad(text::one_line(&e.to_string(), 300)))
 }
 
 async fn submit(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    bytes: Bytes,
+    bytes: Result<Bytes, BytesRejection>,
 ) -> Result<Json<SubmitReply>, Problem> {
     caller.may(Action::Submit)?;
     let Some((owner, _)) = caller.user() else { return Err(Problem::bad("only users submit")) };
@@ -132,7 +142,7 @@ async fn submit(
         let message = "nobody's jobs run as root in a shared pool; submit as an ordinary user";
         return Err(Problem::new(StatusCode::FORBIDDEN, "root", message));
     }
-    let request = submit_request(&headers, &bytes)?;
+    let request = submit_request(&headers, bytes)?;
     if request.idempotency_key.len() > limits::NAME_BYTES {
         return Err(Problem::bad("the idempotency key is too long"));
     }

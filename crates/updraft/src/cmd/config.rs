@@ -1,7 +1,7 @@
 //! `updraft config`: check configurations, show values with their sources, compare.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ::config::settings::Origin;
@@ -36,7 +36,11 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Check a configuration; errors point at the character
-    Check,
+    Check {
+        /// How the machine is divided is checked as if it had so many cores. Default: as many as this one
+        #[arg(long, value_name = "N")]
+        cpus: Option<u32>,
+    },
     /// Show every setting with its value and where it comes from
     Show {
         /// Show built-in values too
@@ -130,7 +134,7 @@ fn ask(args: &Args, place: &Place, machine: &str, order: Order) -> Result<ExitCo
 
 fn locally(args: &Args) -> ExitCode {
     let result = match &args.command {
-        Command::Check => check(args),
+        Command::Check { cpus } => check(args, *cpus),
         Command::Show { all, name, .. } => show(args, *all, name.as_deref()),
         Command::Set { .. } | Command::Unset { .. } | Command::Reload { .. } => Ok(ExitCode::SUCCESS),
         Command::Expand { name, source } => expand(args, name, *source),
@@ -152,18 +156,22 @@ fn load(args: &Args, files: &[String]) -> Result<Config<'static>, Diagnostics> {
     configuration::load(&args.subsystem, args.local_name.as_deref(), files)
 }
 
-fn check(args: &Args) -> Result<ExitCode, Diagnostics> {
+fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     let files = files(args);
     let config = load(args, &files)?;
-    for warning in &config.warnings {
+    let mut warnings = config.warnings.clone();
+    if args.subsystem.eq_ignore_ascii_case("STARTD") {
+        warnings.extend(agent::check(&config, agent::resources(cpus, Path::new("/")))?);
+    }
+    for warning in &warnings {
         eprintln!("{warning}");
     }
     let count = config.definitions().filter(|d| &**d.span.file() != "detected").count();
     let names = if files.is_empty() { "built-in values".to_owned() } else { files.join(", ") };
     if args.json {
-        println!("{}", json!({ "files": files, "settings": count, "warnings": config.warnings.len() }));
+        println!("{}", json!({ "files": files, "settings": count, "warnings": warnings.len() }));
     } else {
-        println!("{names}: {count} settings, {} warnings", config.warnings.len());
+        println!("{names}: {count} settings, {} warnings", warnings.len());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -53,6 +53,38 @@ fn starters(sandbox: &Sandbox) -> Vec<u32> {
 }
 
 #[test]
+fn a_command_of_the_machine_does_not_outlive_its_agent_into_the_next() {
+    let mut sandbox = Sandbox::new();
+    let dir = sandbox.path().to_owned();
+    let script = dir.join("provision");
+    let text = format!(
+        "#!/bin/sh\ncd {}\n! grep -qs UPDRAFT_HOOK_MARKER /proc/$(cat pid)/environ || touch overlap\necho $$ > pid\n\
+         while [ ! -e go ]; do sleep 0.02; done\n",
+        dir.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(dir.join("hooks.conf"), format!("PROVISION_COMMAND = {}\n", script.display())).unwrap();
+    let config = dir.join("hooks.conf").to_string_lossy().into_owned();
+    let arguments = ["--cpus", "1", "--lease", "60", "--config", &config];
+    let pool = sandbox.up(&arguments);
+    sandbox.ok(&["submit", "--", "true"]);
+    let pid = || std::fs::read_to_string(dir.join("pid")).ok().and_then(|t| t.trim().parse::<u32>().ok());
+    let patience = Duration::from_secs(20);
+    sandbox.until("the machine is made ready", patience, || pid().is_some());
+    let first = pid().unwrap();
+    sandbox.kill(pool);
+    // Of one that is dead, and that nobody has collected, it is empty.
+    let lives = |pid: u32| std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|e| !e.is_empty());
+    assert!(lives(first), "nobody is there to end it");
+    sandbox.up(&arguments);
+    sandbox.until("it is made ready anew", patience, || pid().is_some_and(|pid| pid != first));
+    assert!(!lives(first) && !dir.join("overlap").exists(), "the first one is gone before the next begins");
+    std::fs::write(dir.join("go"), "").unwrap();
+    sandbox.ok(&["wait", "1", "--timeout", "20"]);
+}
+
+#[test]
 fn no_job_is_lost_or_doubled_when_anything_is_killed() {
     const JOBS: u32 = 3_000;
     const KILLS: u32 = 45;

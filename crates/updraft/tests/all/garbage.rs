@@ -8,6 +8,31 @@ use std::time::{Duration, Instant};
 use crate::harness::{Random, Sandbox};
 
 #[test]
+fn only_a_submit_may_be_large() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1"]);
+    let socket = sandbox.state().join("manager.sock");
+    let post = |path: &str, bytes: usize| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {bytes}\r\n\r\n"
+        );
+        // It may answer and hang up before it has read everything.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b' '; bytes]));
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    let answer = post("/v1/act", (1 << 20) + 1);
+    assert!(answer.contains("413") && answer.contains("a request holds at most 1 MiB"), "{answer}");
+    let answer = post("/v1/submit", 3 << 20);
+    assert!(answer.contains("400") && !answer.contains("too_large"), "{answer}");
+    let answer = post("/v1/submit", (64 << 20) + 1);
+    assert!(answer.contains("413") && answer.contains("submit in several clusters"), "{answer}");
+}
+
+#[test]
 fn garbage_on_every_port_neither_crashes_nor_blocks() {
     let mut sandbox = Sandbox::new();
     let pid = sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"]);

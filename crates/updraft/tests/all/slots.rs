@@ -72,6 +72,16 @@ fn a_layout_that_does_not_fit_is_refused_with_its_place() {
     let said = text(&out.stderr) + &text(&out.stdout);
     assert!(!out.status.success(), "{said}");
     assert!(said.contains("policy.conf:1:") && said.contains("only 4 are left"), "{said}");
+    // Who asks before hears the same.
+    let asked = sandbox.run(&["config", "check", "--file", &config, "--cpus", "10"]);
+    let told = text(&asked.stderr);
+    assert!(!asked.status.success() && told.contains("policy.conf:1:"), "{told}");
+    assert!(
+        told.lines().any(|line| line.contains("only 4 are left") && said.contains(line.trim())),
+        "{told}"
+    );
+    let other = ["config", "check", "--file", &config, "--subsystem", "SCHEDD"];
+    assert!(sandbox.run(&other).status.success(), "slots are of no concern to others");
 }
 
 #[test]
