@@ -76,6 +76,13 @@ impl PoolCount {
         }
     }
 
+    /// A claim on a machine gives named resources back before it ends.
+    pub(crate) fn gives_back(&mut self, machine: &str, limits: &[(Box<str>, f64)]) {
+        if self.reach.covers(machine) {
+            self.add_limits(limits, -1.0);
+        }
+    }
+
     fn add_limits(&mut self, limits: &[(Box<str>, f64)], times: f64) {
         for (name, count) in limits {
             *self.limits.entry(name.clone()).or_default() += times * count;

@@ -69,6 +69,7 @@ impl Core {
         let until_ms = (!e.for_gang).then_some(e.until_ms);
         claim.reserved = Some(Reserved { job: JobId { cluster: e.cluster, proc: e.proc }, until_ms });
         self.in_use.give_back(&claim.limits);
+        self.pool.recount.gives_back(&claim.machine, &claim.limits);
         self.released |= !claim.limits.is_empty() && !self.kept_back.is_empty();
         claim.limits = Box::default();
         self.pool.reserved.insert((e.cluster, ClaimId(e.claim)));

@@ -709,6 +709,9 @@ proptest! {
                         if procs > 4 {
                             template.set("AllowedExecuteDuration", (10 * procs).to_string());
                         }
+                        if procs == 2 {
+                            template.set("ConcurrencyLimits", "\"licence\"");
+                        }
                         template.set("StrictLimits", (procs % 2 == 0).to_string());
                         template.set("EarlyRelease", (procs % 3 == 0).to_string());
                     }
