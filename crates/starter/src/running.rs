@@ -151,7 +151,12 @@ impl Starter<'_> {
             if job.nest.is_some() {
                 match self.start_nested(&job) {
                     Ok(nest) => self.running = Some(running(job, nest.pid, Some(nest))),
-                    Err(reason) => self.report_unready(job.id, reason),
+                    Err(reason) => {
+                        // What was put back of it must not be there for the next one.
+                        self.forget_images();
+                        self.empty_scratch();
+                        self.report_unready(job.id, reason);
+                    }
                 }
                 continue;
             }

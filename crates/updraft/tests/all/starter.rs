@@ -510,6 +510,8 @@ fn a_job_that_knows_nothing_of_it_is_saved_and_goes_on_elsewhere() {
     let refused = other.report();
     assert!(matches!(&refused, Happening::ProvisionFailed(e) if e.reason.contains("out")), "{refused:?}");
     assert!(!other.file("started").exists());
+    assert!(!other.file("images").exists(), "nothing is left of the attempt");
+    assert_eq!(std::fs::read_dir(other.file("scratch")).unwrap().count(), 0);
     other.quit();
     starter.quit();
 }
