@@ -1,5 +1,7 @@
 //! From a job's attributes to something a starter can run.
 
+use std::path::Path;
+
 use api::agent::Cluster;
 use classad::{ClassAd, Value};
 use model::report::Attempt;
@@ -128,7 +130,7 @@ impl Prepared {
         if command.is_empty() {
             return refuse(6, "the job names no program (Cmd)");
         }
-        if nest.is_some() && [&cwd, &command].into_iter().any(|p| p.starts_with(SCRATCH)) {
+        if nest.is_some() && [&cwd, &command].into_iter().any(|p| Path::new(p).starts_with(SCRATCH)) {
             return refuse(
                 6,
                 format!(

@@ -36,14 +36,15 @@ pub(crate) fn pack(
         as_user::run(who(identity), move || {
             for name in files {
                 let name = relative(Path::new(OsStr::from_bytes(name)))?;
-                add(&mut builder, &dir.join(&name), &name, 0).map_err(|e| about(&name, &e))?;
+                add(&mut builder, &dir.join(&name), &name, 0, false).map_err(|e| about(&name, &e))?;
             }
             Ok(builder)
         })
     })
 }
 
-/// Packs a directory of ours and, with the user's rights, one of the job's, each under a name of its own.
+/// Packs a directory of ours and, with the user's rights, one of the job's, each under a name of its own. What cannot be
+/// put back as it was (pipes, sockets) is an error: who has it open could not go on.
 pub(crate) fn pack_both(
     ours: (&str, &Path),
     jobs: Option<(&str, &Path)>,
@@ -51,10 +52,10 @@ pub(crate) fn pack_both(
     identity: Option<&Identity>,
 ) -> io::Result<Made> {
     write(to, |mut builder| {
-        add(&mut builder, ours.1, Path::new(ours.0), 0)?;
+        add(&mut builder, ours.1, Path::new(ours.0), 0, true)?;
         let Some((name, dir)) = jobs else { return Ok(builder) };
         as_user::run(who(identity), move || {
-            add(&mut builder, dir, Path::new(name), 0)?;
+            add(&mut builder, dir, Path::new(name), 0, true)?;
             Ok(builder)
         })
     })
@@ -114,8 +115,14 @@ fn relative(name: &Path) -> io::Result<PathBuf> {
     Ok(name.components().filter(|c| matches!(c, Component::Normal(_))).collect())
 }
 
-/// Adds what is at `path`, and below, under this name.
-fn add<W: Write>(builder: &mut Builder<W>, path: &Path, name: &Path, depth: u32) -> io::Result<()> {
+/// Adds what is at `path`, and below, under this name. What is no file, directory or link is left out, or refused.
+fn add<W: Write>(
+    builder: &mut Builder<W>,
+    path: &Path,
+    name: &Path,
+    depth: u32,
+    all: bool,
+) -> io::Result<()> {
     if depth > 64 {
         return Err(io::Error::other("directories are nested more than 64 deep"));
     }
@@ -133,7 +140,7 @@ fn add<W: Write>(builder: &mut Builder<W>, path: &Path, name: &Path, depth: u32)
         let mut inside: Vec<_> = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
         inside.sort_by_key(fs::DirEntry::file_name);
         for entry in inside {
-            add(builder, &entry.path(), &name.join(entry.file_name()), depth + 1)?;
+            add(builder, &entry.path(), &name.join(entry.file_name()), depth + 1, all)?;
         }
     } else if kind.is_file() {
         use std::os::unix::fs::PermissionsExt as _;
@@ -148,8 +155,9 @@ fn add<W: Write>(builder: &mut Builder<W>, path: &Path, name: &Path, depth: u32)
         header.set_entry_type(EntryType::Symlink);
         header.set_size(0);
         builder.append_link(&mut header, name, fs::read_link(path)?)?;
-    } else if depth == 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a directory"));
+    } else if depth == 0 || all {
+        let what = format!("{} is neither a file nor a directory", name.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     Ok(())
 }
@@ -279,6 +287,11 @@ mod tests {
         assert_eq!(names(&scratch), ["link", "sub"]);
         assert_eq!(fs::read_link(scratch.join("link")).unwrap(), Path::new("sub/data"));
         assert_eq!(fs::read(scratch.join("link")).unwrap(), b"x");
+        // What could not be put back is not packed: better no checkpoint than one of no use.
+        let _socket = std::os::unix::net::UnixListener::bind(jobs.path().join("sub/socket")).unwrap();
+        let to = place.path().join("b");
+        let packed = pack_both(("images", ours.path()), Some(("scratch", jobs.path())), &to, None);
+        assert!(packed.unwrap_err().to_string().contains("sub/socket") && !to.exists());
     }
 
     #[test]

@@ -312,8 +312,11 @@ fn in_a_world_with_guests_everything_ends() {
     }
     world.keys();
     let mut out = Out::default();
-    let submission =
-        Submission { owner: "u0".into(), template: super::hosting(4), idempotency_key: String::new() };
+    let submission = Submission {
+        owner: "u0".into(),
+        template: super::random::hosting(4),
+        idempotency_key: String::new(),
+    };
     let id = world.core.submit(world.now, submission, digest, &mut out).unwrap();
     world.commit(out);
     for _ in 0..20 {

@@ -3,18 +3,9 @@
 use model::event::{Exit, Kind};
 use model::{JobId, JobName};
 
-use super::sharing::{Pool, with};
+use super::sharing::{Pool, of_machines as pool, with};
 use super::{digest, template};
 use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, ReportKind, Reserved, Settings, Which};
-
-fn pool(machines: &[&str]) -> Pool {
-    let settings = Settings { claim_worklife_ms: 0, periodic_ms: 1_000, ..Settings::default() };
-    let mut pool = Pool::new(settings);
-    for name in machines {
-        pool.machine(name, 1, "");
-    }
-    pool
-}
 
 fn act(p: &mut Pool, user: &str, act: Act, cluster: u32) -> Result<Outcome, Refusal> {
     let actor = Actor { user: user.into(), any_owner: user == "root" };

@@ -4,20 +4,11 @@ use model::event::{Exit, JobsRemoved, Kind};
 use model::template::PieceKind;
 use model::{JobId, JobName, JobTemplate, Span};
 
-use super::sharing::{Pool, with};
+use super::sharing::{Pool, of_machines as pool, with};
 use super::{digest, sweep_all, template};
 use crate::{
     Act, Actor, Core, Effect, Finding, GangView, Limits, Report, ReportKind, Reserved, Settings, Which,
 };
-
-fn pool(machines: &[&str]) -> Pool {
-    let settings = Settings { claim_worklife_ms: 0, periodic_ms: 1_000, ..Settings::default() };
-    let mut pool = Pool::new(settings);
-    for name in machines {
-        pool.machine(name, 1, "");
-    }
-    pool
-}
 
 fn gang(procs: u32, more: &[(&str, &str)]) -> JobTemplate {
     let mut template = with(procs, &[("Gang", "true")]);

@@ -141,6 +141,16 @@ impl Pool {
     }
 }
 
+/// A pool of machines with one core, where claims are everybody's at once.
+pub(super) fn of_machines(machines: &[&str]) -> Pool {
+    let settings = Settings { claim_worklife_ms: 0, periodic_ms: 1_000, ..Settings::default() };
+    let mut pool = Pool::new(settings);
+    for name in machines {
+        pool.machine(name, 1, "");
+    }
+    pool
+}
+
 pub(super) fn with(procs: u32, attributes: &[(&str, &str)]) -> JobTemplate {
     let mut template = template(procs, 1);
     for (name, expr) in attributes {
