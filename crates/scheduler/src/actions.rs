@@ -6,7 +6,7 @@ use model::event::{
 };
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
-use crate::queue::SubmitKey;
+use crate::queue::{SubmitKey, template_digest};
 use crate::{Control, Core, Digest, Effect, Out};
 
 /// Vacate code of a run that a removal by hand ended.
@@ -96,6 +96,15 @@ pub enum Refusal {
         /// Limit.
         limit: u64,
     },
+    /// An idempotency key that was used for something else.
+    #[error(
+        "this idempotency key was used for cluster {cluster}, which is another submit; use a new key for each submit and the \
+         same key only to repeat one"
+    )]
+    KeyReused {
+        /// What the key was used for.
+        cluster: u32,
+    },
     /// No such job.
     #[error("job {0} is not in the queue")]
     NoSuchJob(JobName),
@@ -126,14 +135,15 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<u32, Refusal> {
-        let key = SubmitKey::new(&s.owner, &s.idempotency_key);
-        if let Some(&cluster) = self.queue.keys.get(&key) {
-            return Ok(cluster);
-        }
         s.template.check()?;
         crate::gangs::unfold(&mut s.template);
         // Whatever the submitter wrote there: the owner is who the manager says.
         s.template.set("Owner", model::text::quote(&s.owner));
+        let key = SubmitKey::new(&s.owner, &s.idempotency_key);
+        if let Some(keyed) = self.queue.keys.get(&key) {
+            let same = keyed.template == template_digest(&s.template);
+            return if same { Ok(keyed.cluster) } else { Err(Refusal::KeyReused { cluster: keyed.cluster }) };
+        }
         let queued = self.queue.jobs_of.get(s.owner.as_str()).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });

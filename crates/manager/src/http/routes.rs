@@ -155,6 +155,7 @@ async fn submit(
     let cluster = shared.handle.submit(submission).await?.map_err(|refusal| {
         let (status, code) = match refusal {
             scheduler::Refusal::Quota { .. } => (StatusCode::TOO_MANY_REQUESTS, "quota"),
+            scheduler::Refusal::KeyReused { .. } => (StatusCode::CONFLICT, "key_reused"),
             _ => (StatusCode::BAD_REQUEST, "refused"),
         };
         Problem::new(status, code, refusal.to_string())
