@@ -106,7 +106,7 @@ pub struct Manager {
     servers: tokio::task::JoinSet<()>,
     listen: Option<SocketAddr>,
     health: Option<SocketAddr>,
-    _state: StateDir,
+    state: StateDir,
 }
 
 impl Manager {
@@ -143,7 +143,7 @@ impl Manager {
         if let Some(address) = options.health {
             health = Some(http::serve_health(address, shared.clone(), &mut servers).await?);
         }
-        Ok(Self { handle, shared, writer, logs, stop, servers, listen, health, _state: state })
+        Ok(Self { handle, shared, writer, logs, stop, servers, listen, health, state })
     }
 
     /// The way to talk to it from the same process.
@@ -180,6 +180,9 @@ impl Manager {
         let joined = tokio::task::spawn_blocking(move || {
             let result = self.writer.join();
             self.logs.finish();
+            if matches!(result, Ok(Ok(()))) {
+                self.state.note_stopped();
+            }
             result
         })
         .await;

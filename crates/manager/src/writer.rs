@@ -9,7 +9,7 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use journal::SqliteJournal;
+use journal::Journal;
 use model::event::{Kind, MachineJoined, ManagerStarted, TokenRevoked};
 use model::{ClaimKey, Event, Now};
 use scheduler::{Effect, Out, Session};
@@ -34,6 +34,8 @@ const SNAPSHOT_EVENTS: u64 = 200_000;
 /// Events kept for those who replay, behind the snapshot.
 const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
+/// How often a manager that writes nothing looks whether it still leads.
+const LOOK_MS: u64 = 2_000;
 /// How long what nobody waits for may stay off the disk, so that short jobs share a sync.
 const LINGER: Duration = Duration::from_millis(10);
 
@@ -44,10 +46,10 @@ pub(crate) fn start(
     metrics: Arc<Metrics>,
 ) -> Result<(Handle, std::thread::JoinHandle<Result<(), Error>>), Error> {
     let dir = state.manager();
-    let (journal, recovery) = SqliteJournal::open(&dir)?;
-    let reader = journal.reader()?;
+    let (journal, recovery) = Journal::open(&dir)?;
+    let mut reader = journal.reader()?;
     let clock = Clock::start();
-    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot.as_ref(), &reader)?;
+    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot.as_ref(), &mut reader)?;
     books.core.recovered(clock.now());
     let snapshot_at = recovery.snapshot.as_ref().map_or(0, |(position, _)| *position);
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
@@ -81,6 +83,7 @@ pub(crate) fn start(
         clock,
         snapshot_at,
         last_tick_ms: 0,
+        last_look_ms: 0,
         registry_changed: false,
     };
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -150,7 +153,7 @@ impl Pending {
 
 struct Writer {
     books: Books,
-    journal: SqliteJournal,
+    journal: Journal,
     reader: journal::Reader,
     settings: scheduler::Settings,
     beat_ms: u64,
@@ -164,6 +167,7 @@ struct Writer {
     clock: Clock,
     snapshot_at: u64,
     last_tick_ms: u64,
+    last_look_ms: u64,
     registry_changed: bool,
 }
 
@@ -218,6 +222,7 @@ impl Writer {
                     input => self.take(input),
                 }
             }
+            self.look_for_another_leader()?;
             if self.degraded().is_none() {
                 self.tick();
                 if self.pending.due.is_some_and(|due| due <= Instant::now()) {
@@ -225,7 +230,7 @@ impl Writer {
                 }
                 if self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS {
                     self.commit()?;
-                    self.snapshot();
+                    self.snapshot()?;
                 }
             }
             if let Some(done) = stop {
@@ -239,7 +244,7 @@ impl Writer {
     fn finish(&mut self) -> Result<(), Error> {
         if self.degraded().is_none() {
             self.commit()?;
-            self.snapshot();
+            self.snapshot()?;
         }
         Ok(())
     }
@@ -379,6 +384,20 @@ impl Writer {
         self.books.core.agent_down(session);
     }
 
+    /// A manager that was replaced leaves, also when it has nothing to write: its agents and jobs are the other's.
+    fn look_for_another_leader(&mut self) -> Result<(), Error> {
+        let now_ms = self.clock.now().mono_ms;
+        if now_ms.saturating_sub(self.last_look_ms) < LOOK_MS {
+            return Ok(());
+        }
+        self.last_look_ms = now_ms;
+        match self.journal.check_leadership() {
+            Err(error @ journal::Error::Fenced { .. }) => Err(error.into()),
+            // A directory that cannot be read is noticed by the next write.
+            _ => Ok(()),
+        }
+    }
+
     fn tick(&mut self) {
         let now = self.clock.now();
         if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms(now) {
@@ -460,7 +479,7 @@ impl Writer {
     fn fall_back(&mut self, error: &journal::Error) -> Result<(), Error> {
         tracing::error!(%error, "the journal cannot be written; nothing new is accepted until it can");
         // The snapshot on disk may be old; reading it again is cheaper than keeping a second copy of the books.
-        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &self.reader)?;
+        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &mut self.reader)?;
         self.books = books;
         self.books.core.recovered(self.clock.now());
         self.registry_changed = true;
@@ -515,10 +534,10 @@ impl Writer {
         }
     }
 
-    fn snapshot(&mut self) {
+    fn snapshot(&mut self) -> Result<(), Error> {
         let head = self.journal.head();
         if head == self.snapshot_at {
-            return;
+            return Ok(());
         }
         let started = Instant::now();
         let state = self.books.snapshot();
@@ -532,8 +551,10 @@ impl Writer {
                 tracing::info!(position = head, bytes = state.len(), ms, "snapshot saved");
             }
             // The journal has everything; only the next recovery takes longer.
-            Err(error) => tracing::warn!(%error, "no snapshot"),
+            Err(error) if error.may_pass() => tracing::warn!(%error, "no snapshot"),
+            Err(error) => return Err(error.into()),
         }
         self.snapshot_at = head;
+        Ok(())
     }
 }

@@ -79,6 +79,8 @@ enum Command {
     Explain(cmd::explain::Args),
     /// Show where the time of the machines went
     Usage(cmd::usage::Args),
+    /// Check a pool's journal for damage, or keep what can be read of a damaged one
+    Journal(cmd::journal::Args),
     /// Show and set users' priorities
     Userprio(cmd::userprio::Args),
     /// Issue, list and revoke tokens
@@ -162,6 +164,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Maintenance(args) => cmd::maintenance::run(&args, place),
         Command::Explain(args) => cmd::explain::run(&args, place),
         Command::Usage(args) => cmd::usage::run(&args, place),
+        Command::Journal(args) => cmd::journal::run(&args, place),
         Command::Userprio(args) => cmd::userprio::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
         Command::Classad(_)

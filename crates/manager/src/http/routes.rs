@@ -418,11 +418,13 @@ async fn status(
             Vec::new()
         },
     });
+    let kept = events::kept(&shared).await?;
     Ok(Json(StatusReply {
         machines: machines.collect(),
         pool: shared.authority.pool().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        position: events::head(&shared).await,
+        position: kept.head,
+        oldest_position: kept.oldest,
         degraded: shared.handle.degraded(),
         drains: drains
             .into_iter()

@@ -22,6 +22,8 @@ use story::Story;
 const BATCHES: usize = 16;
 /// Lines collected before they are written, so that a cluster of a million jobs needs no memory for all of them.
 const LINES: usize = 4_096;
+/// How long a manager that stops waits for logs that are behind.
+const PATIENCE: Duration = Duration::from_secs(4);
 /// How long to wait when the journal cannot be read.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -59,9 +61,18 @@ impl JobLogs {
         Ok(Self { finish, thread })
     }
 
-    /// Writes what is still in the journal, and ends. Nothing may be appended to the journal any more.
+    /// Writes what is still in the journal, and ends. Nothing may be appended to the journal any more. Logs that are far
+    /// behind do not keep the manager from stopping: the next one goes on with them, as after a kill.
     pub(crate) fn finish(self) {
         let _ = self.finish.send(true);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                tracing::warn!("job logs are not up to date yet; the next start goes on with them");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if self.thread.join().is_err() {
             tracing::error!("the writer of job logs panicked");
         }
@@ -118,6 +129,16 @@ impl Clerk {
                 match item {
                     Ok(batch) => {
                         batch.from(self.next).for_each(|(position, event)| self.take(position, event))
+                    }
+                    Err(journal::Error::Forgotten { asked, oldest }) => {
+                        let lost = oldest - asked;
+                        tracing::error!(
+                            asked,
+                            oldest,
+                            "job logs: {lost} events were forgotten before they were written; going on with the oldest"
+                        );
+                        self.next = oldest;
+                        return Ended::Failed;
                     }
                     Err(error) => {
                         tracing::error!(%error, "job logs: cannot read the journal");

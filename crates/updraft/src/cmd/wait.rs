@@ -83,7 +83,7 @@ async fn wait_cluster(client: &Client, cluster: u32) -> Result<bool, Failure> {
 
 async fn wait_job(client: &Client, job: model::JobId) -> Result<bool, Failure> {
     use model::event::Kind;
-    let mut events = client.events(Some(1), Some(job.cluster), true).await?;
+    let mut events = client.events(Some(0), Some(job.cluster), true).await?;
     // An unknown cluster is an error at once, not an endless wait.
     client.cluster(job.cluster, 0).await?;
     while let Some(line) = events.next().await? {

@@ -7,6 +7,7 @@ mod gangs;
 mod garbage;
 mod harness;
 mod joblog;
+mod journal;
 mod maintenance;
 mod network;
 mod policy;
