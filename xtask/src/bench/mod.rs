@@ -9,6 +9,7 @@ mod pool;
 pub(crate) mod saving;
 mod scheduler;
 mod seg;
+mod soak;
 
 use crate::{root, sh};
 
@@ -19,6 +20,12 @@ const AREAS: [&str; 7] = ["classad", "journal", "maintenance", "policy", "pool",
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if let ["scheduler-part", rest @ ..] = words {
         return scheduler::part(rest);
+    }
+    if let ["soak", rest @ ..] = words {
+        let jobs = rest.first().map_or(Ok(2_000_000), |n| n.parse::<u64>());
+        let jobs = jobs.map_err(|_| "cargo xtask bench soak [JOBS]".to_owned())?;
+        sh("cargo", &["build", "--release", "--quiet", "-p", "updraft"], &[])?;
+        return write(&[soak::run(jobs)?], false);
     }
     let quick = words.contains(&"--quick");
     let areas: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
