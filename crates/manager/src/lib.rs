@@ -8,7 +8,7 @@
 //! - `feed`: subscribers that replay the journal from any position and then follow it
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `http`: the API for people, the port for agents
-//! - `metrics`: counters; `state`: the state directory and its lock
+//! - `numbers`: cluster numbers that a pool at rest has used; `metrics`: counters; `state`: the state directory and its lock
 
 mod agents;
 mod books;
@@ -17,6 +17,7 @@ mod handle;
 pub mod http;
 mod joblogs;
 mod metrics;
+mod numbers;
 mod objects;
 mod registry;
 mod sessions;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 pub use agents::{AgentSession, NoAnswer};
 pub use handle::{Handle, Unavailable};
+pub use numbers::{is_in_use, next_cluster};
 pub use sessions::{AgentLink, Incoming};
 pub use state::StateDir;
 use tokio::sync::watch;

@@ -9,6 +9,7 @@ mod harness;
 mod joblog;
 mod maintenance;
 mod network;
+mod newcomer;
 mod policy;
 mod run;
 mod seg;
