@@ -8,7 +8,7 @@
 //! - `feed`: subscribers that replay the journal from any position and then follow it
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `http`: the API for people, the port for agents
-//! - `metrics`: counters; `state`: the state directory and its lock
+//! - `numbers`: cluster numbers that a pool at rest has used; `metrics`: counters; `state`: the state directory and its lock
 
 mod agents;
 mod books;
@@ -17,6 +17,7 @@ mod handle;
 pub mod http;
 mod joblogs;
 mod metrics;
+mod numbers;
 mod objects;
 mod registry;
 mod sessions;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 pub use agents::{AgentSession, NoAnswer};
 pub use handle::{Handle, Unavailable};
+pub use numbers::{is_in_use, next_cluster};
 pub use sessions::{AgentLink, Incoming};
 pub use state::StateDir;
 use tokio::sync::watch;
@@ -171,15 +173,15 @@ impl Manager {
         self.writer.is_finished()
     }
 
-    /// Stops serving, writes a snapshot, closes the journal, and brings job logs up to date.
-    pub async fn stop(mut self) -> Result<(), Error> {
+    /// Stops serving, writes a snapshot, closes the journal, and brings job logs up to date, as far as patience lasts.
+    pub async fn stop(mut self, patience: std::time::Duration) -> Result<(), Error> {
         let _ = self.stop.send(true);
         self.handle.stop().await;
         self.servers.abort_all();
         while self.servers.join_next().await.is_some() {}
         let joined = tokio::task::spawn_blocking(move || {
             let result = self.writer.join();
-            self.logs.finish();
+            self.logs.finish(patience);
             if matches!(result, Ok(Ok(()))) {
                 self.state.note_stopped();
             }

@@ -86,6 +86,9 @@ pub enum Refusal {
     /// Jobs that cannot be guests.
     #[error("{0}")]
     BadGuest(#[from] crate::gangs::BadGuest),
+    /// No machine of the pool offers what the jobs need.
+    #[error("{0}")]
+    NotOffered(#[from] crate::NotOffered),
     /// Too many jobs of one user.
     #[error("{user} has {queued} jobs in the queue; at most {limit} are allowed")]
     Quota {
@@ -157,7 +160,8 @@ impl Core {
             self.shapes.release(&parts);
             sizes?;
         }
-        let cluster = self.queue.next_cluster.max(1);
+        self.check_offers(&s.template)?;
+        let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
         let hold_reason = s.template.shared("HoldReason").map(|text| text.trim_matches('"').to_owned());
         let procs = s.template.procs;

@@ -1,11 +1,28 @@
 //! The one binary: arguments in, text out, no logic.
 
+/// A line on standard output. `println!` would end the process when nobody reads it any more.
+macro_rules! outln {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
+/// A line on standard error. One that is closed, or full, is no reason to stop.
+macro_rules! errln {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 mod cmd;
 mod configuration;
 mod drains;
 mod embed;
 mod eventd;
 mod files;
+mod numbers;
 mod place;
 mod table;
 
@@ -126,7 +143,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(Failure { message, code }) => {
             if !message.is_empty() {
-                eprintln!("updraft: {message}");
+                errln!("updraft: {message}");
             }
             ExitCode::from(code)
         }

@@ -22,8 +22,6 @@ use story::Story;
 const BATCHES: usize = 16;
 /// Lines collected before they are written, so that a cluster of a million jobs needs no memory for all of them.
 const LINES: usize = 4_096;
-/// How long a manager that stops waits for logs that are behind.
-const PATIENCE: Duration = Duration::from_secs(4);
 /// How long to wait when the journal cannot be read.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -63,9 +61,9 @@ impl JobLogs {
 
     /// Writes what is still in the journal, and ends. Nothing may be appended to the journal any more. Logs that are far
     /// behind do not keep the manager from stopping: the next one goes on with them, as after a kill.
-    pub(crate) fn finish(self) {
+    pub(crate) fn finish(self, patience: Duration) {
         let _ = self.finish.send(true);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
                 tracing::warn!("job logs are not up to date yet; the next start goes on with them");

@@ -4,6 +4,7 @@ mod explaining;
 mod gangs;
 mod guests;
 mod labs;
+mod offers;
 mod platforms;
 mod provisioning;
 mod random;

@@ -10,6 +10,7 @@ mod joblog;
 mod journal;
 mod maintenance;
 mod network;
+mod newcomer;
 mod policy;
 mod run;
 mod seg;
