@@ -516,6 +516,15 @@ fn unknown_names_in_braces_are_refused_and_doubled_braces_are_braces() {
         sandbox.ok(&words),
         "{seed} {} 0 0 {\"a\":{\"b\":0}} ${HOME}\n{seed} {} 1 1 {\"a\":{\"b\":1}} ${HOME}\n"
     );
+    // Where one stands is no part of the command.
+    let odd = sandbox.path().join("a{b}$(c)");
+    std::fs::create_dir(&odd).unwrap();
+    for name in ["x0", "x1"] {
+        std::os::unix::fs::symlink("/bin/echo", odd.join(name)).unwrap();
+    }
+    let out =
+        sandbox.command(&["run", "--count", "2", "--", "./x{}", "{}"]).current_dir(&odd).output().unwrap();
+    assert_eq!(text(&out.stdout), "0\n1\n", "{}", text(&out.stderr));
 }
 
 #[test]
