@@ -30,8 +30,10 @@ pub enum Items {
 /// A command and everything that is said around it.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// The program.
+    /// The program; `{}` in it is the item.
     pub executable: String,
+    /// The directory that the program is in, as it stands, unless its name has all of it.
+    pub executable_in: Option<String>,
     /// Its words; `{}` in them is the item, `{proc}` and `{cluster}` are the job's numbers.
     pub arguments: Vec<String>,
     /// What to run over.
@@ -56,7 +58,8 @@ const NAMES: [(&str, &str); 2] = [("proc", "$(ProcId)"), ("cluster", "$(ClusterI
 /// The template of a command, and what is doubtful about it.
 pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Result<Submission, Diagnostics> {
     let unmarked = |text: &String| !text.chars().any(config::expand::is_mark);
-    if !command.arguments.iter().chain([&command.executable]).all(unmarked) {
+    let named = [Some(&command.executable), command.executable_in.as_ref()].into_iter().flatten();
+    if !command.arguments.iter().chain(named).all(unmarked) {
         return Err(Diagnostic::error("characters of the private plane U+F0000 are not supported").into());
     }
     let mut set = MacroSet::default();
@@ -83,7 +86,8 @@ pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Resul
         Items::List(items) => (list(items, (in_words, &words), (in_variables, &variables))?, "$(Item)"),
     };
     let whole = |name: &str| table.names.iter().any(|n| n == name);
-    define("executable", &filled(&command.executable, item));
+    let place = command.executable_in.as_ref().map(|dir| literal(dir.trim_end_matches('/')) + "/");
+    define("executable", &(place.unwrap_or_default() + &filled(&command.executable, item)));
     if whole(WORDS) {
         define("arguments", &format!("$({WORDS})"));
     } else if !command.arguments.is_empty() {

@@ -338,6 +338,7 @@ fn commands_know_a_few_names_and_refuse_others() {
         let set: Vec<String> = set.iter().map(|w| (*w).to_owned()).collect();
         let command = submit::Command {
             executable: "/bin/sleep".into(),
+            executable_in: None,
             arguments: words.iter().map(|w| (*w).to_owned()).collect(),
             items: submit::Items::List(vec!["x y".into(), "z".into()]),
             directory: None,

@@ -128,7 +128,8 @@ fn random_choices_differ_between_jobs() {
 #[test]
 fn commands_take_words_literally() {
     let mut command = Command {
-        executable: "/bin/sleep".into(),
+        executable: "sleep".into(),
+        executable_in: Some("/bin".into()),
         arguments: vec!["-c".into(), "echo \"$HOME\" '{}' it's".into(), String::new()],
         items: Items::Count(1_000_000),
         directory: None,

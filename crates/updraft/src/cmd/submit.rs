@@ -200,8 +200,10 @@ fn command(what: &What, overrides: Overrides, unnamed: Unnamed) -> Result<Comman
         Some(dir) => Some(in_dir(dir, suffix)),
         None => (unnamed == Unnamed::Named).then(|| unnamed_one.to_owned()),
     };
+    let (executable_in, executable) = find_program(program)?;
     Ok(Command {
-        executable: find_program(program)?,
+        executable,
+        executable_in,
         arguments: words.to_vec(),
         items,
         directory: None,
@@ -268,19 +270,25 @@ fn step(base: &str, part: &str) -> Vec<String> {
     names.iter().map(|name| join(name)).collect()
 }
 
-/// The program's file, found as a shell would find it.
-fn find_program(program: &str) -> Result<String, Failure> {
+/// The directory of a program, found as a shell would find it, and its name there.
+fn find_program(program: &str) -> Result<(Option<String>, String), Failure> {
     use std::os::unix::fs::PermissionsExt as _;
     let runnable = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
+    let absolute = |dir: &Path| Ok::<_, Failure>(std::path::absolute(dir)?.to_string_lossy().into_owned());
+    if program.starts_with('/') {
+        return Ok((None, program.to_owned()));
+    }
     if program.contains('/') {
-        return Ok(std::path::absolute(program)?.to_string_lossy().into_owned());
+        let here = absolute(&std::env::current_dir()?)?;
+        return Ok((Some(here), program.trim_start_matches("./").to_owned()));
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|p| runnable(p));
-    match found {
-        Some(found) => Ok(std::path::absolute(found)?.to_string_lossy().into_owned()),
+    // An empty entry is this directory.
+    let places = std::env::split_paths(&path).map(|d| if d.as_os_str().is_empty() { ".".into() } else { d });
+    match places.into_iter().find(|dir: &PathBuf| runnable(&dir.join(program))) {
+        Some(dir) => Ok((Some(absolute(&dir)?), program.to_owned())),
         None => Err(Failure::new(format!("{program}: command not found"))),
     }
 }

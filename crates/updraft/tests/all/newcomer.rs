@@ -144,6 +144,40 @@ fn a_quiet_run_shows_why_jobs_failed() {
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(1), String::new()));
     assert!(told.contains("job 1.1 failed: exit code 1") && told.contains("\n    reason 1\n"), "{told}");
     assert!(!told.contains("reason 0") && !told.contains("out 1"), "{told}");
+    // What failed can be looked at; what succeeded leaves no file.
+    let [run] = kept_runs(&sandbox).try_into().unwrap();
+    let files: Vec<_> =
+        std::fs::read_dir(run.join("out")).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert_eq!(files, ["0-1.err"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_opened_ends_the_run_with_its_name() {
+    let sandbox = Sandbox::new();
+    let out = sandbox.run(&["run", "--set", "output=none/out.{}", "--", "touch", "made"]);
+    let told = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{told}");
+    assert!(told.contains("none/out.0") && told.contains("--resume"), "{told}");
+    std::fs::create_dir(sandbox.path().join("none")).unwrap();
+    sandbox.ok(&["run", "--resume"]);
+    assert!(sandbox.path().join("made").exists() && sandbox.path().join("none/out.0").exists());
+}
+
+#[test]
+fn on_a_pool_a_run_that_no_machine_can_serve_says_why_and_waits_for_one() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1"]);
+    let command = sandbox.command(&["run", "--set", "request_cpus=2", "--", "touch", "made"]);
+    let pid = sandbox.spawn(command, "run.log");
+    let log = sandbox.path().join("run.log");
+    let told = || std::fs::read_to_string(&log).unwrap_or_default();
+    sandbox.until("the reason is told", Duration::from_secs(30), || {
+        told().contains("no machine is large enough")
+    });
+    crate::harness::signal(pid, libc::SIGINT);
+    assert_eq!(sandbox.reap(pid).code(), Some(130), "{}", told());
+    assert!(told().contains("The jobs go on in the pool"), "{}", told());
+    assert!(sandbox.ok(&["queue", "1"]).contains("1 idle"), "{}", sandbox.ok(&["queue", "1"]));
 }
 
 #[test]
@@ -482,6 +516,15 @@ fn unknown_names_in_braces_are_refused_and_doubled_braces_are_braces() {
         sandbox.ok(&words),
         "{seed} {} 0 0 {\"a\":{\"b\":0}} ${HOME}\n{seed} {} 1 1 {\"a\":{\"b\":1}} ${HOME}\n"
     );
+    // Where one stands is no part of the command.
+    let odd = sandbox.path().join("a{b}$(c)");
+    std::fs::create_dir(&odd).unwrap();
+    for name in ["x0", "x1"] {
+        std::os::unix::fs::symlink("/bin/echo", odd.join(name)).unwrap();
+    }
+    let out =
+        sandbox.command(&["run", "--count", "2", "--", "./x{}", "{}"]).current_dir(&odd).output().unwrap();
+    assert_eq!(text(&out.stdout), "0\n1\n", "{}", text(&out.stderr));
 }
 
 #[test]
