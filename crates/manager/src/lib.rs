@@ -33,7 +33,7 @@ pub use agents::{AgentSession, NoAnswer};
 pub use handle::{Handle, Unavailable};
 pub use numbers::{is_in_use, next_cluster};
 pub use sessions::{AgentLink, Incoming};
-pub use state::StateDir;
+pub use state::{StateDir, check_owner};
 use tokio::sync::watch;
 
 /// Who may use this pool.

@@ -119,9 +119,7 @@ impl StateDir {
         let root = std::path::absolute(root).map_err(fail("cannot use", root))?;
         let mode = if sharing == Sharing::Shared { 0o755 } else { 0o700 };
         let manager = root.join("manager");
-        for path in [&root, &manager] {
-            refuse_foreign(path)?;
-        }
+        check_owner(&root)?;
         make_dir(&root, mode)?;
         make_dir(&manager, 0o700)?;
         make_dir(&manager.join("trust"), 0o700)?;
@@ -175,14 +173,17 @@ fn write_home(record: &Path, home: &Home) -> Result<(), Error> {
     fs::rename(&new, record).map_err(fail("cannot write", record))
 }
 
-fn refuse_foreign(path: &Path) -> Result<(), Error> {
-    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
-    let own = starter::user::own_uid();
-    if metadata.uid() == own {
-        return Ok(());
+/// Refuses a state directory of another user. To be asked before anything is made in it.
+pub fn check_owner(root: &Path) -> Result<(), Error> {
+    for path in [root.to_owned(), root.join("manager")] {
+        let Ok(metadata) = fs::metadata(&path) else { continue };
+        let own = starter::user::own_uid();
+        if metadata.uid() != own {
+            let (owner, me) = (starter::user::name_of(metadata.uid()), starter::user::name_of(own));
+            return Err(Error::Foreign { path, owner, me });
+        }
     }
-    let (owner, me) = (starter::user::name_of(metadata.uid()), starter::user::name_of(own));
-    Err(Error::Foreign { path: path.to_owned(), owner, me })
+    Ok(())
 }
 
 fn fail(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {

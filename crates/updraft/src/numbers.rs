@@ -23,6 +23,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Waits for whoever has the counter of a state directory, and reads it.
     pub(crate) fn lock(state: &Path) -> Result<Self, Failure> {
+        manager::check_owner(state).map_err(manager::Error::from)?;
         let dir = state.join("runs");
         let file = dir.join("clusters");
         let fail = |e: io::Error| Failure::new(format!("cannot use {}: {e}", file.display()));

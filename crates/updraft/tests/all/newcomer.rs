@@ -242,15 +242,12 @@ fn a_disk_that_is_full_under_the_captured_output_is_told() {
         return skip("needs root to mount a small disk");
     }
     let sandbox = Sandbox::new();
-    // The job does not look at its own errors. Room comes back once it was told that there is none.
+    // The job does not look at its own errors; the run's books have room that was taken before.
     let script = "mkdir -p state/runs; mount --bind disk state/runs; head -c 9M /dev/zero > disk/rest; \
-        $UPDRAFT run -- sh -c 'head -c 9M /dev/zero; exit 0' >out 2>err & \
-        for i in $(seq 600); do grep -q 'nothing can be recorded' err && break; sleep 0.05; done; rm disk/rest; \
-        wait $!; echo code $?";
+        $UPDRAFT run -- sh -c 'head -c 9M /dev/zero; exit 0' >out 2>err; echo code $?";
     let out = on_small_disk(&sandbox, script);
     let told = std::fs::read_to_string(sandbox.path().join("err")).unwrap();
     assert_eq!(text(&out.stdout), "code 1\n", "{told}");
-    assert!(told.contains("nothing can be recorded at the moment"), "{told}");
     assert!(
         told.contains("1 succeeded") && told.contains("state/runs/") && told.contains("was full"),
         "{told}"

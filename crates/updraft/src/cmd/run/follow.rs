@@ -327,6 +327,8 @@ impl Follower {
     }
 
     async fn conclude(mut self, ending: impl FnOnce(Delivery) -> Ending) -> Ending {
+        // Before what was printed is passed on and its room is free again.
+        self.disk.look(&self.captured);
         let mut delivery = Delivery::default();
         if let Some(echo) = self.echo.take() {
             // Behind a held job others may wait to be shown.
@@ -336,7 +338,6 @@ impl Follower {
             delivery = echo.finish().await;
         }
         self.bar.finish_and_clear();
-        self.disk.look(&self.captured);
         if self.disk.was_full {
             delivery = Delivery { is_partial: true, has_failed: true };
             errln!(
