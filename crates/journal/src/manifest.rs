@@ -134,7 +134,7 @@ impl Manifest {
             match word {
                 "id" => manifest.id = parse_id(rest).ok_or_else(odd)?,
                 "epoch" => manifest.epoch = rest.parse().map_err(|_| odd())?,
-                "version" => manifest.version = rest.to_owned(),
+                "version" => rest.clone_into(&mut manifest.version),
                 "segment" => manifest.segments.push(parse_segment(rest).ok_or_else(odd)?),
                 "snapshot" => manifest.snapshots.push(rest.parse().map_err(|_| odd())?),
                 "check" => {}

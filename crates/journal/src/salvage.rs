@@ -87,7 +87,7 @@ pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
 
 fn free_name(manager: &Path) -> PathBuf {
     let name = |n: u32| manager.join(format!("journal.damaged-{n}"));
-    (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
+    (1..u32::MAX).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
 }
 
 /// Which positions to keep: of the states that can be had (each snapshot, and the empty one before the first event), the

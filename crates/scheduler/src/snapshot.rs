@@ -259,7 +259,6 @@ impl Core {
             cluster,
             low: key.number() as u64,
             high: (key.number() >> 64) as u64,
-            ..SavedKey::default()
         });
         let users = self.accounts.saved().map(|(name, real, at_ms, used, factor)| SavedUser {
             name: name.to_owned(),

@@ -644,7 +644,7 @@ fn a_key_that_was_used_for_another_submit_is_refused_also_after_recovery() {
 fn a_key_is_kept_while_its_cluster_is_queued_and_until_a_hundred_thousand_more_have_left() {
     let mut core = Core::new(Settings::default());
     let now = Now { mono_ms: 1, wall_ms: 1_000 };
-    let mut submit = |core: &mut Core, key: &str| {
+    let submit = |core: &mut Core, key: &str| {
         let template = template(1, 1);
         let submission = Submission { owner: "u".into(), template, idempotency_key: key.to_owned() };
         core.submit(now, submission, digest, &mut Out::default()).unwrap()
