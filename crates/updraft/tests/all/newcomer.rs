@@ -2,7 +2,7 @@
 //! cannot work is told at once.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -401,19 +401,13 @@ fn what_no_machine_offers_is_refused_by_submit_run_and_rest_but_shown_by_a_dry_r
     // By REST, as another program would.
     let body = r#"{"template":{"shared":[{"name":"Cmd","expr":"\"/bin/true\""},{"name":"WantDocker","expr":"true"}],
                    "varying":[],"columns":[],"procs":1,"per_row":1},"idempotency_key":""}"#;
-    let answer = Command::new("curl")
-        .args(["-s", "--http2-prior-knowledge", "-H", "content-type: application/json", "-d", body])
-        .args(["-w", "%{http_code}", "--unix-socket"])
-        .arg(sandbox.state().join("manager.sock"))
-        .arg("http://pool/v1/submit")
-        .output();
-    match answer {
-        Ok(answer) => {
-            let answer = text(&answer.stdout);
-            assert!(answer.ends_with("400") && answer.contains("docker universe"), "{answer}");
-        }
-        Err(_) => skip("there is no curl"),
-    }
+    let mut socket = std::os::unix::net::UnixStream::connect(sandbox.state().join("manager.sock")).unwrap();
+    let head =
+        "POST /v1/submit HTTP/1.1\r\nhost: pool\r\nconnection: close\r\ncontent-type: application/json";
+    write!(socket, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("docker universe"), "{answer}");
 }
 
 #[test]
