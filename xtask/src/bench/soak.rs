@@ -61,6 +61,16 @@ impl Soak {
         Ok((begin.elapsed().as_secs_f64(), out.stdout))
     }
 
+    /// Reads all events from the beginning: how long that took, and how many there are.
+    fn count_events(&self) -> Result<(f64, u64)> {
+        let begin = Instant::now();
+        let mut command = Self::command(self.dir.path(), &["events", "--json", "--from", "0"]);
+        let mut child = Running(command.stdout(Stdio::piped()).spawn().map_err(fail("updraft events"))?);
+        let out = child.0.stdout.take().ok_or("updraft events has no output")?;
+        let events = BufReader::with_capacity(1 << 20, out).split(b'\n').count();
+        Ok((begin.elapsed().as_secs_f64(), events as u64))
+    }
+
     fn restart(&mut self, orderly: bool) -> Result<f64> {
         let begin = Instant::now();
         if orderly {
@@ -150,9 +160,8 @@ pub(crate) fn run(jobs: u64) -> Result<String> {
         let rate = ROUND as f64 / begin.elapsed().as_secs_f64();
         let (usage, _) = soak.run(&["usage"])?;
         let (since, _) = soak.run(&["usage", "--since", "1m"])?;
-        let (reading, events) = soak.run(&["events", "--json", "--from", "0"])?;
-        let events = events.iter().filter(|b| **b == b'\n').count();
-        let behind = events as u64 - seen.load(Ordering::Relaxed).min(events as u64);
+        let (reading, events) = soak.count_events()?;
+        let behind = events - seen.load(Ordering::Relaxed).min(events);
         let (rss, descriptors, journal) = (soak.rss_mib(), soak.descriptors(), soak.journal_mib());
         let restart = soak.restart(round % 2 == 0)?;
         let row = format!(

@@ -7,8 +7,11 @@ use journal::{Error, Journal, Positioned, Reader, Sizes};
 
 use crate::world::{Dice, SMALL, copy, event, files, positions, read_all, records, sample};
 
+/// The newest snapshot and all events.
+type Everything = (Option<(u64, Vec<u8>)>, Vec<Positioned>);
+
 /// What a reader of the whole journal makes of it, through recovery as a manager does it.
-fn recover(manager: &Path) -> Result<(Option<(u64, Vec<u8>)>, Vec<Positioned>), Error> {
+fn recover(manager: &Path) -> Result<Everything, Error> {
     let (journal, recovery) = Journal::open_sized(manager, SMALL)?;
     let all = read_all(&mut journal.reader()?, 1)?;
     assert_eq!(recovery.head, all.last().map_or(0, |(p, _)| *p));
