@@ -139,6 +139,7 @@ impl Nest {
         job: &Job,
         scratch: Option<&Path>,
         images: Option<&Path>,
+        start_ms: u64,
     ) -> io::Result<Self> {
         let criu = job.nest.as_ref().map(|n| n.criu.clone()).unwrap_or_default();
         let (ours, theirs) = UnixStream::pair()?;
@@ -147,7 +148,8 @@ impl Nest {
         let pid = unsafe { sys::fork_into(libc::CLONE_NEWPID | libc::CLONE_NEWNS) }?;
         if pid == 0 {
             drop(ours);
-            let lived = Inside { control: theirs, criu, job: 0 }.live(spawner, job, scratch, images);
+            let lived =
+                Inside { control: theirs, criu, job: 0, start_ms }.live(spawner, job, scratch, images);
             if let Err(error) = &lived {
                 eprintln!("the nest of job {:?} has failed: {error}", job.id);
             }
@@ -206,6 +208,8 @@ struct Inside {
     criu: String,
     /// The job's first process; 0 before it is there.
     job: i32,
+    /// Its start may take so long.
+    start_ms: u64,
 }
 
 impl Inside {
@@ -281,7 +285,7 @@ impl Inside {
             let reason = format!("cannot choose the numbers of the job's processes: {error}");
             return Word::Failed(Failed { reason, ours: true, ..Failed::default() });
         }
-        match spawner.spawn(job) {
+        match spawner.spawn_and_wait(job, self.start_ms) {
             Ok(pid) => {
                 self.job = pid;
                 Word::Started(false)
@@ -289,8 +293,8 @@ impl Inside {
             Err(failure) => Word::Failed(Failed {
                 reason: text::one_line(&failure.reason(job), model::limits::REASON_BYTES),
                 code: failure.code(),
-                subcode: failure.error.raw_os_error().unwrap_or(0) as u32,
-                ours: failure.is_ours(),
+                subcode: failure.subcode(),
+                ours: failure.is_ours() || failure.is_time_out(),
             }),
         }
     }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The binary under test.
+/// The binary under test. UPDRAFT_TEST_BINARY names another one: an old one, to see a test fail.
 pub(crate) fn updraft() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_updraft"))
+    std::env::var_os("UPDRAFT_TEST_BINARY")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_updraft")), PathBuf::from)
 }
 
 /// The repository.

@@ -48,6 +48,7 @@ impl Starter {
             marker: format!("test-{}", std::process::id()),
             lease_ms: 60_000,
             scratch: path("scratch"),
+            ..Begin::default()
         };
         starter.order(Order::Begin(begin));
         starter
@@ -90,7 +91,7 @@ impl Starter {
             match self.word() {
                 Word::Packed(packed) => return packed,
                 Word::Standing(_) | Word::Report(_) => {}
-                Word::Use(used) => panic!("{used:?}"),
+                other => panic!("{other:?}"),
             }
         }
     }
