@@ -51,13 +51,9 @@ impl Board {
         self.page().stage.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn fail(&self, stage: u32, why: &Why) {
-        let (errno, kind) = match why {
-            Why::System(error) => (error.raw_os_error().unwrap_or(libc::EINVAL) as u32, 0),
-            Why::Type(kind) => (0, *kind),
-        };
+    /// What was being done has failed: with this errno, or because a file is of this type.
+    pub(crate) fn fail(&self, errno: u32, kind: u32) {
         let page = self.page();
-        page.stage.store(stage, Ordering::Relaxed);
         page.errno.store(errno, Ordering::Relaxed);
         page.kind.store(kind, Ordering::Relaxed);
         page.failed.store(1, Ordering::Release);

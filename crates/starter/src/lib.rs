@@ -6,7 +6,8 @@
 //!
 //! - `wire`: messages between agent and starter; `frame`: how they stand in a byte stream
 //! - `keeper`: the process beside each starter that ends whatever a job started when its starter ends or stops answering
-//! - `spawn`: one new process with the job's identity, files and session; `board`: what it says on the way
+//! - `spawn`: one new process with the job's identity, files and session; `board`: what it says on the way; `raw`:
+//!   its system calls
 //! - `chore`: work among the job's files, in a process with the rights of the job's user
 //! - `spool`: outcomes that were not acknowledged yet
 //! - `checkpoint`, `archive`: what a job saves of its work, and how it comes back
@@ -17,7 +18,7 @@
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
 //! - `as_user`: opening a file with another user's rights (for the manager's job logs)
 //!
-//! Unsafe code is confined to `sys`, `spawn`, `board`, `keeper`, `chore`, `nest` and `as_user`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest` and `as_user`.
 
 mod archive;
 pub mod as_user;
@@ -33,6 +34,7 @@ pub mod leftovers;
 pub mod lock;
 pub mod nest;
 pub mod quota;
+mod raw;
 pub mod remove;
 mod run;
 mod running;

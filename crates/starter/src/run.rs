@@ -62,6 +62,9 @@ pub(crate) fn fatal(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Fatal
 /// Runs a starter on the connection that its agent gave it, until its claim is over or its lease has run out.
 pub fn run(agent: OwnedFd) -> Result<(), Fatal> {
     sys::new_session();
+    if sys::own_uid() == 0 {
+        sys::hide_memory().map_err(fatal("cannot hide our memory"))?;
+    }
     sys::become_subreaper().map_err(fatal("cannot adopt orphans"))?;
     let signals = sys::signal_descriptor().map_err(fatal("cannot receive signals"))?;
     let keeper = Keeper::find().map_err(fatal("cannot use the keeper's connection"))?;

@@ -30,7 +30,7 @@ const GENTLE_US: u64 = 2_000_000;
 /// Most starts take less; those that do not are waited for beside everything else.
 const MOMENT_MS: i32 = 5;
 /// A killed process that is still there after this is stuck in the kernel.
-const STUCK_US: u64 = 10_000_000;
+const STUCK_US: u64 = 5_000_000;
 /// Chores among a job's files are given up after this.
 const CHORE_US: u64 = 1_800_000_000;
 

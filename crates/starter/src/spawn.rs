@@ -1,11 +1,13 @@
 //! One new process with a job's identity, files and session.
 //!
-//! The child is a copy of us that becomes the job's user before it touches anything of the job's: its working directory,
-//! its files, its program. Any of these may keep it waiting for ever (a dead file system, a pipe nobody reads), so nobody
-//! waits for the child: it notes in a shared page what it is about to do, and closes a pipe, by executing the job's program
-//! or by ending, when there is news. A start that takes too long is somebody else's decision (`running`).
+//! The child becomes the job's user before it touches anything of the job's: its working directory, its files, its program.
+//! Any of these may keep it waiting for ever (a dead file system, a pipe nobody reads), so nobody waits for the child: it
+//! notes in a shared page what it is about to do, and closes a pipe, by executing the job's program or by ending, when there
+//! is news. A start that takes too long is somebody else's decision (`running`).
 //!
-//! Between `fork` and `execve` there are only system calls on data prepared beforehand, and the result of each is looked at.
+//! The child shares our memory until it executes the job's program, which spares the copy of page tables (as `vfork`, but
+//! without standing still meanwhile). In exchange it only makes raw system calls on data prepared beforehand, which is kept
+//! until it is done: no allocation, no locks, no `errno`. The result of every call is looked at.
 //! Order in the child, which tests check: nothing of ours stays open; own session; niceness and limits; capability bounding
 //! set, supplementary groups, group, user, capabilities; no new privileges; umask; death with the starter; then, as the
 //! user, working directory and files.
@@ -13,12 +15,18 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::rc::Rc;
 
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_void};
 
 use crate::board::Board;
+use crate::raw;
 use crate::sys::{self, Watch};
 use crate::wire::{Identity, Job, Limit};
+
+const STACK_BYTES: usize = 64 << 10;
+/// A child that was killed is done with our memory after this, or waits in the kernel for something and never comes back.
+const LAST_MS: i32 = 200;
 
 /// What was being done when a start failed, or takes long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +186,15 @@ pub(crate) struct Starting {
     /// Ends when there is news.
     news: OwnedFd,
     pub(crate) since_us: u64,
+    /// What the child uses.
+    shared: Option<Shared>,
+}
+
+/// What a child uses of our memory until it executes its program.
+#[derive(Debug)]
+struct Shared {
+    plan: Box<Plan>,
+    stack: Vec<u128>,
 }
 
 impl Starting {
@@ -197,36 +214,66 @@ impl Starting {
     }
 }
 
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if !self.is_under_way() {
+            return;
+        }
+        // Its end of the pipe is open, so its number is still its own.
+        sys::signal(self.pid, libc::SIGKILL);
+        self.wait_ms(LAST_MS);
+        if self.is_under_way() {
+            // The kernel has it; it will run no further, but who knows what it holds on to.
+            std::mem::forget(self.shared.take());
+        }
+    }
+}
+
 /// Starts processes.
 #[derive(Debug)]
 pub(crate) struct Spawner {
     marker: CString,
-    board: Board,
+    board: Rc<Board>,
 }
 
 /// Everything the child needs, prepared beforehand.
-struct Plan<'a> {
-    argv: Vec<*const c_char>,
-    envp: Vec<*const c_char>,
-    cwd: &'a CStr,
-    stdin: &'a CStr,
-    stdout: &'a CStr,
-    stderr: &'a CStr,
+#[derive(Debug)]
+struct Plan {
+    argv: List,
+    envp: List,
+    cwd: CString,
+    stdin: CString,
+    stdout: CString,
+    stderr: CString,
     same_output: bool,
-    identity: Option<&'a Identity>,
+    identity: Option<Identity>,
     /// It loses root's rights.
     bounded: bool,
     nice: c_int,
-    limits: &'a [Limit],
+    limits: Vec<Limit>,
     parent: c_int,
     news: c_int,
-    board: &'a Board,
+    board: Rc<Board>,
+}
+
+/// Strings as `execve` wants them.
+#[derive(Debug)]
+struct List {
+    _strings: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl List {
+    fn new(strings: Vec<CString>) -> Self {
+        let pointers = strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
+        Self { _strings: strings, pointers }
+    }
 }
 
 impl Spawner {
     pub(crate) fn new(marker: &str) -> io::Result<Self> {
         let marker = CString::new(format!("{}={marker}", crate::CLAIM_VARIABLE)).unwrap_or_default();
-        Ok(Self { marker, board: Board::new()? })
+        Ok(Self { marker, board: Rc::new(Board::new()?) })
     }
 
     /// Begins to start a job's process; its pid is also its session and process group.
@@ -234,46 +281,45 @@ impl Spawner {
         let nul = |stage| move |_| Failure::system(stage, io::ErrorKind::InvalidInput.into());
         let own = |bytes: &[u8], stage| CString::new(bytes).map_err(nul(stage));
         let argv = job.argv.iter().map(|a| own(a, Stage::Exec)).collect::<Result<Vec<_>, _>>()?;
-        let env = job.env.iter().map(|e| own(e, Stage::Exec)).collect::<Result<Vec<_>, _>>()?;
+        let mut env = job.env.iter().map(|e| own(e, Stage::Exec)).collect::<Result<Vec<_>, _>>()?;
+        env.push(self.marker.clone());
         let file = |name: &[u8], stage| own(if name.is_empty() { b"/dev/null" } else { name }, stage);
-        let stdin = file(&job.stdin, Stage::Stdin)?;
-        let stdout = file(&job.stdout, Stage::Stdout)?;
-        let stderr = file(&job.stderr, Stage::Stderr)?;
-        let cwd = own(if job.cwd.is_empty() { b"/" } else { &job.cwd }, Stage::Directory)?;
-        let pointers = |list: &[CString], last: Option<&CString>| -> Vec<*const c_char> {
-            list.iter().chain(last).map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-        };
         if argv.is_empty() {
             return Err(Failure::system(Stage::Exec, io::ErrorKind::InvalidInput.into()));
         }
         let ours = |error| Failure::system(Stage::Fork, error);
         let (news, theirs) = sys::pipe().map_err(ours)?;
         self.board.clear();
-        let plan = Plan {
-            argv: pointers(&argv, None),
-            envp: pointers(&env, Some(&self.marker)),
-            cwd: &cwd,
-            stdin: &stdin,
-            stdout: &stdout,
-            stderr: &stderr,
+        let plan = Box::new(Plan {
+            argv: List::new(argv),
+            envp: List::new(env),
+            cwd: own(if job.cwd.is_empty() { b"/" } else { &job.cwd }, Stage::Directory)?,
+            stdin: file(&job.stdin, Stage::Stdin)?,
+            stdout: file(&job.stdout, Stage::Stdout)?,
+            stderr: file(&job.stderr, Stage::Stderr)?,
             same_output: !job.stdout.is_empty() && job.stdout == job.stderr,
-            identity: job.identity.as_ref(),
+            identity: job.identity.clone(),
             bounded: job.identity.is_some() && sys::own_uid() == 0,
             nice: job.nice.min(19) as c_int,
-            limits: &job.limits,
+            limits: job.limits.clone(),
             parent: sys::own_pid(),
             news: theirs.as_raw_fd(),
-            board: &self.board,
-        };
+            board: self.board.clone(),
+        });
+        let mut shared = Shared { plan, stack: Vec::with_capacity(STACK_BYTES / size_of::<u128>()) };
         let since_us = sys::mono_us();
-        // SAFETY: this process has one thread; the child only makes system calls and leaves.
-        let pid = unsafe { sys::fork_into(0) }.map_err(ours)?;
-        if pid == 0 {
-            let (stage, why) = become_job(&plan);
-            plan.board.fail(stage as u32, &why);
-            sys::leave_with(Err(io::ErrorKind::Other.into()));
+        let sharing = if raw::AVAILABLE { libc::CLONE_VM } else { 0 };
+        // SAFETY: what the child uses is in `shared`, which lives until the child is done with it; stacks grow down, so the
+        // child starts at the end of its own.
+        let pid = unsafe {
+            let top = shared.stack.as_mut_ptr().add(shared.stack.capacity()).cast::<c_void>();
+            let plan = std::ptr::from_ref(&*shared.plan).cast_mut().cast::<c_void>();
+            libc::clone(child, top, sharing | libc::SIGCHLD, plan)
+        };
+        if pid < 0 {
+            return Err(ours(io::Error::last_os_error()));
         }
-        Ok(Starting { pid, news, since_us })
+        Ok(Starting { pid, news, since_us, shared: Some(shared) })
     }
 
     /// There is news of a start: it has happened, or why not.
@@ -296,150 +342,148 @@ impl Spawner {
         while starting.is_under_way() {
             let now = sys::mono_us();
             if now >= deadline {
-                sys::signal(starting.pid, libc::SIGKILL);
                 let stage = Stage::of(self.board.stage());
                 return Err(Failure::system(stage, io::ErrorKind::TimedOut.into()));
             }
-            starting.wait_ms((deadline - now).div_ceil(1000) as i32);
+            starting.wait_ms((deadline - now).div_ceil(1000).min(60_000) as i32);
         }
         self.outcome(&starting).map(|()| starting.pid)
     }
 }
 
-/// Runs in the child. Only returns when something failed: with what, and why.
-fn become_job(plan: &Plan<'_>) -> (Stage, Why) {
-    let steps = || -> Result<(), io::Error> {
-        let at = |stage: Stage| plan.board.set_stage(stage as u32);
-        // SAFETY: system calls on data that `spawn` prepared; pointers are NUL-terminated strings or NULL-terminated arrays
-        // of them, and this copy of the process has one thread.
-        unsafe {
-            let check = |result: c_int| sys::check(result).map(drop);
-            at(Stage::Descriptors);
-            // Whatever we wait for below must not keep the agent's connection or the starter's lock.
-            sys::check(libc::dup3(plan.news, 3, libc::O_CLOEXEC))
-                .or_else(|e| if plan.news == 3 { Ok(3) } else { Err(e) })?;
-            sys::close_all_but(&[std::os::fd::BorrowedFd::borrow_raw(3)])?;
-            at(Stage::Session);
-            check(libc::setsid())?;
-            at(Stage::Signals);
-            if libc::signal(libc::SIGPIPE, libc::SIG_DFL) == libc::SIG_ERR {
-                return Err(io::Error::last_os_error());
-            }
-            sys::unblock_signals()?;
-            at(Stage::Nice);
-            if plan.nice != 0 {
-                *libc::__errno_location() = 0;
-                if libc::nice(plan.nice) == -1 && *libc::__errno_location() != 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            at(Stage::Limits);
-            for limit in plan.limits {
-                // Lower than what we have is always allowed; a wish for more is none.
-                let mut now: libc::rlimit = std::mem::zeroed();
-                check(libc::getrlimit(limit.resource as _, &raw mut now))?;
-                let value = limit.value.min(now.rlim_max);
-                now = libc::rlimit { rlim_cur: value, rlim_max: value };
-                check(libc::setrlimit(limit.resource as _, &raw const now))?;
-            }
-            if plan.bounded {
-                at(Stage::Capabilities);
-                sys::drop_bounding_set()?;
-            }
-            if let Some(identity) = plan.identity {
-                at(Stage::Groups);
-                let (count, list) = (identity.groups.len(), identity.groups.as_ptr());
-                check(libc::syscall(libc::SYS_setgroups, count, list) as c_int)?;
-                at(Stage::Group);
-                let (gid, uid) = (identity.gid, identity.uid);
-                check(libc::syscall(libc::SYS_setresgid, gid, gid, gid) as c_int)?;
-                at(Stage::User);
-                check(libc::syscall(libc::SYS_setresuid, uid, uid, uid) as c_int)?;
-                at(Stage::Capabilities);
-                sys::drop_capabilities()?;
-            }
-            at(Stage::Privileges);
-            sys::no_new_privileges()?;
-            libc::umask(0o022);
-            at(Stage::Parent);
-            // After the change of user, which would undo it.
-            sys::die_with_parent()?;
-            if sys::parent_pid() != plan.parent {
-                libc::_exit(127);
-            }
-            at(Stage::Directory);
-            check(libc::chdir(plan.cwd.as_ptr()))?;
-        }
-        Ok(())
-    };
-    let stage = || Stage::of(plan.board.stage());
-    if let Err(error) = steps() {
-        return (stage(), Why::System(error));
+/// Runs in the child, on its own stack, in our memory.
+extern "C" fn child(plan: *mut c_void) -> c_int {
+    // SAFETY: the plan that `spawn` keeps for us.
+    let plan = unsafe { &*plan.cast::<Plan>() };
+    let trouble = become_user(plan).and_then(|()| open_files(plan)).err().unwrap_or_else(|| {
+        plan.board.set_stage(Stage::Exec as u32);
+        // SAFETY: lists that end with a null pointer.
+        Trouble::System(unsafe { raw::execute(plan.argv.pointers.as_ptr(), plan.envp.pointers.as_ptr()) })
+    });
+    match trouble {
+        Trouble::System(errno) => plan.board.fail(errno as u32, 0),
+        Trouble::Type(kind) => plan.board.fail(0, kind),
     }
-    let opened = open_files(plan);
-    if let Err(why) = opened {
-        return (stage(), why);
+    127
+}
+
+/// What went wrong in the child.
+enum Trouble {
+    System(c_int),
+    Type(u32),
+}
+
+impl From<c_int> for Trouble {
+    fn from(errno: c_int) -> Self {
+        Self::System(errno)
     }
-    plan.board.set_stage(Stage::Exec as u32);
-    // SAFETY: as above.
-    unsafe { libc::execve(plan.argv[0], plan.argv.as_ptr(), plan.envp.as_ptr()) };
-    (Stage::Exec, Why::System(io::Error::last_os_error()))
+}
+
+/// The descriptor by which the child tells that there is news; the first beside the standard ones.
+const NEWS: c_int = 3;
+
+/// Everything up to the job's working directory.
+fn become_user(plan: &Plan) -> Result<(), Trouble> {
+    let at = |stage: Stage| plan.board.set_stage(stage as u32);
+    at(Stage::Descriptors);
+    // Whatever we wait for below must not keep the agent's connection or the starter's lock.
+    if plan.news != NEWS {
+        dup(plan.news, NEWS, libc::O_CLOEXEC)?;
+    }
+    let null = raw::open(c"/dev/null", libc::O_RDWR | libc::O_CLOEXEC)?;
+    for standard in 0..=2 {
+        dup(null, standard, 0)?;
+    }
+    raw::on_numbers(libc::SYS_close_range, [NEWS as usize + 1, u32::MAX as usize, 0, 0, 0])?;
+    at(Stage::Session);
+    raw::on_numbers(libc::SYS_setsid, [0; 5])?;
+    at(Stage::Signals);
+    raw::reset_signals()?;
+    at(Stage::Nice);
+    if plan.nice != 0 {
+        let me = libc::PRIO_PROCESS as usize;
+        // The kernel says 20 less niceness, so that it is never negative.
+        let now = raw::on_numbers(libc::SYS_getpriority, [me, 0, 0, 0, 0])?;
+        let nice = (20 - now as c_int + plan.nice).min(19);
+        raw::on_numbers(libc::SYS_setpriority, [me, 0, nice as usize, 0, 0])?;
+    }
+    at(Stage::Limits);
+    for limit in &plan.limits {
+        raw::lower_limit(limit.resource, limit.value)?;
+    }
+    if plan.bounded {
+        at(Stage::Capabilities);
+        raw::drop_bounding_set()?;
+    }
+    if let Some(identity) = &plan.identity {
+        at(Stage::Groups);
+        raw::set_groups(&identity.groups)?;
+        at(Stage::Group);
+        let (gid, uid) = (identity.gid as usize, identity.uid as usize);
+        raw::on_numbers(libc::SYS_setresgid, [gid, gid, gid, 0, 0])?;
+        at(Stage::User);
+        raw::on_numbers(libc::SYS_setresuid, [uid, uid, uid, 0, 0])?;
+        at(Stage::Capabilities);
+        raw::drop_capabilities()?;
+        // The memory is still ours: its new user must not look into it, whatever the machine allows for others.
+        raw::prctl(libc::PR_SET_DUMPABLE, 0)?;
+    }
+    at(Stage::Privileges);
+    raw::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+    raw::on_numbers(libc::SYS_umask, [0o022, 0, 0, 0, 0])?;
+    at(Stage::Parent);
+    // After the change of user, which would undo it.
+    raw::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize)?;
+    if raw::on_numbers(libc::SYS_getppid, [0; 5])? != plan.parent as usize {
+        return Err(Trouble::System(libc::ESRCH));
+    }
+    at(Stage::Directory);
+    Ok(raw::chdir(&plan.cwd)?)
+}
+
+fn dup(from: c_int, to: c_int, flags: c_int) -> raw::Result {
+    raw::on_numbers(libc::SYS_dup3, [from as usize, to as usize, flags as usize, 0, 0]).map(drop)
 }
 
 /// Opens the job's files in the places of the standard ones.
-fn open_files(plan: &Plan<'_>) -> Result<(), Why> {
+fn open_files(plan: &Plan) -> Result<(), Trouble> {
     let write = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
-    let files = [
-        (Stage::Stdin, plan.stdin, libc::O_RDONLY),
-        (Stage::Stdout, plan.stdout, write),
-        (Stage::Stderr, plan.stderr, write),
-    ];
-    for (number, (stage, path, flags)) in files.into_iter().enumerate() {
-        plan.board.set_stage(stage as u32);
-        let number = number as c_int;
-        // SAFETY: descriptors of this process, a NUL-terminated path.
-        unsafe {
-            if stage == Stage::Stderr && plan.same_output {
-                sys::check(libc::dup2(1, 2)).map_err(Why::System)?;
-                continue;
-            }
-            let fd = open_plain(path, flags)?;
-            sys::check(libc::dup2(fd, number)).map_err(Why::System)?;
-            sys::check(libc::close(fd)).map_err(Why::System)?;
-        }
+    put_file(plan, Stage::Stdin, &plan.stdin, libc::O_RDONLY, 0)?;
+    put_file(plan, Stage::Stdout, &plan.stdout, write, 1)?;
+    if plan.same_output {
+        return Ok(dup(1, 2, 0)?);
     }
+    put_file(plan, Stage::Stderr, &plan.stderr, write, 2)
+}
+
+fn put_file(plan: &Plan, stage: Stage, path: &CStr, flags: c_int, to: c_int) -> Result<(), Trouble> {
+    plan.board.set_stage(stage as u32);
+    let fd = open_plain(path, flags)?;
+    dup(fd, to, 0)?;
+    raw::on_numbers(libc::SYS_close, [fd as usize, 0, 0, 0, 0])?;
     Ok(())
 }
 
 /// Opens what is a regular file, or a device that keeps nobody waiting.
-fn open_plain(path: &CStr, flags: c_int) -> Result<c_int, Why> {
-    // SAFETY: a NUL-terminated path, structures on our stack.
-    unsafe {
-        let mut about: libc::stat = std::mem::zeroed();
-        // A pipe nobody reads and a terminal that hangs must not keep us waiting before we see what they are.
-        let opened =
-            libc::open(path.as_ptr(), flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC, 0o666);
-        let fd = match sys::check(opened) {
-            Ok(fd) => fd,
-            Err(error) => {
-                // So answer sockets, and pipes without a reader.
-                let strange = error.raw_os_error() == Some(libc::ENXIO)
-                    && libc::stat(path.as_ptr(), &raw mut about) == 0
-                    && !is_plain(&about);
-                return Err(if strange {
-                    Why::Type(about.st_mode & libc::S_IFMT)
-                } else {
-                    Why::System(error)
-                });
-            }
-        };
-        sys::check(libc::fstat(fd, &raw mut about)).map_err(Why::System)?;
-        if !is_plain(&about) {
-            return Err(Why::Type(about.st_mode & libc::S_IFMT));
+fn open_plain(path: &CStr, flags: c_int) -> Result<c_int, Trouble> {
+    let kind = |about: &libc::stat| about.st_mode & libc::S_IFMT;
+    // A pipe nobody reads and a terminal that hangs must not keep us waiting before we see what they are.
+    let fd = match raw::open(path, flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC) {
+        Ok(fd) => fd,
+        // So answer sockets, and pipes without a reader.
+        Err(libc::ENXIO) => {
+            let about = raw::stat(libc::AT_FDCWD, path)?;
+            let strange = !is_plain(&about);
+            return Err(if strange { Trouble::Type(kind(&about)) } else { Trouble::System(libc::ENXIO) });
         }
-        sys::check(libc::fcntl(fd, libc::F_SETFL, 0)).map_err(Why::System)?;
-        Ok(fd)
+        Err(errno) => return Err(Trouble::System(errno)),
+    };
+    let about = raw::stat(fd, c"")?;
+    if !is_plain(&about) {
+        return Err(Trouble::Type(kind(&about)));
     }
+    raw::on_numbers(libc::SYS_fcntl, [fd as usize, libc::F_SETFL as usize, 0, 0, 0])?;
+    Ok(fd)
 }
 
 fn is_plain(about: &libc::stat) -> bool {

@@ -75,13 +75,15 @@ fn mkfifo(path: &std::path::Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).unwrap();
 }
 
-/// Processes whose arguments contain a word.
-fn processes_with(word: &str) -> Vec<u32> {
+/// Processes whose arguments contain a word, and which are in a sandbox.
+fn processes_with(sandbox: &Sandbox, word: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
         let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if line.windows(word.len()).any(|w| w == word.as_bytes()) {
+        let here =
+            std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(sandbox.path()));
+        if here && line.windows(word.len()).any(|w| w == word.as_bytes()) {
             found.push(pid);
         }
     }

@@ -84,5 +84,7 @@ fn a_dead_file_system_stops_neither_the_starter_nor_the_machine() {
     }
     innocent_job_runs(&sandbox);
     drop(mounted);
-    sandbox.until("nobody waits for it any more", PATIENCE, || processes_with("/dead/program").is_empty());
+    sandbox.until("nobody waits for it any more", PATIENCE, || {
+        processes_with(&sandbox, "/dead/program").is_empty()
+    });
 }
