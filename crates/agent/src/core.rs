@@ -17,7 +17,7 @@ use policy::SlotId;
 use starter::wire::{self, Order, Packed, Word};
 
 use crate::claims::{Record, scratch};
-use crate::criu::{Criu, ONLY_OURS};
+use crate::criu::{Criu, NOT_SHARED, ONLY_OURS};
 use crate::job::{Prepared, Refused, Site};
 
 /// Something to do.
@@ -272,7 +272,10 @@ impl Core {
                 continue;
             }
             match prepared.job(id, &job.values, site) {
-                Ok(ready) => {
+                Ok(mut ready) => {
+                    if let Some(nest) = &mut ready.nest {
+                        nest.key.clone_from(&job.checkpoint_key);
+                    }
                     held.jobs.push(id);
                     let kind = ready.nest.as_ref().map_or("", |n| &n.platform);
                     match &job.checkpoint {
@@ -559,6 +562,7 @@ pub(crate) fn ended(happening: &Happening) -> Vec<Attempt> {
 /// What saves the jobs of a pool from outside, or why nothing does.
 fn usable(criu: &Result<Criu, String>, private: bool) -> Result<&Criu, &str> {
     match criu {
+        Ok(criu) if !private && !criu.shared => Err(NOT_SHARED),
         Ok(criu) if !private && !criu.others => Err(ONLY_OURS),
         Ok(criu) => Ok(criu),
         Err(why) => Err(why),

@@ -115,7 +115,7 @@ impl Prepared {
         };
         let nest = match (ad.eval("WantTransparentCheckpoint"), site.criu) {
             (Value::Bool(true), Ok(criu)) => {
-                Some(Nest { criu: criu.program.clone(), platform: criu.platform.clone() })
+                Some(Nest { criu: criu.program.clone(), platform: criu.platform.clone(), key: Vec::new() })
             }
             // By the keyword it does not match such a machine; this is for the bare attribute.
             (Value::Bool(true), Err(why)) => {
@@ -398,10 +398,14 @@ mod tests {
             [("Cmd", "\"/bin/true\""), ("WantTransparentCheckpoint", "true"), ("CheckpointSig", "10")];
         let refused = prepared(&me, &wants).job(ID, &[], own_pool()).unwrap_err();
         assert!(refused.code == 6 && refused.reason.ends_with(": no"), "{refused:?}");
-        let criu = Criu { program: "/sbin/criu".into(), platform: "here".into(), others: true };
+        let criu =
+            Criu { program: "/sbin/criu".into(), platform: "here".into(), others: true, shared: false };
         let site = Site { criu: Ok(&criu), ..own_pool() };
         let job = prepared(&me, &wants).job(ID, &[], site).unwrap();
-        assert_eq!(job.nest, Some(Nest { criu: "/sbin/criu".into(), platform: "here".into() }));
+        assert_eq!(
+            job.nest,
+            Some(Nest { criu: "/sbin/criu".into(), platform: "here".into(), key: Vec::new() })
+        );
         assert_eq!(job.checkpoint, None, "it is not asked as well");
         assert!(job.env.contains(&format!("TMPDIR={SCRATCH}").into_bytes()));
         let hidden =

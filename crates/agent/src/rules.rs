@@ -156,7 +156,11 @@ pub(crate) fn load<'a>(
         scratch_bytes: whole("SCRATCH_LIMIT")? << 20,
         checkpoint_bytes: whole("CHECKPOINT_LIMIT")? << 20,
         hooks,
-        criu: criu::Settings { program: text("CRIU")?, domain: text("CHECKPOINT_DOMAIN")? },
+        criu: criu::Settings {
+            program: text("CRIU")?,
+            domain: text("CHECKPOINT_DOMAIN")?,
+            shared: text("CHECKPOINT_IN_SHARED_POOL")?.trim().eq_ignore_ascii_case("true"),
+        },
         listing: listing(&config),
         warnings,
         layout,

@@ -39,6 +39,7 @@ pub const KNOWN: &[Known] = &[
     known("ALLOW_WRITE", T, ""),
     known("BENCHMARKS_INTERVAL", I, "14400"),
     known("CHECKPOINT_DOMAIN", T, ""),
+    known("CHECKPOINT_IN_SHARED_POOL", B, "False"),
     known("CHECKPOINT_LIMIT", I, "0"),
     known("CKPT_BANDWIDTH", I, ""),
     known("CLAIM_WORKLIFE", I, "1200"),

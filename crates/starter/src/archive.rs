@@ -326,4 +326,108 @@ mod tests {
         assert!(unpack(&archive, "", dir.path()).is_err());
         assert_eq!(fs::read(dir.path().join("state")).unwrap(), b"old");
     }
+
+    #[test]
+    fn modes_come_back_as_they_were_without_what_gives_rights() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (from, to, place) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let modes = [
+            ("secret", 0o600, 0o600),
+            ("run", 0o755, 0o755),
+            ("setuid", 0o4755, 0o755),
+            ("none", 0o640, 0o640),
+        ];
+        for (name, mode, _) in modes {
+            fs::write(from.path().join(name), name).unwrap();
+            fs::set_permissions(from.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::create_dir(from.path().join("dir")).unwrap();
+        fs::set_permissions(from.path().join("dir"), fs::Permissions::from_mode(0o777)).unwrap();
+        let archive = place.path().join("a");
+        let files: Vec<Vec<u8>> = modes.iter().map(|m| m.0.into()).chain([b"dir".to_vec()]).collect();
+        pack(from.path(), &files, &archive).unwrap();
+        unpack(&archive, "", to.path()).unwrap();
+        for (name, _, expected) in modes {
+            let mode = fs::metadata(to.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, expected, "{name}");
+        }
+        assert!(to.path().join("dir").is_dir());
+        assert_eq!(
+            fs::metadata(&archive).unwrap().permissions().mode() & 0o077,
+            0,
+            "nobody else reads an archive"
+        );
+        // What times and owners a file has makes no difference to its archive.
+        let mut headers = Archive::new(File::open(&archive).unwrap());
+        for entry in headers.entries().unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.header().mtime().unwrap(), 0);
+            let is_dir = entry.header().entry_type() == EntryType::Directory;
+            assert_eq!(entry.header().mode().unwrap() == 0o700, is_dir, "{:?}", entry.path());
+        }
+    }
+
+    /// Reads from a file of which less is left than was announced.
+    #[test]
+    fn a_file_that_shrinks_is_an_error_and_one_that_grows_is_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, vec![7; 1000]).unwrap();
+        let read = |announced: u64, buffer: usize| {
+            let mut exactly = Exactly { from: File::open(&path).unwrap(), left: announced };
+            let (mut got, mut chunk) = (Vec::new(), vec![0; buffer]);
+            loop {
+                match exactly.read(&mut chunk)? {
+                    0 => return Ok::<_, io::Error>(got),
+                    n => got.extend_from_slice(&chunk[..n]),
+                }
+            }
+        };
+        for buffer in [1, 7, 999, 1000, 1001, 5000] {
+            assert_eq!(read(1000, buffer).unwrap().len(), 1000);
+            assert_eq!(read(300, buffer).unwrap(), vec![7; 300], "no more than was announced");
+            assert_eq!(read(1001, buffer).unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{buffer}");
+            assert!(read(0, buffer).unwrap().is_empty());
+        }
+        let mut exactly = Exactly { from: File::open(&path).unwrap(), left: 2000 };
+        assert_eq!(exactly.read(&mut []).unwrap(), 0, "nothing was asked for");
+    }
+
+    #[test]
+    fn directories_may_be_nested_so_deep_and_no_deeper() {
+        let (dir, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let nest = |depth: usize| (0..depth).fold(PathBuf::from("top"), |path, _| path.join("d"));
+        fs::create_dir_all(dir.path().join(nest(64))).unwrap();
+        let files = [b"top".to_vec()];
+        pack(dir.path(), &files, &place.path().join("a")).unwrap();
+        unpack(&place.path().join("a"), "", place.path()).unwrap();
+        assert!(place.path().join(nest(64)).is_dir());
+        fs::create_dir_all(dir.path().join(nest(65))).unwrap();
+        let error = pack(dir.path(), &files, &place.path().join("b")).unwrap_err();
+        assert!(error.to_string().contains("more than 64 deep"), "{error}");
+        assert!(relative(&nest(65)).is_ok() && relative(&nest(66)).is_err());
+        assert_eq!(relative(Path::new("./a/./b")).unwrap(), Path::new("a/b"));
+    }
+
+    #[test]
+    fn an_archive_of_one_part_leaves_the_others_alone() {
+        let (dir, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(dir.path().join("in")).unwrap();
+        fs::write(dir.path().join("in/file"), "x").unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("in/link")).unwrap();
+        let archive = place.path().join("a");
+        pack_dir("one", &dir.path().join("in"), &create(&archive).unwrap()).unwrap();
+        assert!(create(&archive).is_err(), "an archive is never written over");
+        unpack(&archive, "other", &place.path().join("other")).unwrap();
+        assert!(!place.path().join("other").exists());
+        // A link that is there already is replaced, and what is in a directory that is missing gets it.
+        let to = place.path().join("deep/er");
+        unpack(&archive, "one", &to).unwrap();
+        unpack(&archive, "one", &to).unwrap();
+        assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("nowhere"));
+        assert_eq!(fs::read(to.join("file")).unwrap(), b"x");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 2, "no temporary file is left");
+        assert!(Made::of_bytes(&[0; 39]).is_err() && Made::of_bytes(&[0; 7]).is_err());
+    }
 }

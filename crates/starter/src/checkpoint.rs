@@ -122,7 +122,7 @@ impl Starter<'_> {
         running.suspended = false;
         running.again = true;
         self.running = Some(running);
-        self.launch();
+        self.launch(None);
     }
 
     /// A checkpoint was packed: the agent carries it to the store. A job that leaves waits for that.

@@ -11,7 +11,7 @@ use crate::sys::{self, Watch};
 use crate::wire::Identity;
 
 /// More than this is no answer.
-const ANSWER_BYTES: usize = 64 << 10;
+const ANSWER_BYTES: usize = 4 << 20;
 
 /// A chore that is being done.
 #[derive(Debug)]

@@ -11,7 +11,8 @@
 //! - `chore`: work among the job's files, in a process with the rights of the job's user
 //! - `spool`: outcomes that were not acknowledged yet
 //! - `checkpoint`, `archive`: what a job saves of its work, and how it comes back
-//! - `transparent`, `nest`: saving a job that does not know of it, with CRIU, in namespaces of its own
+//! - `transparent`, `nest`: saving a job that does not know of it, with CRIU, in namespaces of its own; `seal`: what must be
+//!   true of it before it is put back
 //! - `scratch`: a directory for the jobs' own files; `remove`: emptying it; `usage`, `quota`: what is in it, and the limits
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
@@ -39,6 +40,7 @@ pub mod remove;
 mod run;
 mod running;
 mod scratch;
+mod seal;
 mod spawn;
 pub mod spool;
 mod sys;

@@ -21,6 +21,7 @@ use model::text;
 use prost::Message;
 
 use crate::frame::{self, Buffer};
+use crate::seal::{self, KnownFiles};
 use crate::spawn::Spawner;
 use crate::sys::{self, Reaped, Watch};
 use crate::wire::Job;
@@ -115,6 +116,9 @@ pub(crate) struct Dumped {
     /// Files that are open for writing, outside the scratch directory.
     #[prost(message, repeated, tag = "2")]
     pub(crate) files: Vec<Written>,
+    /// Everything that is open there, by name.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub(crate) names: Vec<Vec<u8>>,
 }
 
 /// The starter's end of a nest.
@@ -138,7 +142,7 @@ impl Nest {
         spawner: &mut Spawner,
         job: &Job,
         scratch: Option<&Path>,
-        images: Option<&Path>,
+        images: Option<(&Path, &KnownFiles)>,
         start_ms: u64,
     ) -> io::Result<Self> {
         let criu = job.nest.as_ref().map(|n| n.criu.clone()).unwrap_or_default();
@@ -219,7 +223,7 @@ impl Inside {
         spawner: &mut Spawner,
         job: &Job,
         scratch: Option<&Path>,
-        images: Option<&Path>,
+        images: Option<(&Path, &KnownFiles)>,
     ) -> io::Result<()> {
         self.control = sys::keep_only(self.control)?;
         sys::die_with_parent()?;
@@ -228,7 +232,7 @@ impl Inside {
         let word = match (started, images) {
             (Err(reason), _) => Word::Failed(Failed { reason, ours: true, ..Failed::default() }),
             (Ok(()), None) => self.start(spawner, job),
-            (Ok(()), Some(images)) => self.restore(images),
+            (Ok(()), Some((images, known))) => self.restore(images, known),
         };
         self.say(word)?;
         if self.job == 0 {
@@ -299,9 +303,11 @@ impl Inside {
         }
     }
 
-    /// Has CRIU put the processes back, as our children.
-    fn restore(&mut self, images: &Path) -> Word {
-        match self.criu(images, &["restore", "--restore-detached", "--restore-sibling"]) {
+    /// Has CRIU put the processes back, as our children. They go on when everything that they have open is what it must be:
+    /// CRIU opens files as root, and somebody may have put another in the place of one.
+    fn restore(&mut self, images: &Path, known: &KnownFiles) -> Word {
+        let words = ["restore", "--restore-detached", "--restore-sibling", "--leave-stopped"];
+        match self.criu(images, &words).and_then(|()| seal::check_in_use(FIRST, known)) {
             Ok(()) => {
                 self.job = FIRST;
                 // They stood still when they were saved, and still do.
@@ -315,16 +321,17 @@ impl Inside {
     fn dump(&self, dir: &Path) -> Dumped {
         let first = FIRST.to_string();
         let arguments = ["dump", "--tree", &first, "--leave-stopped", "--ghost-limit", GHOST_LIMIT];
-        let files = self.criu(dir, &arguments).and_then(|()| {
+        let seen = self.criu(dir, &arguments).and_then(|()| {
             // Known only now, when nobody writes any more.
-            written().map_err(|e| {
+            let seen = written().and_then(|files| Ok((files, seal::names_in_use(FIRST)?)));
+            seen.map_err(|e| {
                 sys::signal_all(libc::SIGCONT);
-                format!("cannot see which files it writes: {e}")
+                format!("cannot see which files it uses: {e}")
             })
         });
-        match files {
-            Ok(files) => Dumped { error: String::new(), files },
-            Err(error) => Dumped { error, files: Vec::new() },
+        match seen {
+            Ok((files, names)) => Dumped { error: String::new(), files, names },
+            Err(error) => Dumped { error, ..Dumped::default() },
         }
     }
 

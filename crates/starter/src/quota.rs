@@ -1,5 +1,9 @@
 //! What a running job may have in its scratch directory: its own limit, and what the disk must keep for others.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+
 use model::report::Hold;
 
 use crate::chore::Chore;
@@ -19,6 +23,12 @@ const DISK_SUBCODE: u32 = 104;
 /// What is kept free on a disk of this size for the journal and for others: a twentieth, at most 1 GiB.
 pub fn reserve(size: u64) -> u64 {
     (size / 20).min(1 << 30)
+}
+
+/// True when less than the reserve is free on the disk of this file.
+pub fn is_short_of_room(file: &File) -> io::Result<bool> {
+    let (size, free) = sys::room(file.as_fd())?;
+    Ok(free < reserve(size))
 }
 
 /// Why a job with so much in its scratch directory must go; `None` when it may stay.

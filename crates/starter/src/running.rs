@@ -20,7 +20,7 @@ use crate::run::Starter;
 use crate::spawn::{Failure, Starting};
 use crate::sys::{self, Reaped};
 use crate::wire::{Eviction, Job, Use, Word};
-use crate::{archive, leftovers, tree};
+use crate::{archive, leftovers, transparent, tree};
 
 /// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
 const BACKLOG_BYTES: usize = 1 << 20;
@@ -302,21 +302,21 @@ impl Starter<'_> {
             if restores {
                 self.begin_to_restore();
             } else {
-                self.launch();
+                self.launch(None);
             }
         }
     }
 
     /// Puts a checkpoint's files in place.
     fn begin_to_restore(&mut self) {
+        self.forget_images();
         let Some(running) = &mut self.running else { return };
         let (job, path) = (&running.job, PathBuf::from(&running.job.restore));
         let begun = File::open(&path).and_then(|from| {
             if job.nest.is_some() {
-                let images = self.dir.join(crate::transparent::IMAGES);
-                let chore = Chore::begin(None, &[from.as_fd()], || {
-                    archive::unpack(&from, crate::transparent::IMAGES, &images).map(|()| Vec::new())
-                })?;
+                let images = self.dir.join(transparent::IMAGES);
+                let chore =
+                    Chore::begin(None, &[from.as_fd()], || transparent::unpack_images(&from, &images, job))?;
                 return Ok((chore, Then::RestoreScratch(from)));
             }
             let cwd = Path::new(std::ffi::OsStr::from_bytes(&job.cwd));
@@ -350,8 +350,8 @@ impl Starter<'_> {
         let Some(outcome) = chore.outcome() else { return };
         let Some((_, then)) = self.running.as_mut().and_then(|r| r.chore.take()) else { return };
         match (then, outcome) {
-            (Then::Start, Ok(_)) => self.launch(),
-            (Then::RestoreScratch(from), Ok(_)) => self.restore_scratch(&from),
+            (Then::Start, Ok(known)) => self.launch(Some(&known)),
+            (Then::RestoreScratch(from), Ok(manifest)) => self.restore_scratch(&from, &manifest),
             (Then::Start | Then::RestoreScratch(_), Err(error)) => self.cannot_restore(&error),
             (Then::Keep { path, exit }, outcome) => {
                 let made = outcome.and_then(|bytes| archive::Made::of_bytes(&bytes));
@@ -366,11 +366,11 @@ impl Starter<'_> {
         }
     }
 
-    /// Starts the process of the running job.
-    pub(crate) fn launch(&mut self) {
+    /// Starts the process of the running job; in a nest from its images, when the files that they need are known.
+    pub(crate) fn launch(&mut self, known: Option<&[u8]>) {
         let Some(mut running) = self.running.take() else { return };
         if running.job.nest.is_some() {
-            match self.start_nested(&running.job) {
+            match self.start_nested(&running.job, known) {
                 Ok(nest) => {
                     running.pid = nest.pid;
                     running.nest = Some(nest);

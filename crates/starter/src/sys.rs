@@ -493,6 +493,41 @@ pub(crate) fn own_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Our effective group id.
+pub(crate) fn own_gid() -> u32 {
+    // SAFETY: getegid cannot fail and touches no memory.
+    unsafe { libc::getegid() }
+}
+
+/// Opens a file by a path no part of which is a link.
+pub(crate) fn open_without_links(path: &CStr, flags: libc::c_int) -> io::Result<std::fs::File> {
+    // SAFETY: a NUL-terminated path and a structure on our stack, whose size is given; a new descriptor is nobody's yet.
+    unsafe {
+        let mut how: libc::open_how = std::mem::zeroed();
+        how.flags = flags as u64;
+        how.resolve = libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_MAGICLINKS;
+        let size = size_of::<libc::open_how>();
+        let opened = libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw mut how, size)
+            as libc::c_int;
+        Ok(std::fs::File::from_raw_fd(check(opened)?))
+    }
+}
+
+/// Calls `look` with an address at which the beginning of a file is mapped meanwhile.
+pub(crate) fn map_for_a_moment<T>(fd: libc::c_int, look: impl FnOnce(usize) -> Option<T>) -> Option<T> {
+    // SAFETY: a new mapping, never read, gone when we are done.
+    unsafe {
+        let (null, flags) = (std::ptr::null_mut(), libc::MAP_PRIVATE);
+        let at = libc::mmap(null, 1, libc::PROT_READ, flags, fd, 0);
+        if at == libc::MAP_FAILED {
+            return None;
+        }
+        let found = look(at.addr());
+        libc::munmap(at, 1);
+        found
+    }
+}
+
 /// Our process id.
 pub(crate) fn own_pid() -> i32 {
     std::process::id() as i32

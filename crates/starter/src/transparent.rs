@@ -18,6 +18,7 @@ use crate::nest::{self, Dumped, Failed, Nest, Word, Written};
 use crate::run::Starter;
 use crate::running::{Running, Then};
 use crate::scratch::Scratch;
+use crate::seal::{self, KnownFiles};
 use crate::wire::Job;
 use crate::{archive, remove, sys};
 
@@ -36,6 +37,41 @@ struct Manifest {
     /// Whose processes they are, by number, as CRIU has it: the same name may have another one elsewhere.
     #[prost(uint32, tag = "2")]
     uid: u32,
+    /// Everything that was open outside the scratch directory, by name.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    names: Vec<Vec<u8>>,
+    /// The job and the attempt that was saved.
+    #[prost(message, optional, tag = "4")]
+    job: Option<Attempt>,
+    /// The code of all this and of the images, made without it.
+    #[prost(bytes = "vec", tag = "5")]
+    code: Vec<u8>,
+}
+
+impl Manifest {
+    fn code_of(&self, images: &Path, job: &Job) -> io::Result<Vec<u8>> {
+        let rest = Self { code: Vec::new(), ..self.clone() };
+        let key = job.nest.as_ref().map(|n| &*n.key).unwrap_or_default();
+        seal::code(images, MANIFEST, &rest.encode_to_vec(), key)
+    }
+
+    /// The manifest of images that this pool made of this job, with the rights that it has here.
+    fn check(images: &Path, job: &Job) -> io::Result<Self> {
+        let manifest = Self::decode(&*fs::read(images.join(MANIFEST))?).map_err(io::Error::other)?;
+        let of = |a: Attempt| (a.cluster, a.proc);
+        // A later attempt than ours cannot have been saved.
+        let ours =
+            manifest.job.is_some_and(|saved| of(saved) == of(job.id) && saved.attempt <= job.id.attempt);
+        if !ours || !seal::is_same(&manifest.code, &manifest.code_of(images, job)?) {
+            return Err(io::Error::other("it is not what this pool saved of this job"));
+        }
+        if manifest.uid != uid_of(job) {
+            let (then, now) = (manifest.uid, uid_of(job));
+            return Err(io::Error::other(format!("its owner was user {then} there and is user {now} here")));
+        }
+        seal::check_credentials(images, job.identity.as_ref())?;
+        Ok(manifest)
+    }
 }
 
 fn uid_of(job: &Job) -> u32 {
@@ -58,26 +94,28 @@ impl Starter<'_> {
     }
 
     /// Starts a job in a nest, from its images when it has any.
-    pub(crate) fn start_nested(&mut self, job: &Job) -> Result<Nest, String> {
+    pub(crate) fn start_nested(&mut self, job: &Job, known: Option<&[u8]>) -> Result<Nest, String> {
         let images = self.images();
-        let restored = (!job.restore.is_empty()).then_some(&*images);
+        let known = known.map(KnownFiles::decode).transpose();
+        let known = known.map_err(|e| format!("its checkpoint cannot be put back: {e}"))?;
+        let restored = known.as_ref().map(|known| (&*images, known));
         let scratch = self.scratch.as_ref().map(|s| s.dir().to_owned());
         Nest::new(&mut self.spawner, job, scratch.as_deref(), restored, self.start_us / 1000)
             .map_err(|e| format!("cannot make the job's namespaces: {e}"))
     }
 
     /// The images are in place: everything else that CRIU expects to find.
-    pub(crate) fn restore_scratch(&mut self, from: &File) {
-        let images = self.images();
+    pub(crate) fn restore_scratch(&mut self, from: &File, manifest: &[u8]) {
         let Some(running) = &mut self.running else { return };
         let job = &running.job;
-        let begun = check_manifest(&images, job).and_then(|manifest| {
+        let begun = Manifest::decode(manifest).map_err(io::Error::other).and_then(|manifest| {
             let scratch = self.scratch.as_ref().map(Scratch::dir);
             Chore::begin(job.identity.as_ref(), &[from.as_fd()], || {
                 if let Some(scratch) = scratch {
                     archive::unpack(from, SCRATCH, scratch)?;
                 }
-                nest::cut_back(&manifest.files).map(|()| Vec::new())
+                nest::cut_back(&manifest.files)?;
+                seal::open_all(&manifest.names).map(|known| known.encode_to_vec())
             })
         });
         match begun {
@@ -160,7 +198,7 @@ impl Starter<'_> {
         }
         // Somebody removed or held it meanwhile: it was sent its signal, and needs no checkpoint.
         let begun = match (&*dumped.error, running.is_unwanted()) {
-            ("", false) => self.begin_to_pack(&running, dumped.files),
+            ("", false) => self.begin_to_pack(&running, dumped),
             ("", true) => Err(io::Error::other("it is to end")),
             (error, _) => Err(io::Error::other(error)),
         };
@@ -217,14 +255,17 @@ impl Starter<'_> {
     }
 
     /// Begins to pack everything that is needed to go on elsewhere, while nothing of the job moves: first what is ours.
-    fn begin_to_pack(&mut self, running: &Running, files: Vec<Written>) -> io::Result<(Chore, Then)> {
+    fn begin_to_pack(&mut self, running: &Running, dumped: Dumped) -> io::Result<(Chore, Then)> {
         let images = self.images();
-        let manifest = Manifest { files, uid: uid_of(&running.job) };
-        fs::write(images.join(MANIFEST), manifest.encode_to_vec())?;
+        let Dumped { files, names, .. } = dumped;
+        let (job, uid) = (&running.job, uid_of(&running.job));
+        let mut manifest = Manifest { files, uid, names, job: Some(job.id), code: Vec::new() };
         let path = self.checkpoints.next_path();
         let (to, most) = (archive::create(&path)?, self.checkpoint_bytes);
         let chore = Chore::begin(None, &[to.as_fd()], || {
             limit_size(most)?;
+            manifest.code = manifest.code_of(&images, job)?;
+            fs::write(images.join(MANIFEST), manifest.encode_to_vec())?;
             archive::pack_dir(IMAGES, &images, &to).map(|made| made.to_bytes())
         })?;
         Ok((chore, Then::PackScratch { path, to }))
@@ -248,12 +289,8 @@ impl Starter<'_> {
     }
 }
 
-/// What was written of a checkpoint must be of this job's user.
-fn check_manifest(images: &Path, job: &Job) -> io::Result<Manifest> {
-    let manifest = Manifest::decode(&*fs::read(images.join(MANIFEST))?).map_err(io::Error::other)?;
-    if manifest.uid != uid_of(job) {
-        let (then, now) = (manifest.uid, uid_of(job));
-        return Err(io::Error::other(format!("its owner was user {then} there and is user {now} here")));
-    }
-    Ok(manifest)
+/// In a chore of ours: unpacks the images of a checkpoint and looks whether they may be put back; returns their manifest.
+pub(crate) fn unpack_images(from: &File, images: &Path, job: &Job) -> io::Result<Vec<u8>> {
+    archive::unpack(from, IMAGES, images)?;
+    Manifest::check(images, job).map(|manifest| manifest.encode_to_vec())
 }

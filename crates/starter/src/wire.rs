@@ -165,6 +165,9 @@ pub struct Nest {
     /// What kind of machine this is: a checkpoint is good on machines of the same kind.
     #[prost(string, tag = "2")]
     pub platform: String,
+    /// What the codes of its images are made with: this pool's, for this job.
+    #[prost(bytes = "vec", tag = "3")]
+    pub key: Vec<u8>,
 }
 
 /// How a job makes checkpoints: it writes its files and exits with a code that says so, of its own accord or when a

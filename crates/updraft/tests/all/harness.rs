@@ -200,6 +200,18 @@ impl Sandbox {
     }
 }
 
+impl Sandbox {
+    /// Processes whose working directory is in this sandbox.
+    pub(crate) fn processes_working_here(&self) -> Vec<u32> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let here = |e: &std::fs::DirEntry| {
+            std::fs::read_link(e.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(self.path()))
+        };
+        let pids = entries.filter(here).filter_map(|e| e.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| *pid != std::process::id()).collect()
+    }
+}
+
 impl Drop for Sandbox {
     fn drop(&mut self) {
         for child in &mut self.children {
@@ -207,7 +219,9 @@ impl Drop for Sandbox {
             let _ = child.wait();
         }
         for _ in 0..100 {
-            let left = self.processes();
+            // Those too that have forgotten their environment.
+            let mut left = self.processes();
+            left.extend(self.processes_working_here());
             if left.is_empty() {
                 break;
             }
