@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -96,20 +97,40 @@ impl Claims {
         fs::rename(&temp, dir.join(RECORD))
     }
 
-    pub(crate) fn remove(&self, claim: u64) {
-        // What cannot be removed now is looked at again at the next start.
-        let _ = fs::remove_dir_all(self.dir(claim));
-        let _ = fs::remove_dir_all(scratch(&self.execute, claim));
+    /// Where scratch directories are put that their starters could not remove.
+    pub(crate) fn aside(&self) -> PathBuf {
+        self.execute.join(starter::ASIDE)
     }
 
-    /// Removes scratch directories of claims that are no more.
+    /// Removes a claim's own files. A scratch directory that its starter left is only put aside: what is in it is a user's,
+    /// and is removed with his rights, elsewhere.
+    pub(crate) fn remove(&self, claim: u64) {
+        // What cannot be removed now is looked at again at the next start.
+        remove_ours(&self.dir(claim));
+        self.put_aside(&scratch(&self.execute, claim));
+    }
+
+    /// Puts scratch directories of claims that are no more aside.
     pub(crate) fn sweep(&self, claims: &[Record]) {
         let Ok(entries) = fs::read_dir(&self.execute) else { return };
         for entry in entries.flatten() {
             let known = |r: &Record| entry.path().ends_with(name(r.claim));
-            if !claims.iter().any(known) {
-                let _ = fs::remove_dir_all(entry.path());
+            if !claims.iter().any(known) && entry.path() != self.aside() {
+                self.put_aside(&entry.path());
             }
+        }
+    }
+
+    fn put_aside(&self, dir: &Path) {
+        if fs::symlink_metadata(dir).is_err() {
+            return;
+        }
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(self.aside());
+        let unique: [u8; 8] = trust::random();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let to = self.aside().join(format!("{name}.{:016x}", u64::from_le_bytes(unique)));
+        if let Err(error) = made.and_then(|()| fs::rename(dir, to)) {
+            tracing::warn!(dir = %dir.display(), %error, "what a job left cannot be put aside");
         }
     }
 
@@ -122,10 +143,18 @@ impl Claims {
                 fs::read(entry.path().join(RECORD)).ok().and_then(|b| Record::decode(b.as_slice()).ok());
             match record {
                 Some(record) if self.dir(record.claim) == entry.path() => records.push(record),
-                _ => drop(fs::remove_dir_all(entry.path())),
+                _ => remove_ours(&entry.path()),
             }
         }
         records
+    }
+}
+
+/// Removes a directory in which nobody but us can make anything.
+fn remove_ours(dir: &Path) {
+    if let Ok(open) = File::open(dir) {
+        let _ = starter::remove::empty(open.as_fd());
+        let _ = fs::remove_dir(dir);
     }
 }
 

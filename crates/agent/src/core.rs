@@ -17,7 +17,7 @@ use policy::SlotId;
 use starter::wire::{self, Order, Packed, Word};
 
 use crate::claims::{Record, scratch};
-use crate::criu::{Criu, ONLY_OURS};
+use crate::criu::{Criu, NOT_SHARED, ONLY_OURS};
 use crate::job::{Prepared, Refused, Site};
 
 /// Something to do.
@@ -69,6 +69,8 @@ pub(crate) struct Core {
     /// Other users can reach them.
     open: bool,
     nice: u32,
+    /// A job's scratch directory may hold so much; 0 for any amount.
+    scratch_bytes: u64,
     /// What saves jobs from outside, or why nothing does.
     criu: Result<Criu, String>,
     /// Beats under way and when they were sent; beat 0 is the hello.
@@ -95,6 +97,11 @@ impl Core {
         self.nice = nice;
     }
 
+    /// What a job's scratch directory may hold, when the job asks for no less.
+    pub(crate) fn set_scratch_limit(&mut self, bytes: u64) {
+        self.scratch_bytes = bytes;
+    }
+
     pub(crate) fn set_criu(&mut self, criu: Result<Criu, String>) {
         self.criu = criu;
     }
@@ -113,6 +120,7 @@ impl Core {
             execute: PathBuf::new(),
             open: false,
             nice: 0,
+            scratch_bytes: 0,
             criu: Err("CRIU was not looked for".to_owned()),
             beats: VecDeque::new(),
             next_beat: 1,
@@ -256,7 +264,7 @@ impl Core {
         // In a directory that one cannot reach one has no use for a file.
         let scratch = if self.private || self.open { scratch } else { String::new() };
         let (slot, private, nice) = (&held.record.slot, self.private, self.nice);
-        let site = Site { slot, private, scratch: &scratch, nice, criu };
+        let site = Site { slot, private, scratch: &scratch, nice, criu, scratch_bytes: self.scratch_bytes };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
             let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
@@ -264,7 +272,10 @@ impl Core {
                 continue;
             }
             match prepared.job(id, &job.values, site) {
-                Ok(ready) => {
+                Ok(mut ready) => {
+                    if let Some(nest) = &mut ready.nest {
+                        nest.key.clone_from(&job.checkpoint_key);
+                    }
                     held.jobs.push(id);
                     let kind = ready.nest.as_ref().map_or("", |n| &n.platform);
                     match &job.checkpoint {
@@ -347,8 +358,8 @@ impl Core {
                     actions.push(Action::Say(Up::Report(report)));
                 }
             }
-            // The loop tells the owner.
-            Word::Use(_) => {}
+            // The loop deals with these.
+            Word::Use(_) | Word::Here(_) => {}
             Word::Packed(packed) => actions.push(Action::Store { claim, packed }),
             // Only an adopted starter has anything to say here that we do not know.
             Word::Standing(standing) => {
@@ -551,6 +562,7 @@ pub(crate) fn ended(happening: &Happening) -> Vec<Attempt> {
 /// What saves the jobs of a pool from outside, or why nothing does.
 fn usable(criu: &Result<Criu, String>, private: bool) -> Result<&Criu, &str> {
     match criu {
+        Ok(criu) if !private && !criu.shared => Err(NOT_SHARED),
         Ok(criu) if !private && !criu.others => Err(ONLY_OURS),
         Ok(criu) => Ok(criu),
         Err(why) => Err(why),

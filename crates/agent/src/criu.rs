@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) program: String,
     /// Machines with different ones do not take each other's images.
     pub(crate) domain: String,
+    /// An administrator wants it for the users of a shared pool too.
+    pub(crate) shared: bool,
 }
 
 /// A CRIU that works.
@@ -36,11 +38,17 @@ pub(crate) struct Criu {
     pub(crate) platform: String,
     /// It can save the processes of other users too.
     pub(crate) others: bool,
+    /// It may be used in a shared pool.
+    pub(crate) shared: bool,
 }
 
 /// Why jobs of other users than our own cannot be saved.
 pub(crate) const ONLY_OURS: &str =
     "CRIU needs CAP_SYS_RESOURCE for jobs of other users, which this agent lacks";
+
+/// Why it is not used in a shared pool.
+pub(crate) const NOT_SHARED: &str = "CRIU works as root on what users leave, so that a shared pool uses it only where an \
+    administrator has set CHECKPOINT_DOMAIN and CHECKPOINT_IN_SHARED_POOL = True";
 
 /// Looks whether it works.
 fn check(settings: &Settings) -> Result<Criu, String> {
@@ -78,6 +86,7 @@ fn check(settings: &Settings) -> Result<Criu, String> {
         program: program.to_owned(),
         platform: platform(&settings.domain),
         others: has_capability(&status, SYS_RESOURCE),
+        shared: settings.shared && !settings.domain.trim().is_empty(),
     })
 }
 

@@ -1,8 +1,8 @@
 //! The machine's own commands around a claim: PROVISION_COMMAND makes it ready before the first job, RELEASE_COMMAND puts it
 //! in order after the last.
 //!
-//! They are words from the machine's configuration, run without a shell as the agent's user. What they are about is in
-//! their environment; nothing that a job says is ever part of a command. Each has a time, after which its whole process
+//! They are words from the machine's configuration, run without a shell as the agent's user. Their environment is empty but for
+//! a PATH and what they are about; nothing that a job says is ever part of a command. Each has a time, after which its whole process
 //! group is killed. A provisioning command that prints a line `installing` says that the machine itself has answered.
 //! What the manager is told of it is `core`'s business.
 
@@ -28,6 +28,9 @@ const PROVISIONED: &str = "provisioned";
 
 /// A claim's marker in the environment of its commands, by which the next agent finds one that outlived this one.
 const MARKER: &str = "UPDRAFT_HOOK_MARKER";
+
+/// Where commands find others: nothing of whoever started the agent reaches them.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Bytes of what a command printed that are told when it fails.
 const TOLD_BYTES: usize = 300;
@@ -320,7 +323,7 @@ async fn run_once(
     installing: &(dyn Fn() + Sync),
 ) -> Result<(), String> {
     let mut command = Command::new(&hook.words[0]);
-    command.args(&hook.words[1..]).env("UPDRAFT_HOOK", what);
+    command.args(&hook.words[1..]).env_clear().env("PATH", PATH).env("UPDRAFT_HOOK", what);
     command.envs(environment.iter().map(|(name, value)| (*name, value.as_str())));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.process_group(0).kill_on_drop(true).spawn().map_err(|e| e.to_string())?;
@@ -450,6 +453,26 @@ mod tests {
         assert_eq!(ended(&mut hooks, &mut news).await, (Ok(()), true));
         hooks.set_ready(7);
         assert_eq!(hooks.admit(7, jobs(), Vec::new()).0.len(), 1, "once per claim");
+    }
+
+    #[tokio::test]
+    async fn a_command_gets_nothing_of_the_environment_of_whoever_started_the_agent() {
+        let (sender, mut news) = mpsc::unbounded_channel();
+        let mut hooks = Hooks::new(sender);
+        let dir = tempfile::tempdir().unwrap();
+        // The test itself has plenty: CARGO_MANIFEST_DIR and HOME, say.
+        assert!(std::env::vars().count() > 3);
+        let script = format!("/usr/bin/env > {}/env", dir.path().display());
+        hooks.settings.provision = Some(hook(&script, 10_000, 1));
+        hooks.admit(7, jobs(), vec![("UPDRAFT_OWNER", "ann".to_owned())]);
+        assert_eq!(ended(&mut hooks, &mut news).await.0, Ok(()));
+        let seen = std::fs::read_to_string(dir.path().join("env")).unwrap();
+        let mut names: Vec<&str> =
+            seen.lines().filter_map(|l| l.split_once('=')).map(|(name, _)| name).collect();
+        // The shell's own.
+        names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+        names.sort_unstable();
+        assert_eq!(names, ["PATH", "UPDRAFT_HOOK", "UPDRAFT_OWNER"]);
     }
 
     #[tokio::test]

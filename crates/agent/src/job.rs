@@ -26,6 +26,8 @@ pub(crate) struct Site<'a> {
     pub(crate) scratch: &'a str,
     /// Added to its nice value, unless it asks for more.
     pub(crate) nice: u32,
+    /// Its scratch directory may hold so much; 0 for any amount.
+    pub(crate) scratch_bytes: u64,
     /// What saves it from outside, or why nothing does.
     pub(crate) criu: Result<&'a Criu, &'a str>,
 }
@@ -113,7 +115,7 @@ impl Prepared {
         };
         let nest = match (ad.eval("WantTransparentCheckpoint"), site.criu) {
             (Value::Bool(true), Ok(criu)) => {
-                Some(Nest { criu: criu.program.clone(), platform: criu.platform.clone() })
+                Some(Nest { criu: criu.program.clone(), platform: criu.platform.clone(), key: Vec::new() })
             }
             // By the keyword it does not match such a machine; this is for the bare attribute.
             (Value::Bool(true), Err(why)) => {
@@ -178,7 +180,15 @@ impl Prepared {
             }
         }
         let core_size = number("CoreSize").and_then(|n| u64::try_from(n).ok());
-        let limits = core_size.map(|value| Limit { resource: libc::RLIMIT_CORE, value });
+        let mut limits: Vec<Limit> =
+            core_size.map(|value| Limit { resource: libc::RLIMIT_CORE, value }).into_iter().collect();
+        // A plain number is somebody's word; the expression of a job that says nothing (DiskUsage) is a guess.
+        let asked = ad.get("RequestDisk").and_then(|e| e.to_string().parse::<u64>().ok()).unwrap_or(0);
+        let scratch_bytes = scratch_limit(asked, site.scratch_bytes);
+        if scratch_bytes > 0 {
+            // Between two looks one file alone must not fill the disk.
+            limits.push(Limit { resource: libc::RLIMIT_FSIZE, value: scratch_bytes });
+        }
         // Who is saved from outside need not help.
         let checkpoint = if nest.is_some() { None } else { checkpoint(&ad) };
         Ok(Job {
@@ -197,11 +207,12 @@ impl Prepared {
                 .clamp(0, 86_400) as u64
                 * 1000,
             nice: site.nice,
-            limits: limits.into_iter().collect(),
+            limits,
             checkpoint,
             restore: String::new(),
             warning_signal: signal_of(&ad, "WarningSig"),
             nest,
+            scratch_bytes,
         })
     }
 
@@ -257,6 +268,15 @@ impl Prepared {
         }
         variables.retain(|name, _| !name.starts_with("UPDRAFT_"));
         Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
+    }
+}
+
+/// What a job's scratch directory may hold: what it asked for, but no more than the machine allows. 0 for any amount.
+fn scratch_limit(asked_kib: u64, allowed: u64) -> u64 {
+    match (asked_kib.saturating_mul(1024), allowed) {
+        (0, allowed) => allowed,
+        (asked, 0) => asked,
+        (asked, allowed) => asked.min(allowed),
     }
 }
 
@@ -327,7 +347,14 @@ mod tests {
     }
 
     fn own_pool() -> Site<'static> {
-        Site { slot: "slot1_1", private: true, scratch: "/scratch", nice: 0, criu: Err("no") }
+        Site {
+            slot: "slot1_1",
+            private: true,
+            scratch: "/scratch",
+            nice: 0,
+            criu: Err("no"),
+            scratch_bytes: 0,
+        }
     }
 
     const ID: Attempt = Attempt { cluster: 1, proc: 2, attempt: 3 };
@@ -371,10 +398,14 @@ mod tests {
             [("Cmd", "\"/bin/true\""), ("WantTransparentCheckpoint", "true"), ("CheckpointSig", "10")];
         let refused = prepared(&me, &wants).job(ID, &[], own_pool()).unwrap_err();
         assert!(refused.code == 6 && refused.reason.ends_with(": no"), "{refused:?}");
-        let criu = Criu { program: "/sbin/criu".into(), platform: "here".into(), others: true };
+        let criu =
+            Criu { program: "/sbin/criu".into(), platform: "here".into(), others: true, shared: false };
         let site = Site { criu: Ok(&criu), ..own_pool() };
         let job = prepared(&me, &wants).job(ID, &[], site).unwrap();
-        assert_eq!(job.nest, Some(Nest { criu: "/sbin/criu".into(), platform: "here".into() }));
+        assert_eq!(
+            job.nest,
+            Some(Nest { criu: "/sbin/criu".into(), platform: "here".into(), key: Vec::new() })
+        );
         assert_eq!(job.checkpoint, None, "it is not asked as well");
         assert!(job.env.contains(&format!("TMPDIR={SCRATCH}").into_bytes()));
         let hidden =

@@ -1,6 +1,8 @@
 //! The agent: one per machine. It tells the manager what the machine is, starts a starter for every claim, passes
 //! orders down and reports up, and keeps leases.
 //!
+//! - `answers`: which starters answer, and which are to be killed
+//! - `clearing`: removing what starters had to set aside
 //! - `core`: what to do about each word from manager or starter, without IO
 //! - `criu`: whether and for whom processes can be saved from outside
 //! - `hooks`: the machine's own commands before and after a claim
@@ -16,7 +18,9 @@
 //! - `run`: the loop that wires these together; `wishes`: its part between owner and starters
 //! - `join`: from a join token to a certificate
 
+mod answers;
 mod claims;
+mod clearing;
 mod core;
 mod criu;
 mod hooks;

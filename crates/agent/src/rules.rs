@@ -66,6 +66,13 @@ pub(crate) struct Rules {
     /// CKPT_BANDWIDTH in bytes per second; 0 for no cap.
     pub(crate) bandwidth: u64,
     pub(crate) sensors: sensors::Settings,
+    /// JOB_START_TIMEOUT.
+    pub(crate) start_ms: u64,
+    /// NOT_RESPONDING_TIMEOUT.
+    pub(crate) silence_ms: u64,
+    /// SCRATCH_LIMIT and CHECKPOINT_LIMIT in bytes; 0 for none.
+    pub(crate) scratch_bytes: u64,
+    pub(crate) checkpoint_bytes: u64,
     /// PROVISION_COMMAND and RELEASE_COMMAND.
     pub(crate) hooks: hooks::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
@@ -144,8 +151,16 @@ pub(crate) fn load<'a>(
             poll_seconds,
             ..sensors::Settings::default()
         },
+        start_ms: (number("JOB_START_TIMEOUT")?.unwrap_or(60.0).clamp(0.1, 86_400.0) * 1000.0) as u64,
+        silence_ms: (number("NOT_RESPONDING_TIMEOUT")?.unwrap_or(30.0).clamp(1.0, 86_400.0) * 1000.0) as u64,
+        scratch_bytes: whole("SCRATCH_LIMIT")? << 20,
+        checkpoint_bytes: whole("CHECKPOINT_LIMIT")? << 20,
         hooks,
-        criu: criu::Settings { program: text("CRIU")?, domain: text("CHECKPOINT_DOMAIN")? },
+        criu: criu::Settings {
+            program: text("CRIU")?,
+            domain: text("CHECKPOINT_DOMAIN")?,
+            shared: text("CHECKPOINT_IN_SHARED_POOL")?.trim().eq_ignore_ascii_case("true"),
+        },
         listing: listing(&config),
         warnings,
         layout,

@@ -12,6 +12,7 @@ use model::report::Attempt;
 use starter::wire::{Begin, Order, Report, Standing, Stored, Word};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::answers::{self, Answers};
 use crate::claims::{Claims, Record, scratch};
 use crate::core::{Action, Core};
 use crate::criu::{self, Criu};
@@ -92,10 +93,14 @@ pub async fn run(
         told: Instant::now(),
         watching: false,
         measuring: None,
+        answers: Answers::default(),
+        clearing: false,
         options,
     };
     agent.obey_rules();
-    let mut sources = Sources { news, transferred, signs, hooked };
+    let mut ask = tokio::time::interval(Duration::from_millis(answers::EVERY_MS));
+    ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut sources = Sources { news, transferred, signs, hooked, ask };
     agent.watch_input();
     agent.adopt_all(&mut sources.news).await;
     agent.prepare_spare();
@@ -137,12 +142,16 @@ struct Sources {
     transferred: mpsc::UnboundedReceiver<transfers::News>,
     signs: mpsc::Receiver<Sign>,
     hooked: mpsc::UnboundedReceiver<hooks::News>,
+    /// Time to ask starters whether they are there.
+    ask: tokio::time::Interval,
 }
 
 /// What the machine itself has to say.
 pub(crate) enum Sign {
     /// Somebody touched it.
     Touched,
+    /// What was set aside was cleared away, but for so many directories.
+    Cleared(usize),
     /// What there is of CRIU.
     Criu(Result<Criu, String>),
     /// It was measured, or has jobs and was not.
@@ -182,6 +191,9 @@ pub(crate) struct Agent {
     watching: bool,
     /// A thread measures how fast the machine is, until this says stop.
     pub(crate) measuring: Option<Arc<AtomicBool>>,
+    answers: Answers,
+    /// A process removes what was set aside.
+    pub(crate) clearing: bool,
 }
 
 impl Agent {
@@ -194,6 +206,7 @@ impl Agent {
     async fn adopt_all(&mut self, news: &mut mpsc::Receiver<News>) {
         let records = self.claims.load();
         self.claims.sweep(&records);
+        self.clear_aside();
         starter::cgroup::sweep();
         hooks::end_leftovers(&self.claims, &records).await;
         let mut unheard: HashSet<u64> = records.iter().map(|r| r.claim).collect();
@@ -242,6 +255,7 @@ impl Agent {
     /// What rules say beside the policy.
     pub(crate) fn obey_rules(&mut self) {
         self.core.set_nice(self.rules.nice);
+        self.core.set_scratch_limit(self.rules.scratch_bytes);
         self.transfers.set_cap(self.rules.bandwidth);
         self.hooks.settings = self.rules.hooks.clone();
         // The manager keeps a claim until it hears that the machine is in order again.
@@ -296,6 +310,7 @@ impl Agent {
                     Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                     Some(sign) = sources.signs.recv() => self.see(sign),
                     Some(item) = sources.hooked.recv() => self.hear_hook(item),
+                    _ = sources.ask.tick() => self.ask_starters(),
                     () = tokio::time::sleep(self.owner.next_look()) => self.look(),
                     () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                     on_stop = stopped(stop) => return on_stop,
@@ -348,6 +363,7 @@ impl Agent {
                 Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                 Some(sign) = sources.signs.recv() => self.see(sign),
                 Some(item) = sources.hooked.recv() => self.hear_hook(item),
+                _ = sources.ask.tick() => self.ask_starters(),
                 () = tokio::time::sleep(self.next_word()) => self.look(),
                 () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                 _ = beat.tick() => {
@@ -401,9 +417,26 @@ impl Agent {
         }
     }
 
+    /// Asks starters whether they are there, and kills those that have not answered for too long.
+    fn ask_starters(&mut self) {
+        let due = self.answers.look(self.now_ms(), self.rules.silence_ms);
+        for (claim, number) in due.ask {
+            self.order(claim, Order::Ask(number));
+        }
+        for claim in due.kill {
+            let why = format!("its starter did not answer for {} s", self.rules.silence_ms / 1000);
+            tracing::warn!(claim, "{why}: killing it");
+            self.losing.entry(claim).or_insert(why);
+            if let Some(orders) = self.orders.get(&claim) {
+                orders.kill();
+            }
+        }
+    }
+
     fn see(&mut self, sign: Sign) {
         match sign {
             Sign::Touched => self.owner.touched(),
+            Sign::Cleared(left) => self.cleared(left),
             Sign::Criu(found) => self.found_criu(found),
             Sign::Benchmarked(figures) => {
                 self.measuring = None;
@@ -433,6 +466,8 @@ impl Agent {
         match item {
             News::Said(claim, word) => {
                 match &word {
+                    Word::Here(number) => self.answers.hear(claim, *number),
+                    Word::Standing(standing) if standing.answers => self.answers.join(claim),
                     Word::Use(used) => self.owner.uses(claim, *used),
                     Word::Report(Report { happening: Some(happening), .. }) => {
                         self.note_report(claim, happening)
@@ -444,6 +479,7 @@ impl Agent {
             News::Gone { claim, left, orderly } => {
                 self.orders.remove(&claim);
                 self.lines.remove(&claim);
+                self.answers.leave(claim);
                 self.owner.end(claim);
                 self.hooks.cancel(claim);
                 let quit = self.quitting.remove(&claim);
@@ -519,7 +555,10 @@ impl Agent {
                 }
                 self.order(claim, order);
             }
-            Action::Forget(claim) => self.claims.remove(claim),
+            Action::Forget(claim) => {
+                self.claims.remove(claim);
+                self.clear_aside();
+            }
             Action::Store { claim, packed } => self.transfers.store(claim, packed),
             Action::Fetch { claim, job, values, object } => {
                 let to = self.claims.dir(claim).join(format!("restore-{}", job.id.proc));
@@ -562,8 +601,17 @@ impl Agent {
         let text = dir.to_string_lossy().into_owned();
         let orders = starters::employ(spare, claim, dir, record.marker.clone(), self.news.clone());
         let scratch = scratch(self.claims.execute(), claim).to_string_lossy().into_owned();
-        let begin = Begin { dir: text, claim, marker: record.marker, lease_ms, scratch };
+        let begin = Begin {
+            dir: text,
+            claim,
+            marker: record.marker,
+            lease_ms,
+            scratch,
+            start_ms: self.rules.start_ms,
+            checkpoint_bytes: self.rules.checkpoint_bytes,
+        };
         orders.send(Order::Begin(begin));
+        self.answers.join(claim);
         self.orders.insert(claim, orders);
     }
 

@@ -28,21 +28,23 @@ pub(crate) enum News {
 /// The way to a starter.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    orders: mpsc::UnboundedSender<Order>,
+    sender: mpsc::UnboundedSender<Order>,
     pid: Arc<AtomicU32>,
+    /// What ends it: its keeper is told to, or it is killed itself, which its keeper notices.
+    killer: rustix::process::Signal,
 }
 
 impl Orders {
     pub(crate) fn send(&self, order: Order) {
         // One that is gone is reported as gone.
-        let _ = self.orders.send(order);
+        let _ = self.sender.send(order);
     }
 
     /// Kills a starter that does not do what it is told. What its job leaves is found when it is buried.
     pub(crate) fn kill(&self) {
         let pid = self.pid.load(Ordering::Relaxed);
         if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = rustix::process::kill_process(pid, self.killer);
         }
     }
 }
@@ -60,13 +62,13 @@ impl Spare {
     }
 }
 
-/// Starts a starter; it waits, ready, on its end of a socket pair.
+/// Starts a keeper with its starter, which waits, ready, on its end of a socket pair.
 pub(crate) fn spawn(program: &Path, log_dir: &Path) -> std::io::Result<Spare> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log_dir.join("starter.log"))?;
     let child = Command::new(program)
-        .arg("starter")
+        .arg("keeper")
         .current_dir("/")
         .env_clear()
         // For people who wonder whose process this is.
@@ -96,7 +98,7 @@ pub(crate) fn employ(
         told.store(0, Ordering::Relaxed);
         bury(claim, dir, marker, orderly, &news).await;
     });
-    Orders { orders, pid }
+    Orders { sender: orders, pid, killer: rustix::process::Signal::USR1 }
 }
 
 /// Takes over a starter that outlived its agent, or reads what it left.
@@ -131,7 +133,7 @@ pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender
         let orderly = starter::ended_well(&dir);
         bury(claim, dir, marker, orderly, &news).await;
     });
-    Orders { orders, pid }
+    Orders { sender: orders, pid, killer: rustix::process::Signal::KILL }
 }
 
 /// Passes words both ways until the starter is gone.

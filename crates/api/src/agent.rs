@@ -508,6 +508,9 @@ pub struct AssignedJob {
     /// Begin from this checkpoint.
     #[prost(message, optional, tag = "4")]
     pub checkpoint: Option<Object>,
+    /// What the codes of its transparent checkpoints are made with; empty when it wants none.
+    #[prost(bytes = "vec", tag = "5")]
+    pub checkpoint_key: Vec<u8>,
 }
 
 /// Stop a job.

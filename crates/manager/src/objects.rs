@@ -23,6 +23,45 @@ const SPARED: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     root: PathBuf,
+    key: CheckpointKey,
+}
+
+/// From this the key of each job's transparent checkpoints is made: machines get those of the jobs that they run.
+#[derive(Clone, Default)]
+pub(crate) struct CheckpointKey([u8; 32]);
+
+impl std::fmt::Debug for CheckpointKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CheckpointKey")
+    }
+}
+
+impl CheckpointKey {
+    /// Reads it, or makes one, which is on disk before it is used.
+    fn open(path: &Path) -> io::Result<Self> {
+        match fs::read(path) {
+            Ok(bytes) => bytes.try_into().map(Self).map_err(|_| {
+                io::Error::new(io::ErrorKind::InvalidData, format!("{} is damaged", path.display()))
+            }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let key = Self(trust::random());
+                let new = path.with_extension("new");
+                let mut file =
+                    File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+                file.write_all(&key.0)?;
+                file.sync_all()?;
+                fs::rename(new, path)?;
+                Ok(key)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn of_job(&self, cluster: u32, proc: u32) -> Vec<u8> {
+        let parts: [&[u8]; 3] =
+            [b"transparent checkpoints of a job", &cluster.to_le_bytes(), &proc.to_le_bytes()];
+        trust::mac(&self.0, &parts).to_vec()
+    }
 }
 
 /// The name of an object with this hash; `None` for what is no hash.
@@ -49,7 +88,12 @@ impl Store {
         for entry in fs::read_dir(&arriving)?.flatten() {
             let _ = fs::remove_file(entry.path());
         }
-        Ok(Self { root })
+        let key = CheckpointKey::open(&root.join("key"))?;
+        Ok(Self { root, key })
+    }
+
+    pub(crate) fn key(&self) -> CheckpointKey {
+        self.key.clone()
     }
 
     fn place(&self, object: &str) -> PathBuf {
@@ -87,6 +131,14 @@ impl Store {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }
+        }
+        if starter::quota::is_short_of_room(&File::open(&self.root)?)? {
+            // The rest of the disk is the journal's. What has arrived of this goes too.
+            let _ = fs::remove_file(&arriving);
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the manager's disk is nearly full; the rest is kept for the journal",
+            ));
         }
         let mut file = File::options().create(true).append(true).read(true).mode(0o600).open(&arriving)?;
         let have = file.metadata()?.len();
@@ -214,6 +266,20 @@ mod tests {
         let back = [get(0).data, get(60_000).data].concat();
         assert_eq!(back, whole);
         assert!(store.put("n", &piece(&object, &whole, 0, 10)).safe, "it is there already");
+    }
+
+    #[test]
+    fn keys_are_of_one_pool_and_one_job_and_stay() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let of = |dir: &Path, cluster, proc| Store::open(dir).unwrap().key().of_job(cluster, proc);
+        let first = of(here.path(), 1, 2);
+        assert_eq!(first, of(here.path(), 1, 2), "also after a restart");
+        for other in [of(here.path(), 2, 1), of(here.path(), 1, 3), of(there.path(), 1, 2)] {
+            assert_ne!(first, other);
+        }
+        assert!(!format!("{:?}", Store::open(here.path()).unwrap()).contains(&format!("{}", first[0])));
+        fs::write(here.path().join("objects/key"), "short").unwrap();
+        assert!(Store::open(here.path()).unwrap_err().to_string().contains("damaged"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use model::{ClaimId, ClaimKey, JobId};
 use scheduler::{AgentHello, AgentSlot, Core, Effect, HeldClaim, HeldJob, ReportKind, Session, SlotState};
 use tokio::sync::mpsc;
 
-use crate::objects;
+use crate::objects::{self, CheckpointKey};
 
 /// Clusters that an agent is told about before it may forget the older ones.
 const KNOWN_CLUSTERS: usize = 1_024;
@@ -34,9 +34,14 @@ struct Open {
 pub(crate) struct Sessions {
     open: HashMap<Session, Open>,
     next: u64,
+    checkpoint_key: CheckpointKey,
 }
 
 impl Sessions {
+    pub(crate) fn new(checkpoint_key: CheckpointKey) -> Self {
+        Self { checkpoint_key, ..Self::default() }
+    }
+
     pub(crate) fn open(&mut self, machine: String, link: AgentLink) -> Session {
         self.next += 1;
         let session = Session(self.next);
@@ -135,6 +140,9 @@ impl Sessions {
             let told = Cluster { cluster, owner, shared, varying, forget_others };
             let _ = open.link.send(ToAgent { down: Some(Down::Cluster(told)) });
         }
+        // A machine gets the keys of the jobs that it runs, and of those only that have a use for one.
+        let names = template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
+        let transparent = names.into_iter().any(|n| n.eq_ignore_ascii_case("WantTransparentCheckpoint"));
         let jobs = jobs.iter().map(|&(proc, attempt)| {
             let values = template.varying.iter().map(|v| template.expand(v, cluster, proc)).collect();
             let checkpoint = core.checkpoint(JobId { cluster, proc });
@@ -143,7 +151,9 @@ impl Sessions {
                 bytes: c.bytes,
                 platform: c.platform.to_string(),
             });
-            AssignedJob { proc, attempt, values, checkpoint }
+            let checkpoint_key =
+                if transparent { self.checkpoint_key.of_job(cluster, proc) } else { Vec::new() };
+            AssignedJob { proc, attempt, values, checkpoint, checkpoint_key }
         });
         let assign = Assign { claim: claim.0, cluster, jobs: jobs.collect() };
         let _ = open.link.send(ToAgent { down: Some(Down::Assign(assign)) });

@@ -74,7 +74,7 @@ pub(crate) fn start(
         settings: options.settings.clone(),
         beat_ms: options.beat_ms,
         private: options.sharing == crate::Sharing::Private,
-        sessions: Sessions::default(),
+        sessions: Sessions::new(handle.objects.key()),
         pending: Pending::default(),
         handle_registry: handle.registry.clone(),
         handle_degraded: handle.degraded.clone(),

@@ -21,17 +21,14 @@ pub fn open_append(path: &Path, account: Option<&Account>) -> io::Result<File> {
 
 /// Whose rights to use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Who<'a> {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) groups: &'a [u32],
+struct Who<'a> {
+    uid: u32,
+    gid: u32,
+    groups: &'a [u32],
 }
 
 /// Does something with a user's rights (`None`: with our own).
-pub(crate) fn run<T: Send>(
-    who: Option<Who<'_>>,
-    work: impl FnOnce() -> io::Result<T> + Send,
-) -> io::Result<T> {
+fn run<T: Send>(who: Option<Who<'_>>, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let Some(who) = who else { return work() };
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().name("as-user".into()).spawn_scoped(scope, || {

@@ -5,17 +5,20 @@
 //! told of a checkpoint only when the store has it. A job that must leave the machine waits for that.
 
 use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use model::event::Exit;
-use model::report::{Attempt, Checkpointed, Evicted, Happening, NotSaved};
+use model::report::{Attempt, Checkpointed, Happening, NotSaved};
 use model::text;
 
-use crate::archive;
+use crate::chore::Chore;
 use crate::run::Starter;
-use crate::running::Running;
+use crate::running::{Running, Then};
 use crate::wire::{Eviction, Packed, Stored, Word};
+use crate::{archive, sys};
 
 /// Checkpoints of a claim's jobs on their way to the store.
 #[derive(Debug)]
@@ -63,43 +66,63 @@ impl Starter<'_> {
         }
     }
 
-    /// Looks at how a job ended. When that was a checkpoint, keeps its files, and starts it again or lets it leave;
-    /// hands back a job that is over.
+    /// Looks at how a job ended. When that was a checkpoint, begins to pack its files; hands back a job that is over.
     pub(crate) fn take_checkpoint(&mut self, mut running: Running, exit: &Exit) -> Option<Running> {
         let Some(plan) = running.job.checkpoint.clone() else { return Some(running) };
         // A job that people stop is over, whatever it says.
-        let stopped = running.kill_at_us.is_some() && running.evicted.is_none();
-        if exit.code != Some(plan.exit_code) || stopped {
+        if exit.code != Some(plan.exit_code) || running.is_unwanted() {
             return Some(running);
         }
-        let job = running.job.id;
         let path = self.checkpoints.next_path();
         let cwd = Path::new(OsStr::from_bytes(&running.job.cwd));
-        let packed = archive::pack(cwd, &plan.files, &path, running.job.identity.as_ref());
+        let most = self.checkpoint_bytes;
+        let begun = archive::create(&path).and_then(|to| {
+            Chore::begin(running.job.identity.as_ref(), &[to.as_fd()], || {
+                limit_size(most)?;
+                archive::pack_files(cwd, &plan.files, &to).map(|made| made.to_bytes())
+            })
+        });
+        match begun {
+            Ok(chore) => running.chore = Some((chore, Then::Keep { path, exit: Box::new(*exit) })),
+            Err(error) => {
+                self.running = Some(running);
+                self.packed(&path, *exit, Err(error));
+                return None;
+            }
+        }
+        self.running = Some(running);
+        None
+    }
+
+    /// What the running job saved is packed, or cannot be: it starts again or leaves.
+    pub(crate) fn packed(&mut self, path: &Path, exit: Exit, made: io::Result<archive::Made>) {
+        let Some(mut running) = self.running.take() else { return };
+        let job = running.job.id;
+        if running.is_unwanted() {
+            let _ = std::fs::remove_file(path);
+            return self.over(running, exit);
+        }
         let leaving = running.evicted.is_some();
-        match packed {
-            Ok(made) => self.keep(&mut running, &path, made),
+        match made {
+            Ok(made) => self.keep(&mut running, path, made),
             // It saved its work, we could not keep it: it goes on all the same, and the older checkpoint stands.
-            Err(error) => self.report_not_saved(job, format!("what it saved cannot be kept: {error}")),
+            Err(error) => {
+                let _ = std::fs::remove_file(path);
+                self.report_not_saved(job, format!("what it saved cannot be kept: {error}"));
+            }
         }
         // One that leaves is over, or waits for its checkpoint to be stored.
         if leaving {
-            return running.evicted.is_some().then_some(running);
-        }
-        match self.spawner.spawn(&running.job) {
-            Ok(pid) => {
-                running.pid = pid;
-                running.asked = false;
-                running.suspended = false;
-                self.running = Some(running);
+            if running.evicted.is_some() {
+                self.over(running, exit);
             }
-            Err(failure) => {
-                let reason =
-                    format!("it could not go on after a checkpoint: {}", failure.reason(&running.job));
-                self.report(Happening::Evicted(Evicted { job, reason, code: 1006, hold: None }));
-            }
+            return;
         }
-        None
+        running.asked = false;
+        running.suspended = false;
+        running.again = true;
+        self.running = Some(running);
+        self.launch(None);
     }
 
     /// A checkpoint was packed: the agent carries it to the store. A job that leaves waits for that.
@@ -161,4 +184,14 @@ impl Starter<'_> {
         self.empty_scratch();
         self.report_evicted(job, eviction);
     }
+}
+
+/// In a chore: what it writes may be so large.
+pub(crate) fn limit_size(bytes: u64) -> io::Result<()> {
+    if bytes > 0 {
+        // An error instead of the end.
+        sys::ignore(libc::SIGXFSZ);
+        sys::set_limit(libc::RLIMIT_FSIZE, bytes)?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@
 //! finds the rest.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sys::{self, Reaped};
 
@@ -43,20 +43,37 @@ fn marked(variable: &str, markers: &BTreeSet<String>) -> Vec<i32> {
     .collect()
 }
 
-/// Kills and collects all children of this process until none is left; orphans of killed ones arrive here in turn.
-pub(crate) fn kill_children() {
-    for _ in 0..10_000 {
-        match sys::reap() {
-            Reaped::NoChildren => return,
-            Reaped::Ended(_) => {}
-            Reaped::NoneEnded => {
-                for pid in children() {
-                    sys::signal(pid, libc::SIGKILL);
-                }
-                std::thread::sleep(Duration::from_micros(300));
+/// How long it may take to kill everything; what takes longer is stuck in the kernel.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Rounds after which whoever is still there forks as fast as we kill.
+const HURRY: u32 = 50;
+
+/// Kills and collects all children of this process until none is left; orphans of killed ones arrive here in turn. False
+/// when some cannot be killed.
+pub(crate) fn kill_children() -> bool {
+    let began = Instant::now();
+    for round in 0.. {
+        loop {
+            match sys::reap() {
+                Reaped::NoChildren => return true,
+                Reaped::Ended(_) => {}
+                Reaped::NoneEnded => break,
             }
         }
+        for pid in children() {
+            sys::signal(pid, libc::SIGKILL);
+        }
+        match round {
+            0..HURRY => std::thread::sleep(Duration::from_micros(300)),
+            // From here on without a pause, and before others.
+            HURRY => sys::hurry(),
+            _ if began.elapsed() > PATIENCE => return false,
+            // Only those that wait for the kernel are left, or one has just been born.
+            _ if round % 100 == 0 => std::thread::sleep(Duration::from_millis(1)),
+            _ => {}
+        }
     }
+    false
 }
 
 fn children() -> Vec<i32> {

@@ -5,35 +5,48 @@
 //! loses only the job that ran. It never talks to the network and never decides which job to run.
 //!
 //! - `wire`: messages between agent and starter; `frame`: how they stand in a byte stream
-//! - `spawn`: one new process with the job's identity, files and session
+//! - `keeper`: the process beside each starter that ends whatever a job started when its starter ends or stops answering
+//! - `spawn`: one new process with the job's identity, files and session; `board`: what it says on the way; `raw`:
+//!   its system calls
+//! - `chore`: work among the job's files, in a process with the rights of the job's user
 //! - `spool`: outcomes that were not acknowledged yet
 //! - `checkpoint`, `archive`: what a job saves of its work, and how it comes back
-//! - `transparent`, `nest`: saving a job that does not know of it, with CRIU, in namespaces of its own
-//! - `scratch`: a directory for the jobs' own files
+//! - `transparent`, `nest`: saving a job that does not know of it, with CRIU, in namespaces of its own; `seal`: what must be
+//!   true of it before it is put back
+//! - `scratch`: a directory for the jobs' own files; `remove`: emptying it; `usage`, `quota`: what is in it, and the limits
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
 //! - `as_user`: opening a file with another user's rights (for the manager's job logs)
 //!
-//! Unsafe code is confined to `sys`, `spawn`, `nest` and `as_user`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest` and `as_user`.
 
 mod archive;
 pub mod as_user;
+mod board;
 pub mod cgroup;
 mod checkpoint;
+mod chore;
+pub mod clear;
 mod connection;
 pub mod frame;
+pub mod keeper;
 pub mod leftovers;
 pub mod lock;
 pub mod nest;
+pub mod quota;
+mod raw;
+pub mod remove;
 mod run;
 mod running;
 mod scratch;
+mod seal;
 mod spawn;
 pub mod spool;
 mod sys;
 mod transparent;
 mod tree;
+mod usage;
 pub mod user;
 pub mod wire;
 
@@ -43,6 +56,8 @@ pub use run::{Fatal, connect, ended_well, is_alive, run};
 pub const CLAIM_VARIABLE: &str = "UPDRAFT_CLAIM";
 /// The file in a job's scratch directory that says how much time is left: seconds, and the Unix time they end at.
 pub const WARNING: &str = ".updraft-warning";
+/// The directory beside the scratch directories where those are put that cannot be removed.
+pub const ASIDE: &str = "aside";
 /// The starter's socket in its claim directory.
 pub const SOCKET: &str = "sock";
 /// The file whose lock a living starter holds.

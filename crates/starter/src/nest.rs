@@ -21,6 +21,7 @@ use model::text;
 use prost::Message;
 
 use crate::frame::{self, Buffer};
+use crate::seal::{self, KnownFiles};
 use crate::spawn::Spawner;
 use crate::sys::{self, Reaped, Watch};
 use crate::wire::Job;
@@ -115,6 +116,9 @@ pub(crate) struct Dumped {
     /// Files that are open for writing, outside the scratch directory.
     #[prost(message, repeated, tag = "2")]
     pub(crate) files: Vec<Written>,
+    /// Everything that is open there, by name.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub(crate) names: Vec<Vec<u8>>,
 }
 
 /// The starter's end of a nest.
@@ -138,7 +142,8 @@ impl Nest {
         spawner: &mut Spawner,
         job: &Job,
         scratch: Option<&Path>,
-        images: Option<&Path>,
+        images: Option<(&Path, &KnownFiles)>,
+        start_ms: u64,
     ) -> io::Result<Self> {
         let criu = job.nest.as_ref().map(|n| n.criu.clone()).unwrap_or_default();
         let (ours, theirs) = UnixStream::pair()?;
@@ -147,7 +152,8 @@ impl Nest {
         let pid = unsafe { sys::fork_into(libc::CLONE_NEWPID | libc::CLONE_NEWNS) }?;
         if pid == 0 {
             drop(ours);
-            let lived = Inside { control: theirs, criu, job: 0 }.live(spawner, job, scratch, images);
+            let lived =
+                Inside { control: theirs, criu, job: 0, start_ms }.live(spawner, job, scratch, images);
             if let Err(error) = &lived {
                 eprintln!("the nest of job {:?} has failed: {error}", job.id);
             }
@@ -206,6 +212,8 @@ struct Inside {
     criu: String,
     /// The job's first process; 0 before it is there.
     job: i32,
+    /// Its start may take so long.
+    start_ms: u64,
 }
 
 impl Inside {
@@ -215,7 +223,7 @@ impl Inside {
         spawner: &mut Spawner,
         job: &Job,
         scratch: Option<&Path>,
-        images: Option<&Path>,
+        images: Option<(&Path, &KnownFiles)>,
     ) -> io::Result<()> {
         self.control = sys::keep_only(self.control)?;
         sys::die_with_parent()?;
@@ -224,7 +232,7 @@ impl Inside {
         let word = match (started, images) {
             (Err(reason), _) => Word::Failed(Failed { reason, ours: true, ..Failed::default() }),
             (Ok(()), None) => self.start(spawner, job),
-            (Ok(()), Some(images)) => self.restore(images),
+            (Ok(()), Some((images, known))) => self.restore(images, known),
         };
         self.say(word)?;
         if self.job == 0 {
@@ -281,7 +289,7 @@ impl Inside {
             let reason = format!("cannot choose the numbers of the job's processes: {error}");
             return Word::Failed(Failed { reason, ours: true, ..Failed::default() });
         }
-        match spawner.spawn(job) {
+        match spawner.spawn_and_wait(job, self.start_ms) {
             Ok(pid) => {
                 self.job = pid;
                 Word::Started(false)
@@ -289,15 +297,17 @@ impl Inside {
             Err(failure) => Word::Failed(Failed {
                 reason: text::one_line(&failure.reason(job), model::limits::REASON_BYTES),
                 code: failure.code(),
-                subcode: failure.error.raw_os_error().unwrap_or(0) as u32,
-                ours: failure.is_ours(),
+                subcode: failure.subcode(),
+                ours: failure.is_ours() || failure.is_time_out(),
             }),
         }
     }
 
-    /// Has CRIU put the processes back, as our children.
-    fn restore(&mut self, images: &Path) -> Word {
-        match self.criu(images, &["restore", "--restore-detached", "--restore-sibling"]) {
+    /// Has CRIU put the processes back, as our children. They go on when everything that they have open is what it must be:
+    /// CRIU opens files as root, and somebody may have put another in the place of one.
+    fn restore(&mut self, images: &Path, known: &KnownFiles) -> Word {
+        let words = ["restore", "--restore-detached", "--restore-sibling", "--leave-stopped"];
+        match self.criu(images, &words).and_then(|()| seal::check_in_use(FIRST, known)) {
             Ok(()) => {
                 self.job = FIRST;
                 // They stood still when they were saved, and still do.
@@ -311,16 +321,17 @@ impl Inside {
     fn dump(&self, dir: &Path) -> Dumped {
         let first = FIRST.to_string();
         let arguments = ["dump", "--tree", &first, "--leave-stopped", "--ghost-limit", GHOST_LIMIT];
-        let files = self.criu(dir, &arguments).and_then(|()| {
+        let seen = self.criu(dir, &arguments).and_then(|()| {
             // Known only now, when nobody writes any more.
-            written().map_err(|e| {
+            let seen = written().and_then(|files| Ok((files, seal::names_in_use(FIRST)?)));
+            seen.map_err(|e| {
                 sys::signal_all(libc::SIGCONT);
-                format!("cannot see which files it writes: {e}")
+                format!("cannot see which files it uses: {e}")
             })
         });
-        match files {
-            Ok(files) => Dumped { error: String::new(), files },
-            Err(error) => Dumped { error, files: Vec::new() },
+        match seen {
+            Ok((files, names)) => Dumped { error: String::new(), files, names },
+            Err(error) => Dumped { error, ..Dumped::default() },
         }
     }
 

@@ -13,15 +13,26 @@ use model::text;
 
 use crate::cgroup::Group;
 use crate::checkpoint::Checkpoints;
+use crate::chore::Chore;
 use crate::connection::Connection;
+use crate::keeper::Keeper;
 use crate::nest::Nest;
 use crate::running::Running;
 use crate::scratch::Scratch;
-use crate::spawn::Spawner;
+use crate::spawn::{Spawner, Starting};
 use crate::spool::Spool;
 use crate::sys::{self, Watch};
 use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Warn, Word};
 use crate::{frame, leftovers};
+
+/// A job's start may take so long, where the machine says nothing else.
+const START_US: u64 = 60_000_000;
+/// What a job left is removed in this time, or set aside.
+const CLEANING_US: u64 = 60_000_000;
+/// How long a starter may take to leave when nothing of its job runs any more.
+const CLEAN_UP_US: u64 = 20_000_000;
+/// Most of what jobs leave is removed in less.
+const LITTLE_MS: i32 = 50;
 
 /// Why a starter gave up.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +46,9 @@ pub enum Fatal {
         #[source]
         source: io::Error,
     },
+    /// Processes that cannot be killed are in the way.
+    #[error("{0}")]
+    Stuck(String),
     /// The agent talks nonsense.
     #[error("the agent's message makes no sense: {0}")]
     Nonsense(#[from] frame::Bad),
@@ -48,15 +62,22 @@ pub(crate) fn fatal(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Fatal
 /// Runs a starter on the connection that its agent gave it, until its claim is over or its lease has run out.
 pub fn run(agent: OwnedFd) -> Result<(), Fatal> {
     sys::new_session();
+    if sys::own_uid() == 0 {
+        sys::hide_memory().map_err(fatal("cannot hide our memory"))?;
+    }
     sys::become_subreaper().map_err(fatal("cannot adopt orphans"))?;
     let signals = sys::signal_descriptor().map_err(fatal("cannot receive signals"))?;
+    let keeper = Keeper::find().map_err(fatal("cannot use the keeper's connection"))?;
     let mut agent =
         Connection::new(UnixStream::from(agent)).map_err(fatal("cannot use the agent's connection"))?;
     let group = Group::enter_new();
+    if let (Some(keeper), Some(group)) = (&keeper, &group) {
+        keeper.set_group(group.dir());
+    }
     // Fresh starters wait here, ready, for the next claim of any job.
     let result = first_order(&mut agent).and_then(|begin| match begin {
         Some(begin) => {
-            let starter = Starter::begin(begin, agent, group.as_ref())?;
+            let starter = Starter::begin(begin, agent, group.as_ref(), keeper)?;
             let dir = starter.dir.clone();
             starter.run(&signals).map(|lock| Some((lock, dir)))
         }
@@ -98,7 +119,19 @@ pub(crate) struct Starter<'a> {
     pub(crate) waiting: VecDeque<Job>,
     pub(crate) running: Option<Running>,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) lease_until_us: u64,
+    lease_until_us: u64,
+    /// A job's start may take so long.
+    pub(crate) start_us: u64,
+    /// A checkpoint may be so large; 0 for any size.
+    pub(crate) checkpoint_bytes: u64,
+    keeper: Option<Keeper>,
+    /// What the last job left is being removed.
+    pub(crate) cleaning: Option<Chore>,
+    /// What the running job has in its scratch directory is being counted.
+    pub(crate) measuring: Option<Chore>,
+    pub(crate) next_look_us: u64,
+    /// Why this starter can go on no further.
+    pub(crate) stuck: Option<String>,
     /// Set when the claim is over: whether to be gentle.
     pub(crate) quit: Option<bool>,
     pub(crate) dir: PathBuf,
@@ -107,7 +140,12 @@ pub(crate) struct Starter<'a> {
 }
 
 impl<'a> Starter<'a> {
-    fn begin(begin: Begin, agent: Connection, group: Option<&'a Group>) -> Result<Self, Fatal> {
+    fn begin(
+        begin: Begin,
+        agent: Connection,
+        group: Option<&'a Group>,
+        keeper: Option<Keeper>,
+    ) -> Result<Self, Fatal> {
         let dir = PathBuf::from(&begin.dir);
         let lock_path = dir.join(crate::LOCK);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
@@ -116,6 +154,9 @@ impl<'a> Starter<'a> {
             return Err(fatal(format!("another starter has {}", dir.display()))(
                 ErrorKind::WouldBlock.into(),
             ));
+        }
+        if let Some(keeper) = &keeper {
+            keeper.share_lock(&lock).map_err(fatal("cannot share the lock with the keeper"))?;
         }
         let spool_path = dir.join(crate::OUTCOMES);
         let spool =
@@ -132,17 +173,33 @@ impl<'a> Starter<'a> {
             agent: Some(agent),
             listener,
             spool,
-            spawner: Spawner::new(&begin.marker),
+            spawner: Spawner::new(&begin.marker).map_err(fatal("cannot share a page with children"))?,
             waiting: VecDeque::new(),
             running: None,
             checkpoints: Checkpoints::new(&dir),
-            lease_until_us: sys::mono_us() + begin.lease_ms * 1000,
+            lease_until_us: 0,
+            start_us: if begin.start_ms == 0 { START_US } else { begin.start_ms.saturating_mul(1000) },
+            checkpoint_bytes: begin.checkpoint_bytes,
+            keeper,
+            cleaning: None,
+            measuring: None,
+            next_look_us: 0,
+            stuck: None,
             quit: None,
             dir,
             lock,
         };
+        starter.set_lease(sys::mono_us() + begin.lease_ms * 1000);
         starter.say_standing();
         Ok(starter)
+    }
+
+    /// The lease runs until then; the keeper sees to it.
+    fn set_lease(&mut self, until_us: u64) {
+        self.lease_until_us = until_us;
+        if let Some(keeper) = &self.keeper {
+            keeper.set_until(until_us);
+        }
     }
 
     /// Works until the claim is over; returns the lock, which says that we live.
@@ -157,7 +214,15 @@ impl<'a> Starter<'a> {
                 self.clean_up();
                 return Ok(self.lock);
             }
+            if let Some(why) = self.stuck.take() {
+                if let Some(agent) = &mut self.agent {
+                    agent.flush();
+                }
+                self.clean_up();
+                return Err(Fatal::Stuck(why));
+            }
             self.start_next();
+            self.look_at_scratch();
             if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {
                 self.agent = None;
             }
@@ -170,20 +235,65 @@ impl<'a> Starter<'a> {
             let timeout_ms = self.wake_us().saturating_sub(now).div_ceil(1000).min(3_600_000) as i32;
             self.wait(signals, timeout_ms)?;
             self.check_kill();
+            self.check_cleaning();
         }
     }
 
     /// Nothing of the claim is left behind.
-    fn clean_up(&self) {
+    fn clean_up(&mut self) {
+        // Whatever the lease: from here on nothing of a job runs.
         leftovers::kill_children();
-        if let Some(scratch) = &self.scratch {
-            scratch.remove();
+        if let Some(keeper) = &self.keeper {
+            keeper.set_until(sys::mono_us() + CLEAN_UP_US);
+        }
+        if let Some(scratch) = &mut self.scratch
+            && let Err(error) = scratch.remove()
+        {
+            eprintln!(
+                "starter: the scratch directory {} cannot be removed: {error}",
+                scratch.dir().display()
+            );
         }
     }
 
-    pub(crate) fn empty_scratch(&self) {
-        if let Some(scratch) = &self.scratch {
-            scratch.empty();
+    /// Begins to remove what the last job left in the scratch directory.
+    pub(crate) fn empty_scratch(&mut self) {
+        let Some(scratch) = &self.scratch else { return };
+        match scratch.begin_to_empty() {
+            Ok(None) => {}
+            Ok(Some(chore)) => {
+                // Most of what is left is little, and then the next job need not wait for another turn of the loop.
+                let _ = sys::poll(&mut [chore.watch()], LITTLE_MS);
+                self.cleaning = Some(chore);
+                self.check_cleaning();
+            }
+            Err(error) => self.set_scratch_aside(&error),
+        }
+    }
+
+    /// Looks whether the scratch directory is empty by now. What does not go in time is set aside.
+    pub(crate) fn check_cleaning(&mut self) {
+        let Some(chore) = &mut self.cleaning else { return };
+        let outcome = match chore.outcome() {
+            Some(outcome) => outcome,
+            None if sys::mono_us() < chore.since_us + CLEANING_US => return,
+            None => {
+                chore.kill();
+                Err(ErrorKind::TimedOut.into())
+            }
+        };
+        self.cleaning = None;
+        if let Err(error) = outcome {
+            self.set_scratch_aside(&error);
+        }
+    }
+
+    fn set_scratch_aside(&mut self, error: &io::Error) {
+        let Some(scratch) = &mut self.scratch else { return };
+        eprintln!("starter: the scratch directory {} cannot be emptied: {error}", scratch.dir().display());
+        match scratch.set_aside() {
+            Ok(to) => eprintln!("starter: it is set aside as {}", to.display()),
+            Err(error) => self.stuck = Some(format!("the scratch directory cannot be set aside: {error}")),
         }
     }
 
@@ -193,36 +303,48 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// When something is due: the end of the lease, or of a soft stop's patience.
+    /// When something is due: the end of the lease, of a soft stop's patience, a look at the scratch directory.
     fn wake_us(&self) -> u64 {
-        let kill = self.running.as_ref().and_then(|r| r.kill_at_us);
-        kill.map_or(self.lease_until_us, |k| k.min(self.lease_until_us))
+        let cleaning = self.cleaning.as_ref().map(|chore| chore.since_us + CLEANING_US);
+        let times =
+            [Some(self.lease_until_us), self.next_kill_us(), self.next_look_at_scratch_us(), cleaning];
+        times.into_iter().flatten().min().unwrap_or(self.lease_until_us)
     }
 
     fn wait(&mut self, signals: &OwnedFd, timeout_ms: i32) -> Result<(), Fatal> {
         let (child_ended, new_agent, nest_spoke, agent_spoke) = {
-            let mut watches = vec![
-                Watch { fd: signals.as_fd(), write: false, ready: false },
-                Watch { fd: self.listener.as_fd(), write: false, ready: false },
-            ];
-            let nest = self.running.as_ref().and_then(|r| r.nest.as_ref()).map(Nest::watch);
-            let nested = nest.is_some();
-            watches.extend(nest);
-            if let Some(agent) = &self.agent {
-                let write = !agent.output.is_empty();
-                watches.push(Watch { fd: agent.stream.as_fd(), write, ready: false });
-            }
+            let of = |fd| Watch { fd, write: false, ready: false };
+            let running = self.running.as_ref();
+            let agent = self.agent.as_ref().map(|agent| Watch {
+                fd: agent.stream.as_fd(),
+                write: !agent.output.is_empty(),
+                ready: false,
+            });
+            let nest = running.and_then(|r| r.nest.as_ref()).map(Nest::watch);
+            let (has_agent, has_nest) = (usize::from(agent.is_some()), usize::from(nest.is_some()));
+            let mut watches = vec![of(signals.as_fd()), of(self.listener.as_fd())];
+            watches.extend(agent.into_iter().chain(nest));
+            // These are asked for news in each turn.
+            watches.extend(running.and_then(|r| r.starting.as_ref()).map(Starting::watch));
+            watches.extend(running.and_then(|r| r.chore.as_ref()).map(|(chore, _)| chore.watch()));
+            watches.extend(self.cleaning.iter().chain(&self.measuring).map(Chore::watch));
             sys::poll(&mut watches, timeout_ms).map_err(fatal("cannot wait"))?;
             let ready = |n: usize| watches.get(n).is_some_and(|w| w.ready);
-            (ready(0), ready(1), nested && ready(2), ready(2 + usize::from(nested)))
+            (ready(0), ready(1), has_nest > 0 && ready(2 + has_agent), has_agent > 0 && ready(2))
         };
         if nest_spoke {
             self.hear_nest();
         }
+        self.hear_start();
+        self.hear_chore();
         if child_ended {
             // SIGTERM and SIGINT are meant for agents; a claim ends by order or by lease.
             while sys::next_signal(signals.as_fd()).is_some() {}
             self.reap();
+            if self.keeper.as_ref().is_some_and(|keeper| !keeper.is_alive()) {
+                leftovers::kill_children();
+                return Err(Fatal::Stuck("the keeper is gone".to_owned()));
+            }
         }
         if new_agent && let Ok((stream, _)) = self.listener.accept() {
             self.adopt(stream);
@@ -256,6 +378,7 @@ impl<'a> Starter<'a> {
             running_since_ms: self.running.as_ref().map(|r| r.started_ms),
             suspended: self.running.as_ref().is_some_and(|r| r.suspended),
             packed: self.checkpoints.waiting().to_vec(),
+            answers: true,
         };
         self.say(Word::Standing(standing));
     }
@@ -270,7 +393,8 @@ impl<'a> Starter<'a> {
                     let jobs = self.waiting.drain(keep..).map(|j| j.id).collect();
                     self.report(Happening::Returned(Returned { jobs }));
                 }
-                Order::Renew(lease_ms) => self.lease_until_us = sys::mono_us() + lease_ms * 1000,
+                Order::Renew(lease_ms) => self.set_lease(sys::mono_us() + lease_ms * 1000),
+                Order::Ask(number) => self.say(Word::Here(number)),
                 Order::Ack(seq) => {
                     // A spool that cannot be shortened only means reports that are sent twice.
                     let _ = self.spool.acknowledge(seq);
@@ -307,6 +431,12 @@ impl<'a> Starter<'a> {
         if running.evicted.is_none() {
             running.evicted.clone_from(&stop.evict);
         }
+        running.stopping |= stop.evict.is_none();
+        // One that has not begun loses nothing.
+        if self.withdraw() {
+            return;
+        }
+        let Some(running) = self.running.as_mut() else { return };
         // One that is just being put back loses nothing: its checkpoint is where it was.
         let unborn = running.nest.as_ref().is_some_and(|n| !n.started);
         if stop.hard || unborn {
@@ -356,12 +486,12 @@ impl<'a> Starter<'a> {
                 running.evicted = Some(Eviction { reason, code: 1008, patience_ms: 0, hold: None });
                 running.kill();
                 // A kill takes a moment; look again soon.
-                self.lease_until_us = sys::mono_us() + 10_000;
+                self.set_lease(sys::mono_us() + 10_000);
                 true
             }
             // With an agent there is somebody to tell; without one we are of no more use.
             None if self.agent.is_some() => {
-                self.lease_until_us = sys::mono_us() + 1_000_000;
+                self.set_lease(sys::mono_us() + 1_000_000);
                 true
             }
             None => false,

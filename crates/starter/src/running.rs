@@ -1,32 +1,52 @@
 //! The running job, from its start to its end: what is done to it, and what it becomes.
+//!
+//! A job passes through phases: its checkpoint is put in place (a chore), its process is started, it runs, what it saved is
+//! packed (a chore). None of them keeps the starter waiting: an order to stop is obeyed in each.
 
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use model::report::{CannotStart, Evicted, Exited, Happening, Started, Suspended};
+use model::event::Exit;
+use model::report::{CannotStart, Evicted, Exited, Happening, Returned, Started, Suspended};
 use model::text;
 
+use crate::chore::Chore;
 use crate::connection::Connection;
 use crate::nest::Nest;
 use crate::run::Starter;
+use crate::spawn::{Failure, Starting};
 use crate::sys::{self, Reaped};
 use crate::wire::{Eviction, Job, Use, Word};
-use crate::{archive, leftovers, tree};
+use crate::{archive, leftovers, transparent, tree};
 
 /// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
 const BACKLOG_BYTES: usize = 1 << 20;
 
 /// How long a job has to end by itself when its pool goes away.
 const GENTLE_US: u64 = 2_000_000;
+/// Most starts take less; those that do not are waited for beside everything else.
+const MOMENT_MS: i32 = 5;
+/// A killed process that is still there after this is stuck in the kernel.
+const STUCK_US: u64 = 5_000_000;
+/// Chores among a job's files are given up after this.
+const CHORE_US: u64 = 1_800_000_000;
 
-/// The job that runs.
+/// The job that runs, or is about to, or has just saved its work.
 pub(crate) struct Running {
     pub(crate) job: Job,
+    /// 0 while it has no process.
     pub(crate) pid: i32,
     pub(crate) started_ms: u64,
     pub(crate) started_us: u64,
     /// When the soft stop turns into a kill.
     pub(crate) kill_at_us: Option<u64>,
+    /// When it was killed.
+    pub(crate) killed_us: Option<u64>,
+    /// People want it to end.
+    pub(crate) stopping: bool,
     /// Set when it is made to end by the machine's side, which makes its end an eviction.
     pub(crate) evicted: Option<Eviction>,
     pub(crate) suspended: bool,
@@ -34,9 +54,52 @@ pub(crate) struct Running {
     pub(crate) asked: bool,
     /// Where it lives, when it is saved from outside; `pid` is then the nest's.
     pub(crate) nest: Option<Nest>,
+    /// Its process is on the way to its program.
+    pub(crate) starting: Option<Starting>,
+    /// It goes on after a checkpoint.
+    pub(crate) again: bool,
+    /// Why its start was given up.
+    pub(crate) unready: Option<String>,
+    /// What is done among its files, and what follows.
+    pub(crate) chore: Option<(Chore, Then)>,
+}
+
+/// What follows a chore.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// Its files are in place: it starts.
+    Start,
+    /// The images of its processes are in place: its scratch directory is next.
+    RestoreScratch(File),
+    /// Its files are packed: it goes on, or leaves; how its last process ended.
+    Keep { path: PathBuf, exit: Box<Exit> },
+    /// The images of its processes are packed: its scratch directory is next.
+    PackScratch { path: PathBuf, to: File },
+    /// Everything about its processes is packed.
+    KeepImages { path: PathBuf },
 }
 
 impl Running {
+    pub(crate) fn new(job: Job) -> Self {
+        Self {
+            job,
+            pid: 0,
+            started_ms: sys::wall_ms(),
+            started_us: sys::mono_us(),
+            kill_at_us: None,
+            killed_us: None,
+            stopping: false,
+            evicted: None,
+            suspended: false,
+            asked: false,
+            nest: None,
+            starting: None,
+            again: false,
+            unready: None,
+            chore: None,
+        }
+    }
+
     /// Sends its process group a signal.
     pub(crate) fn signal(&mut self, signal: i32) {
         match &mut self.nest {
@@ -47,12 +110,27 @@ impl Running {
 
     /// Kills it; what it started goes when it is collected.
     pub(crate) fn kill(&mut self) {
+        self.killed_us.get_or_insert_with(sys::mono_us);
+        if let Some((chore, _)) = &self.chore {
+            chore.kill();
+        }
         if let Some(nest) = &self.nest {
             nest.kill();
         } else {
             sys::signal(-self.pid, libc::SIGKILL);
             sys::signal(self.pid, libc::SIGKILL);
         }
+    }
+
+    /// People want it to end, and the machine does not.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.stopping && self.evicted.is_none()
+    }
+
+    /// Nothing of it has run in this attempt yet.
+    fn is_unborn(&self) -> bool {
+        let restoring = matches!(self.chore, Some((_, Then::Start | Then::RestoreScratch(_))));
+        !self.again && (restoring || self.starting.is_some())
     }
 }
 
@@ -115,84 +193,250 @@ impl Starter<'_> {
         }
     }
 
-    /// Kills a job whose time to end by itself is over.
+    /// A running job that has not begun to run is not wanted any more. False when it has.
+    pub(crate) fn withdraw(&mut self) -> bool {
+        self.hear_start();
+        let Some(running) = self.running.as_mut().filter(|r| r.is_unborn()) else { return false };
+        running.kill();
+        // One that has no process is over now; the other is when it is collected.
+        if running.starting.is_none() {
+            self.end_unborn();
+        }
+        true
+    }
+
+    fn end_unborn(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let job = running.job.id;
+        self.clear_away(&running);
+        self.empty_scratch();
+        self.forget_images();
+        match (running.unready, running.evicted) {
+            (Some(reason), _) => self.report_unready(job, reason),
+            (None, Some(why)) => self.report_evicted(job, why),
+            (None, None) => self.report(Happening::Returned(Returned { jobs: vec![job] })),
+        }
+    }
+
+    /// Kills a job whose time is over: to end by itself, to be started, to have its files packed.
     pub(crate) fn check_kill(&mut self) {
         let now = sys::mono_us();
-        if let Some(running) = self.running.as_mut().filter(|r| r.kill_at_us.is_some_and(|at| now >= at)) {
+        let (start_us, waits_for) =
+            (self.start_us, self.running.as_ref().map(|r| self.spawner.waits_for(&r.job)));
+        let Some(running) = self.running.as_mut() else { return };
+        if running.kill_at_us.is_some_and(|at| now >= at) {
             running.kill_at_us = None;
             running.kill();
         }
+        if running.killed_us.is_some_and(|at| now >= at + STUCK_US) {
+            return self.give_up_on_stuck();
+        }
+        if running.killed_us.is_none()
+            && running.starting.as_ref().is_some_and(|s| now >= s.since_us + start_us)
+        {
+            let seconds = start_us.div_ceil(1_000_000);
+            running.unready = Some(format!(
+                "cannot {}: it did not answer within {seconds} s (a dead file system?)",
+                waits_for.unwrap_or_default()
+            ));
+            running.kill();
+        }
+        if let Some((chore, _)) = running.chore.as_ref().filter(|(chore, _)| now >= chore.since_us + CHORE_US)
+        {
+            chore.kill();
+        }
+    }
+
+    /// When `check_kill` has something to do.
+    pub(crate) fn next_kill_us(&self) -> Option<u64> {
+        let running = self.running.as_ref()?;
+        let start = running.starting.as_ref().filter(|_| running.killed_us.is_none());
+        let times = [
+            running.kill_at_us,
+            running.killed_us.map(|at| at + STUCK_US),
+            start.map(|s| s.since_us + self.start_us),
+            running.chore.as_ref().map(|(chore, _)| chore.since_us + CHORE_US),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// A killed process that does not end waits for something in the kernel. It runs no further, but it is in the way of
+    /// this starter's other jobs: the claim ends.
+    fn give_up_on_stuck(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let waits =
+            "its process is stuck in the kernel (a dead file system?); it was killed and runs no further";
+        let job = running.job.id;
+        match running.evicted {
+            Some(why) => self.report_evicted(job, why),
+            None if running.stopping => {
+                let exit = Exit { signal: Some(libc::SIGKILL as u32), ..Exit::default() };
+                self.report(Happening::Exited(Exited { job, exit, started_ms: running.started_ms }));
+            }
+            None => {
+                let reason = running.unready.unwrap_or_default();
+                self.report_unready(job, format!("{reason} {waits}").trim().to_owned());
+            }
+        }
+        self.stuck = Some(waits.to_owned());
     }
 
     pub(crate) fn start_next(&mut self) {
         // Alone, we finish what runs and begin nothing: the manager may be giving the rest to others by now.
         let ready = |agent: &Connection| agent.output.len() < BACKLOG_BYTES;
         while self.running.is_none()
+            && self.cleaning.is_none()
+            && self.stuck.is_none()
             && self.checkpoints.leaving().is_none()
             && self.agent.as_ref().is_some_and(ready)
         {
             let Some(job) = self.waiting.pop_front() else { return };
-            let (started_ms, started_us) = (sys::wall_ms(), sys::mono_us());
-            if let Err(reason) = self.prepare(&job) {
-                self.report_unready(job.id, reason);
+            if let Some(scratch) = &mut self.scratch
+                && let Err(error) = scratch.prepare(job.identity.as_ref())
+            {
+                self.report_unready(job.id, format!("cannot make the job's scratch directory: {error}"));
                 continue;
             }
-            let running = |job, pid, nest| Running {
-                job,
-                pid,
-                started_ms,
-                started_us,
-                kill_at_us: None,
-                evicted: None,
-                suspended: false,
-                asked: false,
-                nest,
-            };
+            let restores = !job.restore.is_empty();
+            self.running = Some(Running::new(job));
+            if restores {
+                self.begin_to_restore();
+            } else {
+                self.launch(None);
+            }
+        }
+    }
+
+    /// Puts a checkpoint's files in place.
+    fn begin_to_restore(&mut self) {
+        self.forget_images();
+        let Some(running) = &mut self.running else { return };
+        let (job, path) = (&running.job, PathBuf::from(&running.job.restore));
+        let begun = File::open(&path).and_then(|from| {
             if job.nest.is_some() {
-                match self.start_nested(&job) {
-                    Ok(nest) => self.running = Some(running(job, nest.pid, Some(nest))),
-                    Err(reason) => {
-                        // What was put back of it must not be there for the next one.
-                        self.forget_images();
-                        self.empty_scratch();
-                        self.report_unready(job.id, reason);
-                    }
-                }
-                continue;
+                let images = self.dir.join(transparent::IMAGES);
+                let chore =
+                    Chore::begin(None, &[from.as_fd()], || transparent::unpack_images(&from, &images, job))?;
+                return Ok((chore, Then::RestoreScratch(from)));
             }
-            match self.spawner.spawn(&job) {
-                Ok(pid) => {
-                    self.tell(Happening::Started(Started { job: job.id, started_ms }));
-                    self.running = Some(running(job, pid, None));
+            let cwd = Path::new(std::ffi::OsStr::from_bytes(&job.cwd));
+            let chore = Chore::begin(job.identity.as_ref(), &[from.as_fd()], || {
+                archive::unpack(&from, "", cwd).map(|()| Vec::new())
+            })?;
+            Ok((chore, Then::Start))
+        });
+        let _ = fs::remove_file(path);
+        match begun {
+            Ok(chore) => running.chore = Some(chore),
+            Err(error) => self.cannot_restore(&error),
+        }
+    }
+
+    pub(crate) fn cannot_restore(&mut self, error: &io::Error) {
+        if let Some(running) = &mut self.running {
+            let what = if running.job.nest.is_some() {
+                "its checkpoint cannot be put back"
+            } else {
+                "cannot put the checkpoint's files in place"
+            };
+            running.unready.get_or_insert_with(|| format!("{what}: {error}"));
+        }
+        self.end_unborn();
+    }
+
+    /// Looks whether a chore among the running job's files is done, and goes on.
+    pub(crate) fn hear_chore(&mut self) {
+        let Some((chore, _)) = self.running.as_mut().and_then(|r| r.chore.as_mut()) else { return };
+        let Some(outcome) = chore.outcome() else { return };
+        let Some((_, then)) = self.running.as_mut().and_then(|r| r.chore.take()) else { return };
+        match (then, outcome) {
+            (Then::Start, Ok(known)) => self.launch(Some(&known)),
+            (Then::RestoreScratch(from), Ok(manifest)) => self.restore_scratch(&from, &manifest),
+            (Then::Start | Then::RestoreScratch(_), Err(error)) => self.cannot_restore(&error),
+            (Then::Keep { path, exit }, outcome) => {
+                let made = outcome.and_then(|bytes| archive::Made::of_bytes(&bytes));
+                self.packed(&path, *exit, made);
+            }
+            (Then::PackScratch { path, to }, Ok(bytes)) => self.pack_scratch(path, to, &bytes),
+            (Then::KeepImages { path }, outcome) => {
+                let made = outcome.and_then(|bytes| archive::Made::of_bytes(&bytes));
+                self.packed_images(&path, made);
+            }
+            (Then::PackScratch { path, .. }, Err(error)) => self.packed_images(&path, Err(error)),
+        }
+    }
+
+    /// Starts the process of the running job; in a nest from its images, when the files that they need are known.
+    pub(crate) fn launch(&mut self, known: Option<&[u8]>) {
+        let Some(mut running) = self.running.take() else { return };
+        if running.job.nest.is_some() {
+            match self.start_nested(&running.job, known) {
+                Ok(nest) => {
+                    running.pid = nest.pid;
+                    running.nest = Some(nest);
+                    self.running = Some(running);
                 }
-                Err(failure) if failure.is_ours() => {
-                    let reason = failure.reason(&job);
-                    self.report(Happening::Evicted(Evicted { job: job.id, reason, code: 1006, hold: None }));
+                Err(reason) => {
+                    // What was put back of it must not be there for the next one.
+                    self.forget_images();
+                    self.empty_scratch();
+                    self.report_unready(running.job.id, reason);
                 }
-                Err(failure) => {
-                    let subcode = failure.error.raw_os_error().unwrap_or(0) as u32;
-                    let reason = text::one_line(&failure.reason(&job), model::limits::REASON_BYTES);
-                    let code = failure.code();
-                    self.report(Happening::CannotStart(CannotStart { job: job.id, reason, code, subcode }));
+            }
+            return;
+        }
+        match self.spawner.spawn(&running.job) {
+            Ok(starting) => {
+                running.pid = starting.pid;
+                starting.wait_ms(MOMENT_MS);
+                running.starting = Some(starting);
+                self.running = Some(running);
+                self.hear_start();
+            }
+            Err(failure) => self.not_started(&running, &failure),
+        }
+    }
+
+    /// Looks whether the running job's process has come to its program.
+    pub(crate) fn hear_start(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let Some(starting) = &running.starting else { return };
+        // One that was killed on the way says nothing when it ends.
+        if running.killed_us.is_some() || starting.is_under_way() {
+            return;
+        }
+        let outcome = self.spawner.outcome(starting);
+        running.starting = None;
+        match outcome {
+            Ok(()) => {
+                let (job, started_ms, again) = (running.job.id, running.started_ms, running.again);
+                if !again {
+                    self.tell(Happening::Started(Started { job, started_ms }));
+                }
+            }
+            Err(failure) => {
+                if let Some(running) = self.running.take() {
+                    self.not_started(&running, &failure);
                 }
             }
         }
     }
 
-    /// What a job finds when it starts.
-    pub(crate) fn prepare(&mut self, job: &Job) -> Result<(), String> {
-        if let Some(scratch) = &mut self.scratch {
-            let made = scratch.prepare(job.identity.as_ref());
-            made.map_err(|e| format!("cannot make the job's scratch directory: {e}"))?;
+    fn not_started(&mut self, running: &Running, failure: &Failure) {
+        self.empty_scratch();
+        let job = running.job.id;
+        let reason = text::one_line(&failure.reason(&running.job), model::limits::REASON_BYTES);
+        if running.again {
+            let reason = format!("it could not go on after a checkpoint: {reason}");
+            self.report(Happening::Evicted(Evicted { job, reason, code: 1006, hold: None }));
+        } else if failure.is_time_out() {
+            self.report_unready(job, reason);
+        } else if failure.is_ours() {
+            self.report(Happening::Evicted(Evicted { job, reason, code: 1006, hold: None }));
+        } else {
+            let (code, subcode) = (failure.code(), failure.subcode());
+            self.report(Happening::CannotStart(CannotStart { job, reason, code, subcode }));
         }
-        if !job.restore.is_empty() && job.nest.is_none() {
-            let path = Path::new(&job.restore);
-            let cwd = Path::new(std::ffi::OsStr::from_bytes(&job.cwd));
-            let restored = archive::unpack(path, "", cwd, job.identity.as_ref());
-            let _ = std::fs::remove_file(path);
-            restored.map_err(|e| format!("cannot put the checkpoint's files in place: {e}"))?;
-        }
-        Ok(())
     }
 
     pub(crate) fn reap(&mut self) {
@@ -204,9 +448,12 @@ impl Starter<'_> {
                     if self.running.as_ref().is_none_or(|r| r.pid != child.pid) {
                         continue;
                     }
-                    // A nest's last words come before its end.
+                    // What it said before its end is heard first.
+                    self.hear_start();
                     self.hear_nest();
-                    if let Some(running) = self.running.take() {
+                    if self.running.as_ref().is_some_and(|r| r.starting.is_some()) {
+                        self.end_unborn();
+                    } else if let Some(running) = self.running.take() {
                         self.ended(running, child.exit);
                     }
                 }
@@ -215,8 +462,11 @@ impl Starter<'_> {
     }
 
     /// The job is over when its first process is; what it left behind goes too.
-    fn clear_away(&self, running: &Running) {
-        leftovers::kill_children();
+    pub(crate) fn clear_away(&mut self, running: &Running) {
+        self.measuring = None;
+        if !leftovers::kill_children() {
+            self.stuck = Some("processes of a job are stuck in the kernel (a dead file system?)".to_owned());
+        }
         if let Some(group) = self.group.filter(|_| running.suspended) {
             let _ = group.thaw();
         }
@@ -235,7 +485,8 @@ impl Starter<'_> {
         }
     }
 
-    pub(crate) fn ended(&mut self, running: Running, mut exit: model::event::Exit) {
+    pub(crate) fn ended(&mut self, mut running: Running, mut exit: Exit) {
+        running.pid = 0;
         if let Some(nest) = &running.nest {
             self.forget_images();
             match nest.exit {
@@ -247,7 +498,13 @@ impl Starter<'_> {
         }
         exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
         self.clear_away(&running);
-        let Some(running) = self.take_checkpoint(running, &exit) else { return };
+        if let Some(running) = self.take_checkpoint(running, &exit) {
+            self.over(running, exit);
+        }
+    }
+
+    /// The job is over.
+    pub(crate) fn over(&mut self, running: Running, exit: Exit) {
         self.empty_scratch();
         let (job, started_ms) = (running.job.id, running.started_ms);
         match running.evicted {

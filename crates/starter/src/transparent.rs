@@ -4,23 +4,26 @@
 //! The processes live in a `nest`, which does the saving. Here is what it takes to keep what was saved, and when that is
 //! asked for; the rest is the same as for every checkpoint (`checkpoint`).
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use model::report::{Attempt, CannotStart, Happening, Started};
 use prost::Message;
 
-use crate::archive;
-use crate::as_user;
+use crate::checkpoint::limit_size;
+use crate::chore::Chore;
 use crate::nest::{self, Dumped, Failed, Nest, Word, Written};
 use crate::run::Starter;
-use crate::running::Running;
-use crate::sys;
+use crate::running::{Running, Then};
+use crate::scratch::Scratch;
+use crate::seal::{self, KnownFiles};
 use crate::wire::Job;
+use crate::{archive, remove, sys};
 
 /// CRIU's images, and the job's scratch directory, in the archive.
-const IMAGES: &str = "images";
+pub(crate) const IMAGES: &str = "images";
 const SCRATCH: &str = "scratch";
 /// Among the images: what else must be as it was.
 const MANIFEST: &str = "updraft.manifest";
@@ -34,6 +37,41 @@ struct Manifest {
     /// Whose processes they are, by number, as CRIU has it: the same name may have another one elsewhere.
     #[prost(uint32, tag = "2")]
     uid: u32,
+    /// Everything that was open outside the scratch directory, by name.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    names: Vec<Vec<u8>>,
+    /// The job and the attempt that was saved.
+    #[prost(message, optional, tag = "4")]
+    job: Option<Attempt>,
+    /// The code of all this and of the images, made without it.
+    #[prost(bytes = "vec", tag = "5")]
+    code: Vec<u8>,
+}
+
+impl Manifest {
+    fn code_of(&self, images: &Path, job: &Job) -> io::Result<Vec<u8>> {
+        let rest = Self { code: Vec::new(), ..self.clone() };
+        let key = job.nest.as_ref().map(|n| &*n.key).unwrap_or_default();
+        seal::code(images, MANIFEST, &rest.encode_to_vec(), key)
+    }
+
+    /// The manifest of images that this pool made of this job, with the rights that it has here.
+    fn check(images: &Path, job: &Job) -> io::Result<Self> {
+        let manifest = Self::decode(&*fs::read(images.join(MANIFEST))?).map_err(io::Error::other)?;
+        let of = |a: Attempt| (a.cluster, a.proc);
+        // A later attempt than ours cannot have been saved.
+        let ours =
+            manifest.job.is_some_and(|saved| of(saved) == of(job.id) && saved.attempt <= job.id.attempt);
+        if !ours || !seal::is_same(&manifest.code, &manifest.code_of(images, job)?) {
+            return Err(io::Error::other("it is not what this pool saved of this job"));
+        }
+        if manifest.uid != uid_of(job) {
+            let (then, now) = (manifest.uid, uid_of(job));
+            return Err(io::Error::other(format!("its owner was user {then} there and is user {now} here")));
+        }
+        seal::check_credentials(images, job.identity.as_ref())?;
+        Ok(manifest)
+    }
 }
 
 fn uid_of(job: &Job) -> u32 {
@@ -47,38 +85,43 @@ impl Starter<'_> {
 
     /// Removes images that nobody needs any more.
     pub(crate) fn forget_images(&self) {
-        let _ = fs::remove_dir_all(self.images());
+        let images = self.images();
+        if let Ok(dir) = fs::File::open(&images) {
+            // Ours: nobody else can put anything there.
+            let _ = remove::empty(dir.as_fd());
+            let _ = fs::remove_dir(&images);
+        }
     }
 
-    /// Starts a job in a nest, from its checkpoint when it has one.
-    pub(crate) fn start_nested(&mut self, job: &Job) -> Result<Nest, String> {
+    /// Starts a job in a nest, from its images when it has any.
+    pub(crate) fn start_nested(&mut self, job: &Job, known: Option<&[u8]>) -> Result<Nest, String> {
         let images = self.images();
-        let restored = (!job.restore.is_empty()).then_some(&*images);
-        if restored.is_some() {
-            self.put_back(job, &images).map_err(|e| format!("its checkpoint cannot be put back: {e}"))?;
-        }
+        let known = known.map(KnownFiles::decode).transpose();
+        let known = known.map_err(|e| format!("its checkpoint cannot be put back: {e}"))?;
+        let restored = known.as_ref().map(|known| (&*images, known));
         let scratch = self.scratch.as_ref().map(|s| s.dir().to_owned());
-        Nest::new(&mut self.spawner, job, scratch.as_deref(), restored)
+        Nest::new(&mut self.spawner, job, scratch.as_deref(), restored, self.start_us / 1000)
             .map_err(|e| format!("cannot make the job's namespaces: {e}"))
     }
 
-    /// Everything that CRIU expects to find.
-    fn put_back(&self, job: &Job, images: &Path) -> io::Result<()> {
-        let archive = Path::new(&job.restore);
-        let identity = job.identity.as_ref();
-        let _ = fs::remove_dir_all(images);
-        let unpacked = archive::unpack(archive, IMAGES, images, None).and_then(|()| match &self.scratch {
-            Some(scratch) => archive::unpack(archive, SCRATCH, scratch.dir(), identity),
-            None => Ok(()),
+    /// The images are in place: everything else that CRIU expects to find.
+    pub(crate) fn restore_scratch(&mut self, from: &File, manifest: &[u8]) {
+        let Some(running) = &mut self.running else { return };
+        let job = &running.job;
+        let begun = Manifest::decode(manifest).map_err(io::Error::other).and_then(|manifest| {
+            let scratch = self.scratch.as_ref().map(Scratch::dir);
+            Chore::begin(job.identity.as_ref(), &[from.as_fd()], || {
+                if let Some(scratch) = scratch {
+                    archive::unpack(from, SCRATCH, scratch)?;
+                }
+                nest::cut_back(&manifest.files)?;
+                seal::open_all(&manifest.names).map(|known| known.encode_to_vec())
+            })
         });
-        let _ = fs::remove_file(archive);
-        unpacked?;
-        let manifest = Manifest::decode(&*fs::read(images.join(MANIFEST))?).map_err(io::Error::other)?;
-        if manifest.uid != uid_of(job) {
-            let (then, now) = (manifest.uid, uid_of(job));
-            return Err(io::Error::other(format!("its owner was user {then} there and is user {now} here")));
+        match begun {
+            Ok(chore) => running.chore = Some((chore, Then::Start)),
+            Err(error) => self.cannot_restore(&error),
         }
-        as_user::run(archive::who(identity), || nest::cut_back(&manifest.files))
     }
 
     /// Has the running job saved, as soon as that is possible.
@@ -91,7 +134,8 @@ impl Starter<'_> {
         if nest.dumping || !nest.started || running.suspended {
             return;
         }
-        let _ = fs::remove_dir_all(&images);
+        self.forget_images();
+        let Some(nest) = self.running.as_mut().and_then(|r| r.nest.as_mut()) else { return };
         // A directory that cannot be made shows in what CRIU says.
         let _ = fs::create_dir(&images);
         nest.dump(&images);
@@ -153,26 +197,43 @@ impl Starter<'_> {
             nest.dumping = false;
         }
         // Somebody removed or held it meanwhile: it was sent its signal, and needs no checkpoint.
-        let unwanted = running.kill_at_us.is_some() && running.evicted.is_none();
-        let made = match (&*dumped.error, unwanted) {
-            ("", false) => self.pack_images(&running, dumped.files),
+        let begun = match (&*dumped.error, running.is_unwanted()) {
+            ("", false) => self.begin_to_pack(&running, dumped),
             ("", true) => Err(io::Error::other("it is to end")),
             (error, _) => Err(io::Error::other(error)),
         };
+        match begun {
+            Ok(chore) => {
+                running.chore = Some(chore);
+                self.running = Some(running);
+            }
+            Err(error) => {
+                self.running = Some(running);
+                self.packed_images(Path::new(""), Err(error));
+            }
+        }
+    }
+
+    /// The running job's images are packed, or cannot be: it goes on, or leaves.
+    pub(crate) fn packed_images(&mut self, path: &Path, made: io::Result<archive::Made>) {
+        let Some(mut running) = self.running.take() else { return };
         self.forget_images();
+        let unwanted = running.is_unwanted();
+        let made = if unwanted { Err(io::Error::other("it is to end")) } else { made };
         match made {
-            Ok((path, made)) => {
+            Ok(made) => {
                 let leaving = running.evicted.is_some();
-                self.keep(&mut running, &path, made);
+                self.keep(&mut running, path, made);
                 if leaving {
                     // The checkpoint is what goes on; these processes do not.
                     running.kill();
-                    crate::leftovers::kill_children();
+                    self.clear_away(&running);
                 } else {
                     self.resume(running);
                 }
             }
             Err(error) => {
+                let _ = fs::remove_file(path);
                 if running.evicted.is_some() {
                     let signal = running.job.stop_signal as i32;
                     running.signal(signal);
@@ -193,18 +254,43 @@ impl Starter<'_> {
         self.running = Some(running);
     }
 
-    /// Everything that is needed to go on elsewhere, while nothing of the job moves.
-    fn pack_images(
-        &mut self,
-        running: &Running,
-        files: Vec<Written>,
-    ) -> io::Result<(PathBuf, archive::Made)> {
+    /// Begins to pack everything that is needed to go on elsewhere, while nothing of the job moves: first what is ours.
+    fn begin_to_pack(&mut self, running: &Running, dumped: Dumped) -> io::Result<(Chore, Then)> {
         let images = self.images();
-        let manifest = Manifest { files, uid: uid_of(&running.job) };
-        fs::write(images.join(MANIFEST), manifest.encode_to_vec())?;
+        let Dumped { files, names, .. } = dumped;
+        let (job, uid) = (&running.job, uid_of(&running.job));
+        let mut manifest = Manifest { files, uid, names, job: Some(job.id), code: Vec::new() };
         let path = self.checkpoints.next_path();
-        let scratch = self.scratch.as_ref().map(|s| (SCRATCH, s.dir()));
-        let made = archive::pack_both((IMAGES, &images), scratch, &path, running.job.identity.as_ref())?;
-        Ok((path, made))
+        let (to, most) = (archive::create(&path)?, self.checkpoint_bytes);
+        let chore = Chore::begin(None, &[to.as_fd()], || {
+            limit_size(most)?;
+            manifest.code = manifest.code_of(&images, job)?;
+            fs::write(images.join(MANIFEST), manifest.encode_to_vec())?;
+            archive::pack_dir(IMAGES, &images, &to).map(|made| made.to_bytes())
+        })?;
+        Ok((chore, Then::PackScratch { path, to }))
     }
+
+    /// The images are packed: now, with the user's rights, what is the job's.
+    pub(crate) fn pack_scratch(&mut self, path: PathBuf, to: File, made: &[u8]) {
+        let most = self.checkpoint_bytes;
+        let Some(scratch) = &self.scratch else {
+            return self.packed_images(&path, archive::Made::of_bytes(made));
+        };
+        let Some(running) = &mut self.running else { return };
+        let begun = Chore::begin(running.job.identity.as_ref(), &[to.as_fd()], || {
+            limit_size(most)?;
+            archive::pack_dir(SCRATCH, scratch.dir(), &to).map(|made| made.to_bytes())
+        });
+        match begun {
+            Ok(chore) => running.chore = Some((chore, Then::KeepImages { path })),
+            Err(error) => self.packed_images(&path, Err(error)),
+        }
+    }
+}
+
+/// In a chore of ours: unpacks the images of a checkpoint and looks whether they may be put back; returns their manifest.
+pub(crate) fn unpack_images(from: &File, images: &Path, job: &Job) -> io::Result<Vec<u8>> {
+    archive::unpack(from, IMAGES, images)?;
+    Manifest::check(images, job).map(|manifest| manifest.encode_to_vec())
 }

@@ -7,7 +7,7 @@ use prost::Message;
 #[derive(Clone, PartialEq, Message)]
 pub struct ToStarter {
     /// What.
-    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub order: Option<Order>,
 }
 
@@ -50,6 +50,9 @@ pub enum Order {
     /// Tell the running job how much time it has left.
     #[prost(message, tag = "12")]
     Warn(Warn),
+    /// Say that you are there; answered by `Here` with the same number.
+    #[prost(uint64, tag = "13")]
+    Ask(u64),
 }
 
 /// How much time the running job has left.
@@ -81,6 +84,12 @@ pub struct Begin {
     /// A directory for the jobs' own files, made before a job starts and emptied after it; empty for none.
     #[prost(string, tag = "5")]
     pub scratch: String,
+    /// A job's start may take so long; 0 for a minute.
+    #[prost(uint64, tag = "6")]
+    pub start_ms: u64,
+    /// A checkpoint may be so large; 0 for any size.
+    #[prost(uint64, tag = "7")]
+    pub checkpoint_bytes: u64,
 }
 
 /// Jobs to run.
@@ -142,6 +151,9 @@ pub struct Job {
     /// It is saved from outside; absent when it is not. What `restore` names is then such a checkpoint.
     #[prost(message, optional, tag = "16")]
     pub nest: Option<Nest>,
+    /// Its scratch directory may hold so much; 0 for as much as there is.
+    #[prost(uint64, tag = "17")]
+    pub scratch_bytes: u64,
 }
 
 /// How a job is saved from outside.
@@ -153,6 +165,9 @@ pub struct Nest {
     /// What kind of machine this is: a checkpoint is good on machines of the same kind.
     #[prost(string, tag = "2")]
     pub platform: String,
+    /// What the codes of its images are made with: this pool's, for this job.
+    #[prost(bytes = "vec", tag = "3")]
+    pub key: Vec<u8>,
 }
 
 /// How a job makes checkpoints: it writes its files and exits with a code that says so, of its own accord or when a
@@ -248,7 +263,7 @@ pub struct Eviction {
 #[derive(Clone, PartialEq, Message)]
 pub struct FromStarter {
     /// What.
-    #[prost(oneof = "Word", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Word", tags = "1, 2, 3, 4, 5")]
     pub word: Option<Word>,
 }
 
@@ -267,6 +282,9 @@ pub enum Word {
     /// A checkpoint waits to be put into the store; answered by `Stored`.
     #[prost(message, tag = "4")]
     Packed(Packed),
+    /// The answer to `Ask`.
+    #[prost(uint64, tag = "5")]
+    Here(u64),
 }
 
 /// A checkpoint that waits to be put into the store.
@@ -339,6 +357,9 @@ pub struct Standing {
     /// Checkpoints that wait to be put into the store.
     #[prost(message, repeated, tag = "6")]
     pub packed: Vec<Packed>,
+    /// It answers `Ask`.
+    #[prost(bool, tag = "7")]
+    pub answers: bool,
 }
 
 /// Something happened. Reports with a number are kept until acknowledged.

@@ -49,6 +49,18 @@ pub fn digest(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
+/// HMAC-SHA-256 of these parts, none of which can pass for a part of another.
+pub fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = ring::hmac::Context::with_key(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key));
+    for part in parts {
+        context.update(&(part.len() as u64).to_le_bytes());
+        context.update(part);
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(context.sign().as_ref());
+    out
+}
+
 /// SHA-256 of what comes in parts.
 #[derive(Clone)]
 pub struct Hasher(ring::digest::Context);

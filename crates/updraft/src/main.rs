@@ -119,6 +119,12 @@ enum Command {
     /// Run the jobs of one claim (agents start this)
     #[command(hide = true)]
     Starter,
+    /// Start a starter and see that nothing outlives it (agents start this)
+    #[command(hide = true)]
+    Keeper,
+    /// Remove what starters had to set aside (agents start this)
+    #[command(hide = true)]
+    Clear(cmd::starter::Clear),
 }
 
 fn main() -> ExitCode {
@@ -130,6 +136,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         // A starter must stay small and single-threaded: nothing else is set up for it.
         Command::Starter => cmd::starter::run(),
+        Command::Keeper => cmd::starter::keep(),
+        Command::Clear(args) => cmd::starter::clear(&args),
         Command::Classad(args) => return cmd::classad::run(args),
         Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
@@ -191,6 +199,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         | Command::Sim(_)
         | Command::Completions(_)
         | Command::Man(_)
-        | Command::Starter => Ok(ExitCode::SUCCESS),
+        | Command::Starter
+        | Command::Keeper
+        | Command::Clear(_) => Ok(ExitCode::SUCCESS),
     }
 }

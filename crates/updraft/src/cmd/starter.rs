@@ -1,6 +1,8 @@
-//! `updraft starter`: what agents start for each claim. Its standard input is its connection to the agent.
+//! `updraft starter`: what agents start for each claim, by way of `updraft keeper`. Its standard input is its connection to
+//! the agent. `updraft clear` removes what starters had to set aside. None of them has a second thread.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::cmd::Failure;
@@ -8,5 +10,27 @@ use crate::cmd::Failure;
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     ::starter::run(stdin).map_err(|e| Failure::new(e.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn keep() -> Result<ExitCode, Failure> {
+    let ended_well = ::starter::keeper::keep().map_err(|e| Failure::new(e.to_string()))?;
+    Ok(if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What to clear.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Clear {
+    /// The directory whose directories are removed
+    dir: PathBuf,
+}
+
+/// Prints what is left, a line each.
+pub(crate) fn clear(args: &Clear) -> Result<ExitCode, Failure> {
+    let left = ::starter::clear::clear(&args.dir)
+        .map_err(|e| Failure::new(format!("cannot clear {}: {e}", args.dir.display())))?;
+    for (path, why) in left {
+        println!("{}: {why}", path.display());
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The binary under test.
+/// The binary under test. UPDRAFT_TEST_BINARY names another one: an old one, to see a test fail.
 pub(crate) fn updraft() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_updraft"))
+    std::env::var_os("UPDRAFT_TEST_BINARY")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_updraft")), PathBuf::from)
 }
 
 /// The repository.
@@ -206,6 +207,18 @@ impl Sandbox {
     }
 }
 
+impl Sandbox {
+    /// Processes whose working directory is in this sandbox.
+    pub(crate) fn processes_working_here(&self) -> Vec<u32> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let here = |e: &std::fs::DirEntry| {
+            std::fs::read_link(e.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(self.path()))
+        };
+        let pids = entries.filter(here).filter_map(|e| e.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| *pid != std::process::id()).collect()
+    }
+}
+
 impl Drop for Sandbox {
     fn drop(&mut self) {
         for child in &mut self.children {
@@ -213,7 +226,9 @@ impl Drop for Sandbox {
             let _ = child.wait();
         }
         for _ in 0..100 {
-            let left = self.processes();
+            // Those too that have forgotten their environment.
+            let mut left = self.processes();
+            left.extend(self.processes_working_here());
             if left.is_empty() {
                 break;
             }

@@ -48,6 +48,7 @@ impl Starter {
             marker: format!("test-{}", std::process::id()),
             lease_ms: 60_000,
             scratch: path("scratch"),
+            ..Begin::default()
         };
         starter.order(Order::Begin(begin));
         starter
@@ -90,7 +91,7 @@ impl Starter {
             match self.word() {
                 Word::Packed(packed) => return packed,
                 Word::Standing(_) | Word::Report(_) => {}
-                Word::Use(used) => panic!("{used:?}"),
+                other => panic!("{other:?}"),
             }
         }
     }
@@ -340,7 +341,7 @@ const UNKNOWING: &str = "exec 7>/var/tmp/kept; ln -s kept /var/tmp/link; n=0; \
 fn nested(criu: &str) -> impl Fn(&mut Job) + '_ {
     |job| {
         job.stdout = b"out".to_vec();
-        job.nest = Some(Nest { criu: criu.to_owned(), platform: "here".to_owned() });
+        job.nest = Some(Nest { criu: criu.to_owned(), platform: "here".to_owned(), key: b"a key".to_vec() });
     }
 }
 
@@ -513,5 +514,75 @@ fn a_job_that_knows_nothing_of_it_is_saved_and_goes_on_elsewhere() {
     assert!(!other.file("images").exists(), "nothing is left of the attempt");
     assert_eq!(std::fs::read_dir(other.file("scratch")).unwrap().count(), 0);
     other.quit();
+    starter.quit();
+}
+
+/// Keeps a file open that it reads when it is told to.
+const READER: &str =
+    "exec 7<data; n=0; while [ ! -e go ]; do n=$((n+1)); echo $n; sleep 0.02; done; cat <&7 > copy";
+
+#[test]
+fn what_was_saved_is_put_back_only_if_it_is_this_jobs_and_leads_to_the_same_files() {
+    let Some(criu) = harness::criu() else { return };
+    let mut starter = Starter::new(None);
+    let (out, data, copy) = (starter.file("out"), starter.file("data"), starter.file("copy"));
+    std::fs::write(&data, "its own").unwrap();
+    starter.run(READER, nested(&criu));
+    until("it counts", || count(&out) > 3);
+    let evict = Some(Eviction { reason: "owner".into(), code: 1011, patience_ms: 0, hold: None });
+    starter.order(Order::Stop(Stop { id: ID, hard: false, evict }));
+    let packed = starter.packed();
+    let store = tempfile::tempdir().unwrap();
+    let kept = store.path().join("kept");
+    std::fs::copy(&packed.path, &kept).unwrap();
+    starter.order(Order::Stored(Stored { number: packed.number, safe: true, ..Stored::default() }));
+    assert!(matches!(starter.report(), Happening::Checkpointed(_)));
+    assert!(matches!(starter.report(), Happening::Evicted(_)));
+    let archive = starter.file("archive");
+    let restore = |starter: &mut Starter, change: &dyn Fn(&mut Job)| {
+        starter.run("never run anew", |job| {
+            nested(&criu)(job);
+            job.restore = archive.to_string_lossy().into_owned();
+            change(job);
+        });
+    };
+    let refused = |starter: &mut Starter| match starter.report() {
+        Happening::ProvisionFailed(e) => e.reason,
+        other => panic!("{other:?}"),
+    };
+    // Another job's key, another job, a changed byte.
+    std::fs::copy(&kept, &archive).unwrap();
+    restore(&mut starter, &|job| job.nest.as_mut().unwrap().key = b"another".to_vec());
+    let reason = refused(&mut starter);
+    assert!(reason.contains("not what this pool saved of this job"), "{reason}");
+    std::fs::copy(&kept, &archive).unwrap();
+    restore(&mut starter, &|job| job.id.cluster = 2);
+    assert!(refused(&mut starter).contains("not what this pool saved of this job"));
+    let mut bytes = std::fs::read(&kept).unwrap();
+    // In the middle of the images, which are mostly memory: the second of the two directories is small.
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&archive, bytes).unwrap();
+    restore(&mut starter, &|_| {});
+    assert!(refused(&mut starter).contains("not what this pool saved of this job"));
+    // Somebody has put a link to another's file in the place of one that it had open: CRIU would open it as root.
+    let secret = store.path().join("secret");
+    std::fs::write(&secret, "secret!").unwrap();
+    std::fs::rename(&data, starter.file("aside")).unwrap();
+    std::os::unix::fs::symlink(&secret, &data).unwrap();
+    std::fs::copy(&kept, &archive).unwrap();
+    restore(&mut starter, &|_| {});
+    let reason = refused(&mut starter);
+    assert!(reason.contains("data"), "{reason}");
+    // With its own file it goes on.
+    std::fs::remove_file(&data).unwrap();
+    std::fs::rename(starter.file("aside"), &data).unwrap();
+    std::fs::copy(&kept, &archive).unwrap();
+    let before = count(&out);
+    restore(&mut starter, &|_| {});
+    until("it goes on", || count(&out) > before);
+    std::fs::write(starter.file("go"), "").unwrap();
+    assert!(matches!(starter.report(), Happening::Exited(_)));
+    assert_eq!(std::fs::read_to_string(&copy).unwrap(), "its own");
     starter.quit();
 }

@@ -110,7 +110,7 @@ fn jobs_run_as_their_owner_and_nobody_as_root() {
     assert!(out.status.code() == Some(1) && text(&out.stderr).contains("root"), "{}", text(&out.stderr));
 
     let work = sandbox.open_dir("work");
-    let script = "grep -E '^(Uid|Gid|Groups|NoNewPrivs|CapEff|CapPrm)' /proc/self/status > status; umask > umask; \
+    let script = "grep -E '^(Uid|Gid|Groups|NoNewPrivs|CapEff|CapPrm|CapBnd|CapInh|CapAmb)' /proc/self/status > status; umask > umask; \
                   ls -l /proc/self/fd > fds; (setpriv --reuid 0 true && echo yes || echo no) > again 2>/dev/null; env > env";
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(updraft());
@@ -140,6 +140,9 @@ fn jobs_run_as_their_owner_and_nobody_as_root() {
         (field("NoNewPrivs"), field("CapEff"), field("CapPrm")),
         ("1".into(), "0000000000000000".into(), "0000000000000000".into())
     );
+    for set in ["CapBnd", "CapInh", "CapAmb"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
     assert_eq!(read("again").trim(), "no", "there is no way back to root");
     assert_eq!(read("umask").trim(), "0022");
     assert!(

@@ -1,0 +1,128 @@
+//! Work among a user's files, in a process of its own that has become the user for good.
+//!
+//! A starter never touches what a job could swap, fill or hang: it starts a chore and goes on. The chore has nothing of the
+//! starter's open but what it is given, ends with the starter, and says what came of it through a pipe. Whoever started it
+//! may stop waiting at any time.
+
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use crate::sys::{self, Watch};
+use crate::wire::Identity;
+
+/// More than this is no answer.
+const ANSWER_BYTES: usize = 4 << 20;
+
+/// A chore that is being done.
+#[derive(Debug)]
+pub(crate) struct Chore {
+    pid: i32,
+    news: OwnedFd,
+    answer: Vec<u8>,
+    pub(crate) since_us: u64,
+}
+
+impl Chore {
+    /// Does something as a user (`None`: as we are), with these descriptors and no others.
+    pub(crate) fn begin(
+        identity: Option<&Identity>,
+        keep: &[BorrowedFd<'_>],
+        work: impl FnOnce() -> io::Result<Vec<u8>>,
+    ) -> io::Result<Self> {
+        let (news, theirs) = sys::pipe()?;
+        let parent = sys::own_pid();
+        // SAFETY: this process has one thread, so that the child may do what a process does.
+        let pid = unsafe { sys::fork_into(0) }?;
+        if pid == 0 {
+            let keep: Vec<_> = keep.iter().copied().chain([theirs.as_fd()]).collect();
+            let done = settle(identity, &keep, parent).and_then(|()| work());
+            let (tag, bytes) = match done {
+                Ok(bytes) => (b'+', bytes),
+                Err(error) => (b'-', error.to_string().into_bytes()),
+            };
+            let mut answer = vec![tag];
+            answer.extend_from_slice(&bytes[..bytes.len().min(ANSWER_BYTES - 1)]);
+            sys::leave_with(std::fs::File::from(theirs).write_all(&answer));
+        }
+        Ok(Self { pid, news, answer: Vec::new(), since_us: sys::mono_us() })
+    }
+
+    pub(crate) fn watch(&self) -> Watch<'_> {
+        Watch { fd: self.news.as_fd(), write: false, ready: false }
+    }
+
+    /// What came of it; `None` while it is being done.
+    pub(crate) fn outcome(&mut self) -> Option<io::Result<Vec<u8>>> {
+        let mut chunk = [0; 4096];
+        loop {
+            match sys::read(self.news.as_fd(), &mut chunk) {
+                Ok(0) => break,
+                Ok(n) => self.answer.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(e) => return Some(Err(e)),
+            }
+        }
+        Some(match self.answer.split_first() {
+            Some((b'+', bytes)) => Ok(bytes.to_vec()),
+            Some((_, bytes)) => Err(io::Error::other(String::from_utf8_lossy(bytes).into_owned())),
+            None => Err(io::Error::other("the process that did it was killed")),
+        })
+    }
+
+    /// Waits for it, but no longer than this.
+    pub(crate) fn wait(mut self, patience_ms: u64) -> io::Result<Vec<u8>> {
+        let deadline = self.since_us + patience_ms * 1000;
+        loop {
+            if let Some(outcome) = self.outcome() {
+                return outcome;
+            }
+            let now = sys::mono_us();
+            if now >= deadline {
+                self.kill();
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            sys::poll(&mut [self.watch()], (deadline - now).div_ceil(1000).min(60_000) as i32)?;
+        }
+    }
+
+    pub(crate) fn kill(&self) {
+        sys::signal(self.pid, libc::SIGKILL);
+    }
+}
+
+/// In the child: nothing of the starter's, nothing but the user's rights.
+fn settle(identity: Option<&Identity>, keep: &[BorrowedFd<'_>], parent: i32) -> io::Result<()> {
+    sys::close_all_but(keep)?;
+    sys::new_session();
+    sys::unblock_signals()?;
+    if let Some(identity) = identity {
+        sys::become_for_good(identity.uid, identity.gid, &identity.groups)?;
+    }
+    sys::no_new_privileges()?;
+    sys::die_with_parent()?;
+    if sys::parent_pid() != parent {
+        return Err(io::Error::other("the starter is gone"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The harness has threads; a copy of one of them that only makes system calls and allocates nothing much is what
+    // can be tested here. The rest is tested with real starters.
+    #[test]
+    fn it_answers_fails_and_is_given_up() {
+        let done = Chore::begin(None, &[], || Ok(b"well".to_vec())).unwrap();
+        assert_eq!(done.wait(10_000).unwrap(), b"well");
+        let failed = Chore::begin(None, &[], || Err(io::ErrorKind::NotFound.into())).unwrap();
+        assert!(failed.wait(10_000).unwrap_err().to_string().contains("not found"));
+        let stuck = Chore::begin(None, &[], || {
+            std::thread::sleep(std::time::Duration::from_secs(600));
+            Ok(Vec::new())
+        });
+        assert_eq!(stuck.unwrap().wait(50).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,130 @@
+//! What a running job may have in its scratch directory: its own limit, and what the disk must keep for others.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+
+use model::report::Hold;
+
+use crate::chore::Chore;
+use crate::run::Starter;
+use crate::sys;
+use crate::wire::Eviction;
+
+/// How often a running job's scratch directory is looked at.
+const LOOK_US: u64 = 2_000_000;
+/// Who has less than this is not who fills the disk.
+const INNOCENT_BYTES: u64 = 16 << 20;
+/// Vacate code: the machine's side.
+const VACATE_CODE: u32 = 1006;
+/// HoldReasonSubCode of code 34 (out of resources): disk.
+const DISK_SUBCODE: u32 = 104;
+
+/// What is kept free on a disk of this size for the journal and for others: a twentieth, at most 1 GiB.
+pub fn reserve(size: u64) -> u64 {
+    (size / 20).min(1 << 30)
+}
+
+/// True when less than the reserve is free on the disk of this file.
+pub fn is_short_of_room(file: &File) -> io::Result<bool> {
+    let (size, free) = sys::room(file.as_fd())?;
+    Ok(free < reserve(size))
+}
+
+/// Why a job with so much in its scratch directory must go; `None` when it may stay.
+fn verdict(used: u64, limit: u64, room: Option<(u64, u64)>) -> Option<String> {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    if limit > 0 && used > limit {
+        return Some(format!(
+            "its scratch directory holds {} MiB, and {} MiB is its limit (RequestDisk, SCRATCH_LIMIT)",
+            mib(used),
+            mib(limit)
+        ));
+    }
+    let (size, free) = room?;
+    (free < reserve(size) && used >= INNOCENT_BYTES).then(|| {
+        format!(
+            "the machine's disk is nearly full ({} MiB free, {} MiB are kept for others), and its scratch directory \
+             holds {} MiB",
+            mib(free),
+            mib(reserve(size)),
+            mib(used)
+        )
+    })
+}
+
+impl Starter<'_> {
+    /// Looks at what the running job has in its scratch directory, when that is due.
+    pub(crate) fn look_at_scratch(&mut self) {
+        self.hear_measure();
+        let now = sys::mono_us();
+        if self.next_look_at_scratch_us().is_none_or(|at| now < at) {
+            return;
+        }
+        self.next_look_us = now + LOOK_US;
+        let (Some(scratch), Some(running)) = (&self.scratch, &self.running) else { return };
+        let full = scratch.room().is_some_and(|(size, free)| free < reserve(size));
+        if running.job.scratch_bytes > 0 || full {
+            // One that cannot be begun is begun at the next look.
+            self.measuring = scratch.begin_to_measure().ok().flatten();
+        }
+    }
+
+    /// When the next look is due.
+    pub(crate) fn next_look_at_scratch_us(&self) -> Option<u64> {
+        let running = self.running.as_ref().filter(|r| r.pid > 0 && r.killed_us.is_none())?;
+        if self.scratch.is_none() || self.measuring.is_some() {
+            return None;
+        }
+        Some(self.next_look_us.max(running.started_us + LOOK_US))
+    }
+
+    fn hear_measure(&mut self) {
+        let Some(outcome) = self.measuring.as_mut().and_then(Chore::outcome) else { return };
+        self.measuring = None;
+        let Some(used) = outcome.ok().and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes) else {
+            return;
+        };
+        let room = self.scratch.as_ref().and_then(crate::scratch::Scratch::room);
+        let Some(running) = self.running.as_mut().filter(|r| r.evicted.is_none() && !r.stopping) else {
+            return;
+        };
+        if let Some(reason) = verdict(used, running.job.scratch_bytes, room) {
+            let hold = Some(Hold { reason: reason.clone(), subcode: DISK_SUBCODE });
+            running.evicted = Some(Eviction { reason, code: VACATE_CODE, patience_ms: 0, hold });
+            running.kill_at_us = Some(sys::mono_us());
+            self.go_on();
+            self.check_kill();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_job_goes_for_its_own_limit_or_when_it_is_who_fills_the_disk() {
+        let roomy = Some((100 * GIB, 50 * GIB));
+        assert_eq!(verdict(10 * MIB, 10 * MIB, roomy), None);
+        assert!(
+            verdict(10 * MIB + 1, 10 * MIB, roomy)
+                .is_some_and(|w| w.contains("11 MiB") && w.contains("10 MiB"))
+        );
+        assert_eq!(verdict(50 * GIB, 0, roomy), None, "no limit");
+        let full = Some((100 * GIB, GIB - 1));
+        assert!(verdict(16 * MIB, 0, full).is_some_and(|w| w.contains("nearly full")));
+        assert_eq!(verdict(16 * MIB - 1, 0, full), None, "somebody else does");
+        assert_eq!(verdict(16 * MIB, 0, Some((100 * GIB, GIB))), None);
+        assert_eq!(verdict(16 * MIB, 0, None), None);
+    }
+
+    #[test]
+    fn the_reserve_is_a_twentieth_or_a_gibibyte() {
+        assert_eq!(reserve(100 * MIB), 5 * MIB);
+        assert_eq!(reserve(100 * GIB), GIB);
+    }
+}

@@ -1,0 +1,177 @@
+//! What jobs leave in their scratch directories, and how much of it.
+
+use std::path::{Path, PathBuf};
+
+use super::{as_nobody, hold_reason, innocent_job_runs, shared_pool, submit, work};
+use crate::harness::{Sandbox, signal};
+use crate::policy::{PATIENCE, events, has};
+
+const POLICY: &str = "use POLICY : AlwaysRun\n";
+
+/// Directories so deep that no path leads to the last and no recursive removal comes back from it.
+const DEEP: &str = "import os\n\
+    os.chdir(os.environ['UPDRAFT_SCRATCH_DIR'])\n\
+    for n in range(30000):\n    os.mkdir('d'); os.chdir('d')\n\
+    open('last', 'w').close()\n";
+
+fn execute(sandbox: &Sandbox) -> PathBuf {
+    sandbox.state().join("agent/execute")
+}
+
+fn count(dir: &Path) -> usize {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().count()
+}
+
+fn shell(script: &str) -> String {
+    format!("executable = /bin/sh\narguments = \"-c '{}'\"\n", script.replace('\'', "''"))
+}
+
+#[test]
+fn a_tree_deeper_than_any_stack_is_removed_and_nobody_falls() {
+    let Some((sandbox, pool)) = shared_pool(POLICY, &[]) else { return };
+    std::fs::write(work(&sandbox).join("deep.py"), DEEP).unwrap();
+    let job =
+        submit(&sandbox, "executable = /usr/bin/env\narguments = python3 deep.py\nerror = err\nqueue\n");
+    sandbox.ok(&["wait", &job.to_string(), "--timeout", "120"]);
+    let story = events(&sandbox, job);
+    let exited = story.iter().find(|e| e["event"] == "JobExited").unwrap();
+    let said = std::fs::read_to_string(work(&sandbox).join("err")).unwrap_or_default();
+    assert_eq!(exited["exit"]["code"], 0, "{said}");
+    innocent_job_runs(&sandbox);
+    sandbox.until("it is gone", 3 * PATIENCE, || count(&execute(&sandbox)) <= 1);
+    let last = || processes_of(pool);
+    assert!(last(), "the pool lives:\n{}", sandbox.logs());
+    sandbox.until("the claim's directory is gone too", 3 * PATIENCE, || count(&execute(&sandbox)) == 0);
+}
+
+fn processes_of(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+#[test]
+fn what_an_agent_finds_of_a_deep_tree_at_its_start_does_not_kill_it() {
+    let Some((mut sandbox, pool)) = shared_pool(POLICY, &[]) else { return };
+    std::fs::write(work(&sandbox).join("deep.py"), DEEP).unwrap();
+    let job = submit(
+        &sandbox,
+        "executable = /bin/sh\narguments = \"-c 'python3 deep.py && touch made && sleep 600'\"\nqueue\n",
+    );
+    let made = work(&sandbox).join("made");
+    sandbox.until("it is made", 3 * PATIENCE, || made.exists());
+    sandbox.kill(pool);
+    for pid in sandbox.processes() {
+        signal(pid, libc::SIGKILL);
+    }
+    // Whoever starts on it now has a dead starter's scratch directory to deal with.
+    sandbox.up(&["--shared", "--cpus", "1"]);
+    as_nobody(&sandbox, &["rm", &job.to_string()]);
+    sandbox.until("it is gone", 3 * PATIENCE, || count(&execute(&sandbox)) == 0);
+    innocent_job_runs(&sandbox);
+}
+
+#[test]
+fn nothing_outside_is_touched_when_entries_are_swapped_while_they_are_removed() {
+    let Some((sandbox, _)) = shared_pool(POLICY, &[]) else { return };
+    let canaries = sandbox.path().join("canaries");
+    std::fs::create_dir(&canaries).unwrap();
+    for n in 0..50 {
+        std::fs::write(canaries.join(n.to_string()), "x").unwrap();
+    }
+    // A second process of the same user, outside the job, swaps directories for links while the starter removes them.
+    let swap = "import os, sys, time\n\
+        s, c = sys.argv[1:3]\n\
+        end = time.time() + 4\n\
+        while time.time() < end:\n\
+        \x20 for n in range(20):\n\
+        \x20   p = f'{s}/a{n}'\n\
+        \x20   try:\n\
+        \x20     os.rename(p, f'{s}/b{n}.{time.time_ns()}'); os.symlink(c, p)\n\
+        \x20   except OSError: pass\n";
+    let file = work(&sandbox).join("swap.py");
+    std::fs::write(&file, swap).unwrap();
+    let fill = "for n in $(seq 0 19); do mkdir -p $UPDRAFT_SCRATCH_DIR/a$n/x/y; touch $UPDRAFT_SCRATCH_DIR/a$n/x/f; done; \
+                echo $UPDRAFT_SCRATCH_DIR > where; sleep 0.3";
+    let first = submit(&sandbox, &format!("{}queue\n", shell(fill)));
+    let told = work(&sandbox).join("where");
+    sandbox.until("it runs", PATIENCE, || {
+        told.exists() && std::fs::read_to_string(&told).unwrap().ends_with('\n')
+    });
+    let dir = std::fs::read_to_string(&told).unwrap().trim().to_owned();
+    let mut attacker = std::process::Command::new("setpriv");
+    attacker.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "python3"]).arg(&file);
+    let mut attacker = attacker.arg(&dir).arg(&canaries).spawn().unwrap();
+    sandbox.ok(&["wait", &first.to_string(), "--timeout", "30"]);
+    for _ in 0..5 {
+        let job = submit(&sandbox, &format!("{}queue\n", shell(fill)));
+        sandbox.ok(&["wait", &job.to_string(), "--timeout", "30"]);
+    }
+    attacker.wait().unwrap();
+    assert_eq!(count(&canaries), 50, "files outside were removed");
+    innocent_job_runs(&sandbox);
+}
+
+#[test]
+fn what_cannot_be_removed_is_set_aside_told_and_tried_again() {
+    let Some((sandbox, _)) = shared_pool(POLICY, &[]) else { return };
+    let script = "mkdir $UPDRAFT_SCRATCH_DIR/held; echo $UPDRAFT_SCRATCH_DIR/held > where; while [ ! -e go ]; do sleep 0.05; done";
+    let job = submit(&sandbox, &format!("{}queue\n", shell(script)));
+    let told = work(&sandbox).join("where");
+    sandbox.until("it runs", PATIENCE, || {
+        told.exists() && std::fs::read_to_string(&told).unwrap().ends_with('\n')
+    });
+    let held = std::fs::read_to_string(&told).unwrap().trim().to_owned();
+    // A mount cannot be removed, whoever made it.
+    let mount = std::process::Command::new("mount").args(["-t", "tmpfs", "none", &held]).status();
+    assert!(mount.is_ok_and(|s| s.success()));
+    std::fs::write(work(&sandbox).join("go"), "").unwrap();
+    sandbox.ok(&["wait", &job.to_string(), "--timeout", "30"]);
+    innocent_job_runs(&sandbox);
+    let aside = execute(&sandbox).join("aside");
+    sandbox.until("it is set aside", PATIENCE, || count(&aside) == 1);
+    let log = || std::fs::read_to_string(sandbox.path().join("up.log")).unwrap_or_default();
+    sandbox.until("the log tells", PATIENCE, || log().contains("files cannot be removed"));
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let there = aside.to_string_lossy().into_owned();
+    for at in mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|at| at.starts_with(&there)) {
+        assert!(std::process::Command::new("umount").arg(at).status().unwrap().success());
+    }
+    // The end of the next claim is the next occasion.
+    innocent_job_runs(&sandbox);
+    sandbox.until("it is gone", 2 * PATIENCE, || count(&execute(&sandbox)) == 0);
+}
+
+#[test]
+fn a_job_that_takes_more_disk_than_it_asked_for_is_held_also_with_holes() {
+    let Some((sandbox, _)) = shared_pool(POLICY, &[]) else { return };
+    for fill in [
+        "head -c 60000000 /dev/zero > a; head -c 60000000 /dev/zero > b",
+        "truncate -s 60M a; truncate -s 60M b",
+    ] {
+        let script = format!("cd $UPDRAFT_SCRATCH_DIR; {fill}; sleep 600");
+        let job = submit(&sandbox, &format!("{}request_disk = 100M\nqueue\n", shell(&script)));
+        let reason = hold_reason(&sandbox, job);
+        assert!(reason.contains("scratch directory holds") && reason.contains("100 MiB"), "{reason}");
+        sandbox.ok(&["rm", &job.to_string()]);
+    }
+    // One file alone does not get that far.
+    let job = submit(
+        &sandbox,
+        &format!("{}request_disk = 10M\nqueue\n", shell("cd $UPDRAFT_SCRATCH_DIR; truncate -s 20M x")),
+    );
+    sandbox.run(&["wait", &job.to_string(), "--timeout", "30"]);
+    let story = events(&sandbox, job);
+    let exited = story.iter().find(|e| e["event"] == "JobExited").unwrap_or_else(|| panic!("{story:?}"));
+    assert_ne!(exited["exit"]["code"], 0, "{exited}");
+    assert!(!has(&story, "JobsHeld"));
+    innocent_job_runs(&sandbox);
+}
+
+#[test]
+fn a_limit_of_the_machine_holds_for_jobs_that_ask_for_nothing() {
+    let Some((sandbox, _)) = shared_pool(&format!("{POLICY}SCRATCH_LIMIT = 50\n"), &[]) else { return };
+    let script = "cd $UPDRAFT_SCRATCH_DIR; truncate -s 40M a; truncate -s 40M b; sleep 600";
+    let job = submit(&sandbox, &format!("{}queue\n", shell(script)));
+    let reason = hold_reason(&sandbox, job);
+    assert!(reason.contains("50 MiB"), "{reason}");
+}
