@@ -18,3 +18,4 @@ mod slots;
 mod starter;
 mod transparent;
 mod trust;
+mod usage;
