@@ -196,10 +196,10 @@ impl Writer {
             {
                 reported.push(word);
             }
-            self.read_clock();
             if degraded {
                 self.try_again();
             }
+            self.read_clock();
             let mut stop = None;
             for word in reported.drain(..) {
                 if self.degraded().is_some() {

@@ -165,7 +165,7 @@ impl Projection {
     pub fn take(&mut self, event: &Event) {
         let mut clock = SteadyClock { last_ms: self.open.last_ms, stepped_ms: self.open.stepped_ms };
         let time = clock.take(event);
-        self.move_holds(clock.stepped_ms - self.open.stepped_ms, time);
+        self.move_holds(clock.stepped_ms.saturating_sub(self.open.stepped_ms), time);
         (self.open.last_ms, self.open.stepped_ms) = (clock.last_ms, clock.stepped_ms);
         self.open.first_ms.get_or_insert(time);
         if !matches!(event.kind, Some(Kind::ClaimMade(_) | Kind::JobsAssigned(_))) {
@@ -369,7 +369,7 @@ impl Projection {
         let Some(cluster) = self.open.clusters.get_mut(&e.cluster).filter(|c| !c.begun) else { return };
         cluster.begun = gang;
         if let Some(promised) = cluster.promised_ms {
-            let late = time as i64 - promised;
+            let late = (time as i64).saturating_sub(promised);
             self.count(&sample, |cell| {
                 let of = if late > 0 { &mut cell.late } else { &mut cell.early };
                 of.add(late.unsigned_abs());

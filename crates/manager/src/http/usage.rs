@@ -37,9 +37,11 @@ pub(super) async fn answer(
         let of = |m: scheduler::MachineView| (m.name.to_string(), m.lab.to_string(), m.total.cpus);
         core.machines().map(of).collect::<Vec<_>>()
     });
+    // Nothing is known of the future.
+    let now_ms = crate::writer::wall_ms();
     let question = Question {
         since_ms: asked.since_ms,
-        until_ms: asked.until_ms.unwrap_or_else(crate::writer::wall_ms),
+        until_ms: asked.until_ms.map_or(now_ms, |until| until.min(now_ms)),
         filter: Filter { lab: asked.lab, machine: asked.machine, user: asked.user },
         rows: asked.rows,
         machines: whole_machines(machines.await?),

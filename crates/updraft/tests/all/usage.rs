@@ -35,6 +35,10 @@ fn usage_says_since_when_it_knows_and_rows_add_up_to_its_sums() {
     assert!(text.contains("What was before that is not known"), "{text}");
     let part = sandbox.json(&["usage", "--json", "--since", "0s"]);
     assert_eq!((&part["pool"]["ended"], part["known_since_ms"].as_u64()), (&0.into(), Some(known)));
+    // Nothing is known of the future.
+    let future = sandbox.json(&["usage", "--json", "--until", "2200-01-01T00:00:00Z"]);
+    assert!(future["until_ms"].as_u64().unwrap() - known < 3_600_000, "{future}");
+    assert!(core_ms(&future, "capacity") < 2 * 3_600_000, "{future}");
     // A restarted manager answers the same.
     let until = usage["until_ms"].as_u64().unwrap();
     let until = jiff_time(until);
