@@ -79,7 +79,9 @@ fn tests() -> Result<(), String> {
 fn tidy() -> Result<(), String> {
     let mut complaints = Vec::new();
     // Pure cores stay pure: no IO, clock, threads or runtime below them.
-    for room in ["classad", "config", "model", "submit", "joblog", "scheduler", "policy", "maintenance"] {
+    for room in
+        ["classad", "config", "model", "submit", "joblog", "scheduler", "policy", "maintenance", "usage"]
+    {
         let dir = root().join("crates").join(room);
         if !dir.exists() {
             continue;

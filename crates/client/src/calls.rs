@@ -252,13 +252,13 @@ fn refusal(status: StatusCode, body: &[u8]) -> Error {
     }
 }
 
-async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Error> {
+pub(crate) async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, Error> {
     let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
     serde_json::from_slice(&body).map_err(|e| Error::Nonsense(e.to_string()))
 }
 
 /// Percent-encodes what may not stand in a path or query.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {

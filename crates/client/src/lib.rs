@@ -1,15 +1,18 @@
 //! A typed client of a manager, used by the command line, by agents, by the tests, and by anyone else.
 //!
 //! - `connect`: where a manager is, and one HTTP/2 connection to it
-//! - `calls`: the REST calls; `events`: the event stream
+//! - `calls`: the REST calls; `events`: the event stream; `usage`: where the time went, row by row; `lines`: bodies in lines
 
 mod calls;
 mod connect;
 mod events;
+mod lines;
+mod usage;
 
 pub use calls::Client;
 pub use connect::{Endpoint, grpc_service, http2};
 pub use events::Events;
+pub use usage::{UsagePart, UsageRows};
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use trust::token::Token;
 
 use crate::agents::{AgentSession, Questions};
+use crate::bookmarks::Bookmarks;
 use crate::feed::Feed;
 use crate::objects::Store;
 use crate::registry::{Registry, Rejected};
@@ -89,6 +90,7 @@ pub struct Handle {
     pub(crate) people: mpsc::Sender<Input>,
     pub(crate) agents: mpsc::Sender<FromAgent>,
     pub(crate) feed: Feed,
+    pub(crate) bookmarks: Arc<Bookmarks>,
     pub(crate) registry: Arc<RwLock<Registry>>,
     pub(crate) degraded: Arc<RwLock<Option<String>>>,
     pub(crate) objects: Store,

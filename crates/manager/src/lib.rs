@@ -1,17 +1,20 @@
 //! The manager: one thread owns the books and is the only writer; everything else talks to it by messages.
 //!
-//! - `writer`: the loop: inputs to decisions, decisions to the journal, and only then effects to the world
+//! - `writer`: the loop: inputs to decisions, decisions to the journal, and only then effects to the world; `clock`: its clocks
 //! - `books`: what the writer owns: the scheduler core and the register of tokens
 //! - `registry`: tokens
 //! - `agents`: an agent's connection, questions to machines; `sessions`: the core's decisions as messages to agents
 //! - `objects`: the store for checkpoints; `traces`: what machines' policies did lately
 //! - `feed`: subscribers that replay the journal from any position and then follow it
 //! - `joblogs`: the subscriber that writes job event logs
+//! - `usage`: where the time went, from the journal; `bookmarks`: so that it need not begin at the beginning
 //! - `http`: the API for people, the port for agents
 //! - `numbers`: cluster numbers that a pool at rest has used; `metrics`: counters; `state`: the state directory and its lock
 
 mod agents;
+mod bookmarks;
 mod books;
+mod clock;
 mod feed;
 mod handle;
 pub mod http;
@@ -23,6 +26,7 @@ mod registry;
 mod sessions;
 mod state;
 mod traces;
+mod usage;
 mod writer;
 
 use std::net::SocketAddr;
@@ -141,6 +145,7 @@ impl Manager {
             listen = Some(http::serve_tls(address, tls, shared.clone(), &mut servers).await?);
         }
         servers.spawn(objects::tidy(handle.clone()));
+        servers.spawn(bookmarks::keep(handle.bookmarks.clone(), stopped));
         let mut health = None;
         if let Some(address) = options.health {
             health = Some(http::serve_health(address, shared.clone(), &mut servers).await?);

@@ -7,15 +7,18 @@
 //! error, agents keep their leases, and the writer tries until the disk takes writes again.
 
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use journal::Journal;
-use model::event::{Kind, MachineJoined, ManagerStarted, TokenRevoked};
+use model::event::{ClockStepped, Kind, MachineJoined, ManagerStarted, TokenRevoked};
 use model::{ClaimKey, Event, Now};
 use scheduler::{Effect, Out, Session};
 use tokio::sync::mpsc;
 
+use crate::bookmarks::Bookmarks;
 use crate::books::Books;
+use crate::clock::Clock;
+pub(crate) use crate::clock::wall_ms;
 use crate::feed::{Batch, Feed};
 use crate::handle::{Answer, FromAgent, Handle, Input, Query, Unavailable};
 use crate::metrics::Metrics;
@@ -60,6 +63,7 @@ pub(crate) fn start(
     let handle = Handle {
         people,
         agents,
+        bookmarks: Arc::new(Bookmarks::of(&dir)),
         feed: Feed::new(dir),
         registry: Arc::new(RwLock::new(books.registry.clone())),
         degraded: Arc::new(RwLock::new(None)),
@@ -81,6 +85,8 @@ pub(crate) fn start(
         feed: handle.feed.clone(),
         metrics,
         clock,
+        stepped_ms: 0,
+        bookmarks: handle.bookmarks.clone(),
         snapshot_at,
         last_tick_ms: 0,
         last_look_ms: 0,
@@ -104,26 +110,6 @@ pub(crate) fn start(
         })
         .map_err(|source| Error::System { doing: "cannot start the writer", source })?;
     Ok((handle, thread))
-}
-
-/// Two clocks read together.
-#[derive(Debug, Clone, Copy)]
-struct Clock {
-    start: Instant,
-}
-
-impl Clock {
-    fn start() -> Self {
-        Self { start: Instant::now() }
-    }
-
-    fn now(&self) -> Now {
-        Now { mono_ms: self.start.elapsed().as_millis() as u64, wall_ms: wall_ms() }
-    }
-}
-
-pub(crate) fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
 /// Told whether what it waited for is on disk.
@@ -165,10 +151,20 @@ struct Writer {
     feed: Feed,
     metrics: Arc<Metrics>,
     clock: Clock,
+    /// How far the clock was set, as long as the journal does not say so.
+    stepped_ms: i64,
+    bookmarks: Arc<Bookmarks>,
     snapshot_at: u64,
     last_tick_ms: u64,
     last_look_ms: u64,
     registry_changed: bool,
+}
+
+fn stepped_by(event: &Event) -> Option<i64> {
+    match &event.kind {
+        Some(Kind::ClockStepped(e)) => Some(e.by_ms),
+        _ => None,
+    }
 }
 
 fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -207,6 +203,7 @@ impl Writer {
             if degraded {
                 self.try_again();
             }
+            self.read_clock();
             let mut stop = None;
             for word in reported.drain(..) {
                 if self.degraded().is_some() {
@@ -247,6 +244,18 @@ impl Writer {
             self.snapshot()?;
         }
         Ok(())
+    }
+
+    /// Dates what follows. That the clock was set goes before it; there is nobody who waits for that.
+    fn read_clock(&mut self) {
+        self.stepped_ms += self.clock.read_wall().unwrap_or(0);
+        if self.stepped_ms != 0 && self.degraded().is_none() {
+            let by_ms = std::mem::take(&mut self.stepped_ms);
+            tracing::warn!(by_ms, "the clock of this host was set");
+            let kind = Kind::ClockStepped(ClockStepped { by_ms });
+            self.pending.out.events.push(Event { time_ms: self.clock.now().wall_ms, kind: Some(kind) });
+            self.pending.linger();
+        }
     }
 
     /// What an agent said.
@@ -411,7 +420,7 @@ impl Writer {
     fn record(&mut self, kind: Kind) {
         self.books.registry.apply(&kind);
         self.registry_changed = true;
-        self.pending.out.events.push(Event { time_ms: wall_ms(), kind: Some(kind) });
+        self.pending.out.events.push(Event { time_ms: self.clock.now().wall_ms, kind: Some(kind) });
     }
 
     fn answer_after<T: Send + 'static>(&mut self, answer: Answer<T>, value: T) {
@@ -434,6 +443,8 @@ impl Writer {
                     self.feed.publish(Batch { first, events: out.events });
                 }
                 Err(error) if error.may_pass() => {
+                    // That the clock was set is no decision: it is still true.
+                    self.stepped_ms += out.events.iter().filter_map(stepped_by).sum::<i64>();
                     self.fall_back(&error)?;
                     let told = Unavailable::Degraded(error.to_string());
                     for answer in after {
@@ -549,6 +560,7 @@ impl Writer {
             Ok(()) => {
                 let ms = started.elapsed().as_millis() as u64;
                 tracing::info!(position = head, bytes = state.len(), ms, "snapshot saved");
+                self.bookmarks.ask_to_extend();
             }
             // The journal has everything; only the next recovery takes longer.
             Err(error) if error.may_pass() => tracing::warn!(%error, "no snapshot"),

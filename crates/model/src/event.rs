@@ -27,7 +27,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 40, 45"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 40, 45, 46"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -124,6 +124,9 @@ pub enum Kind {
     /// A job's work was to be saved and was not.
     #[prost(message, tag = "45")]
     JobNotSaved(JobNotSaved),
+    /// The wall clock of the manager's host was set; the events that follow are dated by the new one.
+    #[prost(message, tag = "46")]
+    ClockStepped(ClockStepped),
 }
 
 /// A manager took the journal over.
@@ -135,6 +138,15 @@ pub struct ManagerStarted {
     /// Leadership epoch; writes of an older one are refused.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
+}
+
+/// The wall clock of the manager's host was set: it moved against the monotonic one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct ClockStepped {
+    /// How far, in milliseconds; negative when it was set back. What lies between an event before and one after this is the
+    /// difference of their times less this.
+    #[prost(sint64, tag = "1")]
+    pub by_ms: i64,
 }
 
 /// A user submitted a cluster.
@@ -370,6 +382,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         | Kind::TokenIssued(_)
         | Kind::MachineJoined(_)
         | Kind::PrioritySet(_)
+        | Kind::ClockStepped(_)
         | Kind::TokenRevoked(_) => None,
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here does IO, reads a clock or decides anything.
 
+mod class;
 pub mod event;
 pub mod id;
 mod lab;
@@ -13,6 +14,7 @@ mod run;
 pub mod template;
 pub mod text;
 
+pub use class::Class;
 pub use event::Event;
 pub use id::{ClaimId, ClaimKey, JobId, JobName};
 pub use procs::{ProcSet, Span};

@@ -138,6 +138,11 @@ pub enum Invalid {
 }
 
 impl JobTemplate {
+    /// True when its jobs start together or not at all.
+    pub fn is_gang(&self) -> bool {
+        self.procs > 1 && self.shared("Gang").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
+    }
+
     /// A template of `procs` equal jobs with no attributes yet.
     pub fn of(procs: u32) -> Self {
         Self { procs, per_row: procs.max(1), ..Self::default() }

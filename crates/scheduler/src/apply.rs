@@ -56,6 +56,7 @@ impl Core {
             | Kind::JobWarned(_)
             | Kind::JobNotSaved(_)
             | Kind::ManagerStarted(_)
+            | Kind::ClockStepped(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::TokenRevoked(_) => {}
@@ -71,7 +72,7 @@ impl Core {
             template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
             priority,
-            gang: crate::gangs::is_gang(&e.template),
+            gang: e.template.is_gang(),
             guests: crate::gangs::known_guests(&e.template),
             parts,
             policies: Policies::of(&e.template),

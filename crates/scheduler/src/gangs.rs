@@ -146,11 +146,6 @@ impl Gangs {
     }
 }
 
-/// True for clusters whose jobs start together or not at all.
-pub(crate) fn is_gang(template: &JobTemplate) -> bool {
-    template.procs > 1 && template.shared("Gang").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
-}
-
 /// A parallel job with so many nodes is a gang of as many jobs.
 pub(crate) fn unfold(template: &mut JobTemplate) {
     let number = |name: &str| template.shared(name).and_then(|text| text.trim().parse::<u32>().ok());
@@ -161,7 +156,7 @@ pub(crate) fn unfold(template: &mut JobTemplate) {
             template.set("Gang", "true");
         }
     }
-    if is_gang(template) {
+    if template.is_gang() {
         let size = template.procs.to_string();
         template.set("GangSize", size);
     }
@@ -404,7 +399,7 @@ impl Core {
             seats.iter().map(|(_, s)| Seat { viable: viable[s].clone(), prefer: Vec::new() }).collect();
         let want = Want {
             id: SetId(u64::from(id)),
-            class: class_of(priority),
+            class: Class::of_priority(priority),
             submitted,
             run: run.unwrap_or(SITE_LIMIT_S),
             may_backfill: run.is_some(),
@@ -527,17 +522,6 @@ impl Core {
     pub(crate) fn kept_for(&self, machine: u32, now_ms: u64) -> Option<(u32, u64)> {
         let gang = self.gangs.planner.earmark(machine as usize)?;
         Some((gang.0 as u32, self.promise(gang, now_ms)?))
-    }
-}
-
-/// JobPrio as one of the five classes.
-pub(crate) fn class_of(priority: i32) -> Class {
-    match priority {
-        ..-9 => Class::Low,
-        -9..0 => Class::Medium,
-        0 => Class::Normal,
-        1..10 => Class::High,
-        10.. => Class::Urgent,
     }
 }
 

@@ -21,7 +21,6 @@
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
-//! - `usage`: where the time went, from the journal
 //! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people
 
@@ -55,7 +54,6 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod throttle;
-pub mod usage;
 mod view;
 
 use std::collections::BTreeSet;

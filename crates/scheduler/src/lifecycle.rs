@@ -96,7 +96,7 @@ impl Policies {
         }
         let is_strict =
             || template.shared("StrictLimits").is_some_and(|t| t.trim().eq_ignore_ascii_case("true"));
-        policies.together = crate::gangs::is_gang(template) && !is_strict();
+        policies.together = template.is_gang() && !is_strict();
         if policies.at_exit || policies.deferred {
             let reached = reach(template, &[&PERIODIC, &HOLD_DETAILS]);
             policies.uniform = reached.is_some_and(|names| !names.iter().any(|n| n == "procid"));

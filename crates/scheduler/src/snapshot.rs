@@ -385,7 +385,7 @@ impl Core {
             template: self.shapes.store(template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
-            gang: crate::gangs::is_gang(template),
+            gang: template.is_gang(),
             guests: crate::gangs::known_guests(template),
             parts,
             policies: Policies::of(template),

@@ -5,7 +5,7 @@
 //! everything that was below it the keeper's, however often it forked or changed its session; the keeper kills it and ends
 //! with the starter's result. The starter tells it until when its lease runs; a starter that has not moved that moment
 //! when it has passed is killed. A kernel timer lets a stopped keeper (and a stopped starter) go on at that moment. A
-//! starter whose keeper is gone ends its claim. Why it is so: docs/decisions/030.
+//! starter whose keeper is gone ends its claim. Why it is so: docs/decisions/027.
 
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 //! Sockets and requests: who is calling, may they, what do they want.
 //!
 //! - `serve`: the Unix socket, the TLS port, the plain health port; limits on connections
-//! - `routes`: the REST API; `events`: the event stream; `agents`: agent sessions over gRPC;
+//! - `routes`: the REST API; `events`: the event stream; `usage`: where the time went; `agents`: agent sessions over gRPC;
 //!   `explain`: why jobs wait and machines idle
 //! - `who`: from a connection and its headers to a principal
 //! - `gate`: limits on how much one caller may ask at a time
@@ -13,6 +13,7 @@ mod gate;
 mod machines;
 mod routes;
 mod serve;
+mod usage;
 mod who;
 
 use std::path::PathBuf;

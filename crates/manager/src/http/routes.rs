@@ -24,7 +24,7 @@ use trust::token::Token;
 use trust::{Action, Principal, Role};
 
 use super::who::{Caller, Problem, establish};
-use super::{Shared, agents, events, explain, machines};
+use super::{Shared, agents, events, explain, machines, usage};
 use crate::Sharing;
 
 /// The whole API behind the Unix socket and the TLS port.
@@ -45,6 +45,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/machines/{name}/standing", post(machines::stand))
         .route("/v1/labs", get(machines::labs).post(machines::set_lab))
         .route("/v1/events", get(events::stream))
+        .route("/v1/usage", get(usage::answer))
         .route("/v1/explain/job/{id}", get(explain::job))
         .route("/v1/explain/machine/{name}", get(explain::machine))
         .route("/v1/tokens", get(tokens).post(issue_token))

@@ -218,6 +218,7 @@ impl Story {
                 }
             }
             Kind::ManagerStarted(_)
+            | Kind::ClockStepped(_)
             | Kind::JobsAssigned(_)
             | Kind::PoolDrained(_)
             // Its end has been told.

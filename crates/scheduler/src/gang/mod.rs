@@ -35,43 +35,4 @@ pub const FOREVER: Time = Time::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(pub u64);
 
-/// How urgent a set is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Class {
-    /// Least.
-    Low,
-    /// Below normal.
-    Medium,
-    /// What a set has that asks for nothing.
-    #[default]
-    Normal,
-    /// Above normal.
-    High,
-    /// Most; aging ends here.
-    Urgent,
-}
-
-impl Class {
-    /// Every class, least first.
-    pub const ALL: [Self; 5] = [Self::Low, Self::Medium, Self::Normal, Self::High, Self::Urgent];
-
-    /// The class after waiting, and when it rises next.
-    pub fn aged(self, submitted: Time, now: Time, quantum: Option<Time>) -> (Self, Option<Time>) {
-        let Some(quantum) = quantum.filter(|q| *q > 0) else { return (self, None) };
-        let steps = now.saturating_sub(submitted) / quantum;
-        let top = Self::ALL.len() - 1;
-        let class = (self as usize).saturating_add(usize::try_from(steps).unwrap_or(top)).min(top);
-        let next = (class < top).then(|| submitted.saturating_add((steps + 1).saturating_mul(quantum)));
-        (Self::ALL[class], next)
-    }
-
-    /// As people write it.
-    pub fn name(self) -> &'static str {
-        ["Low", "Medium", "Normal", "High", "Urgent"][self as usize]
-    }
-
-    /// From its name, in any case.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|c| c.name().eq_ignore_ascii_case(name))
-    }
-}
+pub use model::Class;

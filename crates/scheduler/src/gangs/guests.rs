@@ -14,7 +14,6 @@ use std::sync::Arc;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 
-use super::is_gang;
 use crate::gang::planner::SEATS_MAX;
 use crate::pass::Candidate;
 use crate::pool::fits;
@@ -98,7 +97,7 @@ pub(crate) fn read(template: &JobTemplate) -> Result<Guests, BadGuest> {
         if text.is_empty() || text.eq_ignore_ascii_case("undefined") {
             continue;
         }
-        if !is_gang(template) {
+        if !template.is_gang() {
             return Err(BadGuest::NoGang(proc));
         }
         if template.procs as usize > SEATS_MAX {

@@ -1,23 +1,25 @@
-//! `updraft usage`: where the time of the machines went, from the journal.
+//! `updraft usage`: where the time of the machines went, as the manager adds it up from the journal.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use model::event::Condition;
-use scheduler::gang::metrics::Spread;
-use scheduler::usage::{Filter, Ledger, Row, Totals, Usage};
-use serde_json::{Value, json};
+use api::usage::{Query, Reply, Row, Spread, Sums};
+use client::UsagePart;
 
-use crate::cmd::{Failure, print, print_json, small_runtime, usage};
+use crate::cmd::{Failure, print, small_runtime, usage};
 use crate::place::Place;
 use crate::table::{self, Table};
+
+/// Rows printed together: a table's columns are as wide as they need to be among these.
+const ROWS: usize = 1_000;
 
 /// Show where the time of the machines went
 ///
 /// Built from the journal: every stretch of time of every slot that ever had a claim is idle, claimed, waiting or installing
 /// (being made ready for a job), running, suspended or lost (out of contact); what no slot has is idle, kept for a gang that
 /// gathers, or had by hand. Times are core-hours, from a machine's first mention on. Wasted is what attempts did that had to be
-/// begun again; backfill is what ran on machines that are promised to gangs.
+/// begun again; backfill is what ran on machines that are promised to gangs. Percentiles are right to within 1%. The manager's
+/// clock may be set meanwhile: lengths do not change, and times are told by the clock as it is now.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only machines of this lab
@@ -29,19 +31,19 @@ pub(crate) struct Args {
     /// Only what was done for this user
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// From then on: 2h, 3d, or a time such as 2026-11-16T02:00:00Z [default: the beginning]
+    /// From then on: 2h, 3d, or a time such as 2026-11-16T02:00:00Z [default: all that is known]
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Until then [default: now]
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
-    /// Every row, not only the sums
+    /// Every row that the journal still has, in the order in which they closed, and then the sums
     #[arg(long)]
     rows: bool,
     /// Print JSON, with every row
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Print every row as CSV
+    /// Print every row as CSV, and no sums
     #[arg(long)]
     csv: bool,
 }
@@ -49,29 +51,97 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
     let moment = |text: &Option<String>| text.as_deref().map(|t| when(t, now_ms)).transpose();
-    let (since, until) = (moment(&args.since)?, moment(&args.until)?.unwrap_or(now_ms));
-    let ledger = small_runtime()?.block_on(async {
+    let query = Query {
+        since_ms: moment(&args.since)?,
+        until_ms: moment(&args.until)?,
+        lab: args.lab.clone(),
+        machine: args.machine.clone(),
+        user: args.user.clone(),
+        rows: args.rows || args.json || args.csv,
+    };
+    small_runtime()?.block_on(async {
         let client = place.connect().await?;
-        let mut ledger = Ledger::default();
-        let mut events = client.events(Some(1), None, false).await?;
-        while let Some(line) = events.next().await? {
-            ledger.take(&line.event);
+        if !query.rows {
+            let sums = client.usage(&query).await?;
+            return print(&as_tables(&sums, query.since_ms));
         }
-        // Claims say in which lab they were; only a machine that never had one must be asked.
-        let status = client.status(None, args.lab.is_some()).await?;
-        for machine in status.machines {
-            let lab = machine.ad.iter().find(|(name, _)| name.eq_ignore_ascii_case("Lab"));
-            let lab = lab.map_or("", |(_, text)| text.trim_matches('"'));
-            ledger.know(&machine.name, lab, machine.cpus);
+        let mut arriving = client.usage_rows(&query).await?;
+        let mut page = Page::of(args);
+        loop {
+            match arriving.next().await? {
+                UsagePart::Row(row) => page.add(row)?,
+                UsagePart::Sums(sums) => return page.end(&sums, query.since_ms),
+            }
         }
-        Ok::<_, Failure>(ledger)
-    })?;
-    let filter = Filter { lab: args.lab.clone(), machine: args.machine.clone(), user: args.user.clone() };
-    let found = ledger.usage(since, until, &filter);
-    if args.json {
-        return print_json(&as_json(&found));
+    })
+}
+
+/// Rows on their way to the page: a thousand of them are in memory, not more.
+struct Page {
+    form: Form,
+    rows: Vec<Row>,
+    begun: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    Csv,
+    Json,
+}
+
+impl Page {
+    fn of(args: &Args) -> Self {
+        let form = match (args.json, args.csv) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Text,
+        };
+        Self { form, rows: Vec::new(), begun: false }
     }
-    print(&if args.csv { as_csv(&found.rows) } else { as_tables(&found, args.rows) })
+
+    fn add(&mut self, row: Row) -> Result<(), Failure> {
+        self.rows.push(row);
+        if self.rows.len() >= ROWS {
+            self.print_rows()?;
+        }
+        Ok(())
+    }
+
+    fn print_rows(&mut self) -> Result<(), Failure> {
+        let first = !std::mem::replace(&mut self.begun, true);
+        let rows = std::mem::take(&mut self.rows);
+        let text = match self.form {
+            Form::Text => as_table(&rows),
+            Form::Csv => as_csv(&rows, first),
+            Form::Json => as_json_rows(&rows, first)?,
+        };
+        print(&text).map(drop)
+    }
+
+    fn end(mut self, sums: &Reply, since_ms: Option<u64>) -> Result<ExitCode, Failure> {
+        if !self.begun || !self.rows.is_empty() {
+            self.print_rows()?;
+        }
+        match self.form {
+            Form::Text => print(&format!("\n{}", as_tables(sums, since_ms))),
+            Form::Csv => Ok(ExitCode::SUCCESS),
+            Form::Json => {
+                // The rest of the object that the rows began.
+                let text = serde_json::to_string_pretty(sums)?;
+                print(&format!("],{}\n", text.trim_start_matches('{')))
+            }
+        }
+    }
+}
+
+fn as_json_rows(rows: &[Row], first: bool) -> Result<String, Failure> {
+    let mut out = if first { "{\n  \"rows\": [".to_owned() } else { String::new() };
+    for (at, row) in rows.iter().enumerate() {
+        out.push_str(if first && at == 0 { "\n    " } else { ",\n    " });
+        out.push_str(&serde_json::to_string(row)?);
+    }
+    Ok(out)
 }
 
 /// `2h` ago, or a time.
@@ -101,7 +171,11 @@ fn percent(part: Option<f64>) -> String {
 }
 
 /// Sums by something; users have no idle time, but waits.
-fn sums<'a>(what: &'static str, of: impl Iterator<Item = (String, &'a Totals)>, users: bool) -> String {
+fn sums<'a>(
+    what: &'static str,
+    of: impl Iterator<Item = (String, &'a Sums, Option<&'a Spread>)>,
+    users: bool,
+) -> String {
     let mut head =
         vec![what, "RUNNING", "READYING", "CLAIMED", "SUSPENDED", "LOST", "WASTED", "BACKFILL", "BY HAND"];
     head.extend(if users {
@@ -110,7 +184,9 @@ fn sums<'a>(what: &'static str, of: impl Iterator<Item = (String, &'a Totals)>, 
         ["IDLE", "FOR GANGS", "BROKEN", "ENDED", "FAILED", "BUSY"].as_slice()
     });
     let mut t = Table::new(&head, &(1..head.len()).collect::<Vec<_>>());
-    for (name, s) in of {
+    for (name, sums, waits) in of {
+        let s = &sums.totals;
+        let waits = waits.copied().unwrap_or_default();
         let used =
             [s.running, s.provisioning, s.claimed, s.suspended, s.lost, s.wasted, s.backfilled, s.by_hand];
         let mut line = vec![name];
@@ -118,53 +194,61 @@ fn sums<'a>(what: &'static str, of: impl Iterator<Item = (String, &'a Totals)>, 
         let ends = [s.ended.to_string(), s.failed.to_string()];
         if users {
             line.extend(ends);
-            line.extend([wait(s.waits.p50), wait(s.waits.p99)]);
+            line.extend([wait(waits.p50), wait(waits.p99)]);
         } else {
             line.extend([s.idle, s.idle_earmarked, s.broken].map(hours));
             line.extend(ends);
-            line.push(percent(s.utilisation()));
+            line.push(percent(sums.utilisation));
         }
         t.row(line);
     }
     t.render()
 }
 
-fn as_tables(usage: &Usage, rows: bool) -> String {
-    let mut out = format!("{} to {}\n\n", table::time(usage.from_ms), table::time(usage.until_ms));
-    let named = |(name, totals): (&std::sync::Arc<str>, _)| (name.to_string(), totals);
-    let whole = std::iter::once(("all".to_owned(), &usage.pool));
-    out.push_str(&sums("MACHINE", usage.machines.iter().map(named).chain(whole), false));
-    if usage.labs.keys().any(|lab| !lab.is_empty()) {
-        let lab = |(name, totals): (&std::sync::Arc<str>, _)| {
-            (if name.is_empty() { "-".to_owned() } else { name.to_string() }, totals)
-        };
-        out.push('\n');
-        out.push_str(&sums("LAB", usage.labs.iter().map(lab), false));
+fn as_tables(usage: &Reply, since_ms: Option<u64>) -> String {
+    let known = usage
+        .known_since_ms
+        .map_or("nothing is known".to_owned(), |ms| format!("known since {}", table::time(ms)));
+    let mut out = format!("{} to {}, {known}\n", table::time(usage.from_ms), table::time(usage.until_ms));
+    if let (Some(since), Some(known)) = (since_ms, usage.known_since_ms)
+        && since < known
+    {
+        out.push_str("What was before that is not known, and not in these sums.\n");
     }
     out.push('\n');
-    out.push_str(&sums("USER", usage.users.iter().map(named), true));
-    if !usage.waits_by.is_empty() {
+    let machines = usage.machines.iter().map(|m| (m.machine.clone(), &m.sums, None));
+    let whole = std::iter::once(("all".to_owned(), &usage.pool, None));
+    out.push_str(&sums("MACHINE", machines.chain(whole), false));
+    if usage.labs.iter().any(|l| !l.lab.is_empty()) {
+        let named = |name: &str| if name.is_empty() { "-".to_owned() } else { name.to_owned() };
+        out.push('\n');
+        out.push_str(&sums("LAB", usage.labs.iter().map(|l| (named(&l.lab), &l.sums, None)), false));
+    }
+    out.push('\n');
+    let users = usage.users.iter().map(|u| (u.user.clone(), &u.sums, Some(&u.wait)));
+    out.push_str(&sums("USER", users, true));
+    if !usage.waits.is_empty() {
         let mut t = Table::new(
             &["CLASS", "USER", "TOGETHER", "STARTS", "WAIT p50", "WAIT p99", "LONGEST"],
             &[2, 3, 4, 5, 6],
         );
-        for ((class, user, size), s) in &usage.waits_by {
-            let times = [s.p50, s.p99, s.longest].map(wait);
+        for of in &usage.waits {
+            let s = &of.wait;
             let mut line =
-                vec![class.name().to_owned(), user.to_string(), size.to_string(), s.count.to_string()];
-            line.extend(times);
+                vec![of.class.clone(), of.user.clone(), of.together.to_string(), s.count.to_string()];
+            line.extend([s.p50, s.p99, s.longest].map(wait));
             t.row(line);
         }
         out.push('\n');
         out.push_str(&t.render());
     }
     let spans = [
-        ("Submit to start", usage.waits),
-        ("Job and room to decision, at most", usage.decisions),
-        ("Decision to start", usage.deliveries),
-        ("Gangs later than first promised", usage.promises.late),
-        ("Gangs earlier than first promised", usage.promises.early),
-        ("Broken to repaired", usage.repairs),
+        ("Submit to start", usage.wait),
+        ("Job and room to decision, at most", usage.decision),
+        ("Decision to start", usage.decision_to_start),
+        ("Gangs later than first promised", usage.promise_late),
+        ("Gangs earlier than first promised", usage.promise_early),
+        ("Broken to repaired", usage.repair),
     ];
     for (what, s) in spans.into_iter().filter(|(_, s)| s.count > 0) {
         let (mean, [p50, p99, longest]) = (wait(s.mean as u64), [s.p50, s.p99, s.longest].map(wait));
@@ -175,44 +259,34 @@ fn as_tables(usage: &Usage, rows: bool) -> String {
     }
     out.push_str(&format!(
         "\nReadying per running: {}; by hand: {} of what was used; starts that only the consistency pass made: {}\n",
-        percent(usage.pool.provisioning_cost()),
-        percent(usage.pool.manual_share()),
+        percent(usage.pool.provisioning_cost),
+        percent(usage.pool.manual_share),
         usage.lost_wakeups
     ));
-    if rows {
-        let head =
-            ["MACHINE", "SLOT", "FROM", "SECONDS", "WHAT", "CORES", "CONDITION", "FOR GANG", "USER", "JOB"];
-        let mut t = Table::new(&head, &[3, 5, 7]);
-        for row in &usage.rows {
-            let flags =
-                [(row.wasted, ", wasted"), (row.backfill, ", backfill"), (row.reserved, ", reserved")];
-            let flags: String = flags.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
-            t.row(vec![
-                row.machine.to_string(),
-                if row.slot.is_empty() { "-".to_owned() } else { row.slot.to_string() },
-                table::time(row.from_ms),
-                format!("{:.3}", row.ms() as f64 / 1e3),
-                format!("{}{flags}", row.what.name()),
-                row.cores.to_string(),
-                condition(row.condition).to_owned(),
-                row.earmark.map(|gang| gang.to_string()).unwrap_or_default(),
-                row.user.to_string(),
-                row.job.map(|j| j.to_string()).unwrap_or_default(),
-            ]);
-        }
-        out.push('\n');
-        out.push_str(&t.render());
-    }
     out
 }
 
-fn condition(condition: Condition) -> &'static str {
-    match condition {
-        Condition::Automated => "automated",
-        Condition::Manual => "manual",
-        Condition::Broken => "broken",
-        Condition::Removed => "removed",
+fn as_table(rows: &[Row]) -> String {
+    let head =
+        ["MACHINE", "SLOT", "FROM", "SECONDS", "WHAT", "CORES", "CONDITION", "FOR GANG", "USER", "JOB"];
+    let mut t = Table::new(&head, &[3, 5, 7]);
+    for row in rows {
+        let flags = [(row.wasted, ", wasted"), (row.backfill, ", backfill"), (row.reserved, ", reserved")];
+        let flags: String = flags.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
+        t.row(vec![
+            row.machine.clone(),
+            if row.slot.is_empty() { "-".to_owned() } else { row.slot.clone() },
+            table::time(row.from_ms),
+            format!("{:.3}", row.ms() as f64 / 1e3),
+            format!("{}{flags}", row.what.name()),
+            row.cores.to_string(),
+            row.condition.clone(),
+            row.earmark.map(|gang| gang.to_string()).unwrap_or_default(),
+            row.user.clone(),
+            row.job.map(|j| j.to_string()).unwrap_or_default(),
+        ]);
     }
+    t.render()
 }
 
 fn wait(ms: u64) -> String {
@@ -223,10 +297,10 @@ fn wait(ms: u64) -> String {
     }
 }
 
-fn as_csv(rows: &[Row]) -> String {
-    let mut out = String::from(
-        "machine,slot,from_ms,to_ms,what,user,job,cores,wasted,lab,condition,earmark,backfill,reserved\n",
-    );
+fn as_csv(rows: &[Row], first: bool) -> String {
+    let head =
+        "machine,slot,from_ms,to_ms,what,user,job,cores,wasted,lab,condition,earmark,backfill,reserved\n";
+    let mut out = if first { head.to_owned() } else { String::new() };
     for row in rows {
         let job = row.job.map(|j| j.to_string()).unwrap_or_default();
         let earmark = row.earmark.map(|gang| gang.to_string()).unwrap_or_default();
@@ -241,7 +315,7 @@ fn as_csv(rows: &[Row]) -> String {
             row.cores,
             row.wasted,
             cell(&row.lab),
-            condition(row.condition),
+            row.condition,
             row.backfill,
             row.reserved
         ));
@@ -258,58 +332,6 @@ fn cell(text: &str) -> String {
     }
 }
 
-fn as_json(usage: &Usage) -> Value {
-    let spread = |s: &Spread| json!({ "count": s.count, "mean_ms": s.mean, "p50_ms": s.p50, "p99_ms": s.p99, "longest_ms": s.longest });
-    let totals = |t: &Totals| {
-        json!({
-            "capacity_core_ms": t.capacity, "running_core_ms": t.running, "reserved_core_ms": t.reserved,
-            "backfill_core_ms": t.backfilled, "provisioning_core_ms": t.provisioning, "claimed_core_ms": t.claimed,
-            "suspended_core_ms": t.suspended, "lost_core_ms": t.lost, "wasted_core_ms": t.wasted,
-            "idle_core_ms": t.idle, "idle_earmarked_core_ms": t.idle_earmarked, "by_hand_core_ms": t.by_hand,
-            "broken_core_ms": t.broken, "ended": t.ended, "failed": t.failed, "utilisation": t.utilisation(),
-            "provisioning_cost": t.provisioning_cost(), "manual_share": t.manual_share(),
-        })
-    };
-    let named = |key: &str, name: &str, t: &Totals| {
-        let mut value = totals(t);
-        value[key] = name.into();
-        value
-    };
-    let users = usage.users.iter().map(|(name, t)| {
-        let mut value = named("user", name, t);
-        value["wait"] = spread(&t.waits);
-        value
-    });
-    let waits = usage.waits_by.iter().map(|((class, user, size), s)| {
-        json!({ "class": class.name(), "user": &**user, "together": size, "wait": spread(s) })
-    });
-    let rows = usage.rows.iter().map(|row| {
-        json!({
-            "machine": &*row.machine, "slot": &*row.slot, "lab": &*row.lab, "from_ms": row.from_ms, "to_ms": row.to_ms,
-            "what": row.what.name(), "condition": condition(row.condition), "earmark": row.earmark,
-            "user": &*row.user, "job": row.job.map(|j| j.to_string()), "cores": row.cores, "wasted": row.wasted,
-            "backfill": row.backfill, "reserved": row.reserved,
-        })
-    });
-    json!({
-        "from_ms": usage.from_ms,
-        "until_ms": usage.until_ms,
-        "pool": totals(&usage.pool),
-        "machines": usage.machines.iter().map(|(n, t)| named("machine", n, t)).collect::<Vec<_>>(),
-        "labs": usage.labs.iter().map(|(n, t)| named("lab", n, t)).collect::<Vec<_>>(),
-        "users": users.collect::<Vec<_>>(),
-        "wait": spread(&usage.waits),
-        "waits": waits.collect::<Vec<_>>(),
-        "decision": spread(&usage.decisions),
-        "decision_to_start": spread(&usage.deliveries),
-        "promise_late": spread(&usage.promises.late),
-        "promise_early": spread(&usage.promises.early),
-        "repair": spread(&usage.repairs),
-        "lost_wakeups": usage.lost_wakeups,
-        "rows": rows.collect::<Vec<_>>(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,10 +346,13 @@ mod tests {
 
     #[test]
     fn every_form_names_what_a_row_knows() {
+        use ::usage::{Filter, Projection};
         use model::Event;
         use model::event::{ClaimMade, GangPlanned, Kind, Resources};
-        let mut ledger = Ledger::default();
-        let mut take = |time_ms, kind| ledger.take(&Event { time_ms, kind: Some(kind) });
+        let mut projection = Projection::default();
+        projection.want_rows(Filter::default());
+        projection.know("m", "", 2);
+        let mut take = |time_ms, kind| projection.take(&Event { time_ms, kind: Some(kind) });
         let machines = vec!["m".to_owned()];
         take(0, Kind::GangPlanned(GangPlanned { cluster: 4, machines, promise_s: 60 }));
         let made = ClaimMade {
@@ -341,21 +366,26 @@ mod tests {
             ..ClaimMade::default()
         };
         take(3_600_000, Kind::ClaimMade(made));
-        ledger.know("m", "", 2);
-        let found = ledger.usage(None, 7_200_000, &Filter::default());
-        let csv = as_csv(&found.rows);
+        let mut rows = Vec::new();
+        let found = projection.finish(7_200_000, &Filter::default(), |row| rows.push(row));
+        let times = api::usage::Times { from_ms: 0, until_ms: 7_200_000, known_since_ms: Some(1_000) };
+        let reply = Reply::new(times, found);
+        let csv = as_csv(&rows, true);
         assert!(
             csv.contains("m,slot1_1,3600000,7200000,claimed,ann,,1,false,east,automated,4,true,false\n"),
             "{csv}"
         );
-        assert!(csv.contains("m,,0,3600000,idle,,,2,false,east,automated,4,false,false\n"), "{csv}");
-        let json = as_json(&found);
+        assert!(csv.contains("m,,0,3600000,idle,,,2,false,,automated,4,false,false\n"), "{csv}");
+        assert!(!as_csv(&rows, false).contains("machine,slot"), "the head comes once");
+        let json = serde_json::to_value(&reply).unwrap();
         assert_eq!(json["labs"][0]["idle_earmarked_core_ms"], 3 * 3_600_000);
-        assert_eq!((&json["pool"]["utilisation"], &json["lost_wakeups"]), (&json!(0.0), &json!(0)));
-        let text = as_tables(&found, true);
-        assert!(
-            text.contains("FOR GANGS") && text.contains("claimed, backfill") && text.contains("east"),
-            "{text}"
-        );
+        assert_eq!((&json["pool"]["utilisation"], &json["lost_wakeups"]), (&0.0.into(), &0.into()));
+        let back: Reply = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&back).unwrap(), json);
+        let text = as_tables(&reply, Some(0));
+        assert!(text.contains("FOR GANGS") && text.contains("east"), "{text}");
+        assert!(text.contains("known since") && text.contains("before that is not known"), "{text}");
+        assert!(!as_tables(&reply, Some(1_000)).contains("not known"));
+        assert!(as_table(&rows).contains("claimed, backfill"));
     }
 }

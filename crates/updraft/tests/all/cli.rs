@@ -282,7 +282,9 @@ fn usage_tiles_the_time_of_every_slot() {
     sandbox.ok(&["submit", "--", "false"]);
     sandbox.run(&["wait", "1", "2", "--timeout", "30"]);
     let usage = sandbox.json(&["usage", "--json"]);
-    let rows = usage["rows"].as_array().unwrap();
+    // They come in the order in which they closed.
+    let mut rows = usage["rows"].as_array().unwrap().clone();
+    rows.sort_by_key(|row| (row["slot"].to_string(), row["from_ms"].as_u64()));
     for pair in rows.windows(2).filter(|p| p[0]["slot"] == p[1]["slot"]) {
         assert_eq!(pair[0]["to_ms"], pair[1]["from_ms"], "{pair:?}");
     }

@@ -21,3 +21,4 @@ mod slots;
 mod starter;
 mod transparent;
 mod trust;
+mod usage;

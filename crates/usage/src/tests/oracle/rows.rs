@@ -5,81 +5,49 @@ use std::sync::Arc;
 use model::JobId;
 use model::event::Condition;
 
-/// What a slot does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// Nothing: nobody has a claim.
-    Idle,
-    /// A claim is there, and nothing of its job is done.
-    Claimed,
-    /// The machine was told to make itself ready for a job.
-    Waiting,
-    /// It is being installed.
-    Installing,
-    /// A job runs, or its owner keeps the machine afterwards.
-    Running,
-    /// A job stands still for the machine's owner.
-    Suspended,
-    /// Out of contact.
-    Lost,
-}
-
-impl What {
-    /// In a word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Claimed => "claimed",
-            Self::Waiting => "waiting",
-            Self::Installing => "installing",
-            Self::Running => "running",
-            Self::Suspended => "suspended",
-            Self::Lost => "lost",
-        }
-    }
-}
+use crate::rows::What;
 
 /// A stretch of time of one slot, or of what no slot has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub(in crate::tests) struct Row {
     /// Machine.
-    pub machine: Arc<str>,
+    pub(in crate::tests) machine: Arc<str>,
     /// Slot; empty for what no slot has.
-    pub slot: Arc<str>,
+    pub(in crate::tests) slot: Arc<str>,
     /// Lab of the machine; empty for none.
-    pub lab: Arc<str>,
+    pub(in crate::tests) lab: Arc<str>,
     /// From, in Unix milliseconds.
-    pub from_ms: u64,
+    pub(in crate::tests) from_ms: u64,
     /// To.
-    pub to_ms: u64,
+    pub(in crate::tests) to_ms: u64,
     /// What it did.
-    pub what: What,
+    pub(in crate::tests) what: What,
     /// What the machine was meant for.
-    pub condition: Condition,
+    pub(in crate::tests) condition: Condition,
     /// The gang that the machine was promised to.
-    pub earmark: Option<u32>,
+    pub(in crate::tests) earmark: Option<u32>,
     /// For whom; who had the machine by hand, if nobody has a claim; empty when idle.
-    pub user: Arc<str>,
+    pub(in crate::tests) user: Arc<str>,
     /// Which job.
-    pub job: Option<JobId>,
+    pub(in crate::tests) job: Option<JobId>,
     /// Cores that the claim has, or that nobody has.
-    pub cores: u32,
+    pub(in crate::tests) cores: u32,
     /// The attempt came to nothing: its job must do this stretch again.
-    pub wasted: bool,
+    pub(in crate::tests) wasted: bool,
     /// Under a promise to others.
-    pub backfill: bool,
+    pub(in crate::tests) backfill: bool,
     /// The process was over, and the owner kept the machine.
-    pub reserved: bool,
+    pub(in crate::tests) reserved: bool,
 }
 
 impl Row {
     /// Its length.
-    pub fn ms(&self) -> u64 {
+    pub(super) fn ms(&self) -> u64 {
         self.to_ms - self.from_ms
     }
 
     /// Its length times its cores.
-    pub fn core_ms(&self) -> u64 {
+    pub(super) fn core_ms(&self) -> u64 {
         self.ms() * u64::from(self.cores)
     }
 }
@@ -94,6 +62,7 @@ pub(super) struct Doing {
     pub(super) backfill: bool,
     pub(super) reserved: bool,
     pub(super) job: Option<JobId>,
+    pub(super) began_ms: Option<u64>,
     /// First row of the attempt that would be lost with it.
     pub(super) unsaved: usize,
 }
@@ -108,6 +77,7 @@ impl Doing {
             backfill: false,
             reserved: false,
             job: None,
+            began_ms: None,
             unsaved: usize::MAX,
         }
     }
@@ -154,7 +124,7 @@ impl Doing {
     /// An attempt at a job is so far; `next` is the row that begins.
     pub(super) fn attempt(&mut self, what: What, job: JobId, next: usize) {
         if self.job != Some(job) {
-            (self.job, self.unsaved) = (Some(job), next);
+            (self.job, self.unsaved, self.began_ms) = (Some(job), next, None);
         }
         self.what = what;
     }

@@ -1,18 +1,8 @@
-//! Where the time of a real pool went: a projection of the journal.
-//!
-//! [`Ledger`] is fed the events in order and writes rows. A machine's rows tile its time from its first mention on (a claim,
-//! a plan, a word about its condition): one line for each slot from its first claim on, and one line, with an empty slot
-//! name, for what no slot has. At every moment the cores of all lines together are those of the machine. A new row begins
-//! where anything changes that the table is asked about: usage, condition, the gang that the machine is promised to.
-//!
-//! What the journal does not know is not here: that a machine was out of contact is only known when its lease has run out,
-//! so the last stretch of a lost claim, as long as the lease, is counted as such; and how large a machine is must be told
-//! ([`Ledger::know`]), else it is taken to have what was ever claimed of it at once. What rows tell is in `answers`.
+//! The exact computation that collects everything: every row and every length in memory. Only tests use it, to say what the
+//! projection must give. It knows nothing of clocks that are set.
 
 mod answers;
 mod rows;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,12 +13,12 @@ use model::event::{
 };
 use model::{Event, JobId, Span};
 
-pub use answers::{Filter, Totals, Usage};
-use rows::{Doing, Place, Slot, Standing};
-pub use rows::{Row, What};
+pub(super) use answers::Usage;
+use rows::{Doing, Place, Row, Slot, Standing};
 
-use crate::gang::Class;
-use crate::gangs::{class_of, is_gang};
+use crate::rows::What;
+
+use model::Class;
 
 /// Vacate code of a lease that ran out.
 const OUT_OF_CONTACT: u32 = 1008;
@@ -68,7 +58,7 @@ struct Sample {
 
 /// The projection.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub(super) struct Ledger {
     rows: Vec<Row>,
     slots: Vec<Slot>,
     slot_at: HashMap<(Arc<str>, Arc<str>), usize>,
@@ -102,7 +92,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Takes the next event.
-    pub fn take(&mut self, event: &Event) {
+    pub(super) fn take(&mut self, event: &Event) {
         let time = event.time_ms.max(self.last_ms);
         self.last_ms = time;
         self.first_ms.get_or_insert(time);
@@ -113,9 +103,9 @@ impl Ledger {
             Some(Kind::ManagerStarted(_)) => self.take_restart(time),
             Some(Kind::ClusterSubmitted(e)) => {
                 let prio = e.template.shared("JobPrio").and_then(|text| text.trim().parse().ok());
-                let gang = is_gang(&e.template);
+                let gang = e.template.is_gang();
                 let mark = Mark {
-                    class: class_of(prio.unwrap_or(0)),
+                    class: Class::of_priority(prio.unwrap_or(0)),
                     size: if gang { e.template.procs } else { 1 },
                     gang,
                     submitted_ms: time,
@@ -173,7 +163,7 @@ impl Ledger {
     }
 
     /// What a machine is now, from whoever knows. Where it was when it had claims, the journal says.
-    pub fn know(&mut self, machine: &str, lab: &str, cores: u32) {
+    pub(super) fn know(&mut self, machine: &str, lab: &str, cores: u32) {
         if let Some(place) = self.machines.get_mut(machine) {
             place.cores = Some(cores);
             if place.standing.lab.is_empty() {
@@ -299,7 +289,10 @@ impl Ledger {
         let Some(slot) = self.claims.get(&e.claim).map(|s| &self.slots[*s]) else { return };
         // The machine's clock is believed as far as it does not contradict ours.
         let at = e.started_ms.clamp(slot.since_ms, time);
-        self.change(e.claim, at, |now, next| now.attempt(What::Running, job, next));
+        self.change(e.claim, at, |now, next| {
+            now.attempt(What::Running, job, next);
+            now.began_ms = Some(at);
+        });
         let Some(sample) = self.sample(e.claim, at) else { return };
         if let Some(assigned) = self.assigned.remove(&job) {
             self.deliveries.push(Sample { ms: at.saturating_sub(assigned), ..sample.clone() });
@@ -324,7 +317,8 @@ impl Ledger {
     fn take_exit(&mut self, e: &JobExited, time: u64) {
         let job = JobId { cluster: e.cluster, proc: e.proc };
         let Some(slot) = self.claims.get(&e.claim).map(|s| &self.slots[*s]) else { return };
-        let ended = if slot.now.reserved { time } else { e.started_ms + e.exit.wall_us / 1000 };
+        let began = slot.now.began_ms.filter(|_| slot.now.job == Some(job)).unwrap_or(e.started_ms);
+        let ended = if slot.now.reserved { time } else { began + e.exit.wall_us / 1000 };
         let at = ended.clamp(slot.since_ms, time);
         if let Some(sample) = self.sample(e.claim, at) {
             self.ends.push((e.exit.success(), sample));
@@ -372,6 +366,7 @@ impl Ledger {
         let unsaved = self.slots[slot].now.unsaved;
         self.turn(slot, at, |now, _| {
             (now.what, now.job, now.reserved, now.unsaved) = (What::Claimed, None, false, usize::MAX);
+            now.began_ms = None;
         });
         if wasted {
             for row in self.rows.iter_mut().skip(unsaved).filter(|r| r.job == Some(job)) {
