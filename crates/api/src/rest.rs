@@ -200,6 +200,9 @@ pub struct StatusReply {
     pub version: String,
     /// Position of the newest event.
     pub position: u64,
+    /// Position of the oldest event that is kept.
+    #[serde(default)]
+    pub oldest_position: u64,
     /// Why nothing new is accepted, when that is so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub degraded: Option<String>,

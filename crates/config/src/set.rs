@@ -1,6 +1,6 @@
 //! The definitions of a text: last one wins, names without regard to case, each with its source line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lines::Span;
 
@@ -19,6 +19,8 @@ pub struct Definition {
 #[derive(Debug, Clone, Default)]
 pub struct MacroSet {
     by_name: BTreeMap<String, Definition>,
+    /// Names that no later definition changes, in lower case.
+    pinned: BTreeSet<String>,
 }
 
 impl MacroSet {
@@ -35,6 +37,9 @@ impl MacroSet {
     /// default, when there is none), so that lists can grow line by line.
     pub fn define(&mut self, name: &str, raw: &str, span: Span, inherited: Option<&str>) {
         let key = name.to_ascii_lowercase();
+        if self.pinned.contains(&key) {
+            return;
+        }
         let earlier = self.by_name.get(&key).map(|d| d.raw.as_str()).or(inherited);
         let mut raw = replace_self(name, raw, earlier);
         // `STARTD.X = $(X) more` adds to the plain X; looked up later, $(X) would find STARTD.X itself.
@@ -43,6 +48,19 @@ impl MacroSet {
             raw = replace_self(bare, &raw, plain);
         }
         self.by_name.insert(key, Definition { name: name.to_owned(), raw, span });
+    }
+
+    /// Defines a name for good: what a text says about it later is passed over.
+    pub fn pin(&mut self, name: &str, raw: &str, span: Span) {
+        let key = name.to_ascii_lowercase();
+        self.pinned.remove(&key);
+        self.define(name, raw, span, None);
+        self.pinned.insert(key);
+    }
+
+    /// True for a name that was defined for good.
+    pub fn is_pinned(&self, name: &str) -> bool {
+        !self.pinned.is_empty() && self.pinned.contains(&name.to_ascii_lowercase())
     }
 
     /// Removes a definition.
@@ -108,5 +126,21 @@ mod tests {
             "x$(B), $(B) $$(A) $(C:x$(B))"
         );
         assert_eq!(replace_self("A", "$(A:d(1)) $(A", None), "d(1) $(A");
+    }
+
+    #[test]
+    fn a_pinned_name_keeps_its_value() {
+        let source = crate::lines::Source::new("x", "1");
+        let span = || Span::at(&source, 1, 0);
+        let mut set = MacroSet::default();
+        set.define("A", "file", span(), None);
+        set.pin("a", "pinned", span());
+        set.define("A", "later", span(), None);
+        set.define("B", "later", span(), None);
+        assert_eq!(
+            (set.get("A").unwrap().raw.as_str(), set.get("b").unwrap().raw.as_str()),
+            ("pinned", "later")
+        );
+        assert!(set.is_pinned("A") && !set.is_pinned("B"));
     }
 }

@@ -1,15 +1,42 @@
-//! The journal: a durable, replayable, fenced log of [`model::Event`]s.
+//! The journal: a durable, replayable, fenced, chained log of [`model::Event`]s in files of its own.
 //!
-//! One writer appends batches; a batch is one row, so that its cost is the disk's sync and not the number of events.
-//! Any number of readers replay from a position. A snapshot bounds how much recovery has to replay. What the events
-//! mean, and when to write a snapshot, is decided elsewhere.
+//! One writer appends batches; a batch is one record and costs one sync, however many events are in it. Any number of
+//! readers, also in other processes, replay from a position, and reading from a position is a seek. A snapshot bounds how
+//! much recovery has to replay. What the events mean, and when to write a snapshot, is decided elsewhere.
+//!
+//! - `record`: a batch as bytes, chained to the batch before it
+//! - `segment`: a file of records with a mark that says how far they are committed; `hints`: where to begin reading in it
+//! - `manifest`: which segments and snapshots there are, and who leads; `snapshot`: the files of snapshots
+//! - `writer`: [`Journal`], the one writer; `reader`: [`Reader`]
+//! - `check`: a walk over everything that tells what is damaged; `salvage`: a journal of what can still be read
+//!
+//! Why files of our own and not a database: docs/decisions/024-the-journal-is-a-chain-of-segments.md.
 
-mod batch;
+mod check;
 mod error;
-mod sqlite;
+mod files;
+mod hints;
+mod manifest;
+mod reader;
+mod record;
+mod salvage;
+mod segment;
+mod snapshot;
+mod writer;
 
+pub use check::{Finding, Report, check};
 pub use error::Error;
-pub use sqlite::{Reader, Recovery, SqliteJournal};
+pub use reader::Reader;
+pub use salvage::{Salvaged, salvage};
+pub use writer::{Journal, Recovery, Sizes};
 
 /// An event and its position: the first event of a journal is at 1.
 pub type Positioned = (u64, model::Event);
+
+/// The journal's own directory inside the manager's.
+const DIRECTORY: &str = "journal";
+
+/// The directory that holds the journal of a manager's directory.
+pub fn directory(manager: &std::path::Path) -> std::path::PathBuf {
+    manager.join(DIRECTORY)
+}

@@ -56,18 +56,13 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(crate) fn of(reader: &mut Reader) -> Result<Self, journal::Error> {
-        Ok(Self { oldest: oldest_kept(reader)?, head: reader.head()? })
+        Ok(Self { oldest: reader.oldest()?.max(1), head: reader.head()? })
     }
 
     /// True when a projection after this position can go on.
     fn follows(self, position: u64) -> bool {
         position <= self.head && position + 1 >= self.oldest
     }
-}
-
-/// Position of the oldest event that the journal still has; 1 when it has none yet.
-fn oldest_kept(reader: &mut Reader) -> Result<u64, journal::Error> {
-    Ok(reader.read(1, 1)?.first().map_or(1, |(position, _)| *position))
 }
 
 impl Found {

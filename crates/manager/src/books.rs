@@ -27,7 +27,7 @@ impl Books {
     pub(crate) fn recover(
         settings: &Settings,
         snapshot: Option<&(u64, Vec<u8>)>,
-        reader: &journal::Reader,
+        reader: &mut journal::Reader,
     ) -> Result<(Self, u64), Error> {
         let (mut books, mut position) = match snapshot {
             None => (Self { core: Core::new(settings.clone()), registry: Registry::default() }, 0),

@@ -110,7 +110,7 @@ impl Feed {
     }
 }
 
-async fn read(reader: Reader, from: u64) -> (Reader, Result<Vec<Positioned>, journal::Error>) {
+async fn read(mut reader: Reader, from: u64) -> (Reader, Result<Vec<Positioned>, journal::Error>) {
     let done = tokio::task::spawn_blocking(move || {
         let events = reader.read(from, CHUNK);
         (reader, events)

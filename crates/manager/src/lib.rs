@@ -9,7 +9,7 @@
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `usage`: where the time went, from the journal; `bookmarks`: so that it need not begin at the beginning
 //! - `http`: the API for people, the port for agents
-//! - `metrics`: counters; `state`: the state directory and its lock
+//! - `numbers`: cluster numbers that a pool at rest has used; `metrics`: counters; `state`: the state directory and its lock
 
 mod agents;
 mod bookmarks;
@@ -20,6 +20,7 @@ mod handle;
 pub mod http;
 mod joblogs;
 mod metrics;
+mod numbers;
 mod objects;
 mod registry;
 mod sessions;
@@ -34,8 +35,9 @@ use std::sync::Arc;
 
 pub use agents::{AgentSession, NoAnswer};
 pub use handle::{Handle, Unavailable};
+pub use numbers::{is_in_use, next_cluster};
 pub use sessions::{AgentLink, Incoming};
-pub use state::StateDir;
+pub use state::{StateDir, check_owner};
 use tokio::sync::watch;
 
 /// Who may use this pool.
@@ -110,7 +112,7 @@ pub struct Manager {
     servers: tokio::task::JoinSet<()>,
     listen: Option<SocketAddr>,
     health: Option<SocketAddr>,
-    _state: StateDir,
+    state: StateDir,
 }
 
 impl Manager {
@@ -148,7 +150,7 @@ impl Manager {
         if let Some(address) = options.health {
             health = Some(http::serve_health(address, shared.clone(), &mut servers).await?);
         }
-        Ok(Self { handle, shared, writer, logs, stop, servers, listen, health, _state: state })
+        Ok(Self { handle, shared, writer, logs, stop, servers, listen, health, state })
     }
 
     /// The way to talk to it from the same process.
@@ -176,15 +178,18 @@ impl Manager {
         self.writer.is_finished()
     }
 
-    /// Stops serving, writes a snapshot, closes the journal, and brings job logs up to date.
-    pub async fn stop(mut self) -> Result<(), Error> {
+    /// Stops serving, writes a snapshot, closes the journal, and brings job logs up to date, as far as patience lasts.
+    pub async fn stop(mut self, patience: std::time::Duration) -> Result<(), Error> {
         let _ = self.stop.send(true);
         self.handle.stop().await;
         self.servers.abort_all();
         while self.servers.join_next().await.is_some() {}
         let joined = tokio::task::spawn_blocking(move || {
             let result = self.writer.join();
-            self.logs.finish();
+            self.logs.finish(patience);
+            if matches!(result, Ok(Ok(()))) {
+                self.state.note_stopped();
+            }
             result
         })
         .await;

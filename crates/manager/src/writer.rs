@@ -9,7 +9,7 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use journal::SqliteJournal;
+use journal::Journal;
 use model::event::{ClockStepped, Kind, MachineJoined, ManagerStarted, TokenRevoked};
 use model::{ClaimKey, Event, Now};
 use scheduler::{Effect, Out, Session};
@@ -37,6 +37,8 @@ const SNAPSHOT_EVENTS: u64 = 200_000;
 /// Events kept for those who replay, behind the snapshot.
 const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
+/// How often a manager that writes nothing looks whether it still leads.
+const LOOK_MS: u64 = 2_000;
 /// How long what nobody waits for may stay off the disk, so that short jobs share a sync.
 const LINGER: Duration = Duration::from_millis(10);
 
@@ -47,10 +49,10 @@ pub(crate) fn start(
     metrics: Arc<Metrics>,
 ) -> Result<(Handle, std::thread::JoinHandle<Result<(), Error>>), Error> {
     let dir = state.manager();
-    let (journal, recovery) = SqliteJournal::open(&dir)?;
-    let reader = journal.reader()?;
+    let (journal, recovery) = Journal::open(&dir)?;
+    let mut reader = journal.reader()?;
     let clock = Clock::start();
-    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot.as_ref(), &reader)?;
+    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot.as_ref(), &mut reader)?;
     books.core.recovered(clock.now());
     let snapshot_at = recovery.snapshot.as_ref().map_or(0, |(position, _)| *position);
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
@@ -87,6 +89,7 @@ pub(crate) fn start(
         bookmarks: handle.bookmarks.clone(),
         snapshot_at,
         last_tick_ms: 0,
+        last_look_ms: 0,
         registry_changed: false,
     };
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -136,7 +139,7 @@ impl Pending {
 
 struct Writer {
     books: Books,
-    journal: SqliteJournal,
+    journal: Journal,
     reader: journal::Reader,
     settings: scheduler::Settings,
     beat_ms: u64,
@@ -153,6 +156,7 @@ struct Writer {
     bookmarks: Arc<Bookmarks>,
     snapshot_at: u64,
     last_tick_ms: u64,
+    last_look_ms: u64,
     registry_changed: bool,
 }
 
@@ -215,6 +219,7 @@ impl Writer {
                     input => self.take(input),
                 }
             }
+            self.look_for_another_leader()?;
             if self.degraded().is_none() {
                 self.tick();
                 if self.pending.due.is_some_and(|due| due <= Instant::now()) {
@@ -222,7 +227,7 @@ impl Writer {
                 }
                 if self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS {
                     self.commit()?;
-                    self.snapshot();
+                    self.snapshot()?;
                 }
             }
             if let Some(done) = stop {
@@ -236,7 +241,7 @@ impl Writer {
     fn finish(&mut self) -> Result<(), Error> {
         if self.degraded().is_none() {
             self.commit()?;
-            self.snapshot();
+            self.snapshot()?;
         }
         Ok(())
     }
@@ -388,6 +393,20 @@ impl Writer {
         self.books.core.agent_down(session);
     }
 
+    /// A manager that was replaced leaves, also when it has nothing to write: its agents and jobs are the other's.
+    fn look_for_another_leader(&mut self) -> Result<(), Error> {
+        let now_ms = self.clock.now().mono_ms;
+        if now_ms.saturating_sub(self.last_look_ms) < LOOK_MS {
+            return Ok(());
+        }
+        self.last_look_ms = now_ms;
+        match self.journal.check_leadership() {
+            Err(error @ journal::Error::Fenced { .. }) => Err(error.into()),
+            // A directory that cannot be read is noticed by the next write.
+            _ => Ok(()),
+        }
+    }
+
     fn tick(&mut self) {
         let now = self.clock.now();
         if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms(now) {
@@ -471,7 +490,7 @@ impl Writer {
     fn fall_back(&mut self, error: &journal::Error) -> Result<(), Error> {
         tracing::error!(%error, "the journal cannot be written; nothing new is accepted until it can");
         // The snapshot on disk may be old; reading it again is cheaper than keeping a second copy of the books.
-        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &self.reader)?;
+        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &mut self.reader)?;
         self.books = books;
         self.books.core.recovered(self.clock.now());
         self.registry_changed = true;
@@ -526,10 +545,10 @@ impl Writer {
         }
     }
 
-    fn snapshot(&mut self) {
+    fn snapshot(&mut self) -> Result<(), Error> {
         let head = self.journal.head();
         if head == self.snapshot_at {
-            return;
+            return Ok(());
         }
         let started = Instant::now();
         let state = self.books.snapshot();
@@ -544,8 +563,10 @@ impl Writer {
                 self.bookmarks.ask_to_extend();
             }
             // The journal has everything; only the next recovery takes longer.
-            Err(error) => tracing::warn!(%error, "no snapshot"),
+            Err(error) if error.may_pass() => tracing::warn!(%error, "no snapshot"),
+            Err(error) => return Err(error.into()),
         }
         self.snapshot_at = head;
+        Ok(())
     }
 }

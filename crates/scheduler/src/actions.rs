@@ -6,7 +6,7 @@ use model::event::{
 };
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
-use crate::queue::SubmitKey;
+use crate::queue::{SubmitKey, template_digest};
 use crate::{Control, Core, Digest, Effect, Out};
 
 /// Vacate code of a run that a removal by hand ended.
@@ -86,6 +86,9 @@ pub enum Refusal {
     /// Jobs that cannot be guests.
     #[error("{0}")]
     BadGuest(#[from] crate::gangs::BadGuest),
+    /// No machine of the pool offers what the jobs need.
+    #[error("{0}")]
+    NotOffered(#[from] crate::NotOffered),
     /// Too many jobs of one user.
     #[error("{user} has {queued} jobs in the queue; at most {limit} are allowed")]
     Quota {
@@ -95,6 +98,15 @@ pub enum Refusal {
         queued: u64,
         /// Limit.
         limit: u64,
+    },
+    /// An idempotency key that was used for something else.
+    #[error(
+        "this idempotency key was used for cluster {cluster}, which is another submit; use a new key for each submit and the \
+         same key only to repeat one"
+    )]
+    KeyReused {
+        /// What the key was used for.
+        cluster: u32,
     },
     /// No such job.
     #[error("job {0} is not in the queue")]
@@ -126,14 +138,15 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<u32, Refusal> {
-        let key = SubmitKey::new(&s.owner, &s.idempotency_key);
-        if let Some(&cluster) = self.queue.keys.get(&key) {
-            return Ok(cluster);
-        }
         s.template.check()?;
         crate::gangs::unfold(&mut s.template);
         // Whatever the submitter wrote there: the owner is who the manager says.
         s.template.set("Owner", model::text::quote(&s.owner));
+        let key = SubmitKey::new(&s.owner, &s.idempotency_key);
+        if let Some(keyed) = self.queue.keys.get(&key) {
+            let same = keyed.template == template_digest(&s.template);
+            return if same { Ok(keyed.cluster) } else { Err(Refusal::KeyReused { cluster: keyed.cluster }) };
+        }
         let queued = self.queue.jobs_of.get(s.owner.as_str()).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
@@ -147,7 +160,8 @@ impl Core {
             self.shapes.release(&parts);
             sizes?;
         }
-        let cluster = self.queue.next_cluster.max(1);
+        self.check_offers(&s.template)?;
+        let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
         let hold_reason = s.template.shared("HoldReason").map(|text| text.trim_matches('"').to_owned());
         let procs = s.template.procs;

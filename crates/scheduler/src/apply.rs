@@ -13,7 +13,7 @@ use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, place_of, plus};
 use crate::provision;
-use crate::queue::{Checkpoint, Cluster, Hold, Live, Stage, Stop, SubmitKey};
+use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -83,7 +83,8 @@ impl Core {
         }
         self.queue.next_cluster = self.queue.next_cluster.max(e.cluster + 1);
         if !cluster.key.is_none() {
-            self.queue.keys.insert(cluster.key, e.cluster);
+            let keyed = Keyed { cluster: e.cluster, template: template_digest(&e.template) };
+            self.queue.keys.insert(cluster.key, keyed);
         }
         self.queue.clusters.insert(e.cluster, Box::new(cluster));
         self.reindex(e.cluster);

@@ -16,7 +16,7 @@
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `drain`: nothing new for a while
 //! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
-//! - `actions`: submit, hold, release, remove
+//! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers
 //! - `gang`: sets of seats that start together or not at all, and the lab that they run in
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
@@ -36,6 +36,7 @@ mod gangs;
 mod labs;
 mod lifecycle;
 mod machines;
+mod offers;
 mod pass;
 mod places;
 mod platform;
@@ -73,6 +74,7 @@ pub use explain::{
 };
 pub use gangs::{BadGuest, GangView};
 pub use labs::{Shut, StandingChange, StandingRefusal};
+pub use offers::NotOffered;
 pub use pass::Obstacle;
 pub use places::AgentSlot;
 pub use pool::{Reserved, Session, SlotState};
@@ -113,6 +115,8 @@ pub struct Settings {
     pub sweep_ms: u64,
     /// UNSATISFIABLE_GRACE: a gang that no lab could hold for so long is held; 0 for never.
     pub grace_ms: u64,
+    /// No cluster has a smaller number: others that share files with this pool have used those.
+    pub first_cluster: u32,
 }
 
 impl Settings {
@@ -138,6 +142,7 @@ impl Default for Settings {
             zone: TimeZone::UTC,
             sweep_ms: 30_000,
             grace_ms: 86_400_000,
+            first_cluster: 1,
         }
     }
 }

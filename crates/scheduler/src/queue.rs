@@ -17,7 +17,7 @@ use crate::recount::JobCount;
 use crate::shape::ShapeId;
 
 /// Finished clusters whose outcome is still known without reading history.
-const REMEMBERED: usize = 100_000;
+pub(crate) const REMEMBERED: usize = 100_000;
 
 /// All clusters.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ pub(crate) struct Queue {
     /// Outcomes of clusters that left the queue, oldest first.
     pub(crate) finished: VecDeque<u32>,
     pub(crate) finished_index: HashMap<u32, (Summary, SubmitKey)>,
-    /// Idempotency key -> cluster.
-    pub(crate) keys: HashMap<SubmitKey, u32>,
+    /// What idempotency keys were used for: as long as a cluster is in the queue or among the last [`REMEMBERED`] that left.
+    pub(crate) keys: HashMap<SubmitKey, Keyed>,
     /// Unfinished jobs per owner, for the quota.
     pub(crate) jobs_of: BTreeMap<Arc<str>, u64>,
     /// How far the consistency pass has counted.
@@ -52,6 +52,20 @@ pub struct Summary {
     pub failed: u64,
     /// Procs that were removed.
     pub removed: u64,
+}
+
+/// What an idempotency key was used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keyed {
+    pub(crate) cluster: u32,
+    /// [`template_digest`] of what was submitted.
+    pub(crate) template: u32,
+}
+
+/// Tells templates apart: FNV-1a of 32 bits over the encoded template. It is in snapshots, so it must never change.
+pub(crate) fn template_digest(template: &JobTemplate) -> u32 {
+    let bytes = prost::Message::encode_to_vec(template);
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// What an owner's idempotency key is remembered as: FNV-1a of 128 bits over the owner, a zero byte and the key, as four

@@ -8,7 +8,7 @@ use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
-use crate::queue::{Begun, Checkpoint, Cluster, Hold, Live, Stage, Stop, Stored, SubmitKey, Summary};
+use crate::queue::{Begun, Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, Stored, SubmitKey, Summary};
 use crate::{Core, Settings};
 
 /// A snapshot that cannot be read.
@@ -210,19 +210,16 @@ struct SavedSummary {
     removed: u64,
 }
 
-/// Older snapshots have owner (1) and key (2) as texts.
 #[derive(Clone, PartialEq, Message)]
 struct SavedKey {
-    #[prost(string, tag = "1")]
-    owner: String,
-    #[prost(string, tag = "2")]
-    key: String,
     #[prost(uint32, tag = "3")]
     cluster: u32,
     #[prost(fixed64, tag = "4")]
     low: u64,
     #[prost(fixed64, tag = "5")]
     high: u64,
+    #[prost(fixed32, tag = "6")]
+    template: u32,
 }
 
 fn save_summary(cluster: u32, s: Summary) -> SavedSummary {
@@ -257,11 +254,11 @@ impl Core {
                 .flat_map(|k| [u64::from(k.job.cluster), u64::from(k.job.proc), k.until_ms.unwrap_or(0)])
                 .collect(),
         });
-        let keys = self.queue.keys.iter().map(|(key, &cluster)| SavedKey {
+        let keys = self.queue.keys.iter().map(|(key, &Keyed { cluster, template })| SavedKey {
+            template,
             cluster,
             low: key.number() as u64,
             high: (key.number() >> 64) as u64,
-            ..SavedKey::default()
         });
         let users = self.accounts.saved().map(|(name, real, at_ms, used, factor)| SavedUser {
             name: name.to_owned(),
@@ -319,11 +316,8 @@ impl Core {
         }
         let mut keys = HashMap::new();
         for key in saved.keys {
-            let hash = match key.key.as_str() {
-                "" => SubmitKey::from_number(u128::from(key.high) << 64 | u128::from(key.low)),
-                text => SubmitKey::new(&key.owner, text),
-            };
-            core.queue.keys.insert(hash, key.cluster);
+            let hash = SubmitKey::from_number(u128::from(key.high) << 64 | u128::from(key.low));
+            core.queue.keys.insert(hash, Keyed { cluster: key.cluster, template: key.template });
             keys.insert(key.cluster, hash);
         }
         let key_of = |cluster: u32| keys.get(&cluster).copied().unwrap_or_default();
@@ -598,16 +592,5 @@ mod tests {
             template.set("Owner", "\"ann\"");
             assert_eq!(*again.queue.clusters[&cluster].template.get(), template);
         }
-    }
-
-    #[test]
-    fn older_snapshots_can_be_read() {
-        let mut core = Core::new(Settings::default());
-        let ann = submit(&mut core, "ann", "key");
-        let mut old = Saved::decode(core.snapshot().as_slice()).unwrap();
-        old.clusters[0].template = old.templates.pop();
-        old.keys = vec![SavedKey { owner: "ann".into(), key: "key".into(), cluster: ann, low: 0, high: 0 }];
-        let mut again = Core::restore(Settings::default(), &old.encode_to_vec()).unwrap();
-        assert_eq!(submit(&mut again, "ann", "key"), ann);
     }
 }

@@ -204,7 +204,7 @@ impl Core {
         self.queue.finished_index.get(&id).map(|(summary, _)| *summary)
     }
 
-    /// The id that the next cluster will have: every lower one existed.
+    /// The id that the next cluster will have, or a larger one (`Settings::first_cluster`). No cluster has had it.
     pub fn next_cluster(&self) -> u32 {
         self.queue.next_cluster.max(1)
     }

@@ -1,22 +1,22 @@
 //! A command line to a template: `updraft run -- CMD {}` over a number or a list of items.
 //!
-//! `{}` anywhere in a word is the item. The result goes through the same table and the same attributes as a submit
-//! file, so a job does not know which way it came.
+//! `{}` anywhere in a word is the item, and a few names in braces are known ([`crate::braces`]). The result goes through
+//! the same table and the same attributes as a submit file, so a job does not know which way it came.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use config::lines::Span;
 use config::{Diagnostic, Diagnostics, MacroSet, Source};
-use model::JobTemplate;
 use model::template::Column;
 
-use crate::build;
 use crate::files::{Context, Files};
 use crate::live::{Table, Traits};
+use crate::overrides::Overrides;
+use crate::parse::{Submission, unused};
 use crate::queue;
 use crate::table::Job;
-use crate::{args, env};
+use crate::{args, braces, build, env};
 
 /// What the jobs are run over.
 #[derive(Debug, Clone)]
@@ -30,9 +30,11 @@ pub enum Items {
 /// A command and everything that is said around it.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// The program.
+    /// The program; `{}` in it is the item.
     pub executable: String,
-    /// Its words; `{}` in them is the item.
+    /// The directory that the program is in, as it stands, unless its name has all of it.
+    pub executable_in: Option<String>,
+    /// Its words; `{}` in them is the item, `{proc}` and `{cluster}` are the job's numbers.
     pub arguments: Vec<String>,
     /// What to run over.
     pub items: Items,
@@ -44,29 +46,48 @@ pub struct Command {
     pub output: Option<String>,
     /// Where standard error goes.
     pub error: Option<String>,
-    /// Further keywords of the submit language, for instance `("request_memory", "2 GB")`.
+    /// Further keywords of the submit language, for instance `("getenv", "true")`.
     pub keywords: Vec<(String, String)>,
+    /// What `--set` says: it wins over all the rest. `{}` in a value is the item.
+    pub overrides: Overrides,
 }
 
-/// The template of a command.
-pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Result<JobTemplate, Diagnostics> {
+/// The names that a command may have in braces, with the macros that they stand for.
+const NAMES: [(&str, &str); 2] = [("proc", "$(ProcId)"), ("cluster", "$(ClusterId)")];
+
+/// The template of a command, and what is doubtful about it.
+pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Result<Submission, Diagnostics> {
+    let unmarked = |text: &String| !text.chars().any(config::expand::is_mark);
+    let named = [Some(&command.executable), command.executable_in.as_ref()].into_iter().flatten();
+    if !command.arguments.iter().chain(named).all(unmarked) {
+        return Err(Diagnostic::error("characters of the private plane U+F0000 are not supported").into());
+    }
     let mut set = MacroSet::default();
     let mut define = |name: &str, value: &str| {
         let source = Source::new("command line", value);
         set.define(name, value, Span::at(&source, 1, 0), None);
     };
-    let words = |item: &str| quoted(&args::join(command.arguments.iter().map(|w| fill(w, item))));
+    let variables = command.environment.iter().map(|(_, value)| value);
+    for word in
+        command.arguments.iter().chain([&command.executable]).chain(&command.directory).chain(variables)
+    {
+        fill(word, "")?;
+    }
+    let filled = |word: &str, item: &str| fill(word, item).unwrap_or_default();
+    let words = |item: &str| quoted(&args::join(command.arguments.iter().map(|w| filled(w, item))));
     let variables = |item: &str| {
-        quoted(&env::format(command.environment.iter().map(|(n, v)| (n.as_str(), fill(v, item)))))
+        quoted(&env::format(command.environment.iter().map(|(n, v)| (n.as_str(), filled(v, item)))))
     };
-    let in_words = command.arguments.iter().any(|w| w.contains("{}"));
-    let in_variables = command.environment.iter().any(|(_, v)| v.contains("{}"));
+    let uses_item = |word: &str| filled(word, "a") != filled(word, "b");
+    let in_words = command.arguments.iter().any(|w| uses_item(w));
+    let in_variables = command.environment.iter().any(|(_, v)| uses_item(v));
     let (table, item) = match &command.items {
         Items::Count(n) => (Table { rows: 1, per_row: *n, ..Table::default() }, "$(ProcId)"),
         Items::List(items) => (list(items, (in_words, &words), (in_variables, &variables))?, "$(Item)"),
     };
     let whole = |name: &str| table.names.iter().any(|n| n == name);
-    define("executable", &fill(&command.executable, item));
+    let place = command.executable_in.as_ref().map(|dir| literal(dir.trim_end_matches('/')) + "/");
+    define("executable", &(place.unwrap_or_default() + &filled(&command.executable, item)));
     if whole(WORDS) {
         define("arguments", &format!("$({WORDS})"));
     } else if !command.arguments.is_empty() {
@@ -78,7 +99,7 @@ pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Resul
         define("environment", &variables(item));
     }
     if let Some(directory) = &command.directory {
-        define("initialdir", &fill(directory, item));
+        define("initialdir", &filled(directory, item));
     }
     for (name, value) in [("output", &command.output), ("error", &command.error)] {
         if let Some(value) = value {
@@ -88,6 +109,7 @@ pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Resul
     for (name, value) in &command.keywords {
         define(name, &value.replace("{}", item));
     }
+    command.overrides.pin_with(&mut set, |value| value.replace("{}", item));
     from_set(&set, &table, context, files)
 }
 
@@ -113,13 +135,13 @@ fn list(items: &[String], words: Whole<'_>, variables: Whole<'_>) -> Result<Tabl
     Ok(queue::table(names, columns, 1).map_err(Diagnostic::error)?)
 }
 
-/// The template of a set of keywords over a table.
+/// The template of a set of keywords over a table, with warnings about those that nothing reads.
 pub(crate) fn from_set(
     set: &MacroSet,
     table: &Table,
     context: &Context,
     files: &dyn Files,
-) -> Result<JobTemplate, Diagnostics> {
+) -> Result<Submission, Diagnostics> {
     let procs = table.procs();
     if procs == 0 || procs > u64::from(model::limits::PROCS_PER_CLUSTER) {
         let most = model::limits::PROCS_PER_CLUSTER;
@@ -128,7 +150,9 @@ pub(crate) fn from_set(
     let used = RefCell::new(HashSet::new());
     let draws = Cell::new(context.seed);
     let job = Job { set, context, files, submit_file: "", used: &used, draws: &draws };
-    job.template(table, &build::groups(set)).map_err(Diagnostics)
+    let template = job.template(table, &build::groups(set)).map_err(Diagnostics)?;
+    let warnings = unused(set, &used.borrow());
+    Ok(Submission { templates: vec![template], warnings })
 }
 
 /// Words of a command line are literal: a dollar in them is a dollar.
@@ -136,8 +160,16 @@ fn literal(word: &str) -> String {
     word.replace('$', "$(DOLLAR)")
 }
 
-fn fill(word: &str, item: &str) -> String {
-    literal(word).replace("{}", item)
+/// A word with the item and the job's numbers in it.
+fn fill(word: &str, item: &str) -> Result<String, Diagnostic> {
+    let known = |name: &str| match name {
+        "" | "item" => Some(item.to_owned()),
+        other => {
+            NAMES.iter().find(|(known, _)| *known == other).map(|(_, reference)| (*reference).to_owned())
+        }
+    };
+    braces::fill(word, &known, literal)
+        .map_err(|name| braces::unknown(&name, ["", "item"].into_iter().chain(NAMES.iter().map(|(n, _)| *n))))
 }
 
 /// The new form as it stands in a submit file.

@@ -99,6 +99,8 @@ pub(crate) struct Table {
     pub(crate) per_row: u32,
     /// Proc number of this table's first job.
     pub(crate) first: u32,
+    /// A variable with the name of a keyword is that keyword: so in the submit language, not in the native form.
+    pub(crate) names_are_keywords: bool,
 }
 
 impl Table {
@@ -151,6 +153,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) used: &'a RefCell<HashSet<String>>,
     /// Set when something was read that differs between the jobs of one row.
     pub(crate) within_row: &'a Cell<bool>,
+    /// Set when a keyword was read that `--set` gave.
+    pub(crate) overridden: &'a Cell<bool>,
     pub(crate) draws: &'a Cell<u64>,
 }
 
@@ -170,20 +174,34 @@ pub(crate) enum Safe {
 impl Scope<'_> {
     /// The expanded, trimmed value of the first of these keywords that is defined; `None` for none or empty.
     pub(crate) fn get(&self, names: &[&str]) -> Read<Option<String>> {
-        for name in names {
-            let Some(definition) = self.set.get(name) else { continue };
-            self.note(name);
-            let value = self.expand(name, &definition.raw)?;
-            let trimmed = value.trim();
-            return Ok(if trimmed.is_empty() {
-                None
-            } else if trimmed.len() == value.len() {
-                Some(value)
-            } else {
-                Some(trimmed.to_owned())
-            });
-        }
-        Ok(None)
+        let definition = self.definition(names);
+        let is_override = definition.is_some_and(|d| self.set.is_pinned(&d.name));
+        self.overridden.set(self.overridden.get() || is_override);
+        // `queue input, arguments from ...`: a variable is a keyword where it has the name of one.
+        let is_variable = |n: &&&str| self.table.names.iter().any(|t| t.eq_ignore_ascii_case(n));
+        let variable = names.iter().find(is_variable).filter(|_| self.table.names_are_keywords);
+        let value = match (variable, definition) {
+            (Some(name), _) if !is_override => self.expand(name, &format!("$({name})"))?,
+            (_, Some(definition)) => {
+                self.note(&definition.name);
+                self.expand(&definition.name, &definition.raw)?
+            }
+            _ => return Ok(None),
+        };
+        let trimmed = value.trim();
+        Ok(if trimmed.is_empty() {
+            None
+        } else if trimmed.len() == value.len() {
+            Some(value)
+        } else {
+            Some(trimmed.to_owned())
+        })
+    }
+
+    /// The definition that counts among the spellings of a keyword: the first, unless `--set` gave another of them.
+    fn definition(&self, names: &[&str]) -> Option<&config::Definition> {
+        let defined = || names.iter().filter_map(|name| self.set.get(name));
+        defined().find(|d| self.set.is_pinned(&d.name)).or_else(|| defined().next())
     }
 
     /// As [`Scope::get`], for a value that is looked into.
@@ -243,7 +261,7 @@ impl Scope<'_> {
 
     /// An error about a keyword, at its value.
     pub(crate) fn wrong(&self, names: &[&str], message: &str) -> Stop {
-        let Some(definition) = names.iter().find_map(|n| self.set.get(n)) else {
+        let Some(definition) = self.definition(names) else {
             return Diagnostic::error(format!("{} {message}", names[0])).into();
         };
         Diagnostic::error(format!("{} {message}", definition.name.to_ascii_lowercase()))
@@ -253,7 +271,7 @@ impl Scope<'_> {
 
     /// An error at a byte of a keyword's value; exact as long as the value holds no macros.
     pub(crate) fn wrong_at(&self, names: &[&str], offset: usize, message: &str) -> Stop {
-        let Some(definition) = names.iter().find_map(|n| self.set.get(n)) else {
+        let Some(definition) = self.definition(names) else {
             return self.wrong(names, message);
         };
         let raw = &definition.raw;

@@ -12,6 +12,7 @@ use crate::build;
 use crate::files::{Context, Files, Rooted};
 use crate::live::Table;
 use crate::merge;
+use crate::overrides::Overrides;
 use crate::queue;
 use crate::table::Job;
 
@@ -34,19 +35,18 @@ pub fn parse(
     context: &Context,
     files: &dyn Files,
 ) -> Result<Submission, Diagnostics> {
-    parse_after(&[], text, name, context, files)
+    parse_with(&Overrides::default(), text, name, context, files)
 }
 
-/// The same after lines that do not stand in the file, and are not counted among its lines (`--set`).
-pub fn parse_after(
-    before: &[String],
+/// The same with keywords that the file cannot change, wherever it sets them (`--set`).
+pub fn parse_with(
+    overrides: &Overrides,
     text: &str,
     name: &str,
     context: &Context,
     files: &dyn Files,
 ) -> Result<Submission, Diagnostics> {
-    let lines = before.join("\n");
-    if lines.chars().any(config::expand::is_mark) || text.chars().any(config::expand::is_mark) {
+    if text.chars().any(config::expand::is_mark) {
         return Err(Diagnostic::error(format!(
             "{name} holds a character of the private plane U+F0000, which is not supported"
         ))
@@ -66,9 +66,7 @@ pub fn parse_after(
         queued: 0,
         unused_variables: Vec::new(),
     };
-    if !before.is_empty() {
-        reader.read(&Source::new("--set", &lines), &mut statements);
-    }
+    overrides.pin(&mut reader.set);
     reader.read(&source, &mut statements);
     if statements.queued == 0 && statements.errors.is_empty() && reader.outcome().is_ok() {
         // The original submits one job.
@@ -91,11 +89,18 @@ pub fn parse_after(
 }
 
 /// Definitions that no keyword reads and no macro mentions.
-fn unused(set: &MacroSet, used: &HashSet<String>) -> Vec<Diagnostic> {
+pub(crate) fn unused(set: &MacroSet, used: &HashSet<String>) -> Vec<Diagnostic> {
     let known = |name: &str| build::all_keywords().any(|k| k.eq_ignore_ascii_case(name));
     let mut found: Vec<(u32, Diagnostic)> = Vec::new();
     for definition in set.iter() {
         let name = definition.name.as_str();
+        if let Some(near) = build::misspelt_request(name) {
+            let resource = &name["request_".len()..];
+            let finding = Diagnostic::warning(format!("{name} asks for a resource named {resource}"))
+                .at(definition.span.place(0, definition.raw.len().max(1)))
+                .hint(format!("did you mean {near}?"));
+            found.push((definition.span.line(), finding));
+        }
         if used.contains(&name.to_ascii_lowercase()) || known(name) || build::own_attribute(name).is_some() {
             continue;
         }
@@ -133,7 +138,8 @@ impl Hook for Statements<'_> {
         if !queue::is_queue(&logical.text) {
             return Ok(false);
         }
-        let table = queue::read(reader, self.files, self.context, logical, lines)?;
+        let mut table = queue::read(reader, self.files, self.context, logical, lines)?;
+        table.names_are_keywords = true;
         let place = || logical.span.place(0, logical.text.len());
         if self.templates.len() >= STATEMENTS {
             return Err(Diagnostic::error(format!("more than {STATEMENTS} queue statements")).at(place()));

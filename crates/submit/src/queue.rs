@@ -154,7 +154,7 @@ pub(crate) fn table(names: Vec<String>, columns: Vec<Column>, per_row: u32) -> R
         return Err("an item holds a character of the private plane U+F0000, which is not supported".into());
     }
     let rows = columns.first().map_or(1, Column::len) as u32;
-    Ok(Table { names, columns, traits, rows, per_row, first: 0 })
+    Ok(Table { names, columns, traits, rows, per_row, ..Table::default() })
 }
 
 /// The first `in`, `from` or `matching` that stands as a word outside parentheses.
@@ -465,6 +465,11 @@ mod tests {
         assert_eq!(slice("[-1]", 5), [4]);
         assert_eq!(slice("[9:]", 5), [0usize; 0]);
         assert_eq!(slice("[:99:3]", 5), [0, 3]);
+        // The step counts from the first item that is taken, not from the list's.
+        assert_eq!(slice("[1:10:3]", 12), [1, 4, 7]);
+        assert_eq!(slice("[2:12:4]", 12), [2, 6, 10]);
+        assert_eq!(slice("[-7::3]", 12), [5, 8, 11]);
+        assert_eq!(slice("[4::5]", 20), [4, 9, 14, 19]);
         for bad in ["[", "[a]", "[1:2:3:4]", "[::0]", "[::-1]", "[]"] {
             assert!(Slice::read(bad).is_err(), "{bad}");
         }

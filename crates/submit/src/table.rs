@@ -39,13 +39,25 @@ enum Built {
     PerJob(Cut),
 }
 
+/// What reading a group came across.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    within_row: &'a Cell<bool>,
+    overridden: &'a Cell<bool>,
+}
+
 impl Job<'_> {
     /// Builds the template of one queue statement.
     pub(crate) fn template(&self, table: &Table, groups: &[Group]) -> Result<JobTemplate, Vec<Diagnostic>> {
         let mut results = Vec::with_capacity(groups.len());
+        // What `--set` says wins over what the file says, also where that is another keyword for the same attribute, or
+        // the attribute itself: later results replace earlier ones.
+        let mut overrides = Vec::new();
         let mut errors = Vec::new();
         for group in groups {
-            match self.group(table, group) {
+            let overridden = Cell::new(false);
+            match self.group(table, group, &overridden) {
+                Ok(result) if overridden.get() => overrides.push(result),
                 Ok(result) => results.push(result),
                 Err(diagnostic) => {
                     if !errors.contains(&diagnostic) {
@@ -54,10 +66,12 @@ impl Job<'_> {
                 }
             }
         }
+        results.append(&mut overrides);
         if errors.is_empty() { Ok(assemble(table, results)) } else { Err(errors) }
     }
 
-    fn run(&self, table: &Table, group: &Group, mode: Mode, within_row: &Cell<bool>) -> Result<Out, Stop> {
+    fn run(&self, table: &Table, group: &Group, mode: Mode, seen: Seen<'_>) -> Result<Out, Stop> {
+        let Seen { within_row, overridden } = seen;
         let scope = Scope {
             set: self.set,
             table,
@@ -67,6 +81,7 @@ impl Job<'_> {
             mode,
             used: self.used,
             within_row,
+            overridden,
             draws: self.draws,
         };
         let mut out = Out::default();
@@ -74,9 +89,9 @@ impl Job<'_> {
         Ok(out)
     }
 
-    fn group(&self, table: &Table, group: &Group) -> Result<Built, Diagnostic> {
+    fn group(&self, table: &Table, group: &Group, overridden: &Cell<bool>) -> Result<Built, Diagnostic> {
         let within_row = Cell::new(false);
-        match self.run(table, group, Mode::Symbolic, &within_row) {
+        match self.run(table, group, Mode::Symbolic, Seen { within_row: &within_row, overridden }) {
             Ok(out) => return Ok(Built::Symbolic(out)),
             Err(Stop::Wrong(diagnostic)) => return Err(*diagnostic),
             Err(Stop::NotYet) => {}
@@ -85,7 +100,7 @@ impl Job<'_> {
         let mut clusters = vec![None];
         clusters.extend(self.context.cluster.map(Some));
         for cluster in clusters {
-            if let Some(result) = self.one_by_one(table, group, cluster)? {
+            if let Some(result) = self.one_by_one(table, group, cluster, overridden)? {
                 return Ok(result);
             }
         }
@@ -101,11 +116,13 @@ impl Job<'_> {
         table: &Table,
         group: &Group,
         cluster: Option<u32>,
+        overridden: &Cell<bool>,
     ) -> Result<Option<Built>, Diagnostic> {
         let draws = self.draws.get();
         if table.per_row > 1 {
             let within_row = Cell::new(false);
-            let rows = self.collect(table, group, cluster, table.per_row, &within_row)?;
+            let seen = Seen { within_row: &within_row, overridden };
+            let rows = self.collect(table, group, cluster, table.per_row, seen)?;
             match rows {
                 None => return Ok(None),
                 Some(columns) if !within_row.get() => return Ok(Some(Built::PerRow(columns))),
@@ -113,7 +130,7 @@ impl Job<'_> {
             }
         }
         let within_row = Cell::new(false);
-        let columns = self.collect(table, group, cluster, 1, &within_row)?;
+        let columns = self.collect(table, group, cluster, 1, Seen { within_row: &within_row, overridden })?;
         Ok(columns.map(|c| if table.per_row > 1 { Built::PerJob(c) } else { Built::PerRow(c) }))
     }
 
@@ -124,14 +141,14 @@ impl Job<'_> {
         group: &Group,
         cluster: Option<u32>,
         stride: u32,
-        within_row: &Cell<bool>,
+        seen: Seen<'_>,
     ) -> Result<Option<Cut>, Diagnostic> {
         let mut gathered = Cut::new();
         let procs = table.procs() as u32;
         let mut done = 0usize;
         let mut job = 0;
         while job < procs {
-            let out = match self.run(table, group, Mode::Job { job, cluster }, within_row) {
+            let out = match self.run(table, group, Mode::Job { job, cluster }, seen) {
                 Ok(out) => out,
                 Err(Stop::NotYet) => return Ok(None),
                 Err(Stop::Wrong(diagnostic)) => return Err(in_job(*diagnostic, table, job)),
@@ -139,7 +156,7 @@ impl Job<'_> {
             add_row(&mut gathered, out, done).map_err(Diagnostic::error)?;
             done += 1;
             // Nothing to gain from finishing a pass whose result is thrown away.
-            if stride > 1 && within_row.get() {
+            if stride > 1 && seen.within_row.get() {
                 break;
             }
             job = match job.checked_add(stride) {

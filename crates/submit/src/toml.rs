@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use ::toml::Value;
 use config::lines::{Lines, Span};
 use config::{Diagnostic, Diagnostics, Dialect, MacroSet, Reader, Source};
-use model::JobTemplate;
 use model::template::Column;
 use serde::Deserialize;
 
-use crate::args;
 use crate::command::from_set;
 use crate::files::{Context, Files, Rooted, join};
 use crate::live::{Table, Traits};
-use crate::queue;
+use crate::overrides::Overrides;
+use crate::parse::Submission;
+use crate::{args, braces, queue};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -168,19 +168,35 @@ pub fn parse(
     name: &str,
     context: &Context,
     files: &dyn Files,
-) -> Result<JobTemplate, Diagnostics> {
+) -> Result<Submission, Diagnostics> {
+    parse_with(&Overrides::default(), text, name, context, files)
+}
+
+/// The same with keywords of the submit language that win over what the description says (`--set`).
+pub fn parse_with(
+    overrides: &Overrides,
+    text: &str,
+    name: &str,
+    context: &Context,
+    files: &dyn Files,
+) -> Result<Submission, Diagnostics> {
     let source = Source::new(name, text);
     if text.chars().any(config::expand::is_mark) {
         return Err(Diagnostic::error("characters of the private plane U+F0000 are not supported").into());
     }
     let file: File = ::toml::from_str(text).map_err(|e| wrong_shape(&source, &e))?;
     let table = table(&file.queue, &source, context, files)?;
-    let mut form = Form { set: MacroSet::default(), source: &source, table, section: "" };
+    let mut form =
+        Form { set: MacroSet::default(), source: &source, table, section: "", unknown: Vec::new() };
     form.job(&file.job, context, files)?;
     form.resources(&file.resources);
     form.placement(&file.placement);
     form.transfer(&file.files);
     form.rest(&file)?;
+    if !form.unknown.is_empty() {
+        return Err(Diagnostics(form.unknown));
+    }
+    overrides.pin(&mut form.set);
     from_set(&form.set, &form.table, context, files)
 }
 
@@ -321,6 +337,8 @@ struct Form<'a> {
     source: &'a Source,
     table: Table,
     section: &'static str,
+    /// Names in braces that are not known.
+    unknown: Vec<Diagnostic>,
 }
 
 impl Form<'_> {
@@ -331,7 +349,42 @@ impl Form<'_> {
         self.set.define(keyword, value, Span::at(self.source, line, column), None);
     }
 
-    /// A text with `{name}` for what differs between jobs.
+    /// A word or a file name with `{name}` for what differs between jobs; a name that is not known is refused.
+    fn word(&mut self, key: &str, value: &str) -> String {
+        let known = |name: &str| self.reference(name);
+        match braces::fill(value, &known, literal) {
+            Ok(filled) => filled,
+            Err(name) => {
+                let own = self.table.names.iter().map(String::as_str).filter(|n| !n.starts_with("updraft."));
+                let names: Vec<&str> = own.chain(["proc", "cluster", "step", "row"]).collect();
+                let place = self.source.place(line_of(self.source, self.section, key), 0, key.len());
+                self.unknown.push(braces::unknown(&name, names).at(place));
+                String::new()
+            }
+        }
+    }
+
+    /// Defines a keyword by such a word.
+    fn name(&mut self, keyword: &str, key: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            let filled = self.word(key, value);
+            self.define(keyword, key, &filled);
+        }
+    }
+
+    /// The macro that a name in braces stands for.
+    fn reference(&self, name: &str) -> Option<String> {
+        Some(match name {
+            "" => return self.reference("item"),
+            "cluster" => "$(ClusterId)".to_owned(),
+            "proc" => "$(ProcId)".to_owned(),
+            "step" => "$(Step)".to_owned(),
+            "row" => "$(Row)".to_owned(),
+            other => self.table.names.iter().any(|n| n == other).then(|| format!("$({other})"))?,
+        })
+    }
+
+    /// A text with `{name}` for what differs between jobs; other braces are text, for instance a list in an expression.
     fn text(&mut self, keyword: &str, key: &str, value: Option<&str>) {
         if let Some(value) = value {
             let filled = self.filled(value);
@@ -349,14 +402,7 @@ impl Form<'_> {
             let body = &rest[open + 1..];
             let end = body.find('}').unwrap_or(0);
             let name = body[..end].to_ascii_lowercase();
-            let reference = match name.as_str() {
-                "" if body.starts_with('}') => Some("$(item)".to_owned()),
-                "cluster" => Some("$(ClusterId)".to_owned()),
-                "proc" => Some("$(ProcId)".to_owned()),
-                "step" => Some("$(Step)".to_owned()),
-                "row" => Some("$(Row)".to_owned()),
-                other => self.table.names.iter().any(|n| n == other).then(|| format!("$({other})")),
-            };
+            let reference = if body.starts_with('}') || end > 0 { self.reference(&name) } else { None };
             if let Some(reference) = reference {
                 out.push_str(&reference);
                 rest = &body[end + 1..];
@@ -377,14 +423,17 @@ impl Form<'_> {
                 .hint("write command = [\"/bin/sleep\", \"60\"]")
                 .into());
         };
-        self.text("executable", "command", Some(&in_path(executable, context, files)));
+        self.name("executable", "command", Some(&in_path(executable, context, files)));
         if !words.is_empty() {
-            let words: Vec<String> = words.iter().map(|w| self.filled(w)).collect();
+            let words: Vec<String> = words.iter().map(|w| self.word("command", w)).collect();
             self.words("arguments", "command", &words);
         }
         if !job.environment.is_empty() {
-            let words: Vec<String> =
-                job.environment.iter().map(|(n, v)| format!("{}={}", literal(n), self.filled(v))).collect();
+            let words: Vec<String> = job
+                .environment
+                .iter()
+                .map(|(n, v)| format!("{}={}", literal(n), self.word("environment", v)))
+                .collect();
             self.words("environment", "environment", &words);
         }
         match &job.inherit_environment {
@@ -394,12 +443,12 @@ impl Form<'_> {
             }
             None => {}
         }
-        self.text("initialdir", "directory", job.directory.as_deref());
+        self.name("initialdir", "directory", job.directory.as_deref());
         self.text("universe", "universe", job.universe.as_deref());
         for (key, value) in
             [("input", &job.input), ("output", &job.output), ("error", &job.error), ("log", &job.log)]
         {
-            self.text(key, key, value.as_deref());
+            self.name(key, key, value.as_deref());
         }
         self.text("batch_name", "name", job.name.as_deref());
         self.text("description", "description", job.description.as_deref());
@@ -469,15 +518,15 @@ impl Form<'_> {
         self.text("should_transfer_files", "transfer", transfer.transfer.as_ref().map(word).as_deref());
         self.text("when_to_transfer_output", "when", transfer.when.as_ref().map(word).as_deref());
         if !transfer.input.is_empty() {
-            self.text("transfer_input_files", "input", Some(&transfer.input.join(",")));
+            self.name("transfer_input_files", "input", Some(&transfer.input.join(",")));
         }
         if !transfer.output.is_empty() {
-            self.text("transfer_output_files", "output", Some(&transfer.output.join(",")));
+            self.name("transfer_output_files", "output", Some(&transfer.output.join(",")));
         }
         if !transfer.rename.is_empty() {
             let pairs: Vec<String> =
                 transfer.rename.iter().map(|(from, to)| format!("{from}={to}")).collect();
-            self.text("transfer_output_remaps", "rename", Some(&format!("\"{}\"", pairs.join(";"))));
+            self.name("transfer_output_remaps", "rename", Some(&format!("\"{}\"", pairs.join(";"))));
         }
         if let Some(send) = transfer.send_executable {
             self.define("transfer_executable", "send_executable", &send.to_string());

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use agent::sensors::scripted::Scripted;
 use agent::{Connector, Link, OnStop};
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Sensor values instead of the machine's own.
     pub(crate) script: Option<Scripted>,
 }
+
+/// How long a stop waits for job logs that are behind; the next start goes on with the rest.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// A running pool.
 #[derive(Debug)]
@@ -102,8 +106,8 @@ impl Pool {
         self.manager.has_failed() || self.agent.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Stops the agent, then the manager.
-    pub(crate) async fn stop(self, on_stop: OnStop) -> Result<(), Failure> {
+    /// Stops the agent, then the manager, which waits so long for job logs that are behind.
+    pub(crate) async fn stop(self, on_stop: OnStop, patience: Duration) -> Result<(), Failure> {
         let _ = self.stop_agent.send(Some(on_stop));
         let agent = match self.agent {
             Some(agent) => {
@@ -112,7 +116,7 @@ impl Pool {
             }
             None => Ok(()),
         };
-        self.manager.stop().await?;
+        self.manager.stop(patience).await?;
         agent?;
         Ok(())
     }

@@ -1,11 +1,28 @@
 //! The one binary: arguments in, text out, no logic.
 
+/// A line on standard output. `println!` would end the process when nobody reads it any more.
+macro_rules! outln {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
+/// A line on standard error. One that is closed, or full, is no reason to stop.
+macro_rules! errln {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 mod cmd;
 mod configuration;
 mod drains;
 mod embed;
 mod eventd;
 mod files;
+mod numbers;
 mod place;
 mod table;
 
@@ -79,6 +96,8 @@ enum Command {
     Explain(cmd::explain::Args),
     /// Show where the time of the machines went
     Usage(cmd::usage::Args),
+    /// Check a pool's journal for damage, or keep what can be read of a damaged one
+    Journal(cmd::journal::Args),
     /// Show and set users' priorities
     Userprio(cmd::userprio::Args),
     /// Issue, list and revoke tokens
@@ -124,7 +143,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(Failure { message, code }) => {
             if !message.is_empty() {
-                eprintln!("updraft: {message}");
+                errln!("updraft: {message}");
             }
             ExitCode::from(code)
         }
@@ -162,6 +181,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Maintenance(args) => cmd::maintenance::run(&args, place),
         Command::Explain(args) => cmd::explain::run(&args, place),
         Command::Usage(args) => cmd::usage::run(&args, place),
+        Command::Journal(args) => cmd::journal::run(&args, place),
         Command::Userprio(args) => cmd::userprio::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
         Command::Classad(_)

@@ -2,22 +2,30 @@
 //! so every section measures its raw limit and its peers in the same minute.
 
 pub(crate) mod classad;
+mod journal;
 mod maintenance;
 pub(crate) mod policy;
 mod pool;
 pub(crate) mod saving;
 mod scheduler;
 mod seg;
+mod soak;
 
 use crate::{root, sh};
 
 /// What can be measured.
-const AREAS: [&str; 6] = ["classad", "maintenance", "policy", "pool", "scheduler", "seg"];
+const AREAS: [&str; 7] = ["classad", "journal", "maintenance", "policy", "pool", "scheduler", "seg"];
 
 /// Runs all areas, or those named.
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if let ["scheduler-part", rest @ ..] = words {
         return scheduler::part(rest);
+    }
+    if let ["soak", rest @ ..] = words {
+        let jobs = rest.first().map_or(Ok(2_000_000), |n| n.parse::<u64>());
+        let jobs = jobs.map_err(|_| "cargo xtask bench soak [JOBS]".to_owned())?;
+        sh("cargo", &["build", "--release", "--quiet", "-p", "updraft"], &[])?;
+        return write(&[soak::run(jobs)?], false);
     }
     let quick = words.contains(&"--quick");
     let areas: Vec<&str> = words.iter().copied().filter(|w| *w != "--quick").collect();
@@ -40,7 +48,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
     // The numbers of an unoptimised build mean nothing, so these parts run themselves again, optimised.
     let inner: Vec<&str> =
-        ["classad", "maintenance", "scheduler"].into_iter().filter(|a| wanted(a)).collect();
+        ["classad", "journal", "maintenance", "scheduler"].into_iter().filter(|a| wanted(a)).collect();
     if cfg!(debug_assertions) && !inner.is_empty() {
         let mut arguments = vec!["run", "--release", "--quiet", "-p", "xtask", "--", "bench"];
         arguments.extend(inner);
@@ -49,6 +57,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
     if wanted("classad") {
         sections.push(classad::run(quick));
+    }
+    if wanted("journal") {
+        sections.push(journal::run(quick)?);
     }
     if wanted("maintenance") {
         sections.push(maintenance::run(quick)?);

@@ -83,7 +83,17 @@ impl Desk {
         let own = std::env::current_exe().map_err(fail("own program"))?;
         let tick = |n: usize| format!("'{}' tick {}", own.display(), desk.file(n).display());
         let script = format!("setsid {} & {} & exec {}", tick(0), tick(1), tick(2));
-        desk.ask(&["submit", "--", "sh", "-c", &script])?;
+        desk.ask(&[
+            "submit",
+            "--set",
+            "output=/dev/null",
+            "--set",
+            "error=/dev/null",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ])?;
         while (0..PROCESSES).any(|n| !desk.file(n).exists()) {
             std::thread::sleep(Duration::from_millis(20));
             if start.elapsed() > Duration::from_secs(60) {

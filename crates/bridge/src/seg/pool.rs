@@ -75,37 +75,33 @@ fn end(exit: &Exit) -> (State, i32) {
     }
 }
 
-/// Looks for the first position whose event may be wanted: far steps until one is late enough or there is none, then by
-/// halves. Positions are in order of time but for small steps of the clock.
+/// Looks for the first position whose event may be wanted, by halves. Positions are in order of time but for small steps of
+/// the clock.
 #[derive(Debug)]
 pub struct Seek {
     from: i64,
     /// Everything before this position is too early.
     low: u64,
     /// The event at this position is not too early, or there is none.
-    high: Option<u64>,
+    high: u64,
 }
 
 impl Seek {
-    /// A search for the events from this second on.
-    pub fn new(from: i64) -> Self {
-        Self { from: from.saturating_sub(SLACK), low: 1, high: None }
+    /// A search for the events from this second on, among the positions that a journal keeps: oldest and newest.
+    pub fn new(from: i64, kept: (u64, u64)) -> Self {
+        Self { from: from.saturating_sub(SLACK), low: kept.0.max(1), high: kept.1.saturating_add(1) }
     }
 
     /// The position to look at next, or where to begin.
     pub fn next(&self) -> Result<u64, u64> {
-        match self.high {
-            None => Ok(self.low.saturating_mul(2)),
-            Some(high) if high <= self.low => Err(self.low),
-            Some(high) => Ok(self.low + (high - self.low) / 2),
-        }
+        if self.high <= self.low { Err(self.low) } else { Ok(self.low + (self.high - self.low) / 2) }
     }
 
-    /// What was found there: the first event at or after that position, which may lie later where old ones are gone.
+    /// What was found there: the event at that position, or a later one where that one has been forgotten meanwhile.
     pub fn found(&mut self, asked: u64, event: Option<(u64, i64)>) {
         match event {
             Some((position, stamp)) if stamp < self.from => self.low = position.max(asked).saturating_add(1),
-            _ => self.high = Some(asked.min(self.high.unwrap_or(asked))),
+            _ => self.high = asked,
         }
     }
 }
@@ -173,7 +169,7 @@ mod tests {
             (first <= 1_000_000).then_some((first, first as i64))
         };
         for from in [0, 349, 350, 351, 500_000, 1_000_300, 1_000_301, 5_000_000] {
-            let mut seek = Seek::new(from);
+            let mut seek = Seek::new(from, (50, 1_000_000));
             let mut steps = 0;
             let begin = loop {
                 match seek.next() {

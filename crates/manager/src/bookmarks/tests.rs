@@ -65,7 +65,7 @@ fn story() -> Vec<Event> {
 const END: u64 = BEGIN + JOBS as u64 * EACH_MS + 60_000;
 
 fn write_journal(dir: &Path, events: &[Event]) {
-    let (mut journal, _) = journal::SqliteJournal::open(dir).unwrap();
+    let (mut journal, _) = journal::Journal::open(dir).unwrap();
     for batch in events.chunks(97) {
         journal.append(batch).unwrap();
     }

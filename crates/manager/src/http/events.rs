@@ -8,7 +8,7 @@ use api::rest::EventLine;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use model::Event;
 use model::event::{Kind, cluster_of};
@@ -25,7 +25,7 @@ const QUIET: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
-    /// First position; 1 is the beginning. The default is the present.
+    /// First position; 1 is the first there ever was, 0 the oldest that is kept. The default is the present.
     from: Option<u64>,
     /// Only events about this cluster.
     cluster: Option<u32>,
@@ -44,9 +44,19 @@ pub(super) async fn stream(
     Query(query): Query<EventsQuery>,
 ) -> Result<impl IntoResponse, Problem> {
     caller.may(Action::Look)?;
+    let kept = kept(&shared).await?;
     let from = match query.from {
+        Some(0) => kept.oldest,
+        Some(from) if from < kept.oldest => {
+            let gone = journal::Error::Forgotten { asked: from, oldest: kept.oldest };
+            return Err(Problem::new(StatusCode::GONE, "forgotten", gone.to_string()));
+        }
+        Some(from) if from > kept.head + 1 => {
+            let message = format!("there is no position {from} yet; the newest is {}", kept.head);
+            return Err(Problem::new(StatusCode::NOT_FOUND, "no_such_position", message));
+        }
         Some(from) => from,
-        None => head(&shared).await + 1,
+        None => kept.head + 1,
     };
     let mut next = from;
     let mut events = shared.handle.feed.subscribe(from, query.follow);
@@ -88,11 +98,24 @@ pub(super) async fn stream(
     Ok((headers, Body::from_stream(ReceiverStream::new(body))))
 }
 
-/// Position of the newest event.
-pub(super) async fn head(shared: &Shared) -> u64 {
+/// The positions that the journal has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) oldest: u64,
+    pub(super) head: u64,
+}
+
+/// Which positions the journal has now.
+pub(super) async fn kept(shared: &Shared) -> Result<Kept, Problem> {
     let dir = shared.journal_dir.clone();
-    let head = tokio::task::spawn_blocking(move || journal::Reader::open(&dir)?.head()).await;
-    head.ok().and_then(Result::ok).unwrap_or(0)
+    let look = move || {
+        let mut reader = journal::Reader::open(&dir)?;
+        Ok::<_, journal::Error>(Kept { oldest: reader.oldest()?, head: reader.head()? })
+    };
+    let looked = tokio::task::spawn_blocking(look).await.map_err(|e| e.to_string());
+    looked
+        .and_then(|kept| kept.map_err(|e| e.to_string()))
+        .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "journal", why))
 }
 
 fn render(position: u64, mut event: Event, caller: &Caller) -> String {

@@ -156,6 +156,7 @@ async fn submit(
     let cluster = shared.handle.submit(submission).await?.map_err(|refusal| {
         let (status, code) = match refusal {
             scheduler::Refusal::Quota { .. } => (StatusCode::TOO_MANY_REQUESTS, "quota"),
+            scheduler::Refusal::KeyReused { .. } => (StatusCode::CONFLICT, "key_reused"),
             _ => (StatusCode::BAD_REQUEST, "refused"),
         };
         Problem::new(status, code, refusal.to_string())
@@ -418,11 +419,13 @@ async fn status(
             Vec::new()
         },
     });
+    let kept = events::kept(&shared).await?;
     Ok(Json(StatusReply {
         machines: machines.collect(),
         pool: shared.authority.pool().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        position: events::head(&shared).await,
+        position: kept.head,
+        oldest_position: kept.oldest,
         degraded: shared.handle.degraded(),
         drains: drains
             .into_iter()

@@ -59,9 +59,18 @@ impl JobLogs {
         Ok(Self { finish, thread })
     }
 
-    /// Writes what is still in the journal, and ends. Nothing may be appended to the journal any more.
-    pub(crate) fn finish(self) {
+    /// Writes what is still in the journal, and ends. Nothing may be appended to the journal any more. Logs that are far
+    /// behind do not keep the manager from stopping: the next one goes on with them, as after a kill.
+    pub(crate) fn finish(self, patience: Duration) {
         let _ = self.finish.send(true);
+        let deadline = Instant::now() + patience;
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                tracing::warn!("job logs are not up to date yet; the next start goes on with them");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if self.thread.join().is_err() {
             tracing::error!("the writer of job logs panicked");
         }
@@ -118,6 +127,16 @@ impl Clerk {
                 match item {
                     Ok(batch) => {
                         batch.from(self.next).for_each(|(position, event)| self.take(position, event))
+                    }
+                    Err(journal::Error::Forgotten { asked, oldest }) => {
+                        let lost = oldest - asked;
+                        tracing::error!(
+                            asked,
+                            oldest,
+                            "job logs: {lost} events were forgotten before they were written; going on with the oldest"
+                        );
+                        self.next = oldest;
+                        return Ended::Failed;
                     }
                     Err(error) => {
                         tracing::error!(%error, "job logs: cannot read the journal");

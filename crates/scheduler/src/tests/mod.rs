@@ -4,6 +4,7 @@ mod explaining;
 mod gangs;
 mod guests;
 mod labs;
+mod offers;
 mod platforms;
 mod provisioning;
 mod random;
@@ -21,8 +22,8 @@ use model::{ClaimId, ClaimKey, Event, JobId, JobTemplate, Now};
 
 use crate::queue::Cluster;
 use crate::{
-    Act, Actor, AgentHello, Core, Effect, Findings, Group, HeldClaim, HeldJob, Limits, Out, Quota, Report,
-    ReportKind, Session, Settings, Shares, StandingChange, Submission, Which,
+    Act, Actor, AgentHello, Core, Effect, Findings, Group, HeldClaim, HeldJob, Limits, Out, Quota, Refusal,
+    Report, ReportKind, Session, Settings, Shares, StandingChange, Submission, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -613,6 +614,57 @@ fn a_retried_submit_makes_one_cluster() {
         "also after a restart"
     );
     assert!(out.events.is_empty());
+}
+
+#[test]
+fn a_key_that_was_used_for_another_submit_is_refused_also_after_recovery() {
+    let mut world = World::new();
+    let submission =
+        |procs| Submission { owner: "u".into(), template: template(procs, 1), idempotency_key: "k".into() };
+    let mut out = Out::default();
+    let first = world.core.submit(world.now, submission(3), digest, &mut out).unwrap();
+    let refused = Err(Refusal::KeyReused { cluster: first });
+    assert_eq!(world.core.submit(world.now, submission(4), digest, &mut out), refused);
+    world.commit(out);
+    world.crash();
+    let mut out = Out::default();
+    assert_eq!(world.core.submit(world.now, submission(4), digest, &mut out), refused);
+    let mut restored = Core::restore(Settings::default(), &world.core.snapshot()).unwrap();
+    assert_eq!(restored.submit(world.now, submission(4), digest, &mut out), refused);
+    assert_eq!(restored.submit(world.now, submission(3), digest, &mut out), Ok(first));
+    let somebody = Submission { owner: "v".into(), ..submission(4) };
+    assert_ne!(
+        world.core.submit(world.now, somebody, digest, &mut out),
+        Ok(first),
+        "keys are each user's own"
+    );
+}
+
+#[test]
+fn a_key_is_kept_while_its_cluster_is_queued_and_until_a_hundred_thousand_more_have_left() {
+    let mut core = Core::new(Settings::default());
+    let now = Now { mono_ms: 1, wall_ms: 1_000 };
+    let submit = |core: &mut Core, key: &str| {
+        let template = template(1, 1);
+        let submission = Submission { owner: "u".into(), template, idempotency_key: key.to_owned() };
+        core.submit(now, submission, digest, &mut Out::default()).unwrap()
+    };
+    let remove = |core: &mut Core, cluster: u32| {
+        let actor = Actor { user: "u".into(), any_owner: false };
+        let which = Which::Named(model::JobName::Cluster(cluster));
+        core.act(now, &actor, Act::Remove, &which, "", digest, &mut Out::default()).unwrap();
+    };
+    let (queued, gone) = (submit(&mut core, "queued"), submit(&mut core, "gone"));
+    remove(&mut core, gone);
+    for _ in 0..crate::queue::REMEMBERED - 1 {
+        let other = submit(&mut core, "");
+        remove(&mut core, other);
+    }
+    assert_eq!(submit(&mut core, "gone"), gone, "not forgotten yet");
+    let other = submit(&mut core, "");
+    remove(&mut core, other);
+    assert_ne!(submit(&mut core, "gone"), gone, "forgotten: the key may be used again");
+    assert_eq!(submit(&mut core, "queued"), queued, "never while it is queued");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod resources;
 mod simple;
 mod transfer;
 
+pub(crate) use resources::misspelt_request;
 pub(crate) use simple::all_keywords;
 
 use config::MacroSet;

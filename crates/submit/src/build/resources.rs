@@ -5,7 +5,7 @@ use config::MacroSet;
 use crate::build::Out;
 use crate::build::program::{Universe, universe_of};
 use crate::expr;
-use crate::live::{Read, Scope};
+use crate::live::{Read, Scope, Stop};
 use crate::units;
 
 pub(crate) const CPUS: [&str; 3] = ["request_cpus", "RequestCpus", "request_cpu"];
@@ -151,9 +151,25 @@ pub(crate) fn customs(set: &MacroSet) -> Vec<(String, String)> {
     found
 }
 
+/// The request that was probably meant by one for a resource that no machine has by itself.
+pub(crate) fn misspelt_request(name: &str) -> Option<&'static str> {
+    let known = ["request_cpus", "request_memory", "request_disk", "request_gpus"];
+    let is_request = name.get(.."request_".len()).is_some_and(|p| p.eq_ignore_ascii_case("request_"));
+    let is_known = [&CPUS[..], &MEMORY, &DISK, &GPUS].concat().iter().any(|k| k.eq_ignore_ascii_case(name));
+    // The part that all of them share says nothing about what was meant.
+    let near = |k: &&str| config::names::distance(&name["request_".len()..], &k["request_".len()..], 2) <= 2;
+    (is_request && !is_known).then(|| known.into_iter().find(near))?
+}
+
 pub(crate) fn custom(scope: &Scope<'_>, out: &mut Out, keyword: &str, resource: &str) -> Read<()> {
     if let Some(value) = scope.get(&[keyword])? {
-        out.put(&format!("Request{resource}"), expr::of_keyword(scope, &[keyword], &value)?);
+        let amount = expr::of_keyword(scope, &[keyword], &value).map_err(|stop| {
+            match (stop, misspelt_request(keyword)) {
+                (Stop::Wrong(wrong), Some(near)) => wrong.hint(format!("did you mean {near}?")).into(),
+                (stop, _) => stop,
+            }
+        })?;
+        out.put(&format!("Request{resource}"), amount);
     }
     Ok(())
 }

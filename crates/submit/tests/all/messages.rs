@@ -228,17 +228,137 @@ fn java_and_proxies() {
     assert!(submission.warnings.is_empty());
 }
 
+fn with(set: &[&str], text: &str) -> Result<submit::Submission, String> {
+    let words: Vec<String> = set.iter().map(|w| (*w).to_owned()).collect();
+    let overrides = submit::Overrides::parse(&words).map_err(|e| e.to_string())?;
+    submit::parse_with(&overrides, text, "job.sub", &context(), &World::recorded()).map_err(|e| e.to_string())
+}
+
 #[test]
 fn lines_from_elsewhere_are_not_counted() {
     let text = "executable = /bin/sleep\npriority = high\nqueue\n";
-    let before = ["request_cpus = 2".to_owned(), "rank = (".to_owned()];
-    let parse = |before: &[String], text: &str| {
-        submit::parse_after(before, text, "job.sub", &context(), &World::recorded())
-    };
-    let message = parse(&before[..1], text).unwrap_err().to_string();
+    let message = with(&["request_cpus = 2"], text).unwrap_err();
     assert!(message.starts_with("job.sub:2:12: error: priority"), "{message}");
-    let message = parse(&before, "executable = /bin/sleep\nqueue\n").unwrap_err().to_string();
+    let message = with(&["request_cpus=2", "rank = ("], "executable = /bin/sleep\nqueue\n").unwrap_err();
     assert!(message.starts_with("--set:2:"), "{message}");
-    let template = parse(&before[..1], "executable = /bin/sleep\nqueue\n").unwrap().templates.remove(0);
+    let template =
+        with(&["request_cpus = 2"], "executable = /bin/sleep\nqueue\n").unwrap().templates.remove(0);
     assert_eq!(template.attribute(1, 0, "RequestCpus").unwrap(), "2");
+}
+
+#[test]
+fn what_is_set_from_outside_wins_over_the_file_wherever_it_stands() {
+    // Each line of the file is another way to set what --set sets.
+    for (set, line, name, expected) in [
+        ("request_cpus=2", "request_cpus = 3", "RequestCpus", "2"),
+        ("request_cpus=2", "REQUEST_CPUS = 3", "RequestCpus", "2"),
+        ("request_cpus=2", "request_cpu = 3", "RequestCpus", "2"),
+        ("request_cpu=2", "request_cpus = 3", "RequestCpus", "2"),
+        ("RequestCpus=2", "request_cpus = 3", "RequestCpus", "2"),
+        ("request_cpus=2", "+RequestCpus = 3", "RequestCpus", "2"),
+        ("request_cpus=2", "MY.RequestCpus = 3", "RequestCpus", "2"),
+        ("+Project=\"a\"", "MY.Project = \"b\"", "Project", "\"a\""),
+        ("My.Project=\"a\"", "+Project = \"b\"", "Project", "\"a\""),
+        ("+Project=\"a\"", "+project = \"b\"", "Project", "\"a\""),
+        ("args=1", "arguments = 2", "Args", "\"1\""),
+        ("N=1", "N = 2\narguments = $(N)", "Args", "\"1\""),
+    ] {
+        for text in [
+            format!("executable = /bin/sleep\n{line}\nqueue\n"),
+            format!("executable = /bin/sleep\nqueue\n{line}\nqueue\n"),
+            format!("executable = /bin/sleep\n{line}\nqueue x in (a b)\n{line}\nqueue\n"),
+        ] {
+            let template = with(&[set], &text).unwrap().templates.remove(0);
+            for proc in 0..template.procs {
+                let found = template.attribute(1, proc, name);
+                // A macro is of no use before the line that mentions it.
+                let untouched = set.starts_with("N=") && found.as_deref().is_none_or(|f| f == "undefined");
+                assert!(untouched || found.as_deref() == Some(expected), "{set} {text} {proc}: {found:?}");
+            }
+        }
+    }
+    let template =
+        with(&["N=7"], "executable = /bin/sleep\nN = 2\nqueue $(N)\n").unwrap().templates.remove(0);
+    assert_eq!(template.procs, 7);
+    // The last of two wins.
+    let text = "executable = /bin/sleep\nqueue\n";
+    let template = with(&["priority=1", "priority=2"], text).unwrap().templates.remove(0);
+    assert_eq!(template.shared("JobPrio"), Some("2"));
+}
+
+#[test]
+fn what_is_set_from_outside_and_used_by_nothing_is_told() {
+    let text = "executable = /bin/sleep\nqueue\n";
+    let told = |set: &str| {
+        let warnings = with(&[set], text).unwrap().warnings;
+        warnings.iter().map(ToString::to_string).collect::<String>()
+    };
+    let words = told("prioritty=1");
+    assert!(words.contains("nothing uses prioritty") && words.contains("did you mean priority?"), "{words}");
+    let message = with(&["request_memroy=1GB"], text).unwrap_err();
+    assert!(message.contains("did you mean request_memory?"), "{message}");
+    let words = told("request_memroy=1000");
+    assert!(
+        words.contains("a resource named memroy") && words.contains("did you mean request_memory?"),
+        "{words}"
+    );
+    for fine in ["priority=1", "request_licenses=1", "+Anything=1", "request_gpu=1", "RequestMemory=5"] {
+        assert_eq!(told(fine), "", "{fine}");
+    }
+    for (wrong, why) in [
+        ("queue 5", "has no ="),
+        ("a b=1", "not a keyword"),
+        ("=1", "not a keyword"),
+        ("arguments=1\nqueue 7", "line break"),
+        ("arguments=$(Arguments) x", "cannot refer to itself"),
+    ] {
+        let message = with(&[wrong], text).unwrap_err();
+        assert!(message.contains(why) && message.contains("--set:1"), "{wrong}: {message}");
+    }
+}
+
+#[test]
+fn a_queue_variable_with_the_name_of_a_keyword_is_that_keyword() {
+    let text = "executable = /bin/sleep\npriority = 9\nqueue arguments, stdout, priority from (\n1, o1, 2\n3, o2, 4\n)\n";
+    let parsed = submit::parse(text, "job.sub", &context(), &World::recorded()).unwrap();
+    assert!(parsed.warnings.is_empty(), "{:?}", parsed.warnings);
+    let value = |proc, name| parsed.templates[0].attribute(1, proc, name).unwrap();
+    assert_eq!(
+        (value(1, "Args"), value(1, "Out"), value(1, "JobPrio")),
+        ("\"3\"".into(), "\"o2\"".into(), "4".into())
+    );
+    // What --set says wins over it.
+    let template = with(&["args=7"], text).unwrap().templates.remove(0);
+    assert_eq!(template.attribute(1, 1, "Args").unwrap(), "\"7\"");
+}
+
+#[test]
+fn commands_know_a_few_names_and_refuse_others() {
+    let command = |words: &[&str], set: &[&str]| {
+        let set: Vec<String> = set.iter().map(|w| (*w).to_owned()).collect();
+        let command = submit::Command {
+            executable: "/bin/sleep".into(),
+            executable_in: None,
+            arguments: words.iter().map(|w| (*w).to_owned()).collect(),
+            items: submit::Items::List(vec!["x y".into(), "z".into()]),
+            directory: None,
+            environment: Vec::new(),
+            output: None,
+            error: None,
+            keywords: vec![("getenv".into(), "false".into())],
+            overrides: submit::Overrides::parse(&set).unwrap(),
+        };
+        submit::command(&command, &context(), &World::recorded()).map_err(|e| e.to_string())
+    };
+    let built = command(&["{}", "{item}-{proc}", "{cluster}", "{{}}", "${A}", "{1}"], &[]).unwrap();
+    let text = built.templates[0].attribute(9, 0, "Arguments").unwrap();
+    assert_eq!(text, "\"x' 'y x' 'y-0 9 {} ${A} {1}\"");
+    assert!(built.warnings.is_empty());
+    let message = command(&["{itme}"], &[]).unwrap_err();
+    assert!(message.contains("there are {}, {item}, {proc}, {cluster}"), "{message}");
+    let built = command(&["1"], &["args=2", "outptu=x", "error=e.{}"]).unwrap();
+    assert_eq!(built.templates[0].attribute(9, 1, "Err").unwrap(), "\"e.z\"");
+    assert_eq!(built.templates[0].attribute(9, 1, "Args").unwrap(), "\"2\"");
+    let warnings: String = built.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings.contains("did you mean output?"), "{warnings}");
 }

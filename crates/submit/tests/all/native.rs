@@ -5,7 +5,9 @@ use submit::JobTemplate;
 
 fn native(text: &str) -> JobTemplate {
     let t = submit::toml::parse(text, "job.toml", &context(), &World::recorded())
-        .unwrap_or_else(|e| panic!("{e}"));
+        .unwrap_or_else(|e| panic!("{e}"))
+        .templates
+        .remove(0);
     t.check().unwrap();
     t
 }
@@ -87,24 +89,61 @@ fn the_example_of_the_documentation_works() {
     world.env.insert("PATH".into(), "/usr/local/bin:/usr/bin".into());
     world.files.insert("/usr/bin/python3".into(), "ELF".into());
     let t = submit::toml::parse(example, "job.toml", &context(), &world).unwrap_or_else(|e| panic!("{e}"));
+    let t = &t.templates[0];
     assert_eq!(t.procs, 6);
-    assert_eq!(text(&t, 0, "Cmd"), "/usr/bin/python3");
-    assert_eq!(text(&t, 5, "Arguments"), "train.py --seed 3 --rate 0.001");
-    assert_eq!(text(&t, 5, "TransferInput"), "train.py,data/3.bin");
-    assert_eq!(text(&t, 5, "TransferOutputRemaps"), "model.bin=models/5.bin");
-    assert_eq!(text(&t, 5, "Out"), "out/100.5");
+    assert_eq!(text(t, 0, "Cmd"), "/usr/bin/python3");
+    assert_eq!(text(t, 5, "Arguments"), "train.py --seed 3 --rate 0.001");
+    assert_eq!(text(t, 5, "TransferInput"), "train.py,data/3.bin");
+    assert_eq!(text(t, 5, "TransferOutputRemaps"), "model.bin=models/5.bin");
+    assert_eq!(text(t, 5, "Out"), "out/100.5");
 }
 
 #[test]
 fn items_of_any_text_stay_one_word() {
     let t = native(
-        "[job]\ncommand = [\"/bin/sleep\", \"x={v} {proc}\", \"{nope} $HOME\"]\n[queue.table]\nv = [\"it's\", \"a b\", \"\", \"$(X)\\\"\"]\n",
+        "[job]\ncommand = [\"/bin/sleep\", \"x={v} {proc}\", \"{{nope}} $HOME\"]\n[queue.table]\nv = [\"it's\", \"a b\", \"\", \"$(X)\\\"\"]\n",
     );
     let words = |p| submit::args::split(submit::args::Form::New, &text(&t, p, "Arguments")).unwrap();
     assert_eq!(words(0), ["x=it's 0", "{nope} $HOME"]);
     assert_eq!(words(1)[0], "x=a b 1");
     assert_eq!(words(2)[0], "x= 2");
     assert_eq!(words(3)[0], "x=$(X)\" 3");
+}
+
+#[test]
+fn unknown_names_in_braces_are_refused_and_other_braces_are_text() {
+    let told = refused("[job]\ncommand = [\"/bin/sleep\", \"{sede}\"]\n[queue.table]\nseed = [1]\n");
+    assert!(told.contains("job.toml:2:") && told.contains("{sede} is not known"), "{told}");
+    assert!(told.contains("{seed}, {proc}, {cluster}, {step}, {row}"), "{told}");
+    assert!(told.contains("did you mean {seed}?"), "{told}");
+    assert!(refused("[job]\ncommand = [\"/bin/sleep\"]\noutput = \"out.{job}\"\n").contains("job.toml:3:"));
+    // Nothing to fill in: {} would be empty.
+    assert!(refused("[job]\ncommand = [\"/bin/sleep\", \"{}\"]\n").contains("{} is not known"));
+    let t = native(
+        "[job]\ncommand = [\"/bin/sleep\", \"{\\\"a\\\": {1..3}}\", \"${HOME}\", \"{{proc}}{proc}\"]\n\
+         [expressions]\nOf = \"member(1, {})\"\nIn = \"{Arch, {proc}}\"\n",
+    );
+    let words = submit::args::split(submit::args::Form::New, &text(&t, 0, "Arguments")).unwrap();
+    assert_eq!(words, ["{\"a\": {1..3}}", "${HOME}", "{proc}0"]);
+    assert_eq!(t.attribute(1, 0, "Of").unwrap(), "member(1, {})");
+}
+
+#[test]
+fn what_is_set_from_outside_wins() {
+    let overrides =
+        submit::Overrides::parse(&["request_memory=3GB".to_owned(), "env=A=2".to_owned()]).unwrap();
+    let file =
+        "[job]\ncommand = [\"/bin/sleep\"]\nenvironment = { A = \"1\" }\n[resources]\nmemory = \"1 GB\"\n";
+    let parsed = submit::toml::parse_with(&overrides, file, "job.toml", &context(), &World::recorded());
+    let t = parsed.unwrap_or_else(|e| panic!("{e}")).templates.remove(0);
+    assert_eq!(t.shared("RequestMemory"), Some("3072"));
+    assert_eq!(text(&t, 0, "Environment"), "A=2");
+}
+
+#[test]
+fn a_column_is_no_keyword() {
+    let t = native("[job]\ncommand = [\"/bin/sleep\", \"{log}\"]\n[queue.table]\nlog = [1, 2]\n");
+    assert_eq!((text(&t, 1, "Arguments"), t.attribute(1, 0, "UserLog")), ("2".into(), None));
 }
 
 #[test]

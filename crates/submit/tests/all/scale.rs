@@ -128,7 +128,8 @@ fn random_choices_differ_between_jobs() {
 #[test]
 fn commands_take_words_literally() {
     let mut command = Command {
-        executable: "/bin/sleep".into(),
+        executable: "sleep".into(),
+        executable_in: Some("/bin".into()),
         arguments: vec!["-c".into(), "echo \"$HOME\" '{}' it's".into(), String::new()],
         items: Items::Count(1_000_000),
         directory: None,
@@ -136,8 +137,13 @@ fn commands_take_words_literally() {
         output: Some("out.{}".into()),
         error: Some("err.$(Cluster).{}".into()),
         keywords: vec![("request_memory".into(), "2 GB".into())],
+        overrides: submit::Overrides::default(),
     };
-    let t = submit::command(&command, &context(), &World::recorded()).unwrap_or_else(|e| panic!("{e}"));
+    let build = |command: &Command| {
+        let built = submit::command(command, &context(), &World::recorded());
+        built.unwrap_or_else(|e| panic!("{e}")).templates.remove(0)
+    };
+    let t = build(&command);
     assert!(t.columns.is_empty());
     let text = |t: &JobTemplate, p, name: &str| {
         let expr = classad::Expr::parse(&t.attribute(3, p, name).unwrap()).unwrap();
@@ -151,7 +157,7 @@ fn commands_take_words_literally() {
     assert_eq!(t.shared("RequestMemory"), Some("2048"));
 
     command.items = Items::List(vec!["plain".into(), "two words".into(), "q'\"\\$(X)".into(), String::new()]);
-    let t = submit::command(&command, &context(), &World::recorded()).unwrap_or_else(|e| panic!("{e}"));
+    let t = build(&command);
     let second: Vec<_> = (0..4).map(|p| words(&t, p)[1].clone()).collect();
     assert_eq!(second[0], "echo \"$HOME\" 'plain' it's");
     assert_eq!(second[1], "echo \"$HOME\" 'two words' it's");

@@ -134,13 +134,13 @@ fn run_for(args: Args, act: Act, seconds: u64, place: &Place) -> Result<ExitCode
         match &result.error {
             Some(error) => {
                 failed = true;
-                eprintln!("updraft: {error}");
+                errln!("updraft: {error}");
             }
             None if result.changed == 0 => {
                 failed = true;
                 let none = result.unsuitable == 0 && act != Act::Return;
                 let why = if none { "there are none" } else { unsuitable };
-                eprintln!("updraft: {what} {}: {why}", result.jobs);
+                errln!("updraft: {what} {}: {why}", result.jobs);
             }
             None if what == "job" => text.push_str(&format!("job {} {verb}\n", result.jobs)),
             None if result.jobs == "all" => text.push_str(&format!("{} jobs {verb}\n", result.changed)),

@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             }
         };
         options.machine.clone_from(&membership.machine);
-        println!("updraft: agent {} of the pool at {}", membership.machine, membership.address);
+        outln!("updraft: agent {} of the pool at {}", membership.machine, membership.address);
         let (stop, stopped) = watch::channel(None);
         let work = ::agent::run(options, Box::new(Remote(membership)), stopped);
         tokio::pin!(work);

@@ -175,9 +175,9 @@ fn eval(text: &str, my: Option<&Path>, target: Option<&Path>) -> Outcome {
     if let Some(target) = &target {
         scope = scope.target(target);
     }
-    println!("{}", scope.context(context()).eval(&expr));
+    outln!("{}", scope.context(context()).eval(&expr));
     for note in report::missing_names(&expr, my.as_ref(), target.as_ref()) {
-        eprintln!("note: {note}");
+        errln!("note: {note}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -206,10 +206,10 @@ fn check(file: &Path) -> Outcome {
     let ad = read_ad(file)?;
     let notes = report::check(&ad);
     for note in &notes {
-        println!("{}: {note}", file.display());
+        outln!("{}: {note}", file.display());
     }
     if notes.is_empty() {
-        println!("{}: {} attributes, no complaints", file.display(), ad.len());
+        outln!("{}: {} attributes, no complaints", file.display(), ad.len());
         return Ok(ExitCode::SUCCESS);
     }
     Ok(ExitCode::FAILURE)

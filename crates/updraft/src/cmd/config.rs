@@ -142,7 +142,7 @@ fn locally(args: &Args) -> ExitCode {
     };
     result.unwrap_or_else(|Diagnostics(findings)| {
         for finding in &findings {
-            eprintln!("{finding}");
+            errln!("{finding}");
         }
         ExitCode::FAILURE
     })
@@ -164,14 +164,14 @@ fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
         warnings.extend(agent::check(&config, agent::resources(cpus, Path::new("/")))?);
     }
     for warning in &warnings {
-        eprintln!("{warning}");
+        errln!("{warning}");
     }
     let count = config.definitions().filter(|d| &**d.span.file() != "detected").count();
     let names = if files.is_empty() { "built-in values".to_owned() } else { files.join(", ") };
     if args.json {
-        println!("{}", json!({ "files": files, "settings": count, "warnings": warnings.len() }));
+        outln!("{}", json!({ "files": files, "settings": count, "warnings": warnings.len() }));
     } else {
-        println!("{names}: {count} settings, {} warnings", warnings.len());
+        outln!("{names}: {count} settings, {} warnings", warnings.len());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -218,11 +218,11 @@ fn show(args: &Args, all: bool, part: Option<&str>) -> Result<ExitCode, Diagnost
         let list: Vec<Value> = chosen
             .map(|r| json!({ "name": r.name, "value": r.value.as_ref().ok(), "raw": r.raw, "source": r.source }))
             .collect();
-        println!("{}", Value::Array(list));
+        outln!("{}", Value::Array(list));
         return Ok(ExitCode::SUCCESS);
     }
     for row in chosen {
-        println!("# {}\n{} = {}", row.source, row.name, shown(&row.value));
+        outln!("# {}\n{} = {}", row.source, row.name, shown(&row.value));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -245,11 +245,11 @@ fn expand(args: &Args, name: &str, source: bool) -> Result<ExitCode, Diagnostics
         None => (String::new(), String::new()),
     };
     if args.json {
-        println!("{}", json!({ "name": name, "value": value, "raw": raw, "source": place }));
+        outln!("{}", json!({ "name": name, "value": value, "raw": raw, "source": place }));
     } else if source {
-        println!("# {place}\n# {name} = {raw}\n{value}");
+        outln!("# {place}\n# {name} = {raw}\n{value}");
     } else {
-        println!("{value}");
+        outln!("{value}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -272,12 +272,12 @@ fn diff(args: &Args, old: &std::path::Path, new: &std::path::Path) -> Result<Exi
     if args.json {
         let list: Vec<Value> =
             changes.iter().map(|(n, a, b)| json!({ "name": n, "old": a, "new": b })).collect();
-        println!("{}", Value::Array(list));
+        outln!("{}", Value::Array(list));
     } else {
         for (name, before, after) in &changes {
             for (sign, value) in [('-', before), ('+', after)] {
                 if let Some(value) = value {
-                    println!("{sign} {name} = {value}");
+                    outln!("{sign} {name} = {value}");
                 }
             }
         }

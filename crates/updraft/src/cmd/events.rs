@@ -10,7 +10,7 @@ use crate::table;
 /// Show what happened, and what happens
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Start at this position; 1 is the beginning [default: 1, or the present with --follow]
+    /// Start at this position; 0 is the oldest that is kept [default: 0, or the present with --follow]
     #[arg(long, value_name = "POSITION")]
     from: Option<u64>,
     /// Only events about this cluster
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     }
     small_runtime()?.block_on(async {
         let client = place.connect().await?;
-        let from = args.from.or(if args.follow { None } else { Some(1) });
+        let from = args.from.or(if args.follow { None } else { Some(0) });
         let mut events = client.events(from, args.cluster, args.follow).await?;
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         while let Some(line) = events.next().await? {

@@ -59,7 +59,7 @@ fn seconds(ms: u64) -> String {
     if ms < 1_000 { format!("{ms} ms") } else { table::duration(ms / 1_000) }
 }
 
-fn words_of_job(job: &Job) -> Vec<String> {
+pub(crate) fn words_of_job(job: &Job) -> Vec<String> {
     let id = &job.job;
     let mut out = Vec::new();
     match &job.standing {

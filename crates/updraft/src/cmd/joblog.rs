@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
         // Whoever read our output has gone.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("updraft: {error}");
+            errln!("updraft: {error}");
             ExitCode::FAILURE
         }
     }
@@ -130,7 +130,7 @@ fn read(file: &Path, json: bool) -> std::io::Result<ExitCode> {
     })?;
     out.flush()?;
     if reader.is_inside_event() {
-        eprintln!("updraft: {} ends inside an event; it is not shown", file.display());
+        errln!("updraft: {} ends inside an event; it is not shown", file.display());
     }
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -144,7 +144,7 @@ fn report(out: &mut impl std::io::Write, error: &BadEvent, json: bool) -> std::i
         );
     }
     out.flush()?;
-    eprintln!("line {}: {}: {}", error.line, error.message, error.excerpt);
+    errln!("line {}: {}: {}", error.line, error.message, error.excerpt);
     Ok(())
 }
 
@@ -209,9 +209,9 @@ fn follow(file: &Path, json: bool, until_done: bool) -> std::io::Result<ExitCode
                     writeln!(out, "{}", line(&event, &zone, json))?;
                 }
                 Item::Bad(error) => report(&mut out, &error, json)?,
-                Item::Truncated => eprintln!("updraft: {} was truncated; reading it anew", file.display()),
+                Item::Truncated => errln!("updraft: {} was truncated; reading it anew", file.display()),
                 Item::Rotated { .. } => {
-                    eprintln!("updraft: {} was replaced; reading the new one", file.display());
+                    errln!("updraft: {} was replaced; reading the new one", file.display());
                 }
             }
         }

@@ -22,8 +22,12 @@ impl Options {
         let default = if daemon { "info" } else { "warn" };
         let filter = EnvFilter::try_new(self.log.as_deref().unwrap_or(default))
             .map_err(|e| usage(format!("--log: {e}; try --log debug or --log manager=debug,info")))?;
-        let builder =
-            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+        // A log that nobody reads any more must not end a daemon or a sweep, and its own complaint would.
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .log_internal_errors(false);
         if self.log_json {
             builder.json().init()
         } else {

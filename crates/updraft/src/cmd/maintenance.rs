@@ -98,7 +98,7 @@ enum Command {
 pub(crate) fn eventd(args: &EventdArgs, place: &Place) -> Result<ExitCode, Failure> {
     let (settings, findings) = eventd::settings(&configuration::files(&args.config))?;
     for finding in &findings {
-        eprintln!("{finding}");
+        errln!("{finding}");
     }
     if settings.events.is_empty() {
         return Err(usage(
@@ -121,7 +121,7 @@ pub(crate) fn eventd(args: &EventdArgs, place: &Place) -> Result<ExitCode, Failu
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let (settings, findings) = eventd::settings(&configuration::files(&args.config))?;
     for finding in &findings {
-        eprintln!("{finding}");
+        errln!("{finding}");
     }
     let changes = Changes::new(&place.state()?);
     let overrides = changes.read()?;

@@ -8,6 +8,7 @@ pub(crate) mod docs;
 pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod joblog;
+pub(crate) mod journal;
 pub(crate) mod lab;
 pub(crate) mod log;
 pub(crate) mod machine;

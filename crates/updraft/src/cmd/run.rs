@@ -1,41 +1,50 @@
 //! `updraft run`: many jobs, one command, from submit to summary.
 
+mod echo;
 mod follow;
+mod hopeless;
+mod logs;
+mod neighbours;
+mod private;
 mod record;
 mod tally;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use ::agent::OnStop;
 use client::Client;
-use manager::Sharing;
 use model::JobTemplate;
 use model::event::Exit;
 use model::template::PieceKind;
 
-use crate::cmd::submit::{What, templates};
+use crate::cmd::submit::outputs;
+use crate::cmd::submit::{Unnamed, What, templates};
 use crate::cmd::{Failure, full_runtime, stop_signal, usage};
-use crate::embed::{Options, Pool};
 use crate::place::Place;
-use follow::{Ending, Follower};
+use follow::{Ending, Follower, Machines, Manner};
 use record::Record;
+
+/// How long a pool that is up may take to have a machine in contact.
+const CONTACT: Duration = Duration::from_secs(5);
 
 /// Run many jobs and wait for them, on a private pool if none is running
 ///
 /// Give a submit file, or a command after -- with {} for the item. What jobs print, unless it goes to a file, is shown in
-/// the order of their numbers. An interrupted run is taken up with --resume; a job that has finished is never run again.
+/// the order of their numbers, all of it. An interrupted run is taken up with --resume; a job that has finished is never
+/// run again. The exit code is 0 only when every job succeeded and what they printed could be written. A reader of
+/// standard output that goes away (| head) stops nothing: the outputs are then kept in a directory that is named.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     what: What,
-    /// Jobs at a time on a private pool [default: one per core]
+    /// Jobs at a time on a private pool [default: one per core]; refused when a pool is up, which decides that itself
     #[arg(short, long, value_name = "N")]
     jobs: Option<u32>,
     /// Take up the newest interrupted run, or the one named
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "")]
     resume: Option<String>,
-    /// No progress, no output of jobs: only failures and the summary
+    /// No progress, no output of jobs: only failures with the end of their standard error, and the summary
     #[arg(short, long)]
     quiet: bool,
     /// Show the output of jobs as they finish, not in the order of their numbers
@@ -44,108 +53,126 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
-    let runs = place.state()?.join("runs");
-    let record = match &args.resume {
+    let state = place.state()?;
+    let runs = state.join("runs");
+    if args.jobs == Some(0) {
+        return Err(usage("--jobs 0 runs nothing"));
+    }
+    let found = match &args.resume {
         Some(name) => {
             if args.what.file.is_some() || !args.what.command.is_empty() {
                 return Err(usage("--resume takes up an earlier run; leave the submit file or command out"));
             }
-            Record::find(&runs, name)?
+            Some(Record::find(&runs, name)?)
         }
-        None => new_record(&args, &runs)?,
+        None => None,
     };
-    if args.jobs == Some(0) {
-        return Err(usage("--jobs 0 runs nothing"));
-    }
+    let is_resumed = found.is_some();
+    let ready = if is_resumed { Vec::new() } else { prepare(&args, place)? };
     full_runtime()?.block_on(async {
         // A resumed run goes on where it was; a new one uses the user's pool if there is one.
-        let found = if record.is_embedded() == Some(true) { None } else { find_pool(place).await };
-        if record.is_embedded() == Some(false) && found.is_none() {
+        let was_private = found.as_ref().and_then(Record::is_embedded);
+        let client = if was_private == Some(true) { None } else { find_pool(place, &state).await? };
+        if was_private == Some(false) && client.is_none() {
             return Err(Failure::new(
                 "the pool that this run was given to does not answer; start it with: updraft up",
             ));
         }
-        match found {
-            Some(client) => on_pool(client, record, &args).await,
-            None => embedded(record, &args).await,
+        if client.is_some() && args.jobs.is_some() {
+            return Err(usage(
+                "-j is for a private pool, and a pool is up, which decides itself how many jobs run at a time: leave -j \
+                 out, or have a private pool with another --state-dir",
+            ));
+        }
+        let record = match found {
+            Some(record) => record,
+            None => new_record(ready, &args, &runs)?,
+        };
+        match client {
+            Some(client) => on_pool(client, record, &args, is_resumed).await,
+            None => private::run(record, &args, &state, is_resumed).await,
         }
     })
 }
 
-fn new_record(args: &Args, runs: &Path) -> Result<Record, Failure> {
-    let mut templates = templates(&args.what)?;
+/// What is to run, and can be written where it says.
+fn prepare(args: &Args, place: &Place) -> Result<Vec<JobTemplate>, Failure> {
+    let templates = templates(&args.what, Unnamed::Left)?;
+    if place.pool.is_none() {
+        outputs::check_logs(&templates)?;
+    }
+    Ok(templates)
+}
+
+fn new_record(mut templates: Vec<JobTemplate>, args: &Args, runs: &Path) -> Result<Record, Failure> {
     let record = Record::create(runs)?;
-    if !args.quiet {
-        for (i, template) in templates.iter_mut().enumerate() {
-            capture(template, i, &record.output());
+    for (i, template) in templates.iter_mut().enumerate() {
+        // Standard error is of use when a job fails, also to those who want no output.
+        if !args.quiet {
+            capture(template, i, &record.output(), ("Out", "out"));
+        }
+        capture(template, i, &record.output(), ("Err", "err"));
+    }
+    match record.save(&templates) {
+        Ok(()) => Ok(record),
+        Err(failure) => {
+            record.remove();
+            Err(failure)
         }
     }
-    record.save(&templates)?;
-    Ok(record)
 }
 
 /// Output that goes nowhere is kept, to be shown.
-fn capture(template: &mut JobTemplate, index: usize, dir: &Path) {
-    for (name, suffix) in [("Out", "out"), ("Err", "err")] {
-        let nowhere = template.shared(name).is_none_or(|text| text == "\"/dev/null\"" || text == "\"\"");
-        if nowhere && !template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(name)) {
-            let quoted = model::text::quote(&format!("{}/{index}-", dir.display()));
-            let open = quoted.trim_end_matches('"').to_owned();
-            let close = format!(".{suffix}\"");
-            let pieces = vec![PieceKind::Text(open), PieceKind::Proc(true), PieceKind::Text(close)];
-            template.set_varying(name, pieces);
+fn capture(template: &mut JobTemplate, index: usize, dir: &Path, (name, suffix): (&str, &str)) {
+    let nowhere = template.shared(name).is_none_or(|text| text == "\"/dev/null\"" || text == "\"\"");
+    if nowhere && !template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(name)) {
+        let quoted = model::text::quote(&format!("{}/{index}-", dir.display()));
+        let open = quoted.trim_end_matches('"').to_owned();
+        let close = format!(".{suffix}\"");
+        let pieces = vec![PieceKind::Text(open), PieceKind::Proc(true), PieceKind::Text(close)];
+        template.set_varying(name, pieces);
+    }
+}
+
+/// The user's running pool, if there is one. One that has just been started may take a moment.
+async fn find_pool(place: &Place, state: &Path) -> Result<Option<Client>, Failure> {
+    if place.pool.is_some() {
+        // A wrong token does not get better by waiting.
+        place.endpoint()?;
+    }
+    let began = Instant::now();
+    loop {
+        let is_ours = place.pool.is_some() || manager::is_in_use(state);
+        let why = match try_pool(place).await {
+            Ok(Some(client)) => return Ok(Some(client)),
+            // Somebody else's pool is not ours to use, and one without machines would never run anything.
+            _ if !is_ours => return Ok(None),
+            Ok(None) => {
+                "it has no machine in contact, so nothing would run; add one with updraft agent".to_owned()
+            }
+            Err(failure) => failure.message,
+        };
+        if began.elapsed() >= CONTACT {
+            let which = match &place.pool {
+                Some(address) => format!("the pool at {address}"),
+                None => format!("the pool that is up in {}", state.display()),
+            };
+            return Err(Failure::new(format!("{which} cannot be used: {why} (or use another --state-dir)")));
         }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// The user's running pool, if there is one.
-async fn find_pool(place: &Place) -> Option<Client> {
-    let (endpoint, token) = place.endpoint().ok()?;
-    let client = Client::connect(&endpoint, token.as_ref()).await.ok()?;
-    // Somebody else's private pool is not ours to use, and one without machines would never run anything.
-    let status = client.status(None, false).await.ok()?;
-    status.machines.iter().any(|m| m.connected).then_some(client)
-}
-
-/// On a pool of our own, which lives as long as this command does.
-async fn embedded(record: Record, args: &Args) -> Result<ExitCode, Failure> {
-    record.note_pool(None)?;
-    let state: PathBuf = record.dir().join("pool");
-    let options = Options {
-        manager: manager::Options {
-            state: state.clone(),
-            sharing: Sharing::Private,
-            listen: None,
-            health: None,
-            // If this process is killed, its jobs may finish, and are not lost; but not for long.
-            settings: scheduler::Settings { lease_ms: 60_000, ..scheduler::Settings::of_this_machine() },
-            beat_ms: 2_000,
-        },
-        cpus: args.jobs,
-        config: Vec::new(),
-        script: None,
-    };
-    let pool = Pool::start(options).await?;
-    let client = Client::connect(&client::Endpoint::Unix(state.join("manager.sock")), None).await?;
-    let follower = Follower::start(&client, &record, 1, args.quiet, args.unordered).await?;
-    let ending = tokio::select! {
-        ending = follower.follow(&client) => ending?,
-        signal = stop_signal() => Ending::Interrupted(signal),
-        () = failed(&pool) => return Err(Failure::new("the private pool had to stop; see above, then use --resume")),
-    };
-    drop(client);
-    pool.stop(OnStop::Kill).await?;
-    conclude(ending, record, true)
-}
-
-async fn failed(pool: &Pool) {
-    while !pool.has_failed() {
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
+/// A pool that answers and has a machine.
+async fn try_pool(place: &Place) -> Result<Option<Client>, Failure> {
+    let (endpoint, token) = place.endpoint()?;
+    let client = Client::connect(&endpoint, token.as_ref()).await?;
+    let status = client.status(None, false).await?;
+    Ok(status.machines.iter().any(|m| m.connected).then_some(client))
 }
 
 /// On a pool that was there before us and stays.
-async fn on_pool(client: Client, record: Record, args: &Args) -> Result<ExitCode, Failure> {
+async fn on_pool(client: Client, record: Record, args: &Args, is_resumed: bool) -> Result<ExitCode, Failure> {
     let from = if let Some(position) = record.pool_position() {
         position
     } else {
@@ -153,7 +180,11 @@ async fn on_pool(client: Client, record: Record, args: &Args) -> Result<ExitCode
         record.note_pool(Some(position))?;
         position
     };
-    let follower = Follower::start(&client, &record, from + 1, args.quiet, args.unordered).await?;
+    let manner = args.manner(from + 1, Machines::MayCome);
+    let follower = match Follower::start(&client, &record, record.templates()?, manner).await {
+        Ok(follower) => follower,
+        Err(error) => return Err(refused(error, record, is_resumed)),
+    };
     let ending = tokio::select! {
         ending = follower.follow(&client) => ending?,
         signal = stop_signal() => Ending::Interrupted(signal),
@@ -161,23 +192,57 @@ async fn on_pool(client: Client, record: Record, args: &Args) -> Result<ExitCode
     conclude(ending, record, false)
 }
 
+impl Args {
+    fn manner(&self, from: u64, machines: Machines) -> Manner {
+        Manner { from, quiet: self.quiet, unordered: self.unordered, machines }
+    }
+}
+
+/// Nothing of a run that was refused is left to be taken up.
+fn refused(error: client::Error, record: Record, is_resumed: bool) -> Failure {
+    if matches!(error, client::Error::Refused { .. }) && !is_resumed {
+        record.remove();
+    }
+    Failure::from(error)
+}
+
 fn conclude(ending: Ending, record: Record, embedded: bool) -> Result<ExitCode, Failure> {
     match ending {
-        Ending::Done { good: true } => {
+        Ending::Done { good, delivery } if good && !delivery.is_partial => {
             record.remove();
             Ok(ExitCode::SUCCESS)
         }
-        Ending::Done { good: false } => {
+        Ending::Done { good, delivery } => {
+            errln!(
+                "updraft: outputs that went to no file of yours are kept in {}",
+                record.output().display()
+            );
             record.finish();
+            if good && !delivery.has_failed { Ok(ExitCode::SUCCESS) } else { Err(Failure::silent(1)) }
+        }
+        Ending::NoRoom => {
+            let dir = record.dir().display();
+            errln!("updraft: {dir} cannot be written; make room, then: updraft run --resume {}", record.id());
             Err(Failure::silent(1))
         }
         Ending::Stuck => {
-            eprintln!("updraft: mend what is wrong, then: updraft run --resume {}", record.id());
+            errln!("updraft: mend what is wrong, then: updraft run --resume {}", record.id());
+            Err(Failure::silent(1))
+        }
+        Ending::Hopeless { begun } => {
+            errln!(
+                "updraft: no job that is left can ever start here, so the run ends; ask for less, or use a pool"
+            );
+            if begun {
+                record.finish();
+            } else {
+                record.remove();
+            }
             Err(Failure::silent(1))
         }
         Ending::Interrupted(signal) => {
             let what = if embedded { "Nothing runs any more" } else { "The jobs go on in the pool" };
-            eprintln!(
+            errln!(
                 "\nupdraft: interrupted ({signal}). {what}; take it up with: updraft run --resume {}",
                 record.id()
             );

@@ -1,10 +1,12 @@
 //! `updraft submit`: jobs from a submit file, a TOML file, or a command.
 
+pub(crate) mod outputs;
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::submit::{Command, Items};
+use ::submit::{Command, Items, Overrides};
 use model::JobTemplate;
 
 use crate::cmd::{Failure, print, print_json, small_runtime, usage};
@@ -26,15 +28,18 @@ pub(crate) struct What {
     /// Put each job's output into this directory as N.out and N.err
     #[arg(long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
-    /// A further line of the submit language, for instance --set request_memory=2GB
+    /// A keyword of the submit language, for instance --set request_memory=2GB; wins over what the file says
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// The command; {} in its words is the item
+    /// The command; {} in its words is the item, {proc} and {cluster} the job's numbers, {{ }} are braces
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
 /// Give jobs to a running pool
+///
+/// What the jobs of a command print goes to updraft-CLUSTER.PROC.out and .err in this directory, unless --output-dir or
+/// --set output=FILE says otherwise.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -47,10 +52,26 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What becomes of outputs that nobody gave a name to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unnamed {
+    /// They get names in this directory.
+    Named,
+    /// They stay without.
+    Left,
+}
+
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
-    let templates = templates(&args.what)?;
+    let templates = templates(&args.what, Unnamed::Named)?;
     if args.dry_run {
         return dry_run(&templates, args.json);
+    }
+    // Elsewhere other files are in other places.
+    if place.pool.is_none() {
+        outputs::check_logs(&templates)?;
+        if !args.what.command.is_empty() && uses_unnamed(&args.what)? {
+            outputs::check_directory(&std::env::current_dir()?)?;
+        }
     }
     let key = trust::token::TokenId(trust::random()).to_string();
     let replies = small_runtime()?.block_on(async {
@@ -61,13 +82,29 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         }
         Ok::<_, Failure>(replies)
     })?;
+    let here = std::env::current_dir()?;
+    let places = |reply: &api::rest::SubmitReply, template: &JobTemplate| {
+        let places = outputs::where_outputs_are(template, reply.cluster, &here);
+        places.filter(|_| !args.what.command.is_empty())
+    };
     if args.json {
-        return print_json(&replies);
+        let mut all = Vec::new();
+        for (reply, template) in replies.iter().zip(&templates) {
+            let mut one = serde_json::to_value(reply)?;
+            if let Some(places) = places(reply, template) {
+                one["output"] = places.into();
+            }
+            all.push(one);
+        }
+        return print_json(&all);
     }
     let mut text = String::new();
-    for reply in &replies {
+    for (reply, template) in replies.iter().zip(&templates) {
         let jobs = if reply.procs == 1 { "1 job".to_owned() } else { format!("{} jobs", reply.procs) };
         text.push_str(&format!("{jobs} submitted to cluster {}\n", reply.cluster));
+        if let Some(places) = places(reply, template) {
+            text.push_str(&format!("output goes to {places}\n"));
+        }
     }
     print(&text)
 }
@@ -94,12 +131,14 @@ fn dry_run(templates: &[JobTemplate], json: bool) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The templates of what is to run.
-pub(crate) fn templates(what: &What) -> Result<Vec<JobTemplate>, Failure> {
+/// The templates of what is to run; what is doubtful about them is said.
+pub(crate) fn templates(what: &What, unnamed: Unnamed) -> Result<Vec<JobTemplate>, Failure> {
     let context = context()?;
-    match (&what.file, what.command.is_empty()) {
-        (Some(_), false) => Err(usage("either a submit file or a command after --, not both")),
-        (None, true) => Err(usage("what is to run? Name a submit file, or a command after --")),
+    let overrides = overrides(what)?;
+    let refuse = |wrong: ::submit::Diagnostics| Failure::new(format!("nothing was submitted\n{wrong}"));
+    let submission = match (&what.file, what.command.is_empty()) {
+        (Some(_), false) => return Err(usage("either a submit file or a command after --, not both")),
+        (None, true) => return Err(usage("what is to run? Name a submit file, or a command after --")),
         (Some(file), true) => {
             if what.count.is_some() || what.over.is_some() || what.output_dir.is_some() {
                 return Err(usage(
@@ -107,27 +146,37 @@ pub(crate) fn templates(what: &What) -> Result<Vec<JobTemplate>, Failure> {
                 ));
             }
             let (name, text) = read(file)?;
-            let refuse = |diagnostics: ::submit::Diagnostics| {
-                Failure::new(format!("nothing was submitted\n{diagnostics}"))
-            };
             if file.extension().is_some_and(|e| e == "toml") {
-                if !what.set.is_empty() {
-                    return Err(usage("--set goes with submit files and commands, not with TOML"));
-                }
-                return Ok(vec![::submit::toml::parse(&text, &name, &context, &System).map_err(refuse)?]);
+                ::submit::toml::parse_with(&overrides, &text, &name, &context, &System)
+            } else {
+                ::submit::parse_with(&overrides, &text, &name, &context, &System)
             }
-            let submission =
-                ::submit::parse_after(&what.set, &text, &name, &context, &System).map_err(refuse)?;
-            for warning in &submission.warnings {
-                eprintln!("{warning}");
-            }
-            Ok(submission.templates)
         }
-        (None, false) => command(what, &context).map(|t| vec![t]),
+        (None, false) => ::submit::command(&command(what, overrides, unnamed)?, &context, &System),
+    };
+    let submission = submission.map_err(refuse)?;
+    for warning in &submission.warnings {
+        errln!("{warning}");
     }
+    Ok(submission.templates)
 }
 
-fn command(what: &What, context: &::submit::Context) -> Result<JobTemplate, Failure> {
+fn overrides(what: &What) -> Result<Overrides, Failure> {
+    Overrides::parse(&what.set).map_err(|wrong| usage(wrong.to_string()))
+}
+
+/// True when some output of a command has no name but the one that it gets here.
+fn uses_unnamed(what: &What) -> Result<bool, Failure> {
+    let overrides = overrides(what)?;
+    let is_given = |names: &[&str]| what.output_dir.is_some() || overrides.value_of(names).is_some();
+    Ok(!is_given(&OUTPUT) || !is_given(&ERROR))
+}
+
+/// Spellings of the keywords for the two outputs.
+const OUTPUT: [&str; 3] = ["output", "stdout", "Out"];
+const ERROR: [&str; 3] = ["error", "stderr", "Err"];
+
+fn command(what: &What, overrides: Overrides, unnamed: Unnamed) -> Result<Command, Failure> {
     let (program, words) = what.command.split_first().ok_or_else(|| usage("the command is empty"))?;
     let items = match (&what.over, what.count) {
         (Some(over), _) => Items::List(items(over)?),
@@ -142,26 +191,29 @@ fn command(what: &What, context: &::submit::Context) -> Result<JobTemplate, Fail
         }
         None => None,
     };
-    let keyword = |line: &String| {
-        let (key, value) =
-            line.split_once('=').ok_or_else(|| usage(format!("--set {line}: KEY=VALUE is needed")))?;
-        Ok((key.trim().to_owned(), value.trim().to_owned()))
+    // A dollar in the directory's name is a dollar.
+    let in_dir = |dir: &PathBuf, suffix: &str| {
+        format!("{}/$(Process).{suffix}", dir.display().to_string().replace('$', "$(DOLLAR)"))
     };
-    // The command runs as if it had been typed here: with this environment.
-    let mut keywords = vec![("getenv".to_owned(), "true".to_owned())];
-    keywords.extend(what.set.iter().map(keyword).collect::<Result<Vec<_>, Failure>>()?);
-    let file = |suffix: &str| dir.as_ref().map(|d| format!("{}/$(Process).{suffix}", d.display()));
-    let command = Command {
-        executable: find_program(program)?,
+    let [out, err] = outputs::UNNAMED;
+    let named = |suffix: &str, unnamed_one: &str| match &dir {
+        Some(dir) => Some(in_dir(dir, suffix)),
+        None => (unnamed == Unnamed::Named).then(|| unnamed_one.to_owned()),
+    };
+    let (executable_in, executable) = find_program(program)?;
+    Ok(Command {
+        executable,
+        executable_in,
         arguments: words.to_vec(),
         items,
         directory: None,
         environment: Vec::new(),
-        output: file("out"),
-        error: file("err"),
-        keywords,
-    };
-    ::submit::command(&command, context, &System).map_err(|d| Failure::new(d.to_string()))
+        output: named("out", out),
+        error: named("err", err),
+        // The command runs as if it had been typed here: with this environment.
+        keywords: vec![("getenv".to_owned(), "true".to_owned())],
+        overrides,
+    })
 }
 
 fn read(file: &Path) -> Result<(String, String), Failure> {
@@ -218,19 +270,25 @@ fn step(base: &str, part: &str) -> Vec<String> {
     names.iter().map(|name| join(name)).collect()
 }
 
-/// The program's file, found as a shell would find it.
-fn find_program(program: &str) -> Result<String, Failure> {
+/// The directory of a program, found as a shell would find it, and its name there.
+fn find_program(program: &str) -> Result<(Option<String>, String), Failure> {
     use std::os::unix::fs::PermissionsExt as _;
     let runnable = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
+    let absolute = |dir: &Path| Ok::<_, Failure>(std::path::absolute(dir)?.to_string_lossy().into_owned());
+    if program.starts_with('/') {
+        return Ok((None, program.to_owned()));
+    }
     if program.contains('/') {
-        return Ok(std::path::absolute(program)?.to_string_lossy().into_owned());
+        let here = absolute(&std::env::current_dir()?)?;
+        return Ok((Some(here), program.trim_start_matches("./").to_owned()));
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|p| runnable(p));
-    match found {
-        Some(found) => Ok(std::path::absolute(found)?.to_string_lossy().into_owned()),
+    // An empty entry is this directory.
+    let places = std::env::split_paths(&path).map(|d| if d.as_os_str().is_empty() { ".".into() } else { d });
+    match places.into_iter().find(|dir: &PathBuf| runnable(&dir.join(program))) {
+        Some(dir) => Ok((Some(absolute(&dir)?), program.to_owned())),
         None => Err(Failure::new(format!("{program}: command not found"))),
     }
 }

@@ -9,7 +9,8 @@ use ::agent::OnStop;
 use manager::Sharing;
 
 use crate::cmd::{Failure, full_runtime, stop_signal, usage};
-use crate::embed::{Options, Pool, script};
+use crate::embed::{Options, PATIENCE, Pool, script};
+use crate::numbers::Numbers;
 use crate::place::Place;
 use crate::{configuration, eventd};
 
@@ -54,8 +55,14 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
     let sharing = if args.shared { Sharing::Shared } else { Sharing::Private };
     let files = configuration::files(&args.config);
-    let settings =
-        scheduler::Settings { lease_ms: args.lease * 1000, ..scheduler::Settings::of_this_machine() };
+    // Held until the manager has its own lock: a private run that begins meanwhile takes no number of ours.
+    // What is wrong with the whole directory is for the manager to say.
+    let numbers = Numbers::lock(&state);
+    let settings = scheduler::Settings {
+        lease_ms: args.lease * 1000,
+        first_cluster: numbers.as_ref().map_or(1, Numbers::next),
+        ..scheduler::Settings::of_this_machine()
+    };
     let settings = configuration::load("MANAGER", None, &files).and_then(|c| settings.configured(&c));
     let (settings, warnings) =
         settings.map_err(|e| Failure::new(format!("the configuration cannot be used:\n{e}")))?;
@@ -64,7 +71,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     }
     let (windows, findings) = eventd::settings(&files)?;
     for finding in findings {
-        eprintln!("{finding}");
+        errln!("{finding}");
     }
     let options = Options {
         manager: manager::Options {
@@ -81,10 +88,14 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     };
     full_runtime()?.block_on(async {
         let pool = Pool::start(options).await?;
+        if let Err(failure) = numbers.map(drop) {
+            pool.stop(OnStop::Leave, PATIENCE).await?;
+            return Err(failure);
+        }
         let listen =
             pool.manager.listen_address().map_or_else(String::new, |a| format!(", listening on {a}"));
         let health = pool.manager.health_address().map_or_else(String::new, |a| format!(", health on {a}"));
-        println!("updraft: pool {} is up in {}{listen}{health}", pool.manager.pool(), state.display());
+        outln!("updraft: pool {} is up in {}{listen}{health}", pool.manager.pool(), state.display());
         if !windows.events.is_empty() {
             let socket = client::Endpoint::Unix(state.join("manager.sock"));
             let client = client::Client::connect(&socket, None).await?;
@@ -104,7 +115,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         };
         tracing::info!(why, "stopping");
         // Running jobs stay: the next start takes them over.
-        pool.stop(OnStop::Leave).await?;
+        pool.stop(OnStop::Leave, PATIENCE).await?;
         if why == "failure" {
             Err(Failure::new("the pool had to stop; see the log"))
         } else {

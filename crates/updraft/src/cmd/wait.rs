@@ -67,9 +67,11 @@ async fn wait_cluster(client: &Client, cluster: u32) -> Result<bool, Failure> {
         let c = reply.counts;
         // Jobs that only stay to be looked at are over.
         if !reply.active || c.idle + c.running + c.held == 0 {
-            println!(
+            outln!(
                 "cluster {cluster}: {} succeeded, {} failed, {} removed",
-                c.succeeded, c.failed, c.removed
+                c.succeeded,
+                c.failed,
+                c.removed
             );
             return Ok(c.failed == 0 && c.removed == 0);
         }
@@ -83,7 +85,7 @@ async fn wait_cluster(client: &Client, cluster: u32) -> Result<bool, Failure> {
 
 async fn wait_job(client: &Client, job: model::JobId) -> Result<bool, Failure> {
     use model::event::Kind;
-    let mut events = client.events(Some(1), Some(job.cluster), true).await?;
+    let mut events = client.events(Some(0), Some(job.cluster), true).await?;
     // An unknown cluster is an error at once, not an endless wait.
     client.cluster(job.cluster, 0).await?;
     while let Some(line) = events.next().await? {
@@ -95,11 +97,11 @@ async fn wait_job(client: &Client, job: model::JobId) -> Result<bool, Failure> {
                 )));
             }
             Some(Kind::JobExited(e)) if e.proc == job.proc => {
-                println!("job {job}: {}", crate::cmd::run::outcome(&e.exit));
+                outln!("job {job}: {}", crate::cmd::run::outcome(&e.exit));
                 return Ok(e.exit.success());
             }
             Some(Kind::JobsRemoved(e)) if e.procs.iter().any(|s| s.procs().contains(&job.proc)) => {
-                println!("job {job}: removed ({})", e.reason);
+                outln!("job {job}: removed ({})", e.reason);
                 return Ok(false);
             }
             _ => {}
@@ -119,7 +121,7 @@ fn wait_log(file: &Path, jobs: &[JobName], timeout: Option<u64>) -> Result<bool,
         while let Some(item) = followed.item() {
             match item {
                 Item::Event(event) => tally.take(&event),
-                Item::Bad(bad) => eprintln!("updraft: {}: {bad}", file.display()),
+                Item::Bad(bad) => errln!("updraft: {}: {bad}", file.display()),
                 // What was there before counts no more: the log is read anew.
                 Item::Truncated | Item::Rotated { .. } => tally = Tally::default(),
             }
@@ -181,7 +183,7 @@ impl Tally {
     fn report(&self, jobs: &[JobName]) -> bool {
         let count = |end: End| self.of(jobs).filter(|e| *e == Some(end)).count();
         let (failed, removed) = (count(End::Failed), count(End::Removed));
-        println!("{} succeeded, {failed} failed, {removed} removed", count(End::Succeeded));
+        outln!("{} succeeded, {failed} failed, {removed} removed", count(End::Succeeded));
         failed == 0 && removed == 0
     }
 }

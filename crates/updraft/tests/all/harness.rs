@@ -108,6 +108,13 @@ impl Sandbox {
         pid
     }
 
+    /// Takes over a process that was started otherwise.
+    pub(crate) fn adopt(&mut self, child: Child) -> u32 {
+        let pid = child.id();
+        self.children.push(child);
+        pid
+    }
+
     /// Starts `updraft up` with these arguments and waits until it answers.
     pub(crate) fn up(&mut self, arguments: &[&str]) -> u32 {
         let mut all = vec!["up"];

@@ -174,18 +174,20 @@ fn a_log_has_exactly_the_journals_events_through_kills() {
 fn a_log_that_cannot_be_written_waits_and_blocks_nobody() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "2"]);
-    let (late, link) = (sandbox.path().join("late/log"), sandbox.path().join("link"));
+    // A submit refuses what it sees cannot be written; of directories named by the cluster it cannot know.
+    let (late, link) = (sandbox.path().join("late1/log"), sandbox.path().join("link2"));
     let (good, target) = (sandbox.path().join("good"), sandbox.path().join("target"));
+    std::fs::create_dir(sandbox.path().join("late0")).unwrap();
     std::fs::write(&target, "precious").unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    for log in [&late, &link, &good] {
-        submit(&sandbox, log, &[], &["true"]);
+    for log in ["late$(Cluster)/log", "link$(Cluster)", "good"] {
+        submit(&sandbox, &sandbox.path().join(log), &[], &["true"]);
     }
     let over = |path: &Path| path.exists() && logged(path).values().all(|e| *e == [0, 1, 5]);
     let patience = Duration::from_secs(30);
     sandbox.until("the good log is written", patience, || over(&good));
     assert!(!late.exists());
-    std::fs::create_dir(sandbox.path().join("late")).unwrap();
+    std::fs::create_dir(sandbox.path().join("late1")).unwrap();
     sandbox.until("the late log is written", patience, || over(&late));
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious", "no log is written through a link");
 }
@@ -295,9 +297,11 @@ fn in_a_shared_pool_a_log_is_written_with_its_owners_rights() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--shared", "--cpus", "2"]);
     let open = sandbox.open_dir("open");
-    let closed = sandbox.path().join("closed");
+    // What a submit can see that it cannot write it refuses; of this directory it does not know the name yet.
+    sandbox.open_dir("closed0");
+    let closed = sandbox.path().join("closed1");
     std::fs::create_dir(&closed).unwrap();
-    for dir in [&closed, &open] {
+    for dir in [&sandbox.path().join("closed$(Cluster)"), &open] {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(updraft());
         command.args(["submit", "--set", &format!("log={}/log", dir.display()), "--", "true"]);

@@ -26,7 +26,7 @@ fn outputs_come_in_order_and_failures_are_told() {
     ]);
     assert_eq!(out.status.code(), Some(1));
     let told = text(&out.stderr);
-    assert!(told.contains("job 1.3 failed: exit code 1") && told.contains("bad 3"), "{told}");
+    assert!(told.contains("job 2.3 failed: exit code 1") && told.contains("bad 3"), "{told}");
     assert!(told.contains("3 succeeded, 1 failed"), "{told}");
     assert_eq!(std::fs::read_to_string(sandbox.path().join("res/2.out")).unwrap(), "out\n");
 
@@ -201,7 +201,7 @@ fn what_a_job_leaves_behind_goes_with_it() {
     for pid in starters {
         signal(pid, libc::SIGKILL);
     }
-    sandbox.ok(&["wait", "1", "--timeout", "30"]);
+    sandbox.ok(&["wait", "2", "--timeout", "30"]);
     let attempts = std::fs::read_to_string(&log).unwrap();
     assert!(attempts.starts_with("1\n") && attempts.lines().count() == 2, "{attempts:?}");
     assert_eq!(running(&number), Vec::<u32>::new());

@@ -1,45 +1,78 @@
 //! Submits a run, follows its events, and shows how it goes.
 
 use std::collections::BTreeSet;
-use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::PathBuf;
+use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::explain::Standing;
 use api::rest::{Act, ActRequest};
-use classad::Value;
 use client::{Client, Events};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{JobId, JobTemplate};
 
+use super::echo::{Clusters, Delivery, Echo, path_in};
+use super::hopeless::is_hopeless;
 use super::outcome;
 use super::record::Record;
 use super::tally::{Note, Tally};
 use crate::cmd::Failure;
+use crate::cmd::explain::words_of_job;
+use crate::cmd::submit::outputs::text_of;
 
 /// Failures that are shown in full; more are only counted.
 const SHOWN: u64 = 10;
 /// Lines of a failed job's standard error.
 const LINES: usize = 5;
-/// How much of one job's output is shown at most.
-const ECHO_BYTES: u64 = 16 << 20;
+/// How long nothing may happen before it is asked why.
+const QUIET: Duration = Duration::from_millis(1_500);
+/// How long a private run waits for room on the disk of its books: its jobs may well get on, but their ends are not kept.
+const NO_ROOM: Duration = Duration::from_secs(60);
+/// The most that this grows to where others share the pool.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How following ended.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// All jobs are over.
-    Done { good: bool },
+    Done { good: bool, delivery: Delivery },
     /// Only held jobs are left.
     Stuck,
+    /// What is left can never start; `begun` when something else did.
+    Hopeless { begun: bool },
+    /// The run's books could not be written for so long that it gave up.
+    NoRoom,
     /// The user wants to stop.
     Interrupted(&'static str),
 }
 
+/// What the follower does about jobs that no machine can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machines {
+    /// There will be no others: it gives up.
+    Fixed,
+    /// Others may come: it says so and goes on.
+    MayCome,
+}
+
+/// How to follow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// The position of the first event.
+    pub(crate) from: u64,
+    pub(crate) quiet: bool,
+    pub(crate) unordered: bool,
+    pub(crate) machines: Machines,
+}
+
 pub(crate) struct Follower {
-    clusters: Vec<(u32, JobTemplate)>,
-    from: u64,
-    /// Where outputs are that the user sent nowhere; they are shown.
-    captured: Option<PathBuf>,
-    unordered: bool,
+    clusters: Clusters,
+    manner: Manner,
+    /// Where outputs are kept that the user sent nowhere.
+    captured: PathBuf,
+    /// Passes them on, unless the run is a quiet one.
+    echo: Option<Echo>,
     /// Jobs that are over and whose output waits for its turn, and whose turn it is: (index of the cluster, proc).
     over: BTreeSet<(usize, u32)>,
     turn: (usize, u32),
@@ -47,6 +80,33 @@ pub(crate) struct Follower {
     tally: Tally,
     shown: u64,
     started: Instant,
+    /// When something happened last, after which time it is asked why nothing does, and what was said about it.
+    moved: Instant,
+    patience: Duration,
+    told: Option<String>,
+    /// Since when nothing can be recorded.
+    no_room: Option<Instant>,
+    disk: Disk,
+}
+
+/// Whether there was room for what jobs print; a job that does not look at its own errors would be cut short in silence.
+#[derive(Debug)]
+struct Disk {
+    looked: Instant,
+    was_full: bool,
+}
+
+impl Disk {
+    /// How often it is looked at.
+    const INTERVAL: Duration = Duration::from_millis(200);
+
+    fn look(&mut self, dir: &Path) {
+        self.looked = Instant::now();
+        let room = |s: rustix::fs::StatVfs| {
+            if rustix::process::geteuid().is_root() { s.f_bfree } else { s.f_bavail }
+        };
+        self.was_full |= rustix::fs::statvfs(dir).is_ok_and(|s| s.f_blocks > 0 && room(s) == 0);
+    }
 }
 
 impl Follower {
@@ -54,13 +114,12 @@ impl Follower {
     pub(crate) async fn start(
         client: &Client,
         record: &Record,
-        from: u64,
-        quiet: bool,
-        unordered: bool,
-    ) -> Result<Self, Failure> {
+        templates: Vec<JobTemplate>,
+        manner: Manner,
+    ) -> Result<Self, client::Error> {
         let mut clusters = Vec::new();
         let mut total = 0;
-        for (i, template) in record.templates()?.into_iter().enumerate() {
+        for (i, template) in templates.into_iter().enumerate() {
             let reply = client.submit(&template, &format!("{}.{i}", record.id())).await?;
             total += u64::from(template.procs);
             let active = client.cluster(reply.cluster, 0).await?;
@@ -72,40 +131,58 @@ impl Follower {
             clusters.push((reply.cluster, template));
         }
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8));
-        if quiet || !std::io::stderr().is_terminal() {
+        if manner.quiet || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         let style =
             ProgressStyle::with_template("{bar:30} {pos}/{len} done, {msg}, {elapsed} elapsed, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
-        let captured = (!quiet).then(|| record.output());
         let started = Instant::now();
         Ok(Self {
-            clusters,
-            from,
-            captured,
-            unordered,
+            clusters: Arc::new(clusters),
+            manner,
+            captured: record.output(),
+            echo: None,
             over: BTreeSet::new(),
             turn: (0, 0),
             bar,
             tally: Tally::of(total),
             shown: 0,
             started,
+            moved: started,
+            patience: QUIET,
+            told: None,
+            no_room: None,
+            disk: Disk { looked: started, was_full: false },
         })
+    }
+
+    /// The clusters that were submitted.
+    pub(crate) fn clusters(&self) -> Clusters {
+        self.clusters.clone()
     }
 
     /// Follows until all is over, or nothing can move any more. A pool that restarts meanwhile is waited for.
     pub(crate) async fn follow(mut self, client: &Client) -> Result<Ending, Failure> {
+        if !self.manner.quiet {
+            let echo = Echo::start(self.clusters.clone(), self.captured.clone(), self.bar.clone())?;
+            self.echo = Some(echo);
+        }
         let only = match self.clusters.as_slice() {
             [(cluster, _)] => Some(*cluster),
             _ => None,
         };
-        let mut events: Events = client.events(Some(self.from), only, true).await?;
+        let mut events: Events = client.events(Some(self.manner.from), only, true).await?;
         loop {
             let next = tokio::time::timeout(Duration::from_millis(300), events.next()).await;
             let Ok(next) = next else {
                 if self.tally.is_stuck() {
-                    return Ok(self.conclude(Ending::Stuck));
+                    return Ok(self.conclude(|_| Ending::Stuck).await);
+                }
+                if self.moved.elapsed() >= self.patience
+                    && let Some(ending) = self.nothing_moves(client).await
+                {
+                    return Ok(self.conclude(|_| ending).await);
                 }
                 self.show_progress();
                 continue;
@@ -117,15 +194,54 @@ impl Follower {
                 && model::event::cluster_of(kind)
                     .is_some_and(|c| self.clusters.iter().any(|(id, _)| *id == c))
             {
+                self.moved = Instant::now();
                 for note in self.tally.take(kind) {
-                    self.tell(note)?;
+                    self.tell(note);
                 }
             }
             if self.tally.is_done() {
                 let good = self.tally.failed == 0 && self.tally.removed == 0;
-                return Ok(self.conclude(Ending::Done { good }));
+                return Ok(self.conclude(|delivery| Ending::Done { good, delivery }).await);
             }
             self.show_progress();
+        }
+    }
+
+    /// Nothing has happened for a while: asks why, and says so once. An ending when nothing ever will.
+    async fn nothing_moves(&mut self, client: &Client) -> Option<Ending> {
+        self.moved = Instant::now();
+        let is_fixed = self.manner.machines == Machines::Fixed;
+        if !is_fixed {
+            // A pool with many machines has others to answer, too.
+            self.patience = (self.patience * 2).min(PATIENCE);
+            if self.tally.running() > 0 {
+                return None;
+            }
+        }
+        if let Some(why) = client.status(None, false).await.ok().and_then(|status| status.degraded) {
+            self.disk.look(&self.captured);
+            let since = *self.no_room.get_or_insert_with(Instant::now);
+            self.say_once(&format!("nothing can be recorded at the moment, so nothing goes on: {why}"));
+            return (is_fixed && since.elapsed() >= NO_ROOM).then_some(Ending::NoRoom);
+        }
+        self.no_room = None;
+        let mut hopeless = None;
+        for (cluster, _) in self.clusters.iter() {
+            match client.explain_job(&cluster.to_string()).await {
+                Ok(job) if is_hopeless(&job) => hopeless = Some(job),
+                Ok(job) if matches!(job.standing, Standing::Gone { .. } | Standing::Held { .. }) => {}
+                _ => return None,
+            }
+        }
+        self.say_once(&words_of_job(&hopeless?).join("\n    "));
+        let begun = self.tally.done() > 0;
+        (is_fixed && self.tally.running() == 0).then_some(Ending::Hopeless { begun })
+    }
+
+    fn say_once(&mut self, words: &str) {
+        if self.told.as_deref() != Some(words) {
+            self.bar.suspend(|| errln!("updraft: {words}"));
+            self.told = Some(words.to_owned());
         }
     }
 
@@ -142,36 +258,47 @@ impl Follower {
         self.bar.set_position(t.done());
     }
 
-    fn tell(&mut self, note: Note) -> Result<(), Failure> {
+    fn tell(&mut self, note: Note) {
+        if self.disk.looked.elapsed() >= Disk::INTERVAL {
+            self.disk.look(&self.captured);
+        }
         match note {
             Note::Exited(job, exit) => {
-                self.job_over(job)?;
+                self.job_over(job);
                 if !exit.success() {
                     let item = self.words(job);
                     self.complain(job, &format!("job {job} failed: {}{item}", outcome(&exit)));
+                } else if self.manner.quiet {
+                    self.forget_error(job);
                 }
             }
-            Note::Removed(job) => self.job_over(job)?,
+            Note::Removed(job) => self.job_over(job),
             Note::Held(job, reason) => self.complain(job, &format!("job {job} is held: {reason}")),
         }
-        Ok(())
     }
 
-    /// A job is over: shows its output, and that of those that waited for it, when its turn has come.
-    fn job_over(&mut self, job: JobId) -> Result<(), Failure> {
-        let Some(index) = self.clusters.iter().position(|(id, _)| *id == job.cluster) else { return Ok(()) };
-        if self.unordered {
-            return self.echo_output(job);
+    /// A job is over: its output, and that of those that waited for it, is passed on when its turn has come.
+    fn job_over(&mut self, job: JobId) {
+        let Some(echo) = &self.echo else { return };
+        let Some(index) = self.clusters.iter().position(|(id, _)| *id == job.cluster) else { return };
+        if self.manner.unordered {
+            echo.add(job);
+            return;
         }
         self.over.insert((index, job.proc));
         while self.over.remove(&self.turn) {
             let (index, proc) = self.turn;
             let (cluster, template) = &self.clusters[index];
-            let job = JobId { cluster: *cluster, proc };
             self.turn = if proc + 1 < template.procs { (index, proc + 1) } else { (index + 1, 0) };
-            self.echo_output(job)?;
+            echo.add(JobId { cluster: *cluster, proc });
         }
-        Ok(())
+    }
+
+    /// Nobody will ask what a job of a quiet run said that succeeded, and a million files are a million files.
+    fn forget_error(&self, job: JobId) {
+        if let Some(path) = path_in(&self.clusters, job, "Err").filter(|p| p.starts_with(&self.captured)) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Shows a failure with the end of the job's standard error.
@@ -180,83 +307,60 @@ impl Follower {
         if self.shown > SHOWN {
             return;
         }
-        // What is echoed need not be said twice.
-        let echoed = |path: &PathBuf| self.captured.as_ref().is_some_and(|c| path.starts_with(c));
-        let path = self.path(job, "Err").filter(|path| !echoed(path));
+        // What is passed on need not be said twice.
+        let is_passed_on = |path: &PathBuf| self.echo.is_some() && path.starts_with(&self.captured);
+        let path = path_in(&self.clusters, job, "Err").filter(|path| !is_passed_on(path));
         let tail = path.map(|path| last_lines(&path)).unwrap_or_default();
         let lines: String = tail.iter().map(|l| format!("\n    {l}")).collect();
-        self.bar.suspend(|| eprintln!("updraft: {message}{lines}"));
-    }
-
-    fn attribute(&self, job: JobId, name: &str) -> Option<String> {
-        let (_, template) = self.clusters.iter().find(|(id, _)| *id == job.cluster)?;
-        let text = template.attribute(job.cluster, job.proc, name)?;
-        match classad::Expr::parse(&text).ok().map(|e| classad::ClassAd::new().eval_expr(&e)) {
-            Some(Value::Str(text)) => Some(text.to_string()),
-            _ => None,
-        }
-    }
-
-    fn path(&self, job: JobId, name: &str) -> Option<std::path::PathBuf> {
-        let file = self.attribute(job, name).filter(|f| !f.is_empty() && f != "/dev/null")?;
-        Some(std::path::Path::new(&self.attribute(job, "Iwd").unwrap_or_default()).join(file))
+        self.bar.suspend(|| errln!("updraft: {message}{lines}"));
     }
 
     /// The job's arguments, to tell it from its siblings.
     fn words(&self, job: JobId) -> String {
-        let words = self
-            .attribute(job, "Arguments")
-            .filter(|a| !a.is_empty())
-            .or_else(|| self.attribute(job, "Args"));
-        words
-            .filter(|w| !w.is_empty())
+        let Some((_, template)) = self.clusters.iter().find(|(id, _)| *id == job.cluster) else {
+            return String::new();
+        };
+        let text = |name: &str| text_of(template, job.cluster, job.proc, name).filter(|t| !t.is_empty());
+        text("Arguments")
+            .or_else(|| text("Args"))
             .map_or_else(String::new, |w| format!(" ({})", model::text::one_line(&w, 60)))
     }
 
-    fn echo_output(&self, job: JobId) -> Result<(), Failure> {
-        let Some(captured) = &self.captured else { return Ok(()) };
-        for name in ["Out", "Err"] {
-            let Some(path) = self.path(job, name).filter(|p| p.starts_with(captured)) else { continue };
-            let mut bytes = Vec::new();
-            let read = std::fs::File::open(&path).and_then(|f| f.take(ECHO_BYTES).read_to_end(&mut bytes));
-            if read.is_err() || bytes.is_empty() {
-                continue;
+    async fn conclude(mut self, ending: impl FnOnce(Delivery) -> Ending) -> Ending {
+        // Before what was printed is passed on and its room is free again.
+        self.disk.look(&self.captured);
+        let mut delivery = Delivery::default();
+        if let Some(echo) = self.echo.take() {
+            // Behind a held job others may wait to be shown.
+            for (index, proc) in std::mem::take(&mut self.over) {
+                echo.add(JobId { cluster: self.clusters[index].0, proc });
             }
-            let written = self.bar.suspend(|| {
-                if name == "Err" {
-                    std::io::stderr().write_all(&bytes)
-                } else {
-                    std::io::stdout().write_all(&bytes)
-                }
-            });
-            match written {
-                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => return Err(e.into()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn conclude(&mut self, ending: Ending) -> Ending {
-        // Behind a held job others may wait to be shown.
-        for (index, proc) in std::mem::take(&mut self.over) {
-            let _ = self.echo_output(JobId { cluster: self.clusters[index].0, proc });
+            delivery = echo.finish().await;
         }
         self.bar.finish_and_clear();
-        let _ = std::io::stdout().flush();
+        if self.disk.was_full {
+            delivery = Delivery { is_partial: true, has_failed: true };
+            errln!(
+                "updraft: the disk under {} was full; what jobs printed meanwhile may be cut",
+                self.captured.display()
+            );
+        }
         let t = &self.tally;
         if self.shown > SHOWN {
-            eprintln!("updraft: and {} more failures like these", self.shown - SHOWN);
+            errln!("updraft: and {} more failures like these", self.shown - SHOWN);
         }
         let seconds = self.started.elapsed().as_secs_f64();
         let mut parts = vec![format!("{} succeeded", t.succeeded)];
-        for (count, word) in [(t.failed, "failed"), (t.removed, "removed"), (t.held(), "held")] {
+        let waiting = t.total.saturating_sub(t.done() + t.held());
+        for (count, word) in
+            [(t.failed, "failed"), (t.removed, "removed"), (t.held(), "held"), (waiting, "not started")]
+        {
             if count > 0 {
                 parts.push(format!("{count} {word}"));
             }
         }
-        eprintln!("updraft: {} jobs: {} in {seconds:.1} s", t.total, parts.join(", "));
-        ending
+        errln!("updraft: {} jobs: {} in {seconds:.1} s", t.total, parts.join(", "));
+        ending(delivery)
     }
 }
 

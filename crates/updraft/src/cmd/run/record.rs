@@ -71,9 +71,7 @@ impl Record {
         for template in templates {
             template.encode_length_delimited(&mut bytes).map_err(|e| Failure::new(e.to_string()))?;
         }
-        fs::write(self.dir.join("templates.new"), bytes)?;
-        fs::rename(self.dir.join("templates.new"), self.dir.join("templates"))?;
-        Ok(())
+        self.write("templates", &bytes)
     }
 
     /// What is to run.
@@ -89,10 +87,15 @@ impl Record {
         Ok(templates)
     }
 
+    /// Writes a file whole or not at all.
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let (file, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
+        let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, &file));
+        written.map_err(|e| Failure::new(format!("cannot write {}: {e}", file.display())))
+    }
+
     fn write_notes(&self, notes: &serde_json::Value) -> Result<(), Failure> {
-        fs::write(self.dir.join("run.json.new"), notes.to_string())?;
-        fs::rename(self.dir.join("run.json.new"), self.dir.join("run.json"))?;
-        Ok(())
+        self.write("run.json", notes.to_string().as_bytes())
     }
 
     fn notes(&self) -> serde_json::Value {
@@ -110,6 +113,18 @@ impl Record {
         notes["embedded"] = json!(position.is_none());
         notes["position"] = json!(position);
         self.write_notes(&notes)
+    }
+
+    /// Notes the number of its first cluster, once that is decided.
+    pub(crate) fn note_cluster(&self, first: u32) -> Result<(), Failure> {
+        let mut notes = self.notes();
+        notes["cluster"] = json!(first);
+        self.write_notes(&notes)
+    }
+
+    /// The number of its first cluster on its own pool.
+    pub(crate) fn first_cluster(&self) -> Option<u32> {
+        self.field("cluster").as_u64().and_then(|n| u32::try_from(n).ok())
     }
 
     /// Whether it has its own pool, once that is decided.

@@ -192,7 +192,9 @@ impl Worker {
             None => self.begin(&client).await?,
         };
         self.next = Some(next);
-        let mut events = client.events(Some(next), None, self.follow).await?;
+        // What was forgotten meanwhile is gone; `tell` notes the gap.
+        let oldest = client.status(None, false).await?.oldest_position;
+        let mut events = client.events(Some(next.max(oldest)), None, self.follow).await?;
         while let Some(line) = events.next().await? {
             self.tell(line.position, &line.event)?;
         }
@@ -200,7 +202,8 @@ impl Worker {
     }
 
     async fn begin(&self, client: &Client) -> Result<u64, Trouble> {
-        let mut seek = Seek::new(self.teller.from);
+        let status = client.status(None, false).await?;
+        let mut seek = Seek::new(self.teller.from, (status.oldest_position, status.position));
         loop {
             let position = match seek.next() {
                 Ok(position) => position,
@@ -214,9 +217,9 @@ impl Worker {
     /// From the journal, as far as it goes.
     fn read(&mut self) -> Result<(), Trouble> {
         let Some(directory) = &self.journal else { return Ok(()) };
-        let reader = journal::Reader::open(directory)?;
+        let mut reader = journal::Reader::open(directory)?;
         if self.next.is_none() {
-            let mut seek = Seek::new(self.teller.from);
+            let mut seek = Seek::new(self.teller.from, (reader.oldest()?, reader.head()?));
             let begin = loop {
                 match seek.next() {
                     Ok(position) => {
@@ -229,7 +232,11 @@ impl Worker {
             self.next = Some(begin);
         }
         while let Some(next) = self.next {
-            let events = reader.read(next, CHUNK)?;
+            let events = match reader.read(next, CHUNK) {
+                // `tell` notes the gap.
+                Err(journal::Error::Forgotten { oldest, .. }) => reader.read(oldest, CHUNK)?,
+                events => events?,
+            };
             if events.is_empty() {
                 break;
             }

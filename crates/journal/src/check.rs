@@ -1,0 +1,230 @@
+//! A walk over everything that a journal has, which tells what is damaged and changes nothing.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::manifest::{self, Manifest};
+use crate::record::{self, Head, Link};
+use crate::segment::{self, RECORDS, Stop, Walk};
+use crate::{Error, snapshot};
+
+/// Bytes looked at together when a record is searched for.
+const SEARCHED: usize = 1 << 20;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The damaged file.
+    pub path: PathBuf,
+    /// Positions that cannot be read, first and last; `None` when no event is lost by it.
+    pub lost: Option<(u64, u64)>,
+    /// What does not fit.
+    pub what: String,
+}
+
+/// What a walk over a journal found.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// The oldest position that is kept.
+    pub oldest: u64,
+    /// The last committed position.
+    pub head: u64,
+    /// Files of events.
+    pub segments: usize,
+    /// Batches that can be read.
+    pub batches: u64,
+    /// Events that can be read.
+    pub events: u64,
+    /// Positions of snapshots that can be read.
+    pub snapshots: Vec<u64>,
+    /// What is wrong; empty for a sound journal.
+    pub findings: Vec<Finding>,
+}
+
+/// A batch that can be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sound {
+    pub(crate) segment: usize,
+    pub(crate) offset: u64,
+    pub(crate) head: Head,
+}
+
+/// Everything that can be read of a journal.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub(crate) manifest: Manifest,
+    pub(crate) sound: Vec<Sound>,
+    pub(crate) report: Report,
+}
+
+/// Checks the journal of a manager's directory: every batch, every snapshot. A running manager does not mind.
+pub fn check(manager: &Path) -> Result<Report, Error> {
+    survey(&crate::directory(manager)).map(|survey| survey.report)
+}
+
+pub(crate) fn survey(directory: &Path) -> Result<Survey, Error> {
+    let mut report = Report::default();
+    let manifest = match Manifest::load(directory) {
+        Ok(Some((manifest, _))) => manifest,
+        Ok(None) => {
+            let what = "the manifest is missing".to_owned();
+            report.findings.push(Finding { path: manifest::path(directory), lost: None, what });
+            guess_manifest(directory)?
+        }
+        Err(Error::Damaged { path, what, .. }) => {
+            report.findings.push(Finding { path, lost: None, what });
+            guess_manifest(directory)?
+        }
+        Err(error) => return Err(error),
+    };
+    report.oldest = manifest.oldest();
+    report.segments = manifest.segments.len();
+    let mut sound = Vec::new();
+    for segment in 0..manifest.segments.len() {
+        survey_segment(directory, &manifest, segment, &mut sound, &mut report)?;
+    }
+    for position in &manifest.snapshots {
+        match snapshot::load(directory, manifest.id, *position) {
+            Ok(_) => report.snapshots.push(*position),
+            Err(Error::Damaged { path, what, .. }) => {
+                report.findings.push(Finding { path, lost: None, what })
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    report.batches = sound.len() as u64;
+    report.events = sound.iter().map(|s| u64::from(s.head.count)).sum();
+    Ok(Survey { manifest, sound, report })
+}
+
+/// A manifest made from the files that are there, when there is none to believe.
+fn guess_manifest(directory: &Path) -> Result<Manifest, Error> {
+    let entries = std::fs::read_dir(directory).map_err(|e| Error::of_read("cannot read", directory, e))?;
+    let mut manifest = Manifest::new(1)?;
+    let mut heads = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if let Some(position) = snapshot::position_of(&name) {
+            manifest.snapshots.push(position);
+        }
+        if let Some(first) = segment::position_of(&name) {
+            let head = File::open(entry.path()).and_then(|f| segment::read_head(&f));
+            // A damaged first page is found again when the segment is looked at.
+            let head = head.map_err(|e| Error::of_read("cannot read", &entry.path(), e))?;
+            heads.push((first, head));
+        }
+    }
+    heads.sort_by_key(|(first, _)| *first);
+    manifest.snapshots.sort_unstable();
+    if heads.is_empty() {
+        let source = std::io::ErrorKind::NotFound.into();
+        return Err(Error::of_read("there is no journal in", directory, source));
+    }
+    manifest.id = heads.iter().find_map(|(_, head)| head.map(|(id, _)| id)).unwrap_or(manifest.id);
+    let link = |(first, head): &(u64, Option<([u8; 16], Link)>)| {
+        head.map_or(Link { next: *first, chain: 0 }, |(_, link)| link)
+    };
+    manifest.segments = heads.iter().map(link).collect();
+    Ok(manifest)
+}
+
+/// Looks at every record of a segment; behind one that does not fit, searches for the next that does.
+fn survey_segment(
+    directory: &Path,
+    manifest: &Manifest,
+    segment: usize,
+    sound: &mut Vec<Sound>,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let begin = manifest.segments[segment];
+    let path = segment::path(directory, begin.next);
+    let unreadable = |e| Error::of_read("cannot read", &path, e);
+    let mut tell = |lost: Option<(u64, u64)>, what: String| {
+        report.findings.push(Finding { path: path.clone(), lost, what });
+    };
+    let after = manifest.segments.get(segment + 1).map(|link| link.next);
+    let file = match segment::open(directory, manifest.id, begin, false) {
+        Ok(file) => Some(file),
+        Err(Error::Damaged { what, .. }) => {
+            tell(None, what);
+            File::open(&path).ok()
+        }
+        Err(error) => return Err(error),
+    };
+    let Some(file) = file else {
+        // The newest segment's last position is known to nobody when its file is gone.
+        report.head = after.unwrap_or(begin.next) - 1;
+        tell(Some((begin.next, report.head.max(begin.next))), "the file is missing".to_owned());
+        return Ok(());
+    };
+    let (mark, both) = segment::read_marks(&file, begin).map_err(unreadable)?;
+    if after.is_none() && (mark.is_none() || !both) {
+        let what =
+            if mark.is_none() { "neither mark can be read" } else { "one of the marks cannot be read" };
+        tell(None, what.to_owned());
+    }
+    // A segment that another one follows must reach it; the newest one must reach its mark.
+    let stop = after.or(mark.map(|m| m.link.next)).unwrap_or(begin.next);
+    let length = file.metadata().map_err(unreadable)?.len();
+    let mut walk = Walk::new(file.try_clone().map_err(unreadable)?, RECORDS, Some(begin));
+    let mut next = begin.next;
+    loop {
+        let offset = walk.offset();
+        let why = match walk.next(length) {
+            Ok(Some((head, _))) if after.is_none_or(|a| head.first < a) => {
+                next = head.link().next;
+                sound.push(Sound { segment, offset, head });
+                continue;
+            }
+            Ok(_) if next >= stop => break,
+            Ok(_) => "nothing is there".to_owned(),
+            Err(Stop::Misfit(misfit)) => misfit.to_string(),
+            Err(Stop::Unreadable(error)) => return Err(unreadable(error)),
+        };
+        if next >= stop {
+            // Behind the mark: a batch that was never acknowledged.
+            break;
+        }
+        let found = search(&file, offset + 1, length, (next, stop)).map_err(unreadable)?;
+        let lost_to = found.map_or(stop, |(_, head)| head.first) - 1;
+        tell((lost_to >= next).then_some((next, lost_to)), why);
+        let Some((offset, head)) = found else {
+            next = stop;
+            break;
+        };
+        next = head.first;
+        walk = Walk::new(file.try_clone().map_err(unreadable)?, offset, None);
+    }
+    report.head = next.max(stop) - 1;
+    Ok(())
+}
+
+/// The next place at which a record of the wanted positions stands whole.
+fn search(file: &File, from: u64, length: u64, wanted: (u64, u64)) -> std::io::Result<Option<(u64, Head)>> {
+    let mut at = from;
+    while at + record::HEAD as u64 <= length {
+        let mut bytes = vec![0; SEARCHED.min((length - at) as usize)];
+        file.read_exact_at(&mut bytes, at)?;
+        for (i, window) in bytes.windows(record::HEAD).enumerate() {
+            let mut head = [0; record::HEAD];
+            head.copy_from_slice(window);
+            let offset = at + i as u64;
+            let plausible = Head::read(&head).filter(|h| {
+                h.first >= wanted.0
+                    && h.link().next <= wanted.1
+                    && h.count > 0
+                    && offset.saturating_add(h.size()) <= length
+            });
+            let Some(head) = plausible else { continue };
+            let mut events = vec![0; head.length as usize];
+            file.read_exact_at(&mut events, offset + record::HEAD as u64)?;
+            if head.check_content(&events).is_ok() {
+                return Ok(Some((offset, head)));
+            }
+        }
+        at += (bytes.len() - record::HEAD + 1) as u64;
+    }
+    Ok(None)
+}

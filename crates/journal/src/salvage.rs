@@ -1,0 +1,214 @@
+//! A journal of what can still be read: the state as far as it can be followed without a hole, and the history that leads
+//! to it. What lies behind a hole is told, not replayed: the state would not be the one that it was decided in.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use model::Event;
+use model::event::Kind;
+use serde::Serialize;
+
+use crate::check::{Finding, Sound, survey};
+use crate::manifest::Manifest;
+use crate::record::{self, HEAD, Link};
+use crate::segment::{self, Active, Mark, RECORDS};
+use crate::writer::take_lock;
+use crate::{Error, files, snapshot};
+
+/// Bytes of the batches that a salvaged journal is written in.
+const TOGETHER: usize = 4 << 20;
+/// Bytes of the segments that a salvaged journal is written in.
+const SEGMENT: u64 = 64 << 20;
+/// Events that can be read and are not part of the salvaged journal, one JSON object a line.
+const LEFT_OUT: &str = "left-out.jsonl";
+
+/// What came of a salvage.
+#[derive(Debug, Clone)]
+pub struct Salvaged {
+    /// What was wrong.
+    pub findings: Vec<Finding>,
+    /// First and last position of the salvaged journal; the last is smaller when no event is left.
+    pub kept: (u64, u64),
+    /// The snapshot that the state is built on.
+    pub snapshot: Option<u64>,
+    /// Last position that was acknowledged, as far as known.
+    pub head: u64,
+    /// Events behind a hole, which could be read but not be replayed.
+    pub left_out: u64,
+    /// Where these are listed.
+    pub left_out_file: PathBuf,
+    /// Where the damaged journal is now.
+    pub damaged: PathBuf,
+}
+
+#[derive(Serialize)]
+struct LeftOut {
+    position: u64,
+    #[serde(flatten)]
+    event: Event,
+}
+
+/// Replaces a damaged journal by one of what can be read. `None` when nothing is damaged: then nothing is changed.
+pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
+    let directory = crate::directory(manager);
+    let _lock = take_lock(&directory)?;
+    let survey = survey(&directory)?;
+    let report = &survey.report;
+    if report.findings.is_empty() {
+        return Ok(None);
+    }
+    let (kept, snapshot) = choose(&survey.sound, &report.snapshots);
+    let damaged = free_name(manager);
+    let new = manager.join("journal.salvaged");
+    // What an earlier salvage left that was killed.
+    let _ = std::fs::remove_dir_all(&new);
+    std::fs::create_dir_all(&new).map_err(|e| Error::of_write("cannot make", &new, e))?;
+    write(&directory, &new, &survey.manifest, &survey.sound, kept)?;
+    let left_out_file = directory.join(LEFT_OUT);
+    let left_out = tell_left_out(&directory, &survey.manifest, &survey.sound, kept, &left_out_file)?;
+    let rename = |from: &Path, to: &Path| {
+        std::fs::rename(from, to).map_err(|e| Error::of_write("cannot rename", from, e))
+    };
+    rename(&directory, &damaged)?;
+    rename(&new, &directory)?;
+    files::sync_directory_of(&directory)?;
+    Ok(Some(Salvaged {
+        findings: report.findings.clone(),
+        kept,
+        snapshot,
+        head: report.head,
+        left_out,
+        left_out_file: damaged.join(LEFT_OUT),
+        damaged,
+    }))
+}
+
+fn free_name(manager: &Path) -> PathBuf {
+    let name = |n: u32| manager.join(format!("journal.damaged-{n}"));
+    (1..u32::MAX).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
+}
+
+/// Which positions to keep: of the states that can be had (each snapshot, and the empty one before the first event), the
+/// one from which events can be followed furthest; and as much history before it as there is without a hole.
+fn choose(sound: &[Sound], snapshots: &[u64]) -> ((u64, u64), Option<u64>) {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for batch in sound {
+        let (first, last) = (batch.head.first, batch.head.link().next - 1);
+        match runs.last_mut() {
+            Some(run) if run.1 + 1 == first => run.1 = last,
+            _ => runs.push((first, last)),
+        }
+    }
+    let reach = |state: u64| {
+        let run = runs.iter().find(|(first, last)| *first <= state + 1 && state <= *last);
+        run.copied().unwrap_or((state + 1, state))
+    };
+    // The empty state is the last choice; among equals a newer snapshot means less to replay.
+    let states = snapshots.iter().rev().map(|p| (Some(*p), *p)).chain([(None, 0)]);
+    let mut best: Option<(Option<u64>, (u64, u64))> = None;
+    for (snapshot, state) in states {
+        let run = reach(state);
+        if best.is_none_or(|(_, kept)| run.1 > kept.1) {
+            best = Some((snapshot, run));
+        }
+    }
+    best.map_or(((1, 0), None), |(snapshot, kept)| (kept, snapshot))
+}
+
+fn read_events(directory: &Path, manifest: &Manifest, batch: &Sound) -> Result<Vec<u8>, Error> {
+    let path = segment::path(directory, manifest.segments[batch.segment].next);
+    let mut events = vec![0; batch.head.length as usize];
+    let read = File::open(&path).and_then(|f| f.read_exact_at(&mut events, batch.offset + HEAD as u64));
+    read.map_err(|e| Error::of_read("cannot read", &path, e))?;
+    Ok(events)
+}
+
+/// Writes the batches that are kept into a new journal, as they are: also events that this version does not know.
+fn write(
+    old: &Path,
+    new: &Path,
+    manifest: &Manifest,
+    sound: &[Sound],
+    kept: (u64, u64),
+) -> Result<(), Error> {
+    let mut next = Manifest::new(kept.0)?;
+    (next.epoch, next.version) =
+        (manifest.epoch.max(newest_epoch(old, manifest, sound)?), manifest.version.clone());
+    let start = |begin: Link, id| {
+        let file = segment::create(new, id, begin)?;
+        Active::resume(new, file, begin, Mark { end: RECORDS, link: begin }, (RECORDS, &[]))
+    };
+    let mut active = start(next.segments[0], next.id)?;
+    let mut bytes = vec![0; HEAD];
+    let mut count = 0;
+    let mut batches = sound.iter().filter(|s| s.head.first >= kept.0 && s.head.first <= kept.1).peekable();
+    while let Some(batch) = batches.next() {
+        bytes.extend(read_events(old, manifest, batch)?);
+        count += batch.head.count;
+        if bytes.len() < TOGETHER && batches.peek().is_some() {
+            continue;
+        }
+        let full = std::mem::replace(&mut bytes, vec![0; HEAD]);
+        let too_large = Error::TooLarge { events: count as usize, limit: record::LARGEST };
+        let (head, record) = record::close(active.link(), count, full).ok_or(too_large)?;
+        if active.end() > RECORDS && active.end() + record.len() as u64 > SEGMENT {
+            active.settle()?;
+            active = start(active.link(), next.id)?;
+            next.segments.push(active.begin());
+        }
+        active.append(&head, &record)?;
+        count = 0;
+    }
+    active.settle()?;
+    for position in manifest.snapshots.iter().filter(|p| **p + 1 >= kept.0 && **p <= kept.1) {
+        if let Ok(state) = snapshot::load(old, manifest.id, *position) {
+            snapshot::save(new, next.id, *position, &state)?;
+            next.snapshots.push(*position);
+        }
+    }
+    next.save(new)?;
+    Ok(())
+}
+
+/// Leadership goes on from the highest epoch that is known, also when the manifest is gone.
+fn newest_epoch(old: &Path, manifest: &Manifest, sound: &[Sound]) -> Result<u64, Error> {
+    if manifest.epoch > 0 {
+        return Ok(manifest.epoch);
+    }
+    let mut newest = 0;
+    for batch in sound {
+        let events = read_events(old, manifest, batch)?;
+        for event in record::decode(&batch.head, &events).unwrap_or_default() {
+            if let Some(Kind::ManagerStarted(started)) = event.kind {
+                newest = newest.max(started.epoch);
+            }
+        }
+    }
+    Ok(newest)
+}
+
+fn tell_left_out(
+    directory: &Path,
+    manifest: &Manifest,
+    sound: &[Sound],
+    kept: (u64, u64),
+    path: &Path,
+) -> Result<u64, Error> {
+    let fail = |e| Error::of_write("cannot write", path, e);
+    let mut file = BufWriter::new(File::create(path).map_err(fail)?);
+    let mut count = 0;
+    for batch in sound.iter().filter(|s| s.head.first > kept.1) {
+        let events = read_events(directory, manifest, batch)?;
+        for (position, event) in
+            (batch.head.first..).zip(record::decode(&batch.head, &events).unwrap_or_default())
+        {
+            serde_json::to_writer(&mut file, &LeftOut { position, event }).map_err(|e| fail(e.into()))?;
+            file.write_all(b"\n").map_err(fail)?;
+            count += 1;
+        }
+    }
+    file.flush().map_err(fail)?;
+    Ok(count)
+}

@@ -1,0 +1,323 @@
+//! The one writer.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use model::Event;
+
+use crate::hints::{Hint, Hints};
+use crate::manifest::{self, Manifest, Stamp};
+use crate::record::{self, Link};
+use crate::segment::{self, Active, Mark, RECORDS, Stop, Walk};
+use crate::{Error, Reader, hints, snapshot};
+
+/// The journal of earlier versions, beside ours.
+const OLDER: &str = "journal.db";
+const LOCK: &str = "lock";
+/// Snapshots that are kept: the newest, and one to go back to if it is damaged.
+const SNAPSHOTS: usize = 2;
+
+/// What a new leader finds.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    /// The newest snapshot: the position it includes, and its bytes.
+    pub snapshot: Option<(u64, Vec<u8>)>,
+    /// Position of the last committed event; 0 for an empty journal.
+    pub head: u64,
+    /// The epoch this writer now holds.
+    pub epoch: u64,
+}
+
+/// How large things may become.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Bytes after which a segment is followed by a new one. What is forgotten is forgotten by the segment.
+    pub segment_bytes: u64,
+    /// Bytes of segments that are kept, beyond what recovery needs.
+    pub kept_bytes: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20, kept_bytes: 16 << 30 }
+    }
+}
+
+/// The one writer.
+#[derive(Debug)]
+pub struct Journal {
+    directory: PathBuf,
+    sizes: Sizes,
+    manifest: Manifest,
+    stamp: Stamp,
+    active: Active,
+    hints: Hints,
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens (or makes) the journal in a manager's directory and takes leadership: every older writer is fenced from here on.
+    pub fn open(manager: &Path) -> Result<(Self, Recovery), Error> {
+        Self::open_sized(manager, Sizes::default())
+    }
+
+    /// The same with other sizes.
+    pub fn open_sized(manager: &Path, sizes: Sizes) -> Result<(Self, Recovery), Error> {
+        let directory = crate::directory(manager);
+        let older = manager.join(OLDER);
+        if older.exists() && !directory.exists() {
+            return Err(Error::Older { path: older });
+        }
+        std::fs::create_dir_all(&directory).map_err(|e| Error::of_write("cannot make", &directory, e))?;
+        let lock = take_lock(&directory)?;
+        let mut manifest = match Manifest::load(&directory)? {
+            Some((manifest, _)) => manifest,
+            None => begin(&directory)?,
+        };
+        manifest.epoch += 1;
+        let newest = manifest.segments.len() - 1;
+        for begin in &manifest.segments[..newest] {
+            segment::open(&directory, manifest.id, *begin, false)?;
+        }
+        let (active, hints) = recover(&directory, manifest.id, manifest.segments[newest])?;
+        manifest::own_version().clone_into(&mut manifest.version);
+        // Leadership is taken with the manifest: from here on an older writer finds that it is not its own.
+        let stamp = manifest.save(&directory)?;
+        let snapshot = match manifest.snapshots.last() {
+            Some(position) => Some((*position, snapshot::load(&directory, manifest.id, *position)?)),
+            None => None,
+        };
+        let head = active.link().next - 1;
+        check_snapshot(&directory, &manifest, snapshot.as_ref().map(|(p, _)| *p), head)?;
+        let recovery = Recovery { snapshot, head, epoch: manifest.epoch };
+        Ok((Self { directory, sizes, manifest, stamp, active, hints, _lock: lock }, recovery))
+    }
+
+    /// Appends a batch durably and returns the position of its first event. On an error that may pass nothing was written.
+    pub fn append(&mut self, events: &[Event]) -> Result<u64, Error> {
+        let link = self.active.link();
+        if events.is_empty() {
+            return Ok(link.next);
+        }
+        self.check_leadership()?;
+        let too_large = || Error::TooLarge { events: events.len(), limit: record::LARGEST };
+        let (head, bytes) = record::encode(link, events).ok_or_else(too_large)?;
+        let end = self.active.end();
+        if end > RECORDS && end + bytes.len() as u64 > self.sizes.segment_bytes {
+            self.begin_segment()?;
+        }
+        let offset = self.active.end();
+        self.active.append(&head, &bytes)?;
+        self.hints.note(Hint { first: head.first, offset });
+        Ok(head.first)
+    }
+
+    /// Writes and syncs something that is not an event: succeeds when events could be written again.
+    pub fn probe(&mut self) -> Result<(), Error> {
+        self.check_leadership()?;
+        self.active.probe()
+    }
+
+    /// Stores a snapshot of the state after the event at `position`; the newest before it is kept, older ones are dropped.
+    pub fn save_snapshot(&mut self, position: u64, state: &[u8]) -> Result<(), Error> {
+        self.check_leadership()?;
+        self.active.settle()?;
+        snapshot::save(&self.directory, self.manifest.id, position, state)?;
+        let mut next = self.manifest.clone();
+        next.snapshots.retain(|p| *p != position);
+        next.snapshots.push(position);
+        let dropped: Vec<u64> =
+            next.snapshots.drain(..next.snapshots.len().saturating_sub(SNAPSHOTS)).collect();
+        self.lead_with(next)?;
+        for position in dropped {
+            remove(&snapshot::path(&self.directory, position));
+        }
+        Ok(())
+    }
+
+    /// Forgets segments that end before `position`, and the oldest beyond the bytes that are kept. Only what both snapshots
+    /// cover may go; readers that come later are told.
+    pub fn forget_before(&mut self, position: u64) -> Result<(), Error> {
+        let Some(covered) = self.manifest.snapshots.first() else { return Ok(()) };
+        let segments = &self.manifest.segments;
+        let sizes: Vec<u64> =
+            segments.iter().map(|s| file_bytes(&segment::path(&self.directory, s.next))).collect();
+        let mut kept: u64 = sizes.iter().sum();
+        let mut gone = 0;
+        // A segment may go when the next one begins at or before what is to be kept.
+        while gone + 1 < segments.len() {
+            let next = segments[gone + 1].next;
+            let too_old = next <= position || kept > self.sizes.kept_bytes;
+            if !too_old || next > covered + 1 {
+                break;
+            }
+            kept -= sizes[gone];
+            gone += 1;
+        }
+        if gone == 0 {
+            return Ok(());
+        }
+        let mut next = self.manifest.clone();
+        let dropped: Vec<Link> = next.segments.drain(..gone).collect();
+        self.lead_with(next)?;
+        for link in dropped {
+            let path = segment::path(&self.directory, link.next);
+            remove(&hints::path(&path));
+            remove(&path);
+        }
+        Ok(())
+    }
+
+    /// Position of the last committed event.
+    pub fn head(&self) -> u64 {
+        self.active.link().next - 1
+    }
+
+    /// The oldest position that is kept.
+    pub fn oldest(&self) -> u64 {
+        self.manifest.oldest()
+    }
+
+    /// A reader of the same journal.
+    pub fn reader(&self) -> Result<Reader, Error> {
+        Reader::open_directory(self.directory.clone())
+    }
+
+    /// Whoever wrote the manifest last leads. The lock keeps a second writer of this machine out; this check is for what a
+    /// lock cannot see (a file system that knows none, a lock file that was deleted).
+    pub fn check_leadership(&self) -> Result<(), Error> {
+        if manifest::stamp(&self.directory)? == self.stamp {
+            return Ok(());
+        }
+        let theirs = Manifest::load(&self.directory)?.map_or(0, |(m, _)| m.epoch);
+        Err(Error::Fenced { path: self.directory.clone(), theirs, ours: self.manifest.epoch })
+    }
+
+    fn lead_with(&mut self, manifest: Manifest) -> Result<(), Error> {
+        self.stamp = manifest.save(&self.directory)?;
+        self.manifest = manifest;
+        Ok(())
+    }
+
+    fn begin_segment(&mut self) -> Result<(), Error> {
+        self.active.settle()?;
+        let begin = self.active.link();
+        let file = segment::create(&self.directory, self.manifest.id, begin)?;
+        let mark = Mark { end: RECORDS, link: begin };
+        let active = Active::resume(&self.directory, file, begin, mark, (RECORDS, &[]))?;
+        let mut next = self.manifest.clone();
+        next.segments.push(begin);
+        self.lead_with(next)?;
+        self.hints = Hints::create(active.path());
+        self.active = active;
+        Ok(())
+    }
+}
+
+pub(crate) fn take_lock(directory: &Path) -> Result<File, Error> {
+    let path = directory.join(LOCK);
+    let open = File::options().create(true).truncate(false).write(true).open(&path);
+    let lock = open.map_err(|e| Error::of_write("cannot open", &path, e))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Error::Locked { path: directory.to_owned() }),
+        Err(std::fs::TryLockError::Error(e)) => Err(Error::of_read("cannot lock", &path, e)),
+    }
+}
+
+/// Makes a journal where there is none.
+fn begin(directory: &Path) -> Result<Manifest, Error> {
+    let entries = std::fs::read_dir(directory).map_err(|e| Error::of_read("cannot read", directory, e))?;
+    // Segments without a manifest: of a first start that was killed, before anything was acknowledged, there is one empty
+    // segment at most.
+    let mut bytes = 0;
+    for entry in entries.flatten() {
+        if segment::position_of(&entry.file_name().to_string_lossy()).is_some() {
+            let file =
+                File::open(entry.path()).map_err(|e| Error::of_read("cannot open", &entry.path(), e))?;
+            let mut walk = Walk::new(file, RECORDS, None);
+            bytes += u64::from(!matches!(walk.next(u64::MAX), Ok(None)));
+        }
+    }
+    if bytes > 0 {
+        let path = manifest::path(directory);
+        return Err(Error::Damaged { path, position: 0, what: "the manifest is missing".into() });
+    }
+    let manifest = Manifest::new(1)?;
+    segment::create(directory, manifest.id, manifest.segments[0])?;
+    manifest.save(directory)?;
+    files_are_durable(directory)?;
+    Ok(manifest)
+}
+
+/// The journal's directory itself is durable only when its parent knows of it.
+fn files_are_durable(directory: &Path) -> Result<(), Error> {
+    crate::files::sync_directory_of(directory)
+}
+
+/// Walks over the newest segment: every committed record must be there.
+fn recover(directory: &Path, id: [u8; 16], begin: Link) -> Result<(Active, Hints), Error> {
+    let path = segment::path(directory, begin.next);
+    let unreadable = |e| Error::of_read("cannot read", &path, e);
+    let file = segment::open(directory, id, begin, true)?;
+    let (mark, _) = segment::read_marks(&file, begin).map_err(unreadable)?;
+    let damaged = |position, what| Error::Damaged { path: path.clone(), position, what };
+    let mark = mark.ok_or_else(|| damaged(begin.next, "neither mark can be read".into()))?;
+    let mut walk = Walk::new(file.try_clone().map_err(unreadable)?, RECORDS, Some(begin));
+    let mut hints = Hints::create(&path);
+    let mut end = Mark { end: RECORDS, link: begin };
+    let mut last = (RECORDS, 0);
+    let why = loop {
+        let offset = walk.offset();
+        match walk.next(u64::MAX) {
+            Ok(Some((head, _))) => {
+                hints.note(Hint { first: head.first, offset });
+                last = (offset, head.size());
+                end = Mark { end: offset + head.size(), link: head.link() };
+            }
+            Ok(None) => break "nothing is there".to_owned(),
+            Err(Stop::Misfit(misfit)) => break misfit.to_string(),
+            Err(Stop::Unreadable(error)) => return Err(unreadable(error)),
+        }
+    };
+    if end.link.next < mark.link.next {
+        let upto = mark.link.next - 1;
+        return Err(damaged(end.link.next, format!("{why}, but events up to {upto} were acknowledged")));
+    }
+    if end.link.next == mark.link.next && end != mark {
+        return Err(damaged(end.link.next, "the mark is not that of the last batch".into()));
+    }
+    let mut bytes = vec![0; last.1 as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, last.0).map_err(unreadable)?;
+    let active = Active::resume(directory, file, begin, end, (last.0, &bytes))?;
+    Ok((active, hints))
+}
+
+/// Recovery needs every event after the snapshot.
+fn check_snapshot(
+    directory: &Path,
+    manifest: &Manifest,
+    snapshot: Option<u64>,
+    head: u64,
+) -> Result<(), Error> {
+    let covered = snapshot.unwrap_or(0);
+    let damaged = |position, what: String| Error::Damaged { path: manifest::path(directory), position, what };
+    if manifest.oldest() > covered + 1 {
+        let what = format!("events up to {} are missing, and no snapshot covers them", manifest.oldest() - 1);
+        return Err(damaged(covered + 1, what));
+    }
+    if covered > head {
+        let what = format!("there is a snapshot of position {covered}, but the last event is at {head}");
+        return Err(damaged(head + 1, what));
+    }
+    Ok(())
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |m| m.len())
+}
+
+/// What cannot be removed now costs space and nothing else: no manifest names it.
+fn remove(path: &Path) {
+    let _ = std::fs::remove_file(path);
+}

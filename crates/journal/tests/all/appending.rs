@@ -1,0 +1,129 @@
+//! Appending, reading from any position, fencing.
+
+use journal::{Error, Journal, Reader};
+
+use crate::world::{SMALL, event, events, files, positions, read_all, sample, state};
+
+#[test]
+fn what_was_appended_is_read_back_from_any_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = sample(dir.path());
+    assert_eq!(journal.head(), 900);
+    assert!(files(dir.path(), ".segment").len() > 3, "several segments");
+    let mut reader = journal.reader().unwrap();
+    for from in [1, 2, 3, 299, 300, 301, 640, 899, 900] {
+        assert_eq!(positions(&read_all(&mut reader, from).unwrap()), (from..=900).collect::<Vec<_>>());
+        // A reader that begins there, instead of one that has been elsewhere before.
+        let mut fresh = Reader::open(dir.path()).unwrap();
+        assert_eq!(positions(&fresh.read(from, 1).unwrap())[0], from);
+    }
+    assert!(reader.read(901, 1).unwrap().is_empty() && reader.read(5_000, 1).unwrap().is_empty());
+    assert_eq!(positions(&read_all(&mut reader, 0).unwrap()).len(), 900, "0 is the beginning");
+    // What comes later is seen by readers that were at the end.
+    assert_eq!(journal.append(&events(901..=903)).unwrap(), 901);
+    assert_eq!(positions(&reader.read(901, 10).unwrap()), [901, 902, 903]);
+    assert_eq!((reader.head().unwrap(), reader.oldest().unwrap()), (903, 1));
+}
+
+#[test]
+fn reading_on_stops_when_enough_was_read_and_goes_on_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = sample(dir.path());
+    let mut reader = journal.reader().unwrap();
+    let first = positions(&reader.read(1, 50).unwrap());
+    assert!((50..60).contains(&first.len()), "whole batches until it is enough: {}", first.len());
+    let next = first.len() as u64 + 1;
+    assert_eq!(positions(&reader.read(next, 1).unwrap())[0], next);
+    assert_eq!(journal.append(&[]).unwrap(), 901, "nothing appended is nothing written");
+    assert_eq!(reader.head().unwrap(), 900);
+}
+
+#[test]
+fn a_journal_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    for round in 1..=3 {
+        let (mut journal, recovery) = Journal::open_sized(dir.path(), SMALL).unwrap();
+        assert_eq!((recovery.head, recovery.epoch), (899 + round, 1 + round));
+        let (position, bytes) = recovery.snapshot.unwrap();
+        assert!((700..710).contains(&position) && bytes == state(position));
+        journal.append(&[event(900 + round)]).unwrap();
+    }
+    let mut reader = Reader::open(dir.path()).unwrap();
+    assert_eq!(positions(&read_all(&mut reader, 1).unwrap()), (1..=903).collect::<Vec<_>>());
+    assert!(journal::check(dir.path()).unwrap().findings.is_empty());
+}
+
+#[test]
+fn a_batch_larger_than_a_segment_is_a_segment_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open_sized(dir.path(), SMALL).unwrap();
+    journal.append(&events(1..=3)).unwrap();
+    journal.append(&events(4..=5_000)).unwrap();
+    journal.append(&events(5_001..=5_002)).unwrap();
+    let mut reader = journal.reader().unwrap();
+    assert_eq!(positions(&read_all(&mut reader, 1).unwrap()).len(), 5_002);
+    assert_eq!(positions(&reader.read(4_999, 1).unwrap()), [4_999, 5_000]);
+    drop(journal);
+    let (_, recovery) = Journal::open_sized(dir.path(), SMALL).unwrap();
+    assert_eq!(recovery.head, 5_002);
+}
+
+#[test]
+fn a_second_writer_is_refused_while_the_first_lives() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = sample(dir.path());
+    assert!(matches!(Journal::open(dir.path()), Err(Error::Locked { .. })));
+    drop(first);
+    Journal::open(dir.path()).unwrap();
+}
+
+#[test]
+fn an_older_writer_is_fenced_also_where_locks_do_not_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut old, _) = Journal::open(dir.path()).unwrap();
+    old.append(&[event(1)]).unwrap();
+    // As on a file system without locks: the new one does not see the old one's.
+    std::fs::remove_file(journal::directory(dir.path()).join("lock")).unwrap();
+    let (mut new, recovery) = Journal::open(dir.path()).unwrap();
+    assert_eq!((recovery.epoch, recovery.head), (2, 1));
+    assert!(matches!(old.append(&[event(2)]), Err(Error::Fenced { theirs: 2, ours: 1, .. })));
+    assert!(matches!(old.probe(), Err(Error::Fenced { .. })));
+    assert!(matches!(old.save_snapshot(1, b""), Err(Error::Fenced { .. })));
+    assert_eq!(new.append(&[event(2)]).unwrap(), 2);
+}
+
+#[test]
+fn a_probe_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = sample(dir.path());
+    journal.probe().unwrap();
+    journal.append(&[event(901)]).unwrap();
+    journal.probe().unwrap();
+    let mut reader = journal.reader().unwrap();
+    assert_eq!(positions(&read_all(&mut reader, 1).unwrap()).len(), 901);
+}
+
+#[test]
+fn an_event_of_a_kind_that_this_version_does_not_know_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    journal.append(&[event(1)]).unwrap();
+    // What a newer version's event looks like to this one: known fields only.
+    journal.append(&[event(2), model::Event { time_ms: 3, kind: None }]).unwrap();
+    let mut reader = journal.reader().unwrap();
+    assert_eq!(positions(&reader.read(1, 1).unwrap()), [1]);
+    let error = reader.read(2, 9).unwrap_err();
+    assert!(matches!(error, Error::UnknownEvent { position: 3, .. }), "{error}");
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(error.to_string().matches(version).count(), 2, "both versions are named: {error}");
+}
+
+#[test]
+fn a_journal_of_an_older_version_is_named_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("journal.db"), "SQLite format 3").unwrap();
+    assert!(matches!(Journal::open(dir.path()), Err(Error::Older { .. })));
+    assert!(!journal::directory(dir.path()).exists());
+    assert!(Reader::open(dir.path()).is_err());
+}

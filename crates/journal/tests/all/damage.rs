@@ -1,0 +1,214 @@
+//! One flipped bit, or a cut, anywhere: the journal is refused, or reads exactly as before. Never as something else.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use journal::{Error, Journal, Positioned, Reader, Sizes};
+
+use crate::world::{Dice, SMALL, copy, event, files, positions, read_all, records, sample};
+
+/// The newest snapshot and all events.
+type Everything = (Option<(u64, Vec<u8>)>, Vec<Positioned>);
+
+/// What a reader of the whole journal makes of it, through recovery as a manager does it.
+fn recover(manager: &Path) -> Result<Everything, Error> {
+    let (journal, recovery) = Journal::open_sized(manager, SMALL)?;
+    let all = read_all(&mut journal.reader()?, 1)?;
+    assert_eq!(recovery.head, all.last().map_or(0, |(p, _)| *p));
+    Ok((recovery.snapshot, all))
+}
+
+/// Flips a bit of a file, or cuts it.
+#[derive(Debug)]
+enum Harm {
+    Flip { file: String, byte: usize, bit: u32 },
+    Cut { file: String, length: usize },
+}
+
+impl Harm {
+    fn does(&self, manager: &Path) {
+        let (Harm::Flip { file, .. } | Harm::Cut { file, .. }) = self;
+        let path = journal::directory(manager).join(file);
+        let mut bytes = std::fs::read(&path).unwrap();
+        match self {
+            Harm::Flip { byte, bit, .. } => bytes[*byte] ^= 1 << bit,
+            Harm::Cut { length, .. } => bytes.truncate(*length),
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// A place of a kind, drawn by lot. `None` ends the kinds.
+fn draw(manager: &Path, kind: usize, dice: &mut Dice) -> Option<(&'static str, Harm)> {
+    let segments = files(manager, ".segment");
+    let (sealed, newest) = (&segments[..segments.len() - 1], segments.last().unwrap());
+    let bit = dice.below(8) as u32;
+    let mut flip = |path: &Path, from: usize, size: usize| Harm::Flip {
+        file: name(path),
+        byte: from + dice.below(size),
+        bit,
+    };
+    let any = flip(newest, 0, 1 << 10); // Draws, so that the kinds below differ from round to round.
+    let Harm::Flip { byte, .. } = any else { unreachable!() };
+    let old = &sealed[byte % sealed.len()];
+    let in_old = records(old)[byte % records(old).len()];
+    let in_new = records(newest)[byte % records(newest).len()];
+    let last = *records(newest).last().unwrap();
+    let whole = |path: &Path| std::fs::metadata(path).unwrap().len() as usize;
+    Some(match kind {
+        0 => ("length of a batch", flip(newest, in_new.0, 4)),
+        1 => ("count of a batch", flip(newest, in_new.0 + 4, 4)),
+        2 => ("position of a batch", flip(old, in_old.0 + 8, 8)),
+        3 => ("chain of a batch", flip(newest, in_new.0 + 16, 8)),
+        4 => ("events of an old batch", flip(old, in_old.0 + 24, in_old.1 - 24)),
+        5 => ("the last acknowledged batch", flip(newest, last.0, last.1)),
+        6 => ("first page of a segment", flip(old, 0, 40)),
+        7 => ("marks", flip(newest, if byte % 2 == 0 { 512 } else { 1024 }, 24)),
+        8 => ("manifest", flip(&journal::directory(manager).join("manifest"), 0, 100)),
+        9 => {
+            let snapshot = files(manager, "snapshot-").pop().unwrap();
+            ("newest snapshot", flip(&snapshot, 0, whole(&snapshot)))
+        }
+        10 => {
+            let hints = files(manager, ".hints").into_iter().find(|h| whole(h) > 0).unwrap();
+            ("hints", flip(&hints, 0, whole(&hints)))
+        }
+        11 => ("zeros behind the end", flip(newest, last.0 + last.1, whole(newest) - last.0 - last.1)),
+        12 => {
+            let length = byte * 37 % (last.0 + last.1);
+            ("newest segment cut", Harm::Cut { file: name(newest), length })
+        }
+        13 => {
+            let length = byte * 37 % (records(old).last().unwrap().0 + 20);
+            ("old segment cut", Harm::Cut { file: name(old), length })
+        }
+        14 => ("any byte of any file", {
+            let all = files(manager, "");
+            let all: Vec<_> = all.iter().filter(|f| whole(f) > 0).collect();
+            let file = all[byte % all.len()];
+            flip(file, 0, whole(file))
+        }),
+        _ => return None,
+    })
+}
+
+#[test]
+fn no_flipped_bit_and_no_cut_is_read_as_something_else() {
+    let original = tempfile::tempdir().unwrap();
+    drop(sample(original.path()));
+    // A segment larger than the way between two hints, so that there are some.
+    let large = Sizes { segment_bytes: 1 << 20, ..SMALL };
+    let (mut journal, _) = Journal::open_sized(original.path(), large).unwrap();
+    let many = (901..=4_000).map(event).collect::<Vec<_>>();
+    for batch in many.chunks(7) {
+        journal.append(batch).unwrap();
+    }
+    drop(journal);
+    let truth = recover(copy(original.path()).path()).unwrap();
+    assert_eq!(truth.1.len(), 4_000);
+    let mut table: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
+    for kind in 0.. {
+        for round in 0..100u64 {
+            let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (kind as u64 * 1_000 + round + 1));
+            let Some((what, harm)) = draw(original.path(), kind, &mut dice) else {
+                eprintln!("kind of place: refused, harmless; silently different: 0 everywhere");
+                for (what, [refused, harmless]) in &table {
+                    eprintln!("{what}: {refused}, {harmless}");
+                }
+                let refused = |what: &str| table[what][0];
+                assert_eq!(refused("the last acknowledged batch"), 100);
+                assert_eq!(refused("events of an old batch"), 100);
+                assert_eq!(refused("manifest"), 100);
+                assert_eq!(refused("newest snapshot"), 100);
+                assert_eq!(refused("newest segment cut"), 100);
+                assert_eq!(refused("hints") + refused("zeros behind the end") + refused("marks"), 0);
+                return;
+            };
+            let hurt = copy(original.path());
+            harm.does(hurt.path());
+            let row = table.entry(what).or_default();
+            match recover(hurt.path()) {
+                Err(Error::Damaged { .. } | Error::Newer { .. }) => row[0] += 1,
+                Err(error) => panic!("{what}, {harm:?}: {error}"),
+                Ok(found) => {
+                    assert!(found == truth, "silently different: {what}, {harm:?}");
+                    row[1] += 1;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_or_exchanged_file_is_noticed() {
+    let original = tempfile::tempdir().unwrap();
+    drop(sample(original.path()));
+    let segments = files(original.path(), ".segment");
+    for segment in &segments {
+        let hurt = copy(original.path());
+        std::fs::remove_file(journal::directory(hurt.path()).join(name(segment))).unwrap();
+        assert!(
+            matches!(recover(hurt.path()), Err(Error::Damaged { .. })),
+            "{} is missing",
+            segment.display()
+        );
+    }
+    // The content of another segment of the same journal, and the same segment of another journal.
+    let hurt = copy(original.path());
+    std::fs::copy(&segments[1], journal::directory(hurt.path()).join(name(&segments[0]))).unwrap();
+    assert!(matches!(recover(hurt.path()), Err(Error::Damaged { .. })));
+    let other = tempfile::tempdir().unwrap();
+    drop(sample(other.path()));
+    let hurt = copy(original.path());
+    std::fs::copy(
+        &files(other.path(), ".segment")[0],
+        journal::directory(hurt.path()).join(name(&segments[0])),
+    )
+    .unwrap();
+    assert!(matches!(recover(hurt.path()), Err(Error::Damaged { .. })));
+    let hurt = copy(original.path());
+    std::fs::remove_file(journal::directory(hurt.path()).join("manifest")).unwrap();
+    assert!(matches!(recover(hurt.path()), Err(Error::Damaged { .. })));
+    let hurt = copy(original.path());
+    std::fs::remove_file(journal::directory(hurt.path()).join(name(&files(original.path(), "snapshot-")[1])))
+        .unwrap();
+    assert!(matches!(recover(hurt.path()), Err(Error::Damaged { .. })));
+}
+
+#[test]
+fn a_damaged_snapshot_is_not_believed_by_readers_either() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let snapshot = files(dir.path(), "snapshot-").pop().unwrap();
+    let mut bytes = std::fs::read(&snapshot).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&snapshot, bytes).unwrap();
+    let error = Reader::open(dir.path()).unwrap().snapshot().unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }) && error.to_string().contains("salvage"), "{error}");
+}
+
+#[test]
+fn a_hole_is_named_with_its_positions() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let segment = &files(dir.path(), ".segment")[1];
+    let (at, size) = records(segment)[3];
+    let mut bytes = std::fs::read(segment).unwrap();
+    let first = u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap());
+    let count = u64::from(u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()));
+    bytes[at + size - 1] ^= 1;
+    std::fs::write(segment, bytes).unwrap();
+    let report = journal::check(dir.path()).unwrap();
+    assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+    assert_eq!(report.findings[0].lost, Some((first, first + count - 1)));
+    assert_eq!((report.oldest, report.head, report.events), (1, 900, 900 - count));
+    // Readers of what is sound are not disturbed, others are told where it is.
+    let mut reader = Reader::open(dir.path()).unwrap();
+    assert_eq!(positions(&read_all(&mut reader, 800).unwrap()).len(), 101);
+    assert!(matches!(read_all(&mut reader, 1), Err(Error::Damaged { position, .. }) if position == first));
+}

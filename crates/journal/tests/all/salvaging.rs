@@ -1,0 +1,139 @@
+//! A damaged journal is replaced by what can be read of it.
+
+use std::path::Path;
+
+use journal::{Journal, Salvaged};
+
+use crate::world::{SMALL, event, files, positions, read_all, records, sample, state};
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Damages the batch that holds a position; returns the batch's first and last position.
+fn hurt_batch(manager: &Path, position: u64) -> (u64, u64) {
+    for segment in files(manager, ".segment") {
+        let bytes = std::fs::read(&segment).unwrap();
+        for (at, size) in records(&segment) {
+            let first = u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap());
+            let count = u64::from(u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()));
+            if (first..first + count).contains(&position) {
+                flip(&segment, at + size - 2);
+                return (first, first + count - 1);
+            }
+        }
+    }
+    panic!("position {position} is in no batch");
+}
+
+fn salvage(manager: &Path) -> Salvaged {
+    let salvaged = journal::salvage(manager).unwrap().expect("it was damaged");
+    assert!(journal::check(manager).unwrap().findings.is_empty(), "the new journal is sound");
+    assert!(salvaged.damaged.exists() && salvaged.left_out_file.exists());
+    let lines = std::fs::read_to_string(&salvaged.left_out_file).unwrap();
+    assert_eq!(lines.lines().count() as u64, salvaged.left_out);
+    salvaged
+}
+
+fn reopen(manager: &Path) -> (Journal, journal::Recovery) {
+    Journal::open_sized(manager, SMALL).unwrap()
+}
+
+#[test]
+fn a_sound_journal_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    assert!(journal::salvage(dir.path()).unwrap().is_none());
+    assert_eq!(reopen(dir.path()).1.head, 900);
+}
+
+#[test]
+fn damage_before_the_snapshot_costs_history_and_no_state() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let hole = hurt_batch(dir.path(), 200);
+    let salvaged = salvage(dir.path());
+    assert_eq!((salvaged.kept, salvaged.left_out), ((hole.1 + 1, 900), 0));
+    let (mut journal, recovery) = reopen(dir.path());
+    let snapshot = recovery.snapshot.unwrap();
+    assert_eq!((recovery.head, recovery.epoch, snapshot.0), (900, 2, salvaged.snapshot.unwrap()));
+    assert_eq!(snapshot.1, state(snapshot.0));
+    let mut reader = journal.reader().unwrap();
+    assert_eq!(positions(&read_all(&mut reader, hole.1 + 1).unwrap()).len() as u64, 900 - hole.1);
+    assert_eq!(journal.append(&[event(901)]).unwrap(), 901);
+}
+
+#[test]
+fn behind_a_hole_after_the_snapshot_events_are_told_and_not_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let hole = hurt_batch(dir.path(), 850);
+    let salvaged = salvage(dir.path());
+    assert_eq!(salvaged.kept, (1, hole.0 - 1));
+    assert_eq!((salvaged.head, salvaged.left_out), (900, 900 - hole.1));
+    let told = std::fs::read_to_string(&salvaged.left_out_file).unwrap();
+    assert!(told.starts_with(&format!("{{\"position\":{}", hole.1 + 1)), "{}", told.lines().next().unwrap());
+    let (mut journal, recovery) = reopen(dir.path());
+    assert_eq!(recovery.head, hole.0 - 1);
+    journal.append(&[event(hole.0)]).unwrap();
+    assert_eq!(positions(&read_all(&mut journal.reader().unwrap(), 1).unwrap()).len() as u64, hole.0);
+}
+
+#[test]
+fn a_damaged_snapshot_is_replaced_by_the_one_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    flip(&files(dir.path(), "snapshot-")[1], 100);
+    let salvaged = salvage(dir.path());
+    let snapshot = salvaged.snapshot.unwrap();
+    assert!((300..310).contains(&snapshot) && salvaged.kept == (1, 900));
+    let recovery = reopen(dir.path()).1;
+    assert_eq!((recovery.head, recovery.snapshot), (900, Some((snapshot, state(snapshot)))));
+}
+
+#[test]
+fn without_any_snapshot_everything_is_replayed_from_the_first_event() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    for snapshot in files(dir.path(), "snapshot-") {
+        flip(&snapshot, 60);
+    }
+    let salvaged = salvage(dir.path());
+    assert_eq!((salvaged.kept, salvaged.snapshot), ((1, 900), None));
+    assert_eq!(reopen(dir.path()).1.head, 900);
+}
+
+#[test]
+fn a_lost_manifest_is_made_again_and_epochs_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = sample(dir.path());
+    let started = model::event::ManagerStarted { version: "0".into(), epoch: 41 };
+    let started = model::Event { time_ms: 901, kind: Some(model::event::Kind::ManagerStarted(started)) };
+    journal.append(&[started]).unwrap();
+    drop(journal);
+    flip(&journal::directory(dir.path()).join("manifest"), 30);
+    let salvaged = salvage(dir.path());
+    assert_eq!(salvaged.kept, (1, 901));
+    let recovery = reopen(dir.path()).1;
+    assert_eq!((recovery.head, recovery.epoch), (901, 42));
+    assert!(recovery.snapshot.is_some());
+}
+
+#[test]
+fn a_missing_segment_and_a_damaged_first_page_are_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let segments = files(dir.path(), ".segment");
+    flip(&segments[0], 10);
+    std::fs::remove_file(&segments[1]).unwrap();
+    let report = journal::check(dir.path()).unwrap();
+    assert!(report.findings.len() >= 2, "{:?}", report.findings);
+    let salvaged = salvage(dir.path());
+    assert_eq!(salvaged.kept.1, 900, "the snapshot of 700 and all that follows");
+    assert_eq!(reopen(dir.path()).1.head, 900);
+    // A second damage is set aside beside the first.
+    hurt_batch(dir.path(), 890);
+    assert_ne!(salvage(dir.path()).damaged, salvaged.damaged);
+}

@@ -1,0 +1,161 @@
+//! `updraft journal`: looks after the journal of a pool that does not run, or is not to be trusted.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use journal::{Finding, Report, Salvaged};
+use serde_json::json;
+
+use crate::cmd::{Failure, print, print_json};
+use crate::place::Place;
+
+/// Check a pool's journal for damage, or keep what can be read of a damaged one
+///
+/// The journal is where everything that happened stands; a manager that finds it damaged does not start. `check` reads all of
+/// it and may run beside a manager. `salvage` needs the manager stopped: it puts a journal of what can be read in the
+/// place of the damaged one, keeps the damaged one beside it, and says what was lost.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Read every event and snapshot; exit code 1 when something is damaged
+    Check {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replace a damaged journal by what can be read of it
+    Salvage {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
+    let state = place.state()?;
+    let manager = state.join("manager");
+    match args.verb {
+        Verb::Check { json } => check(&manager, &state, json),
+        Verb::Salvage { json } => salvage(&manager, json),
+    }
+}
+
+fn check(manager: &Path, state: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    let report = journal::check(manager).map_err(failure)?;
+    if as_json {
+        print_json(&json!({
+            "oldest": report.oldest, "head": report.head, "files": report.segments, "batches": report.batches,
+            "events": report.events, "snapshots": report.snapshots,
+            "damage": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        print(&describe(&report, &journal::directory(manager)))?;
+    }
+    if report.findings.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let hint = format!(
+        "the journal is damaged; restore a backup, or keep what can be read (with the manager stopped): \
+         updraft journal salvage --state-dir {}",
+        state.display()
+    );
+    Err(Failure::new(hint))
+}
+
+fn describe(report: &Report, directory: &Path) -> String {
+    let snapshots: Vec<String> = report.snapshots.iter().map(u64::to_string).collect();
+    let snapshots = if snapshots.is_empty() { "none".to_owned() } else { snapshots.join(", ") };
+    let mut text = format!(
+        "{}: positions {} to {}, {} events in {} batches and {} files, snapshots at: {snapshots}\n",
+        directory.display(),
+        report.oldest,
+        report.head,
+        report.events,
+        report.batches,
+        report.segments
+    );
+    if report.findings.is_empty() {
+        text.push_str("Everything is as it was written.\n");
+    }
+    for finding in &report.findings {
+        text.push_str(&format!("damaged: {}\n", describe_finding(finding)));
+    }
+    text
+}
+
+fn describe_finding(finding: &Finding) -> String {
+    let lost = match finding.lost {
+        None => "no event is lost by it".to_owned(),
+        Some((first, last)) if first == last => format!("position {first} is lost"),
+        Some((first, last)) => format!("positions {first} to {last} are lost"),
+    };
+    format!("{}: {}; {lost}", finding.path.display(), finding.what)
+}
+
+fn finding_json(finding: &Finding) -> serde_json::Value {
+    json!({ "file": finding.path, "what": finding.what, "lost": finding.lost })
+}
+
+fn salvage(manager: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+    let salvaged = journal::salvage(manager).map_err(failure)?;
+    if as_json {
+        return print_json(&salvaged.as_ref().map_or(json!({ "damaged": false }), salvaged_json));
+    }
+    match salvaged {
+        None => print("Nothing is damaged; nothing was changed.\n"),
+        Some(salvaged) => print(&describe_salvaged(&salvaged)),
+    }
+}
+
+fn salvaged_json(salvaged: &Salvaged) -> serde_json::Value {
+    json!({
+        "damaged": true, "kept": salvaged.kept, "snapshot": salvaged.snapshot, "head": salvaged.head,
+        "left_out": salvaged.left_out, "left_out_file": salvaged.left_out_file, "damaged_journal": salvaged.damaged,
+        "damage": salvaged.findings.iter().map(finding_json).collect::<Vec<_>>(),
+    })
+}
+
+fn describe_salvaged(salvaged: &Salvaged) -> String {
+    let mut text: String =
+        salvaged.findings.iter().map(|f| format!("damaged: {}\n", describe_finding(f))).collect();
+    let (first, last) = salvaged.kept;
+    if last < first {
+        text.push_str("No event could be kept.\n");
+    } else {
+        text.push_str(&format!("Kept: positions {first} to {last}.\n"));
+    }
+    if last < salvaged.head {
+        text.push_str(&format!(
+            "Lost: positions {} to {}. The queue is as it was at position {last}; jobs submitted or finished after that are \
+             not known to it.\n",
+            last + 1,
+            salvaged.head
+        ));
+    } else {
+        text.push_str("The queue has lost nothing.\n");
+    }
+    if salvaged.left_out > 0 {
+        text.push_str(&format!(
+            "{} of the lost events can be read and are listed in {}.\n",
+            salvaged.left_out,
+            salvaged.left_out_file.display()
+        ));
+    }
+    text.push_str(&format!("The damaged journal is now {}.\n", salvaged.damaged.display()));
+    text
+}
+
+fn failure(error: journal::Error) -> Failure {
+    match error {
+        journal::Error::Locked { path } => {
+            let path: PathBuf = path;
+            Failure::new(format!("a manager runs on {}; stop it first", path.display()))
+        }
+        error => Failure::new(error.to_string()),
+    }
+}

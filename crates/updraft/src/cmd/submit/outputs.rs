@@ -1,0 +1,123 @@
+//! Where the outputs and logs of jobs go, and whether they can be written there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use classad::Value;
+use model::JobTemplate;
+
+use crate::cmd::Failure;
+
+/// Jobs of a cluster whose logs are looked at; those of more jobs are hardly ever different ones.
+const LOOKED_AT: u32 = 1_000;
+
+/// What a command's jobs print goes to these files when nothing else was said.
+pub(crate) const UNNAMED: [&str; 2] =
+    ["updraft-$(Cluster).$(Process).out", "updraft-$(Cluster).$(Process).err"];
+
+/// A text of one job.
+pub(crate) fn text_of(template: &JobTemplate, cluster: u32, proc: u32, name: &str) -> Option<String> {
+    let text = template.attribute(cluster, proc, name)?;
+    match classad::Expr::parse(&text).ok().map(|e| classad::ClassAd::new().eval_expr(&e)) {
+        Some(Value::Str(text)) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// A file of one job, unless it is `/dev/null`.
+pub(crate) fn path_of(template: &JobTemplate, cluster: u32, proc: u32, name: &str) -> Option<PathBuf> {
+    let file = text_of(template, cluster, proc, name).filter(|f| !f.is_empty() && f != "/dev/null")?;
+    Some(Path::new(&text_of(template, cluster, proc, "Iwd").unwrap_or_default()).join(file))
+}
+
+/// The job event logs of a cluster.
+pub(crate) fn logs_of(template: &JobTemplate, cluster: u32) -> Vec<PathBuf> {
+    let differ = template.shared("UserLog").is_none() || template.shared("Iwd").is_none();
+    let looked_at = if differ { template.procs.min(LOOKED_AT) } else { 1 };
+    let mut logs: Vec<PathBuf> = Vec::new();
+    for proc in 0..looked_at {
+        if let Some(log) = path_of(template, cluster, proc, "UserLog")
+            && !logs.contains(&log)
+        {
+            logs.push(log);
+        }
+    }
+    logs
+}
+
+/// Refuses logs that cannot be written: the pool would only say so in its own log.
+pub(crate) fn check_logs(templates: &[JobTemplate]) -> Result<(), Failure> {
+    for template in templates {
+        // The number of the cluster is not known yet; that of the directory is.
+        for log in logs_of(template, 0) {
+            can_append(&log).map_err(|why| {
+                Failure::new(format!(
+                    "nothing was submitted: the log {} cannot be written: {why}",
+                    log.display()
+                ))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The same conditions as for the manager, which writes only to regular files and through no symbolic link.
+fn can_append(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => Err(io::Error::other("it is a symbolic link")),
+        Ok(meta) if !meta.is_file() => Err(io::Error::other("it is not a regular file")),
+        Ok(_) => fs::OpenOptions::new().append(true).open(path).map(drop),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+            fs::remove_file(path)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Refuses outputs in a directory where nobody could make them.
+pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
+    use rustix::fs::{Access, AtFlags, CWD};
+    rustix::fs::accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(|why| {
+        Failure::new(format!(
+            "nothing was submitted: what the jobs print would go to files in {}, and none can be made there: {why}; \
+             say where with --output-dir DIR",
+            directory.display()
+        ))
+    })
+}
+
+/// Says where the outputs of a cluster are.
+pub(crate) fn where_outputs_are(template: &JobTemplate, cluster: u32, here: &Path) -> Option<String> {
+    let name = |attribute: &str, proc: u32| {
+        let path = path_of(template, cluster, proc, attribute)?;
+        Some(path.strip_prefix(here).map_or_else(|_| path.clone(), Path::to_owned).display().to_string())
+    };
+    let files = |proc: u32| {
+        let names: Vec<String> = ["Out", "Err"].iter().filter_map(|a| name(a, proc)).collect();
+        (!names.is_empty()).then(|| names.join(" and "))
+    };
+    let (first, last) = (files(0)?, files(template.procs.saturating_sub(1))?);
+    Some(if first == last { first } else { format!("{first}, up to {last}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_only_what_the_manager_can_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        can_append(&file).unwrap();
+        assert!(!file.exists(), "looking leaves nothing behind");
+        fs::write(&file, "lines\n").unwrap();
+        can_append(&file).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "lines\n");
+        std::os::unix::fs::symlink(&file, dir.path().join("link")).unwrap();
+        for bad in ["link", "none/log", ".", "file/log"] {
+            assert!(can_append(&dir.path().join(bad)).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The journal of a real pool: damage, failed syncs, old positions, two managers, copies, an orderly end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use journal::{Journal, Sizes};
+use model::Event;
+use model::event::{Kind, ManagerStarted};
+
+use crate::harness::{Sandbox, is_root, signal, skip, text};
+
+/// Submits a job that stays on hold, and returns its cluster.
+fn submit_held(sandbox: &Sandbox) -> String {
+    let said = sandbox.ok(&["submit", "--set", "hold=true", "--", "true"]);
+    let number = said.split("cluster ").nth(1).unwrap_or_default();
+    number.chars().take_while(char::is_ascii_digit).collect()
+}
+
+fn segments(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(sandbox.state().join("manager/journal")).unwrap();
+    let mut found: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
+    found.retain(|p| p.extension().is_some_and(|e| e == "segment"));
+    found.sort();
+    found
+}
+
+/// Offset and size of each record of a segment.
+fn records(segment: &Path) -> Vec<(usize, usize)> {
+    let bytes = std::fs::read(segment).unwrap();
+    let (mut at, mut found) = (4096, Vec::new());
+    while let Some(length) = bytes.get(at..at + 4) {
+        let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
+        if length == 0 {
+            break;
+        }
+        found.push((at, 24 + length));
+        at += 24 + length;
+    }
+    found
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x20;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// `updraft up` that must fail: what it says.
+fn refused_up(sandbox: &Sandbox) -> String {
+    let out = sandbox.command(&["up", "--cpus", "0"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+    text(&out.stderr)
+}
+
+#[test]
+fn a_flipped_bit_stops_the_start_and_salvage_says_what_was_lost() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    let clusters: Vec<String> = (0..3).map(|_| submit_held(&sandbox)).collect();
+    sandbox.kill(pid);
+    // The last acknowledged submit is damaged: an earlier version went on without it and without a word.
+    let newest = segments(&sandbox).pop().unwrap();
+    let (at, size) = *records(&newest).last().unwrap();
+    flip(&newest, at + size / 2);
+    let refused = refused_up(&sandbox);
+    assert!(refused.contains("damaged") && refused.contains("updraft journal salvage"), "{refused}");
+    let check = sandbox.run(&["journal", "check"]);
+    assert_eq!(check.status.code(), Some(1));
+    let told = text(&check.stdout);
+    assert!(told.contains("lost") && text(&check.stderr).contains("salvage"), "{told}");
+    let salvaged = sandbox.ok(&["journal", "salvage"]);
+    assert!(salvaged.contains("Lost: position") && salvaged.contains("journal.damaged-1"), "{salvaged}");
+    assert!(sandbox.ok(&["journal", "check"]).contains("Everything is as it was written"));
+    sandbox.up(&["--cpus", "0"]);
+    let queue = sandbox.ok(&["queue"]);
+    let is_there = |cluster: &str| queue.lines().any(|l| l.split_whitespace().next() == Some(cluster));
+    assert!(is_there(&clusters[0]) && is_there(&clusters[1]) && !is_there(&clusters[2]), "{queue}");
+}
+
+#[test]
+fn a_failed_sync_of_any_kind_stops_the_manager() {
+    if !is_root() {
+        return skip("attaching strace needs root");
+    }
+    // The commit of a submit, and the snapshot of an orderly stop.
+    for (call, provoke) in [("fdatasync", true), ("fsync", false)] {
+        let mut sandbox = Sandbox::new();
+        let pid = sandbox.up(&["--cpus", "0"]);
+        let kept = submit_held(&sandbox);
+        let injector = Command::new("strace")
+            .args(["-f", "-q", "-o", "/dev/null", "-p", &pid.to_string()])
+            .args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:error=EIO")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut injector = injector.expect("strace is installed by cargo xtask test");
+        let traced = format!("/proc/{pid}/status");
+        let is_traced = || std::fs::read_to_string(&traced).is_ok_and(|s| !s.contains("TracerPid:\t0"));
+        sandbox.until("strace is attached", Duration::from_secs(10), is_traced);
+        // strace attaches to one thread after the other.
+        std::thread::sleep(Duration::from_millis(300));
+        if provoke {
+            let out = sandbox.run(&["submit", "--set", "hold=true", "--", "true"]);
+            assert!(!out.status.success(), "nothing is acknowledged after a failed sync");
+        } else {
+            signal(pid, libc::SIGTERM);
+        }
+        let ended = sandbox.reap(pid);
+        let _ = injector.kill();
+        let _ = injector.wait();
+        assert_eq!(ended.code(), Some(1), "{call}: {}", sandbox.logs());
+        assert!(sandbox.logs().contains("nobody knows now what is there"), "{}", sandbox.logs());
+        sandbox.up(&["--cpus", "0"]);
+        assert!(sandbox.ok(&["queue"]).lines().any(|l| l.split_whitespace().next() == Some(&kept)));
+    }
+}
+
+/// A pool that was stopped in an orderly way and whose journal is then lengthened by something.
+fn stopped_pool(then: impl FnOnce(&mut Journal, Vec<u8>)) -> Sandbox {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    submit_held(&sandbox);
+    signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success());
+    let sizes = Sizes { segment_bytes: 64 << 10, ..Sizes::default() };
+    let (mut journal, recovery) = Journal::open_sized(&sandbox.state().join("manager"), sizes).unwrap();
+    let (_, state) = recovery.snapshot.expect("an orderly stop leaves a snapshot");
+    then(&mut journal, state);
+    sandbox
+}
+
+#[test]
+fn a_reader_from_a_position_that_is_gone_is_told_the_oldest() {
+    let mut oldest = 0;
+    let mut sandbox = stopped_pool(|journal, state| {
+        let started = |epoch| {
+            let kind = Kind::ManagerStarted(ManagerStarted { version: "x".repeat(100), epoch });
+            Event { time_ms: 1_800_000_000_000, kind: Some(kind) }
+        };
+        for epoch in 0..3_000 {
+            journal.append(&[started(epoch)]).unwrap();
+        }
+        let head = journal.head();
+        journal.save_snapshot(head, &state).unwrap();
+        journal.save_snapshot(head, &state).unwrap();
+        journal.append(&[started(3_000)]).unwrap();
+        let head = journal.head();
+        journal.save_snapshot(head, &state).unwrap();
+        journal.forget_before(head).unwrap();
+        oldest = journal.oldest();
+    });
+    assert!(oldest > 1_000);
+    sandbox.up(&["--cpus", "0"]);
+    let out = sandbox.run(&["events", "--from", "1"]);
+    let said = text(&out.stderr);
+    assert!(!out.status.success() && out.stdout.is_empty(), "{said}");
+    assert!(said.contains(&format!("the oldest that is kept is {oldest}")), "{said}");
+    let first = sandbox.ok(&["events", "--json"]);
+    assert!(first.starts_with(&format!("{{\"position\":{oldest},")), "{}", first.lines().next().unwrap());
+    assert!(sandbox.ok(&["events", "--from", &oldest.to_string()]).lines().count() > 1);
+    let future = sandbox.run(&["events", "--from", "99999999"]);
+    assert!(text(&future.stderr).contains("the newest is"), "{}", text(&future.stderr));
+}
+
+#[test]
+fn an_event_of_a_newer_version_is_refused_with_both_versions() {
+    let sandbox = stopped_pool(|journal, _| {
+        journal.append(&[Event { time_ms: 1, kind: None }]).unwrap();
+    });
+    let refused = refused_up(&sandbox);
+    assert!(refused.contains("of a kind that updraft 0.1.0 does not know"), "{refused}");
+    assert!(refused.contains("last written by updraft 0.1.0"), "{refused}");
+}
+
+#[test]
+fn of_two_managers_on_one_state_the_older_leaves_and_the_newer_stays() {
+    let mut sandbox = Sandbox::new();
+    let old = sandbox.up(&["--cpus", "1"]);
+    // As on a file system that has no locks.
+    for lock in ["manager/lock", "manager/journal/lock", "agent/lock"] {
+        let lock = sandbox.state().join(lock);
+        sandbox.until("the lock is taken", Duration::from_secs(10), || lock.exists());
+        std::fs::remove_file(&lock).unwrap();
+    }
+    let new = sandbox.up(&["--cpus", "1"]);
+    // The old one has nothing to write, and leaves all the same.
+    assert_eq!(sandbox.reap(old).code(), Some(1));
+    assert!(sandbox.logs().contains("another manager has taken"), "{}", sandbox.logs());
+    let cluster = submit_held(&sandbox);
+    sandbox.ok(&["release", &cluster]);
+    sandbox.ok(&["wait", &cluster]);
+    signal(new, libc::SIGTERM);
+    assert!(sandbox.reap(new).success());
+    assert!(sandbox.ok(&["journal", "check"]).contains("Everything is as it was written"));
+}
+
+#[test]
+fn the_copy_of_a_live_pool_is_refused_with_the_way_out() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    submit_held(&sandbox);
+    let copy = sandbox.path().join("copy");
+    let copied = Command::new("cp").arg("-a").arg(sandbox.state()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    let copy = copy.to_string_lossy().into_owned();
+    let out = sandbox.command(&["up", "--cpus", "0", "--state-dir", &copy]).output().unwrap();
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(said.contains("is a copy of") && said.contains(&format!("manager pid {pid}")), "{said}");
+    let record = format!("{copy}/manager/home");
+    assert!(said.contains(&format!("remove {record}")), "{said}");
+    sandbox.kill(pid);
+    std::fs::remove_file(&record).unwrap();
+    let command = sandbox.command(&["up", "--cpus", "0", "--state-dir", &copy]);
+    sandbox.spawn(command, "copy.log");
+    sandbox.until("the copy is up", Duration::from_secs(10), || {
+        sandbox.logs().contains(&format!("is up in {copy}"))
+    });
+}
+
+#[test]
+fn a_state_directory_of_another_user_is_refused() {
+    if !is_root() {
+        return skip("giving a directory to another user needs root");
+    }
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.state()).unwrap();
+    std::os::unix::fs::chown(sandbox.state(), Some(65_534), Some(65_534)).unwrap();
+    let said = refused_up(&sandbox);
+    assert!(said.contains("belongs to nobody, not to root") && said.contains("--state-dir"), "{said}");
+    assert_eq!(std::fs::read_dir(sandbox.state()).unwrap().count(), 0, "nothing was made in it");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_logs_and_the_next_start_goes_on_with_them() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    let logs = sandbox.path().join("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let jobs = 2_000;
+    let file = format!(
+        "executable = /bin/true\nhold = true\nlog = {}/$(Process).log\nqueue {jobs}\n",
+        logs.display()
+    );
+    std::fs::write(sandbox.path().join("many.sub"), file).unwrap();
+    // Each log costs a sync; made slow enough that they cannot all be written before the end.
+    let slow = Command::new("strace")
+        .args(["-f", "-q", "-o", "/dev/null", "-p", &pid.to_string()])
+        .args(["-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=20000"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    sandbox.ok(&["submit", "many.sub"]);
+    let count = || std::fs::read_dir(&logs).unwrap().count();
+    sandbox.until("the first logs are written", Duration::from_secs(20), || count() > 0);
+    signal(pid, libc::SIGTERM);
+    let ended = std::cell::Cell::new(false);
+    sandbox.until("it ends", Duration::from_secs(10), || {
+        ended.set(ended.get() || !Path::new(&format!("/proc/{pid}/exe")).exists());
+        ended.get()
+    });
+    assert!(sandbox.reap(pid).success(), "{}", sandbox.logs());
+    if let Ok(mut strace) = slow {
+        assert!(count() < jobs, "they were all written in time: nothing is shown");
+        let _ = strace.wait();
+    }
+    sandbox.up(&["--cpus", "0"]);
+    sandbox.until("all logs are written", Duration::from_secs(60), || count() == jobs);
+    let whole = |n: usize| {
+        let log = std::fs::read_to_string(logs.join(format!("{n}.log"))).unwrap_or_default();
+        log.matches("\n...\n").count() == 1 && log.matches("000 (").count() == 1
+    };
+    sandbox.until("each has its event, once", Duration::from_secs(60), || (0..jobs).all(whole));
+}
+
+#[test]
+fn a_key_that_was_used_for_another_submit_is_refused() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = client::Endpoint::Unix(sandbox.state().join("manager.sock"));
+        let pool = client::Client::connect(&socket, None).await.unwrap();
+        let template = |arguments: &str| {
+            let mut template = model::JobTemplate::of(1);
+            template.set("Cmd", "\"/bin/true\"");
+            template.set("Arguments", model::text::quote(arguments));
+            template
+        };
+        let first = pool.submit(&template("one"), "k").await.unwrap().cluster;
+        let again = pool.submit(&template("one"), "k").await.unwrap().cluster;
+        assert_eq!(first, again, "a repeated submit is one submit");
+        let refused = pool.submit(&template("two"), "k").await.unwrap_err().to_string();
+        assert!(refused.contains("idempotency key") && refused.contains("cluster 1"), "{refused}");
+    });
+}
