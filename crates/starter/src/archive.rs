@@ -91,13 +91,35 @@ fn write(
     Ok(Made { sha256: context.finish().as_ref().to_vec(), bytes })
 }
 
+/// Puts the files of one directory of an archive into `dir`, which is ours: with our own rights, so that nothing but plain
+/// files directly in it is taken. A link could lead what follows it elsewhere.
+pub(crate) fn unpack_ours(from: &File, part: &str, dir: &Path) -> io::Result<()> {
+    unpack_if(from, part, dir, |name, kind| match name.components().count() {
+        0 => kind == EntryType::Directory,
+        1 => kind == EntryType::Regular,
+        _ => false,
+    })
+}
+
 /// Puts the files of an archive, or of one directory in it, into `dir`.
-pub(crate) fn unpack(mut from: &File, part: &str, dir: &Path) -> io::Result<()> {
+pub(crate) fn unpack(from: &File, part: &str, dir: &Path) -> io::Result<()> {
+    unpack_if(from, part, dir, |_, _| true)
+}
+
+fn unpack_if(
+    mut from: &File,
+    part: &str,
+    dir: &Path,
+    may_be: impl Fn(&Path, EntryType) -> bool,
+) -> io::Result<()> {
     from.seek(SeekFrom::Start(0))?;
     for entry in Archive::new(BufReader::with_capacity(256 << 10, from)).entries()? {
         let mut entry = entry?;
         let name = relative(&entry.path()?)?;
         let Ok(name) = name.strip_prefix(part) else { continue };
+        if !may_be(name, entry.header().entry_type()) {
+            return Err(about(name, &io::Error::other("nothing of the kind belongs there")));
+        }
         let path = dir.join(name);
         match entry.header().entry_type() {
             EntryType::Directory => fs::create_dir_all(&path),
@@ -325,6 +347,27 @@ mod tests {
         fs::write(dir.path().join("state"), "old").unwrap();
         assert!(unpack(&archive, "", dir.path()).is_err());
         assert_eq!(fs::read(dir.path().join("state")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn what_is_put_back_with_our_own_rights_is_plain_files_in_one_directory() {
+        let (dir, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let images = dir.path().join("images");
+        fs::create_dir(&images).unwrap();
+        fs::write(images.join("core"), "x").unwrap();
+        let ours = |name: &str| {
+            let (archive, to) = (place.path().join(name), place.path().join(format!("{name}.to")));
+            pack_dir("images", &images, &create(&archive).unwrap()).unwrap();
+            unpack_ours(&File::open(&archive).unwrap(), "images", &to).map(|()| to)
+        };
+        assert_eq!(fs::read(ours("plain").unwrap().join("core")).unwrap(), b"x");
+        std::os::unix::fs::symlink(dir.path(), images.join("link")).unwrap();
+        assert!(ours("link").unwrap_err().to_string().contains("link"));
+        fs::remove_file(images.join("link")).unwrap();
+        fs::create_dir(images.join("below")).unwrap();
+        assert!(ours("below").is_err());
+        fs::write(images.join("below/file"), "x").unwrap();
+        assert!(ours("file").is_err());
     }
 
     #[test]

@@ -221,8 +221,7 @@ impl Starter<'_> {
     /// Kills a job whose time is over: to end by itself, to be started, to have its files packed.
     pub(crate) fn check_kill(&mut self) {
         let now = sys::mono_us();
-        let (start_us, waits_for) =
-            (self.start_us, self.running.as_ref().map(|r| self.spawner.waits_for(&r.job)));
+        let start_us = self.start_us;
         let Some(running) = self.running.as_mut() else { return };
         if running.kill_at_us.is_some_and(|at| now >= at) {
             running.kill_at_us = None;
@@ -237,7 +236,7 @@ impl Starter<'_> {
             let seconds = start_us.div_ceil(1_000_000);
             running.unready = Some(format!(
                 "cannot {}: it did not answer within {seconds} s (a dead file system?)",
-                waits_for.unwrap_or_default()
+                self.spawner.waits_for(&running.job)
             ));
             running.kill();
         }

@@ -291,6 +291,6 @@ impl Starter<'_> {
 
 /// In a chore of ours: unpacks the images of a checkpoint and looks whether they may be put back; returns their manifest.
 pub(crate) fn unpack_images(from: &File, images: &Path, job: &Job) -> io::Result<Vec<u8>> {
-    archive::unpack(from, IMAGES, images)?;
+    archive::unpack_ours(from, IMAGES, images)?;
     Manifest::check(images, job).map(|manifest| manifest.encode_to_vec())
 }

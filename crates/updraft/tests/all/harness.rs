@@ -49,7 +49,17 @@ pub(crate) struct Sandbox {
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("updraft-test-").tempdir().unwrap();
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// In memory where there is such a place, for what takes a disk minutes.
+    pub(crate) fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::new_in(memory) } else { Self::new() }
+    }
+
+    pub(crate) fn new_in(above: &Path) -> Self {
+        let dir = tempfile::Builder::new().prefix("updraft-test-").tempdir_in(above).unwrap();
         // Jobs of other users must be able to enter.
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -240,6 +250,11 @@ impl Drop for Sandbox {
         // Starters that were killed leave empty control groups, which the next agent would remove.
         starter::cgroup::sweep();
         if let Some(dir) = self.dir.take() {
+            // Also what is deeper than a recursive removal can go.
+            use std::os::fd::AsFd as _;
+            if let Ok(open) = std::fs::File::open(dir.path()) {
+                let _ = starter::remove::empty(open.as_fd());
+            }
             let _ = dir.close();
         }
     }

@@ -18,11 +18,14 @@ const NOBODY: u32 = 65_534;
 
 /// A shared pool, its jobs as their owners. `None` where that cannot be.
 fn shared_pool(config: &str, more: &[&str]) -> Option<(Sandbox, u32)> {
+    shared_pool_in(Sandbox::new(), config, more)
+}
+
+fn shared_pool_in(mut sandbox: Sandbox, config: &str, more: &[&str]) -> Option<(Sandbox, u32)> {
     if !is_root() {
         skip("becoming another user needs root");
         return None;
     }
-    let mut sandbox = Sandbox::new();
     let config = crate::policy::write(&sandbox, "pool.conf", config);
     let mut arguments = vec!["--shared", "--cpus", "1", "--config", &config];
     arguments.extend(more);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{as_nobody, hold_reason, innocent_job_runs, shared_pool, submit, work};
+use super::{as_nobody, hold_reason, innocent_job_runs, shared_pool, shared_pool_in, submit, work};
 use crate::harness::{Sandbox, signal};
 use crate::policy::{PATIENCE, events, has};
 
@@ -28,7 +28,7 @@ fn shell(script: &str) -> String {
 
 #[test]
 fn a_tree_deeper_than_any_stack_is_removed_and_nobody_falls() {
-    let Some((sandbox, pool)) = shared_pool(POLICY, &[]) else { return };
+    let Some((sandbox, pool)) = shared_pool_in(Sandbox::in_memory(), POLICY, &[]) else { return };
     std::fs::write(work(&sandbox).join("deep.py"), DEEP).unwrap();
     let job =
         submit(&sandbox, "executable = /usr/bin/env\narguments = python3 deep.py\nerror = err\nqueue\n");
@@ -51,7 +51,7 @@ fn processes_of(pid: u32) -> bool {
 
 #[test]
 fn what_an_agent_finds_of_a_deep_tree_at_its_start_does_not_kill_it() {
-    let Some((mut sandbox, pool)) = shared_pool(POLICY, &[]) else { return };
+    let Some((mut sandbox, pool)) = shared_pool_in(Sandbox::in_memory(), POLICY, &[]) else { return };
     std::fs::write(work(&sandbox).join("deep.py"), DEEP).unwrap();
     let job = submit(
         &sandbox,
@@ -174,4 +174,45 @@ fn a_limit_of_the_machine_holds_for_jobs_that_ask_for_nothing() {
     let job = submit(&sandbox, &format!("{}queue\n", shell(script)));
     let reason = hold_reason(&sandbox, job);
     assert!(reason.contains("50 MiB"), "{reason}");
+}
+
+/// A small disk, as long as it lives.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf) -> Self {
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=200m,mode=755", "none"])
+            .arg(&at)
+            .status();
+        assert!(mounted.is_ok_and(|s| s.success()));
+        Self(at)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn who_fills_the_disk_that_the_journal_is_on_is_held_before_the_journal_suffers() {
+    if !crate::harness::is_root() {
+        return crate::harness::skip("mounting needs root");
+    }
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.state()).unwrap();
+    let disk = SmallDisk::mount(sandbox.state());
+    let Some((sandbox, _)) = shared_pool_in(sandbox, POLICY, &[]) else { return };
+    // No limit of its own, but less than a twentieth stays free.
+    let script = "fallocate -l 192M $UPDRAFT_SCRATCH_DIR/big; sleep 600";
+    let job = submit(&sandbox, &format!("{}queue\n", shell(script)));
+    let reason = hold_reason(&sandbox, job);
+    assert!(reason.contains("nearly full"), "{reason}");
+    let log = std::fs::read_to_string(sandbox.path().join("up.log")).unwrap();
+    assert!(!log.contains("cannot be written"), "{log}");
+    innocent_job_runs(&sandbox);
+    drop(sandbox);
+    drop(disk);
 }

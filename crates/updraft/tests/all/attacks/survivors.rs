@@ -141,3 +141,26 @@ fn nothing_outlives_its_starter_where_there_are_no_control_groups() {
     stands_still(&far);
     sandbox.reap(pool);
 }
+
+/// Forks, leaves its session and ends, over and over: nobody who is seen is there any more when he is killed.
+const RUNAWAY: &str = "import os\n\
+    while True:\n\
+    \x20 if os.fork(): os._exit(0)\n\
+    \x20 os.setsid()\n\
+    \x20 with open('far', 'a') as f: f.write('x')\n";
+
+#[test]
+fn a_process_that_runs_away_from_its_killer_is_caught() {
+    let Some((sandbox, _)) = shared_pool("use POLICY : AlwaysRun\n", &["--lease", "60"]) else { return };
+    std::fs::write(work(&sandbox).join("run.py"), RUNAWAY).unwrap();
+    let job = submit(
+        &sandbox,
+        "executable = /bin/sh\narguments = \"-c 'for n in 1 2 3 4; do python3 run.py & done; sleep 600'\"\nqueue\n",
+    );
+    let far = work(&sandbox).join("far");
+    sandbox.until("they run", PATIENCE, || len(&far) > 100);
+    sandbox.ok(&["rm", &job.to_string()]);
+    until_still(&sandbox, &far, Duration::from_secs(20));
+    stands_still(&far);
+    super::innocent_job_runs(&sandbox);
+}
