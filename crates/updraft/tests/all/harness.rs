@@ -247,6 +247,15 @@ impl Drop for Sandbox {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        // What a test that failed has mounted here.
+        let here = format!("{}/", self.path().display());
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        for at in mounts.lines().rev().filter_map(|l| l.split(' ').nth(1)).filter(|at| at.starts_with(&here))
+        {
+            let name = std::ffi::CString::new(at).unwrap();
+            // SAFETY: a NUL-terminated path.
+            unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH) };
+        }
         // Starters that were killed leave empty control groups, which the next agent would remove.
         starter::cgroup::sweep();
         if let Some(dir) = self.dir.take() {
