@@ -13,13 +13,15 @@ mod test;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask test | bench [--quick] [NAME ...] | doc | deny";
+const USAGE: &str =
+    "usage: cargo xtask test [--all] | bench [--quick] [NAME ...] | bench soak [JOBS] | doc | deny";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
-        ["test"] => test::run(),
+        ["test"] => test::run(false),
+        ["test", "--all"] => test::run(true),
         // What the jobs of benchmarks run.
         ["tick", file] => bench::policy::tick(file),
         ["hold", file, mib] => bench::saving::hold(file, mib),

@@ -5,11 +5,12 @@ use crate::{criu, deny, doc, has, is_root, root, sh};
 /// Debian packages that the tests use, with the program that shows they are there.
 const PACKAGES: &[(&str, &str)] = &[("iproute2", "ip"), ("util-linux", "setpriv"), ("strace", "strace")];
 
-pub(crate) fn run() -> Result<(), String> {
+/// Everything; with `all` every case of the suites that are otherwise sampled.
+pub(crate) fn run(all: bool) -> Result<(), String> {
     install()?;
     sh("cargo", &["fmt", "--all", "--check"], &[])?;
     sh("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
-    tests()?;
+    tests(all)?;
     doc()?;
     deny::run()?;
     tidy()?;
@@ -25,7 +26,10 @@ fn install() -> Result<(), String> {
         return Ok(());
     }
     if !is_root() || !has("apt-get", "--version") {
-        println!("xtask: missing {}; some tests will say that they were skipped", missing.join(", "));
+        println!(
+            "xtask: missing {}; some tests will say that they were skipped, or fail in CI",
+            missing.join(", ")
+        );
         return Ok(());
     }
     sh("apt-get", &["update", "-qq"], &[])?;
@@ -63,8 +67,15 @@ fn has_module(python: &str) -> bool {
     import.is_ok_and(|out| out.status.success())
 }
 
-fn tests() -> Result<(), String> {
-    let found = [("UPDRAFT_JUDGE", judge()), ("UPDRAFT_TEST_CRIU", criu::find())];
+/// Cases of each property test that is otherwise sampled; proptest prints the seed of one that fails.
+const ALL_CASES: &str = "5000";
+
+fn tests(all: bool) -> Result<(), String> {
+    let found = [
+        ("UPDRAFT_JUDGE", judge()),
+        ("UPDRAFT_TEST_CRIU", criu::find()),
+        ("PROPTEST_CASES", all.then(|| ALL_CASES.to_owned())),
+    ];
     let variables: Vec<(&str, &str)> =
         found.iter().filter_map(|(name, path)| Some((*name, path.as_deref()?))).collect();
     if has("cargo", "nextest") || has("cargo-nextest", "--version") {

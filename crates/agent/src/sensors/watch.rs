@@ -244,8 +244,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn();
         let Ok(mut child) = child else {
-            eprintln!("SKIPPED: no script(1)");
-            return;
+            return skips::skip("there is no script(1)");
         };
         let mut said = [0; 5];
         child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();

@@ -22,10 +22,7 @@ pub(crate) fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Says that a test cannot run here, so that nobody takes it for passed.
-pub(crate) fn skip(why: &str) {
-    eprintln!("SKIPPED: {why}");
-}
+pub(crate) use skips::skip;
 
 /// A CRIU that works here, when there is one: the one that `cargo xtask test` found, or the machine's own.
 pub(crate) fn criu() -> Option<String> {
