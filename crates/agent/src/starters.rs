@@ -94,8 +94,13 @@ pub(crate) fn employ(
     tokio::spawn(async move {
         talk(claim, spare.stream, receiver, &news).await;
         let mut child = spare.child;
-        let orderly = child.wait().await.is_ok_and(|status| status.success());
+        let status = child.wait().await.ok();
         told.store(0, Ordering::Relaxed);
+        // A keeper that ended by itself has left nothing. Only after one that was killed is there anything to look for, in
+        // every process of the machine; and one of those may be made to keep waiting whoever looks at it.
+        let cleared = status.is_some_and(|status| status.code().is_some());
+        let marker = (!cleared).then_some(marker);
+        let orderly = status.is_some_and(|status| status.success());
         bury(claim, dir, marker, orderly, &news).await;
     });
     Orders { sender: orders, pid, killer: rustix::process::Signal::USR1 }
@@ -131,7 +136,7 @@ pub(crate) fn adopt(claim: u64, dir: PathBuf, marker: String, news: mpsc::Sender
         }
         told.store(0, Ordering::Relaxed);
         let orderly = starter::ended_well(&dir);
-        bury(claim, dir, marker, orderly, &news).await;
+        bury(claim, dir, (!orderly).then_some(marker), orderly, &news).await;
     });
     Orders { sender: orders, pid, killer: rustix::process::Signal::KILL }
 }
@@ -185,10 +190,10 @@ async fn talk(
     writer.abort();
 }
 
-/// Makes sure that nothing of a claim is alive, and reads its outcomes.
-async fn bury(claim: u64, dir: PathBuf, marker: String, orderly: bool, news: &mpsc::Sender<News>) {
+/// Makes sure that nothing of a claim is alive (with its marker, when somebody may have been left), and reads its outcomes.
+async fn bury(claim: u64, dir: PathBuf, marker: Option<String>, orderly: bool, news: &mpsc::Sender<News>) {
     let left = tokio::task::spawn_blocking(move || {
-        if !orderly {
+        if let Some(marker) = marker {
             let group = std::fs::read_to_string(dir.join(starter::GROUP)).unwrap_or_default();
             let killed = starter::cgroup::kill_group(Path::new(&group))
                 + starter::leftovers::kill_marked(starter::CLAIM_VARIABLE, &[marker].into());
