@@ -146,18 +146,19 @@ fn survey_segment(
     };
     let after = manifest.segments.get(segment + 1).map(|link| link.next);
     let file = match segment::open(directory, manifest.id, begin, false) {
-        Ok(file) => Some(file),
+        Ok(file) => file,
         Err(Error::Damaged { what, .. }) => {
+            let Ok(file) = File::open(&path) else {
+                // The newest segment's last position is known to nobody when its file is gone.
+                let last = after.unwrap_or(begin.next) - 1;
+                tell(Some((begin.next, last.max(begin.next))), what);
+                report.head = last;
+                return Ok(());
+            };
             tell(None, what);
-            File::open(&path).ok()
+            file
         }
         Err(error) => return Err(error),
-    };
-    let Some(file) = file else {
-        // The newest segment's last position is known to nobody when its file is gone.
-        report.head = after.unwrap_or(begin.next) - 1;
-        tell(Some((begin.next, report.head.max(begin.next))), "the file is missing".to_owned());
-        return Ok(());
     };
     let (mark, both) = segment::read_marks(&file, begin).map_err(unreadable)?;
     if after.is_none() && (mark.is_none() || !both) {

@@ -62,6 +62,7 @@ fn one_unreadable_mark_is_survived_and_two_are_refused() {
         for at in places {
             file.write_all_at(&[0xaa; 24], at).unwrap();
         }
+        assert_eq!(journal::check(hurt.path()).unwrap().findings.len(), 1, "either is told");
         match Journal::open_sized(hurt.path(), SMALL) {
             Ok((_, recovery)) => assert!(sound && recovery.head == 900),
             Err(error) => assert!(!sound && matches!(error, Error::Damaged { .. }), "{error}"),
