@@ -70,6 +70,8 @@ pub(crate) struct Rules {
     pub(crate) hooks: hooks::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
     pub(crate) criu: criu::Settings,
+    /// MACHINE_OWNER: who may vacate, drain and reconfigure this machine beside administrators; empty for nobody.
+    pub(crate) machine_owner: String,
     /// Every setting with value and source, for people.
     pub(crate) listing: String,
     pub(crate) warnings: Vec<String>,
@@ -145,6 +147,7 @@ pub(crate) fn load<'a>(
             ..sensors::Settings::default()
         },
         hooks,
+        machine_owner: text("MACHINE_OWNER")?.trim().trim_matches('"').to_owned(),
         criu: criu::Settings { program: text("CRIU")?, domain: text("CHECKPOINT_DOMAIN")? },
         listing: listing(&config),
         warnings,

@@ -231,7 +231,8 @@ pub struct Drain {
 /// Begins, changes or ends a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRequest {
-    /// Its name; one of the same name is replaced.
+    /// Its name; one of the same name is replaced. Empty for the drain of one machine.
+    #[serde(default)]
     pub name: String,
     /// When it ends by itself, in Unix seconds; 0: now.
     pub until_s: u64,
@@ -241,6 +242,9 @@ pub struct DrainRequest {
     /// Why.
     #[serde(default)]
     pub reason: String,
+    /// This machine only, without name and constraint: what its owner may ask for, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
 }
 
 fn first_slot() -> String {

@@ -258,6 +258,14 @@ impl Core {
         live.chain(held).chain(idle).chain(completed).take(limit).collect()
     }
 
+    /// Whom a machine's configuration names as its owner.
+    pub fn machine_owner(&self, machine: &str) -> Option<String> {
+        match self.pool.machines.get(machine)?.ad.eval("MachineOwner") {
+            classad::Value::Str(owner) => Some(owner.to_string()).filter(|owner| !owner.is_empty()),
+            _ => None,
+        }
+    }
+
     /// The machines, also those that only a decision of people is known of.
     pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
         let unknown = self.labs.machines.iter().filter(|(name, _)| !self.pool.machines.contains_key(*name));

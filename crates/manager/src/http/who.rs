@@ -142,6 +142,16 @@ impl Caller {
         trust::decide(&self.0, action).map_err(Problem::from)
     }
 
+    /// The same about a machine, whose owner may more than others.
+    pub(crate) async fn may_run(&self, shared: &Shared, machine: &str) -> Result<(), Problem> {
+        if self.may(Action::RunMachine).is_ok() {
+            return Ok(());
+        }
+        let machine = machine.to_owned();
+        let owner = shared.handle.look(move |core| core.machine_owner(&machine)).await?;
+        trust::decide_about(&self.0, Action::RunMachine, owner.as_deref()).map_err(Problem::from)
+    }
+
     /// The user's name and role; machines and strangers have none.
     pub(crate) fn user(&self) -> Option<(&str, Role)> {
         match &self.0 {

@@ -1,5 +1,6 @@
 //! The real binary under real conditions: processes, sockets, kills, full disks, cut cables.
 
+mod attacks;
 mod cli;
 mod crash;
 mod disk;
