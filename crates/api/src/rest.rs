@@ -454,6 +454,17 @@ pub struct TokenRequest {
     /// How many machines may join with it (AGENT).
     #[serde(default)]
     pub uses: u32,
+    /// The one machine that may join with it (AGENT), also in the place of one of that name; empty for any that is new.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+}
+
+/// Denies a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevokeRequest {
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// Answer: the only time the token is shown.

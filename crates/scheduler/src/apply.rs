@@ -58,6 +58,7 @@ impl Core {
             | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
+            | Kind::MachineRevoked(_)
             | Kind::TokenRevoked(_) => {}
         }
     }

@@ -64,12 +64,16 @@ pub(crate) fn stamp(
     for name in ACCOUNT {
         template.remove(name);
     }
-    if let Some(group) = account {
-        if let Some(group) = &group {
-            template.set("AcctGroup", model::text::quote(group));
-        }
-        let account = group.map_or_else(|| owner.to_owned(), |group| format!("{group}.{owner}"));
-        template.set("AccountingGroup", model::text::quote(&account));
+    let charged = match &account {
+        Account::Unsaid => None,
+        Account::Own => Some(owner.to_owned()),
+        Account::Group(group) => Some(format!("{group}.{owner}")),
+    };
+    if let Account::Group(group) = &account {
+        template.set("AcctGroup", model::text::quote(group));
+    }
+    if let Some(charged) = charged {
+        template.set("AccountingGroup", model::text::quote(&charged));
         template.set("AcctGroupUser", model::text::quote(owner));
     }
     template.set("JobUniverse", universe.to_string());
@@ -102,8 +106,14 @@ fn universe(template: &JobTemplate) -> Result<i64, BadStamp> {
     }
 }
 
-/// The account that the jobs are on: `None` when they name none, `Some(None)` for the owner's own, else a group.
-fn account(template: &JobTemplate, owner: &str, shares: &Shares) -> Result<Option<Option<String>>, BadStamp> {
+/// The account that a template names.
+enum Account {
+    Unsaid,
+    Own,
+    Group(String),
+}
+
+fn account(template: &JobTemplate, owner: &str, shares: &Shares) -> Result<Account, BadStamp> {
     let text = |name| match plain(template, name)? {
         None => Ok(None),
         Some(Value::Str(text)) => Ok(Some(text.to_string())),
@@ -119,16 +129,16 @@ fn account(template: &JobTemplate, owner: &str, shares: &Shares) -> Result<Optio
         return Err(not_yours(user));
     }
     let group = match (&account, group) {
-        (None, None) => return Ok(user.map(|_| None)),
+        (None, None) => return Ok(user.map_or(Account::Unsaid, |_| Account::Own)),
         (None, Some(group)) => group,
-        (Some(account), _) if account == owner => return Ok(Some(None)),
+        (Some(account), _) if account == owner => return Ok(Account::Own),
         (Some(account), _) => {
             let group = account.strip_suffix(owner).and_then(|rest| rest.strip_suffix('.'));
             group.ok_or_else(|| not_yours(account))?.to_owned()
         }
     };
     if group == NICE {
-        return Ok(Some(Some(group)));
+        return Ok(Account::Group(group));
     }
     let shown = || model::text::one_line(&group, model::limits::NAME_BYTES);
     let known = shares.groups.iter().find(|g| g.name.eq_ignore_ascii_case(&group));
@@ -136,5 +146,5 @@ fn account(template: &JobTemplate, owner: &str, shares: &Shares) -> Result<Optio
     if known.users.as_ref().is_some_and(|users| !users.iter().any(|user| user == owner)) {
         return Err(BadStamp::NotInGroup { owner: owner.to_owned(), group: known.name.clone() });
     }
-    Ok(Some(Some(known.name.clone())))
+    Ok(Account::Group(known.name.clone()))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::agent::{Control, Question, SetMacro, Verb};
 use api::rest::{
     ConfigRequest, ControlRequest, DrainRequest, LabLine, LabRequest, MachineReply, MachineVerb,
-    StandingRequest, TransitionLine,
+    RevokeRequest, StandingRequest, TransitionLine,
 };
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -212,6 +212,27 @@ pub(super) async fn stand(
     };
     let actor = Actor { user, any_owner };
     Ok(Json(shared.handle.set_machine(actor, machine, change).await??))
+}
+
+/// Denies a machine: its streams are closed, and neither its certificate nor a new one lets it in.
+pub(super) async fn revoke(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    Path(machine): Path<String>,
+    request: Body<RevokeRequest>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Action::ManageMachines)?;
+    let RevokeRequest { reason } = body(request)?;
+    if !trust::ca::is_machine_name(&machine) {
+        return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
+    }
+    let (by, reason) = (caller.0.name().to_owned(), text::one_line(&reason, limits::REASON_BYTES));
+    if shared.handle.revoke_machine(machine, by, reason).await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        let message = "this machine is part of the manager; start that with --cpus 0 to be without it";
+        Err(Problem::new(StatusCode::CONFLICT, "refused", message))
+    }
 }
 
 /// The labs.

@@ -231,6 +231,7 @@ impl Story {
             | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
             | Kind::JobsExtended(_)
+            | Kind::MachineRevoked(_)
             | Kind::TokenRevoked(_) => {}
         }
     }

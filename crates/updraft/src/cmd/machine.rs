@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::rest::{DrainRequest, Machine, StandingRequest};
+use api::rest::{DrainRequest, Machine, RevokeRequest, StandingRequest};
 use model::event::{Condition, MachineStanding};
 
 use crate::cmd::{Failure, print, print_json, seconds, small_runtime, usage};
@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// End such a drain
     #[arg(long, conflicts_with_all = ["condition", "loan", "return_loan", "reserve", "release"])]
     undrain: bool,
+    /// Deny the machine: it is disconnected, and comes back only with a token made for it (for administrators)
+    #[arg(long, conflicts_with_all = ["drain", "undrain", "condition", "loan", "return_loan", "reserve", "release"])]
+    revoke: bool,
     /// Why; shown to whoever looks at the machine
     #[arg(long, default_value = "")]
     reason: String,
@@ -60,6 +63,14 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     }
     if args.drain.is_some() || args.undrain {
         return drain(&args, place);
+    }
+    if args.revoke {
+        let request = RevokeRequest { reason: args.reason };
+        let name = args.machine;
+        small_runtime()?.block_on(async {
+            place.connect().await?.revoke_machine(&name, &request).await.map_err(Failure::from)
+        })?;
+        return print(&format!("{name}: revoked; what runs there ends with its lease at the latest\n"));
     }
     let request = StandingRequest {
         condition: args.condition.map(|c| c.word().to_owned()),
