@@ -74,10 +74,11 @@ impl Membership {
     /// Buys a new certificate with the old one.
     pub async fn renew(&mut self) -> Result<(), Error> {
         let fail = |e: client::Error| Error::Join(e.to_string());
-        let (key_pem, certificate_request) = ca::agent_request()?;
+        // The machine's name is bound to its key.
+        let certificate_request = ca::agent_request_with(&self.credentials.key_pem)?;
         let client = Client::connect(&self.endpoint(), None).await.map_err(fail)?;
         let reply = client.renew(&RenewRequest { certificate_request }).await.map_err(fail)?;
-        self.credentials = Credentials { chain_pem: reply.chain, key_pem };
+        self.credentials.chain_pem = reply.chain;
         self.save()
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Rules {
     pub(crate) hooks: hooks::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
     pub(crate) criu: criu::Settings,
+    /// MACHINE_OWNER: who may vacate, drain and reconfigure this machine beside administrators; empty for nobody.
+    pub(crate) machine_owner: String,
     /// Every setting with value and source, for people.
     pub(crate) listing: String,
     pub(crate) warnings: Vec<String>,
@@ -156,6 +158,7 @@ pub(crate) fn load<'a>(
         scratch_bytes: whole("SCRATCH_LIMIT")? << 20,
         checkpoint_bytes: whole("CHECKPOINT_LIMIT")? << 20,
         hooks,
+        machine_owner: text("MACHINE_OWNER")?.trim().trim_matches('"').to_owned(),
         criu: criu::Settings {
             program: text("CRIU")?,
             domain: text("CHECKPOINT_DOMAIN")?,

@@ -261,6 +261,9 @@ impl Agent {
         // The manager keeps a claim until it hears that the machine is in order again.
         let releases = if self.rules.hooks.release.is_some() { "true" } else { "false" };
         self.owner.set_fixed("HasReleaseCommand", releases);
+        let owner = &self.rules.machine_owner;
+        let owner = if owner.is_empty() { "undefined".to_owned() } else { model::text::quote(owner) };
+        self.owner.set_fixed("MachineOwner", &owner);
         self.check_criu();
     }
 

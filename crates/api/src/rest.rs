@@ -231,7 +231,8 @@ pub struct Drain {
 /// Begins, changes or ends a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRequest {
-    /// Its name; one of the same name is replaced.
+    /// Its name; one of the same name is replaced. Empty for the drain of one machine.
+    #[serde(default)]
     pub name: String,
     /// When it ends by itself, in Unix seconds; 0: now.
     pub until_s: u64,
@@ -241,6 +242,9 @@ pub struct DrainRequest {
     /// Why.
     #[serde(default)]
     pub reason: String,
+    /// This machine only, without name and constraint: what its owner may ask for, too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
 }
 
 fn first_slot() -> String {
@@ -450,6 +454,17 @@ pub struct TokenRequest {
     /// How many machines may join with it (AGENT).
     #[serde(default)]
     pub uses: u32,
+    /// The one machine that may join with it (AGENT), also in the place of one of that name; empty for any that is new.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+}
+
+/// Denies a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevokeRequest {
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// Answer: the only time the token is shown.

@@ -2,8 +2,9 @@
 
 use api::rest::{
     ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, DrainRequest,
-    ErrorReply, JoinRequest, LabLine, LabRequest, MachineReply, QueueReply, RenewRequest, StandingRequest,
-    StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest, TransitionLine, UserLine, UserRequest,
+    ErrorReply, JoinRequest, LabLine, LabRequest, MachineReply, QueueReply, RenewRequest, RevokeRequest,
+    StandingRequest, StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest, TransitionLine, UserLine,
+    UserRequest,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -169,6 +170,14 @@ impl Client {
     /// Does something with everything that runs on a machine.
     pub async fn control(&self, machine: &str, request: &ControlRequest) -> Result<MachineReply, Error> {
         self.call(Method::POST, &format!("/v1/machines/{}/control", escape(machine)), Some(request)).await
+    }
+
+    /// Denies a machine.
+    pub async fn revoke_machine(&self, machine: &str, request: &RevokeRequest) -> Result<(), Error> {
+        let body = serde_json::to_vec(request).map_err(|e| Error::Nonsense(e.to_string()))?;
+        let headers = [("content-type", "application/json")];
+        let path = format!("/v1/machines/{}/revoke", escape(machine));
+        self.send(Method::POST, &path, &headers, body.into()).await.map(drop)
     }
 
     /// Sets a machine's condition, lends it, holds it, or takes that back.

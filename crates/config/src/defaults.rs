@@ -94,6 +94,7 @@ pub const KNOWN: &[Known] = &[
     known("LOCAL_DIR", T, ""),
     known("LOG", T, ""),
     known("MACHINEMAXVACATETIME", E, "600"),
+    known("MACHINE_OWNER", T, ""),
     known("MATCH_TIMEOUT", I, "300"),
     known("MAXJOBRETIREMENTTIME", E, "0"),
     known("MAX_CLAIM_ALIVES_MISSED", I, "6"),

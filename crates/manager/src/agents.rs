@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use api::agent::{Answer, Ask, Down, Question, ToAgent, Up};
+use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Up};
 use scheduler::Session;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::handle::{Handle, Unavailable};
-use crate::sessions::{AgentLink, Incoming};
+use crate::sessions::Incoming;
 
 /// How long a machine may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     next: AtomicU64,
-    open: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    /// With the machine that was asked: no other's answer counts.
+    open: Mutex<HashMap<u64, (String, oneshot::Sender<Answer>)>>,
 }
 
 /// Why a machine gave no answer.
@@ -41,27 +42,32 @@ pub enum NoAnswer {
 }
 
 impl Questions {
-    fn ask(&self) -> (u64, oneshot::Receiver<Answer>) {
+    fn ask(&self, machine: &str) -> (u64, oneshot::Receiver<Answer>) {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, reply) = oneshot::channel();
         if let Ok(mut open) = self.open.lock() {
-            open.insert(id, answer);
+            open.insert(id, (machine.to_owned(), answer));
         }
         (id, reply)
     }
 
-    fn take(&self, id: u64) -> Option<oneshot::Sender<Answer>> {
-        self.open.lock().ok()?.remove(&id)
+    /// Takes the question of this number that was put to this machine.
+    fn take(&self, id: u64, machine: &str) -> Option<oneshot::Sender<Answer>> {
+        let mut open = self.open.lock().ok()?;
+        if open.get(&id)?.0 != machine {
+            return None;
+        }
+        open.remove(&id).map(|(_, answer)| answer)
     }
 }
 
 impl Handle {
     /// Asks a machine something and waits for its answer.
     pub async fn ask_machine(&self, machine: &str, question: Question) -> Result<String, NoAnswer> {
-        let (id, reply) = self.questions.ask();
+        let (id, reply) = self.questions.ask(machine);
         let sent = self.tell_machine(machine, Down::Ask(Ask { id, question: Some(question) })).await;
         if !matches!(sent, Ok(true)) {
-            self.questions.take(id);
+            self.questions.take(id, machine);
             sent?;
             return Err(NoAnswer::NotConnected(machine.to_owned()));
         }
@@ -69,7 +75,7 @@ impl Handle {
             Ok(Ok(answer)) if answer.done => Ok(answer.text),
             Ok(Ok(answer)) => Err(NoAnswer::Refused(answer.text)),
             Ok(Err(_)) | Err(_) => {
-                self.questions.take(id);
+                self.questions.take(id, machine);
                 Err(NoAnswer::Silent(machine.to_owned()))
             }
         }
@@ -81,8 +87,11 @@ impl Handle {
 pub struct AgentSession {
     pub(crate) session: Session,
     pub(crate) machine: String,
-    pub(crate) link: AgentLink,
+    pub(crate) pieces: mpsc::Sender<ToAgent>,
+    pub(crate) wanted: watch::Receiver<()>,
     pub(crate) handle: Handle,
+    /// The object that the machine fetches, when it may.
+    pub(crate) fetches: Mutex<String>,
 }
 
 impl AgentSession {
@@ -92,15 +101,26 @@ impl AgentSession {
             Some(Up::Put(piece)) => {
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
                 let took = tokio::task::spawn_blocking(move || store.put(&machine, &piece)).await;
-                self.say(took.map(Down::Took));
+                self.say(took.map(Down::Took)).await;
             }
             Some(Up::Get(want)) => {
                 let store = self.handle.objects.clone();
+                if !self.may_fetch(&want.object).await? {
+                    tracing::warn!(
+                        machine = self.machine,
+                        "asked for a checkpoint of a job that it does not have"
+                    );
+                    let error = "no job that begins from this object was given to this machine".to_owned();
+                    let refused =
+                        Piece { object: want.object, offset: want.offset, error, ..Piece::default() };
+                    self.say(Ok(Down::Piece(refused))).await;
+                    return Ok(());
+                }
                 let piece = tokio::task::spawn_blocking(move || store.get(&want)).await;
-                self.say(piece.map(Down::Piece));
+                self.say(piece.map(Down::Piece)).await;
             }
             Some(Up::Answer(answer)) => {
-                if let Some(waiting) = self.handle.questions.take(answer.id) {
+                if let Some(waiting) = self.handle.questions.take(answer.id, &self.machine) {
                     let _ = waiting.send(answer);
                 }
             }
@@ -110,11 +130,31 @@ impl AgentSession {
         Ok(())
     }
 
-    fn say(&self, down: Result<Down, tokio::task::JoinError>) {
+    /// Waits until the agent has read what it asked for before.
+    async fn say(&self, down: Result<Down, tokio::task::JoinError>) {
         if let Ok(down) = down {
             // An agent that is gone asks again when it is back.
-            let _ = self.link.send(ToAgent { down: Some(down) });
+            let _ = self.pieces.send(ToAgent { down: Some(down) }).await;
         }
+    }
+
+    /// A checkpoint is for the machine that its job was given to, and for nobody else.
+    async fn may_fetch(&self, object: &str) -> Result<bool, Unavailable> {
+        if self.fetches.lock().is_ok_and(|known| *known == object && !object.is_empty()) {
+            return Ok(true);
+        }
+        let (machine, wanted) = (self.machine.clone(), object.to_owned());
+        let may = self.handle.look(move |core| core.may_fetch(&machine, &wanted)).await?;
+        if may && let Ok(mut known) = self.fetches.lock() {
+            object.clone_into(&mut known);
+        }
+        Ok(may)
+    }
+
+    /// Returns when the manager wants no more of this session.
+    pub async fn ended(&self) {
+        let mut wanted = self.wanted.clone();
+        while wanted.changed().await.is_ok() {}
     }
 
     /// Ends the session.

@@ -3,7 +3,7 @@
 //! People and agents come by two doors, so that the writer can let reports wait without letting people wait. What is done
 //! with each input is in `writer`.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use api::agent::Down;
 use model::Now;
@@ -18,8 +18,8 @@ use crate::agents::{AgentSession, Questions};
 use crate::bookmarks::Bookmarks;
 use crate::feed::Feed;
 use crate::objects::Store;
-use crate::registry::{Registry, Rejected};
-use crate::sessions::{AgentLink, Incoming};
+use crate::registry::{LOCAL_KEY, NoJoin, Registry, Rejected, Stranger};
+use crate::sessions::{FromManager, Incoming, Opened};
 use crate::traces::Traces;
 use crate::writer::wall_ms;
 
@@ -65,13 +65,20 @@ pub(crate) enum Input {
     Join {
         token: Token,
         machine: String,
-        answer: Answer<Result<(), Rejected>>,
+        key: String,
+        answer: Answer<Result<(), NoJoin>>,
+    },
+    RevokeMachine {
+        machine: String,
+        by: String,
+        reason: String,
+        answer: Answer<bool>,
     },
     Look(Query),
     OpenSession {
         machine: String,
-        link: AgentLink,
-        answer: oneshot::Sender<Session>,
+        key: String,
+        answer: oneshot::Sender<Result<Opened, Stranger>>,
     },
     /// A word for a machine; answered whether it is connected.
     Tell(String, Down, oneshot::Sender<bool>),
@@ -160,8 +167,19 @@ impl Handle {
         &self,
         token: Token,
         machine: String,
-    ) -> Result<Result<(), Rejected>, Unavailable> {
-        self.ask(|answer| Input::Join { token, machine, answer }).await?
+        key: String,
+    ) -> Result<Result<(), NoJoin>, Unavailable> {
+        self.ask(|answer| Input::Join { token, machine, key, answer }).await?
+    }
+
+    /// Denies a machine; false for the manager's own.
+    pub(crate) async fn revoke_machine(
+        &self,
+        machine: String,
+        by: String,
+        reason: String,
+    ) -> Result<bool, Unavailable> {
+        self.ask(|answer| Input::RevokeMachine { machine, by, reason, answer }).await?
     }
 
     /// Looks at the books as they are on disk.
@@ -190,11 +208,30 @@ impl Handle {
         .await
     }
 
-    /// Opens an agent's session.
-    pub async fn open_session(&self, machine: String, link: AgentLink) -> Result<AgentSession, Unavailable> {
-        let (name, to) = (machine.clone(), link.clone());
-        let session = self.ask(|answer| Input::OpenSession { machine: name, link: to, answer }).await?;
-        Ok(AgentSession { session, machine, link, handle: self.clone() })
+    /// Opens the session of the agent in the manager's own process.
+    pub async fn open_local_session(&self, machine: String) -> Result<(AgentSession, FromManager), String> {
+        let opened = self.open_session(machine, LOCAL_KEY.to_owned()).await.map_err(|e| e.to_string())?;
+        opened.map_err(|e| e.to_string())
+    }
+
+    /// Opens the session of an agent that showed a certificate for this key.
+    pub(crate) async fn open_session(
+        &self,
+        machine: String,
+        key: String,
+    ) -> Result<Result<(AgentSession, FromManager), Stranger>, Unavailable> {
+        let name = machine.clone();
+        let opened = self.ask(|answer| Input::OpenSession { machine: name, key, answer }).await?;
+        Ok(opened.map(|Opened { session, pieces, from, wanted }| {
+            let handle = self.clone();
+            (AgentSession { session, machine, pieces, wanted, handle, fetches: Mutex::default() }, from)
+        }))
+    }
+
+    /// May a machine of this name with this key be here?
+    pub(crate) fn admit(&self, machine: &str, key: &str) -> Result<(), Stranger> {
+        let stranger = || Stranger::OtherKey(machine.to_owned());
+        self.registry.read().map_err(|_| stranger())?.admit(machine, key)
     }
 
     pub(crate) async fn tell_machine(&self, machine: &str, down: Down) -> Result<bool, Unavailable> {

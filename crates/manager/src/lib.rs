@@ -2,7 +2,7 @@
 //!
 //! - `writer`: the loop: inputs to decisions, decisions to the journal, and only then effects to the world; `clock`: its clocks
 //! - `books`: what the writer owns: the scheduler core and the register of tokens
-//! - `registry`: tokens
+//! - `registry`: tokens, and the keys that machines' names are bound to
 //! - `agents`: an agent's connection, questions to machines; `sessions`: the core's decisions as messages to agents
 //! - `objects`: the store for checkpoints; `traces`: what machines' policies did lately
 //! - `feed`: subscribers that replay the journal from any position and then follow it
@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub use agents::{AgentSession, NoAnswer};
 pub use handle::{Handle, Unavailable};
 pub use numbers::{is_in_use, next_cluster};
-pub use sessions::{AgentLink, Incoming};
+pub use sessions::{FromManager, Incoming};
 pub use state::{StateDir, check_owner};
 use tokio::sync::watch;
 

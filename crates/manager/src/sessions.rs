@@ -10,23 +10,59 @@ use classad::ClassAd;
 use model::report::{Attempt, Happening};
 use model::{ClaimId, ClaimKey, JobId};
 use scheduler::{AgentHello, AgentSlot, Core, Effect, HeldClaim, HeldJob, ReportKind, Session, SlotState};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::objects::{self, CheckpointKey};
 
 /// Clusters that an agent is told about before it may forget the older ones.
 const KNOWN_CLUSTERS: usize = 1_024;
 
-/// The manager's end of an agent's connection.
-pub type AgentLink = mpsc::UnboundedSender<ToAgent>;
+/// Words that wait for an agent at most; one that does not read them is better off with a new connection.
+const WORDS: usize = 8_192;
+/// Parts of objects that wait for an agent at most: it asks for the next when it has read them.
+const PIECES: usize = 2;
+
+/// An agent's end of its connection with the manager. Both channels are bounded: who asks without reading waits, and who
+/// does not read what the manager has to say is hung up on.
+#[derive(Debug)]
+pub struct FromManager {
+    /// What the core decided.
+    pub words: mpsc::Receiver<ToAgent>,
+    /// Answers to what the agent asks of the object store.
+    pub pieces: mpsc::Receiver<ToAgent>,
+}
+
+impl FromManager {
+    /// The next; `None` when the session is over.
+    pub async fn recv(&mut self) -> Option<ToAgent> {
+        tokio::select! {
+            biased;
+            word = self.words.recv() => word,
+            Some(piece) = self.pieces.recv() => Some(piece),
+        }
+    }
+}
+
+/// A session that was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) session: Session,
+    pub(crate) pieces: mpsc::Sender<ToAgent>,
+    pub(crate) from: FromManager,
+    /// Ends when the manager wants no more of it.
+    pub(crate) wanted: watch::Receiver<()>,
+}
+
 /// What arrives from an agent.
 pub type Incoming = ToManager;
 
 #[derive(Debug)]
 struct Open {
     machine: String,
-    link: AgentLink,
+    key: String,
+    words: mpsc::Sender<ToAgent>,
     known: HashSet<u32>,
+    _wanted: watch::Sender<()>,
 }
 
 /// All open sessions.
@@ -35,6 +71,7 @@ pub(crate) struct Sessions {
     open: HashMap<Session, Open>,
     next: u64,
     checkpoint_key: CheckpointKey,
+    deaf: std::sync::Mutex<HashSet<Session>>,
 }
 
 impl Sessions {
@@ -42,11 +79,38 @@ impl Sessions {
         Self { checkpoint_key, ..Self::default() }
     }
 
-    pub(crate) fn open(&mut self, machine: String, link: AgentLink) -> Session {
+    pub(crate) fn open(&mut self, machine: String, key: String) -> Opened {
         self.next += 1;
         let session = Session(self.next);
-        self.open.insert(session, Open { machine, link, known: HashSet::new() });
-        session
+        let (words, from_words) = mpsc::channel(WORDS);
+        let (pieces, from_pieces) = mpsc::channel(PIECES);
+        let (still, wanted) = watch::channel(());
+        let open = Open { machine, key, words, known: HashSet::new(), _wanted: still };
+        self.open.insert(session, open);
+        Opened { session, pieces, from: FromManager { words: from_words, pieces: from_pieces }, wanted }
+    }
+
+    /// The sessions of a machine.
+    pub(crate) fn of(&self, machine: &str) -> Vec<Session> {
+        self.open.iter().filter(|(_, open)| open.machine == machine).map(|(session, _)| *session).collect()
+    }
+
+    pub(crate) fn key(&self, session: Session) -> Option<&str> {
+        self.open.get(&session).map(|open| open.key.as_str())
+    }
+
+    /// Sends, or takes the agent for deaf: it will be told everything when it comes back.
+    fn send(&self, session: Session, open: &Open, down: Down) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = open.words.try_send(ToAgent { down: Some(down) })
+            && let Ok(mut deaf) = self.deaf.lock()
+        {
+            deaf.insert(session);
+        }
+    }
+
+    /// Sessions whose agents do not read what they are told.
+    pub(crate) fn take_deaf(&self) -> HashSet<Session> {
+        self.deaf.lock().map(|mut deaf| std::mem::take(&mut *deaf)).unwrap_or_default()
     }
 
     pub(crate) fn close(&mut self, session: Session) {
@@ -63,8 +127,7 @@ impl Sessions {
 
     pub(crate) fn say(&self, session: Session, down: Down) {
         if let Some(open) = self.open.get(&session) {
-            // An agent that is gone will be told when it is back.
-            let _ = open.link.send(ToAgent { down: Some(down) });
+            self.send(session, open, down);
         }
     }
 
@@ -72,7 +135,7 @@ impl Sessions {
     pub(crate) fn tell(&self, machine: &str, down: Down) -> bool {
         // The newest, should an old connection still be around.
         let newest = self.open.iter().filter(|(_, open)| open.machine == machine).max_by_key(|(s, _)| **s);
-        newest.is_some_and(|(_, open)| open.link.send(ToAgent { down: Some(down) }).is_ok())
+        newest.is_some_and(|(_, open)| open.words.try_send(ToAgent { down: Some(down) }).is_ok())
     }
 
     pub(crate) fn welcome(&self, session: Session, beat_ms: u64, private: bool) {
@@ -86,7 +149,9 @@ impl Sessions {
     pub(crate) fn ask_all_again(&mut self) {
         for open in self.open.values_mut() {
             open.known.clear();
-            let _ = open.link.send(ToAgent { down: Some(Down::Again(true)) });
+        }
+        for (session, open) in &self.open {
+            self.send(*session, open, Down::Again(true));
         }
     }
 
@@ -138,7 +203,7 @@ impl Sessions {
             let shared = template.shared.clone();
             let varying = template.varying.iter().map(|v| v.name.clone()).collect();
             let told = Cluster { cluster, owner, shared, varying, forget_others };
-            let _ = open.link.send(ToAgent { down: Some(Down::Cluster(told)) });
+            self.say(session, Down::Cluster(told));
         }
         // A machine gets the keys of the jobs that it runs, and of those only that have a use for one.
         let names = template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
@@ -156,7 +221,7 @@ impl Sessions {
             AssignedJob { proc, attempt, values, checkpoint, checkpoint_key }
         });
         let assign = Assign { claim: claim.0, cluster, jobs: jobs.collect() };
-        let _ = open.link.send(ToAgent { down: Some(Down::Assign(assign)) });
+        self.say(session, Down::Assign(assign));
     }
 }
 
@@ -190,9 +255,10 @@ pub(crate) fn understand(session: Session, machine: &str, message: ToManager) ->
                 (ClaimId(s.claim), state)
             });
             let slots = slots.collect();
-            let first = (!now.ad.is_empty()).then(|| (1, ad_of(&now.ad)));
+            let first = (!now.ad.is_empty()).then(|| (1, ad_of(&now.ad, machine, 1)));
             let more = now.more.iter().take(model::limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
-            let ads = first.into_iter().chain(more.map(|s| (s.number, ad_of(&s.ad)))).collect();
+            let ads =
+                first.into_iter().chain(more.map(|s| (s.number, ad_of(&s.ad, machine, s.number)))).collect();
             Some(Said::Machine { ads, slots })
         }
         // Dealt with before the writer hears of them.
@@ -205,7 +271,7 @@ fn held(attempt: Attempt) -> HeldJob {
 }
 
 fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
-    let ad = ad_of(&hello.ad);
+    let ad = ad_of(&hello.ad, machine, 1);
     let claims = hello.claims.into_iter().filter_map(|claim| {
         let key = ClaimKey(claim.key.try_into().ok()?);
         let jobs = claim.jobs.into_iter().map(held).collect();
@@ -213,16 +279,23 @@ fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
     });
     let claims = claims.collect();
     let more = hello.more.iter().take(model::limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
-    let more = more.map(|s| AgentSlot { number: s.number, total: s.total, ad: ad_of(&s.ad) }).collect();
+    let more = more
+        .map(|s| AgentSlot { number: s.number, total: s.total, ad: ad_of(&s.ad, machine, s.number) })
+        .collect();
     AgentHello { machine: machine.to_owned(), session, total: hello.total, ad, more, claims }
 }
 
-fn ad_of(attributes: &[model::template::Attribute]) -> ClassAd {
+/// What a machine says of a slot, under the names that its certificate gives it: a machine that called itself like another
+/// would get the jobs that are meant for that one.
+fn ad_of(attributes: &[model::template::Attribute], machine: &str, slot: u32) -> ClassAd {
     let mut ad = ClassAd::new();
     for attribute in attributes.iter().take(model::limits::ATTRIBUTES_PER_AD) {
         // A machine's mistake in one attribute must not hide the machine.
         let _ = ad.insert_text(&attribute.name, &attribute.expr);
     }
+    ad.insert_str("Machine", machine);
+    ad.insert_str("Name", &format!("slot{slot}@{machine}"));
+    ad.insert_int("SlotID", i64::from(slot));
     ad
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use journal::Journal;
-use model::event::{ClockStepped, Kind, MachineJoined, ManagerStarted, TokenRevoked};
+use model::event::{ClockStepped, Kind, MachineJoined, MachineRevoked, ManagerStarted, TokenRevoked};
 use model::{ClaimKey, Event, Now};
 use scheduler::{Effect, Out, Session};
 use tokio::sync::mpsc;
@@ -23,8 +23,8 @@ use crate::feed::{Batch, Feed};
 use crate::handle::{Answer, FromAgent, Handle, Input, Query, Unavailable};
 use crate::metrics::Metrics;
 use crate::objects::Store;
-use crate::registry::Registry;
-use crate::sessions::{Incoming, Said, Sessions, understand};
+use crate::registry::{LOCAL_KEY, Registry, Stranger};
+use crate::sessions::{Incoming, Opened, Said, Sessions, understand};
 use crate::state::StateDir;
 use crate::{Error, Options};
 
@@ -330,17 +330,27 @@ impl Writer {
                 }
                 self.answer_after(answer, known);
             }
-            Input::Join { token, machine, answer } => {
-                let result = self.books.registry.check(&token, now.wall_ms).map(|_| ());
+            Input::Join { token, machine, key, answer } => {
+                let result = self.books.registry.check_join(&token, &machine, now.wall_ms);
                 if result.is_ok() {
+                    self.end_sessions(&machine, |other| other != key);
                     let token = token.id.to_string();
-                    self.record(Kind::MachineJoined(MachineJoined { token, machine }));
+                    self.record(Kind::MachineJoined(MachineJoined { token, machine, key }));
                 }
                 self.answer_after(answer, result);
             }
+            Input::RevokeMachine { machine, by, reason, answer } => {
+                let revocable = !self.books.registry.is_local(&machine);
+                if revocable {
+                    self.end_sessions(&machine, |_| true);
+                    self.record(Kind::MachineRevoked(MachineRevoked { machine, by, reason }));
+                }
+                self.answer_after(answer, revocable);
+            }
             Input::Look(query) => self.pending.queries.push(query),
-            Input::OpenSession { machine, link, answer } => {
-                let _ = answer.send(self.sessions.open(machine, link));
+            Input::OpenSession { machine, key, answer } => {
+                let opened = self.open_session(machine, key);
+                let _ = answer.send(opened);
             }
             Input::Tell(machine, down, answer) => {
                 let _ = answer.send(self.sessions.tell(&machine, down));
@@ -348,6 +358,44 @@ impl Writer {
             Input::Stop(_) => {}
         }
         self.resume(now);
+    }
+
+    /// Lets a machine in that may be here; a name without a key is bound to the first that comes with it.
+    fn open_session(&mut self, machine: String, key: String) -> Result<Opened, Stranger> {
+        if key == LOCAL_KEY && !self.books.registry.is_local(&machine) {
+            self.books.registry.add_local(&machine);
+            self.registry_changed = true;
+            self.end_sessions(&machine, |other| other != LOCAL_KEY);
+        }
+        self.books.registry.admit(&machine, &key)?;
+        if self.books.registry.is_unbound(&machine) {
+            let joined = MachineJoined { token: String::new(), machine: machine.clone(), key: key.clone() };
+            self.record(Kind::MachineJoined(joined));
+        }
+        Ok(self.sessions.open(machine, key))
+    }
+
+    /// Hangs up on the sessions of a machine with such keys. What they hold lives on until its lease runs out.
+    fn end_sessions(&mut self, machine: &str, with: impl Fn(&str) -> bool) {
+        for session in self.sessions.of(machine) {
+            if self.sessions.key(session).is_some_and(&with) {
+                self.close(session);
+            }
+        }
+    }
+
+    /// May this session speak for its machine from now on? One that has what the machine is known to run is the machine
+    /// itself, which lost its connection. One that has not is a copy of its state directory, or has its name by an
+    /// administrator's consent: while the other may be alive, its jobs are.
+    fn may_take_over(&self, session: Session, hello: &scheduler::AgentHello) -> bool {
+        let machine = &hello.machine;
+        let others = self
+            .sessions
+            .of(machine)
+            .into_iter()
+            .any(|other| other != session && self.books.core.is_session_of(machine, other));
+        let doubtful = others || self.books.registry.is_rebound(machine);
+        !(doubtful && self.books.core.runs_more_than(hello, digest))
     }
 
     fn take_word(&mut self, now: Now, session: Session, message: Incoming) {
@@ -362,8 +410,22 @@ impl Writer {
                     cpus = hello.total.cpus,
                     "machine connected"
                 );
+                if !self.may_take_over(session, &hello) {
+                    tracing::warn!(
+                        machine,
+                        "somebody with this machine's name does not have the jobs that it runs; they are not let in before those have ended or their leases have"
+                    );
+                    self.close(session);
+                    return;
+                }
                 self.sessions.welcome(session, self.beat_ms, self.private);
+                let out = &mut self.pending.out;
                 self.books.core.agent_up(now, *hello, digest, out);
+                for other in self.sessions.of(&machine) {
+                    if other != session {
+                        self.close(other);
+                    }
+                }
             }
             Some(Said::Beat(n)) => {
                 self.books.core.agent_heard(now, &machine, session);
@@ -466,6 +528,9 @@ impl Writer {
         for effect in out.effects {
             self.sessions.deliver(effect, &self.books.core);
         }
+        for deaf in self.sessions.take_deaf() {
+            self.close(deaf);
+        }
         for answer in after {
             answer(Ok(()));
         }
@@ -491,7 +556,8 @@ impl Writer {
         tracing::error!(%error, "the journal cannot be written; nothing new is accepted until it can");
         // The snapshot on disk may be old; reading it again is cheaper than keeping a second copy of the books.
         let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &mut self.reader)?;
-        self.books = books;
+        let before = std::mem::replace(&mut self.books, books);
+        self.books.registry.keep_locals(&before.registry);
         self.books.core.recovered(self.clock.now());
         self.registry_changed = true;
         self.set_degraded(Some(error.to_string()));
@@ -508,11 +574,14 @@ impl Writer {
             Input::Drain(_, answer) => drop(answer.send(Err(told()))),
             Input::SetMachine { answer, .. } => drop(answer.send(Err(told()))),
             Input::SetLab(_, answer) => drop(answer.send(Err(told()))),
-            Input::RevokeToken { answer, .. } => drop(answer.send(Err(told()))),
+            Input::RevokeToken { answer, .. } | Input::RevokeMachine { answer, .. } => {
+                drop(answer.send(Err(told())));
+            }
             Input::Join { answer, .. } => drop(answer.send(Err(told()))),
             Input::Look(query) => query(&mut self.books.core, self.clock.now()),
-            Input::OpenSession { machine, link, answer } => {
-                let _ = answer.send(self.sessions.open(machine, link));
+            Input::OpenSession { machine, key, answer } => {
+                let admitted = self.books.registry.admit(&machine, &key);
+                let _ = answer.send(admitted.map(|()| self.sessions.open(machine, key)));
             }
             Input::Tell(machine, down, answer) => drop(answer.send(self.sessions.tell(&machine, down))),
             Input::Stop(_) => {}

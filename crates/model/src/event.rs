@@ -27,7 +27,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 30, 40, 45, 46"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -115,6 +115,9 @@ pub enum Kind {
     /// A running job was told how much time it has left.
     #[prost(message, tag = "27")]
     JobWarned(JobWarned),
+    /// A machine may not come back.
+    #[prost(message, tag = "28")]
+    MachineRevoked(MachineRevoked),
     /// Jobs that had ended and stayed in the queue left it.
     #[prost(message, tag = "30")]
     JobsLeft(JobsLeft),
@@ -308,9 +311,13 @@ pub struct TokenIssued {
     /// Who issued it.
     #[prost(string, tag = "7")]
     pub by: String,
+    /// The one machine that may join with it, also when its name is known; empty for any that is new.
+    #[prost(string, tag = "8")]
+    #[serde(default)]
+    pub machine: String,
 }
 
-/// A join token bought a certificate.
+/// A join token bought a certificate, or a machine that joined before keys were noted was seen with this one.
 #[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct MachineJoined {
     /// Token id.
@@ -319,6 +326,24 @@ pub struct MachineJoined {
     /// Machine name in the certificate.
     #[prost(string, tag = "2")]
     pub machine: String,
+    /// SHA-256 of the machine's public key, in hexadecimal digits: from now on the name is bound to it.
+    #[prost(string, tag = "3")]
+    #[serde(default)]
+    pub key: String,
+}
+
+/// A machine may not come back: neither its certificates nor its name are good for anything until it joins anew.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct MachineRevoked {
+    /// Which.
+    #[prost(string, tag = "1")]
+    pub machine: String,
+    /// Who said so.
+    #[prost(string, tag = "2")]
+    pub by: String,
+    /// Why.
+    #[prost(string, tag = "3")]
+    pub reason: String,
 }
 
 /// A token was revoked.
@@ -383,6 +408,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         | Kind::MachineJoined(_)
         | Kind::PrioritySet(_)
         | Kind::ClockStepped(_)
+        | Kind::MachineRevoked(_)
         | Kind::TokenRevoked(_) => None,
     }
 }

@@ -158,10 +158,15 @@ impl JobTemplate {
         }
     }
 
-    /// Adds or replaces a varying attribute.
-    pub fn set_varying(&mut self, name: &str, pieces: Vec<PieceKind>) {
+    /// Takes an attribute out, in whatever case of letters it is there.
+    pub fn remove(&mut self, name: &str) {
         self.shared.retain(|a| !a.name.eq_ignore_ascii_case(name));
         self.varying.retain(|v| !v.name.eq_ignore_ascii_case(name));
+    }
+
+    /// Adds or replaces a varying attribute.
+    pub fn set_varying(&mut self, name: &str, pieces: Vec<PieceKind>) {
+        self.remove(name);
         let pieces = pieces.into_iter().map(|kind| Piece { kind: Some(kind) }).collect();
         self.varying.push(Varying { name: name.to_owned(), pieces });
     }
@@ -225,6 +230,14 @@ impl JobTemplate {
                 "{attributes} attributes; at most {} are allowed",
                 limits::ATTRIBUTES_PER_AD
             ));
+        }
+        // Of two that are alike, one reader would take the first and another the last.
+        let mut names = std::collections::HashSet::new();
+        let all = self.shared.iter().map(|a| &a.name).chain(self.varying.iter().map(|v| &v.name));
+        for name in all {
+            if !names.insert(name.to_ascii_lowercase()) {
+                return shape(format!("{} is there twice", crate::text::shorten(name, 60)));
+            }
         }
         for attribute in &self.shared {
             check_name(&attribute.name)?;
@@ -325,5 +338,7 @@ mod tests {
         refuse(|t| t.shared[0].name = "a b".into());
         refuse(|t| t.shared[0].name = String::new());
         refuse(|t| t.procs = 9);
+        refuse(|t| t.shared.push(Attribute { name: "cMD".into(), expr: "1".into() }));
+        refuse(|t| t.shared.push(Attribute { name: "aRGS".into(), expr: "1".into() }));
     }
 }

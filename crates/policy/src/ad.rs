@@ -56,7 +56,7 @@ impl Machine {
                 slot.claim.as_ref().map(|c| c.job.clone()),
                 slot.claim.as_ref().is_some_and(Claim::is_vanilla),
             ),
-            About::Candidate(job) => (Some(job.clone()), job.eval_int("JobUniverse") == Some(5)),
+            About::Candidate(job) => (Some(job.clone()), crate::slot::is_vanilla(job)),
         };
         let mut my = self.measured(at);
         for (name, expr) in self.policy_at(at).named(is_vanilla) {

@@ -89,8 +89,13 @@ impl Claim {
 
     /// The job belongs to the vanilla universe.
     pub(crate) fn is_vanilla(&self) -> bool {
-        self.job.eval_int("JobUniverse") == Some(5)
+        is_vanilla(&self.job)
     }
+}
+
+/// Vanilla, and what runs on machines as if it were: scheduler (7) and local (12) jobs.
+pub(crate) fn is_vanilla(job: &ClassAd) -> bool {
+    matches!(job.eval_int("JobUniverse"), Some(5 | 7 | 12))
 }
 
 /// The standard universe checkpoints by itself; today's jobs say how.

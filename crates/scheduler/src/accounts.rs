@@ -44,6 +44,8 @@ pub struct Group {
     pub quota: Quota,
     /// It may have more when nobody else wants it.
     pub surplus: bool,
+    /// Who may use it; `None` for everybody.
+    pub users: Option<Vec<String>>,
 }
 
 /// What a group may hold.
@@ -493,7 +495,7 @@ mod tests {
 
     #[test]
     fn groups_have_their_quota_first_and_surplus_only_if_they_may() {
-        let group = |name: &str, quota, surplus| Group { name: name.into(), quota, surplus };
+        let group = |name: &str, quota, surplus| Group { name: name.into(), quota, surplus, users: None };
         let groups = vec![
             group("a", Quota::Cores(20.0), false),
             group("b", Quota::Part(0.3), true),

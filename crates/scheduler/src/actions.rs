@@ -77,6 +77,9 @@ pub enum Refusal {
     /// The template is malformed.
     #[error("{0}")]
     BadTemplate(#[from] model::template::Invalid),
+    /// It says of itself what it may not say.
+    #[error("{0}")]
+    BadStamp(#[from] crate::stamp::BadStamp),
     /// Too many different requirements in one cluster.
     #[error(
         "the jobs of this cluster differ in more than {} ways that matter for matching; submit them as several clusters",
@@ -139,10 +142,9 @@ impl Core {
         out: &mut Out,
     ) -> Result<u32, Refusal> {
         s.template.check()?;
-        crate::gangs::unfold(&mut s.template);
-        // Whatever the submitter wrote there: the owner is who the manager says.
-        s.template.set("Owner", model::text::quote(&s.owner));
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
+        crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, now.wall_ms)?;
+        crate::gangs::unfold(&mut s.template);
         if let Some(keyed) = self.queue.keys.get(&key) {
             let same = keyed.template == template_digest(&s.template);
             return if same { Ok(keyed.cluster) } else { Err(Refusal::KeyReused { cluster: keyed.cluster }) };

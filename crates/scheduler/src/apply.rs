@@ -59,6 +59,7 @@ impl Core {
             | Kind::ClockStepped(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
+            | Kind::MachineRevoked(_)
             | Kind::TokenRevoked(_) => {}
         }
     }

@@ -16,7 +16,8 @@
 //! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
 //! - `drain`: nothing new for a while
 //! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
-//! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers
+//! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
+//!   a job, whatever its submitter wrote
 //! - `gang`: sets of seats that start together or not at all, and the lab that they run in
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
@@ -50,6 +51,7 @@ mod reserve;
 mod settings;
 mod shape;
 mod snapshot;
+mod stamp;
 mod sweep;
 #[cfg(test)]
 mod tests;

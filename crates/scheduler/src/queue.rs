@@ -62,10 +62,25 @@ pub(crate) struct Keyed {
     pub(crate) template: u32,
 }
 
-/// Tells templates apart: FNV-1a of 32 bits over the encoded template. It is in snapshots, so it must never change.
+/// Tells templates apart by what their submitter chose: FNV-1a of 32 bits over the encoded template without what the
+/// manager stamps on it, which has the time in it, and then its columns. It is in snapshots, so it must never change.
 pub(crate) fn template_digest(template: &JobTemplate) -> u32 {
-    let bytes = prost::Message::encode_to_vec(template);
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    let mut bare = JobTemplate {
+        procs: template.procs,
+        per_row: template.per_row,
+        shared: template.shared.clone(),
+        varying: template.varying.clone(),
+        ..JobTemplate::default()
+    };
+    for name in crate::stamp::NOT_THE_SUBMITTERS {
+        bare.remove(name);
+    }
+    let hash = fnv(0x811c_9dc5, &prost::Message::encode_to_vec(&bare));
+    template.columns.iter().fold(hash, |hash, column| fnv(hash, &prost::Message::encode_to_vec(column)))
+}
+
+fn fnv(hash: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// What an owner's idempotency key is remembered as: FNV-1a of 128 bits over the owner, a zero byte and the key, as four

@@ -117,7 +117,14 @@ impl Reading<'_> {
                 }
             };
             let own = self.config.boolean(&format!("GROUP_ACCEPT_SURPLUS_{name}")).ok().flatten();
-            groups.push(Group { name: name.to_owned(), quota, surplus: own.unwrap_or(surplus_for_all) });
+            let users = self.text(&format!("GROUP_USERS_{name}"));
+            let words = users.split([',', ' ']).filter(|word| !word.is_empty()).map(str::to_owned);
+            groups.push(Group {
+                name: name.to_owned(),
+                quota,
+                surplus: own.unwrap_or(surplus_for_all),
+                users: (!users.is_empty()).then(|| words.collect()),
+            });
         }
         groups
     }
@@ -185,7 +192,7 @@ mod tests {
         assert_eq!(settings.shares.groups[0].quota, Quota::Cores(20.0));
         assert_eq!(
             settings.shares.groups[1],
-            Group { name: "lab.x".into(), quota: Quota::Part(0.25), surplus: true }
+            Group { name: "lab.x".into(), quota: Quota::Part(0.25), surplus: true, users: None }
         );
         assert!((settings.limits.named["matlab"] - 5.0).abs() < 1e-9);
         assert_eq!(settings.burst, Burst { count: 3, delay_ms: 2_500 });

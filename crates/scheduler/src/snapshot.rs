@@ -589,7 +589,7 @@ mod tests {
         let again = Core::restore(Settings::default(), &bytes).unwrap();
         assert_eq!((whole(&core), whole(&again)), (3, 3));
         for (cluster, mut template) in sent {
-            template.set("Owner", "\"ann\"");
+            crate::stamp::stamp(&mut template, "ann", &crate::Shares::default(), now.wall_ms).unwrap();
             assert_eq!(*again.queue.clusters[&cluster].template.get(), template);
         }
     }

@@ -258,6 +258,43 @@ impl Core {
         live.chain(held).chain(idle).chain(completed).take(limit).collect()
     }
 
+    /// True when this is the session that speaks for a machine.
+    pub fn is_session_of(&self, machine: &str, session: crate::Session) -> bool {
+        self.pool.machines.get(machine).is_some_and(|m| m.session == Some(session))
+    }
+
+    /// True when jobs are known to have started on the machine in claims that a hello does not have.
+    pub fn runs_more_than(&self, hello: &crate::AgentHello, digest: crate::Digest) -> bool {
+        let places = self.pool.places(&hello.machine);
+        let claims = places.iter().filter_map(|p| self.pool.machines.get(p)).flat_map(|m| &m.claims);
+        let is_held = |id: &ClaimId, claim: &crate::pool::Claim| {
+            hello.claims.iter().any(|held| held.claim == *id && claim.key_digest == digest(&held.key))
+        };
+        let started = |job: &JobId| {
+            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+            live.is_some_and(|live| live.started_ms.is_some())
+        };
+        claims
+            .filter_map(|id| Some((id, self.pool.claims.get(id)?)))
+            .any(|(id, claim)| claim.jobs.iter().any(started) && !is_held(id, claim))
+    }
+
+    /// True when a machine has a job that may begin from this object.
+    pub fn may_fetch(&self, machine: &str, object: &str) -> bool {
+        let places = self.pool.places(machine);
+        let claims = places.iter().filter_map(|p| self.pool.machines.get(p)).flat_map(|m| &m.claims);
+        let mut jobs = claims.filter_map(|id| self.pool.claims.get(id)).flat_map(|claim| &claim.jobs);
+        jobs.any(|job| self.checkpoint(*job).is_some_and(|c| *c.object == *object))
+    }
+
+    /// Whom a machine's configuration names as its owner.
+    pub fn machine_owner(&self, machine: &str) -> Option<String> {
+        match self.pool.machines.get(machine)?.ad.eval("MachineOwner") {
+            classad::Value::Str(owner) => Some(owner.to_string()).filter(|owner| !owner.is_empty()),
+            _ => None,
+        }
+    }
+
     /// The machines, also those that only a decision of people is known of.
     pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
         let unknown = self.labs.machines.iter().filter(|(name, _)| !self.pool.machines.contains_key(*name));

@@ -133,10 +133,17 @@ impl Authority {
 /// A machine's fresh key and its request for a certificate.
 pub fn agent_request() -> Result<(String, String), Error> {
     let fail = certificate_error("cannot make a certificate request");
-    let key = KeyPair::generate().map_err(|e| fail(e.to_string()))?;
-    let params = CertificateParams::default();
-    let request = params.serialize_request(&key).map_err(|e| fail(e.to_string()))?;
-    Ok((key.serialize_pem(), request.pem().map_err(|e| fail(e.to_string()))?))
+    let key = KeyPair::generate().map_err(|e| fail(e.to_string()))?.serialize_pem();
+    let request = agent_request_with(&key)?;
+    Ok((key, request))
+}
+
+/// A request for a certificate for a key that the machine has.
+pub fn agent_request_with(key_pem: &str) -> Result<String, Error> {
+    let fail = certificate_error("cannot make a certificate request");
+    let key = KeyPair::from_pem(key_pem).map_err(|e| fail(e.to_string()))?;
+    let request = CertificateParams::default().serialize_request(&key).map_err(|e| fail(e.to_string()))?;
+    request.pem().map_err(|e| fail(e.to_string()))
 }
 
 /// Letters, digits, dots and dashes: what may stand in a certificate and in a file name.

@@ -3,6 +3,9 @@
 //! Default deny. Names and roles come from the connection (peer credentials, certificate, token), never from what a
 //! request says about itself. Whether a job belongs to the one who asks is decided where jobs are known; this function
 //! says whether that question may be asked at all, and whether its answer may be overridden.
+//!
+//! OWNER is no role that a token carries: it is what a user is to the machines whose configuration names the user
+//! (MACHINE_OWNER), and to no other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -96,8 +99,10 @@ pub enum Action {
     ActOnAny,
     /// Issue and revoke tokens.
     ManageTokens,
-    /// Vacate machines, set their policy and condition, lend them; enable and disable labs.
+    /// Set machines' condition, lend them, remove them; enable and disable labs; priorities of users.
     ManageMachines,
+    /// Vacate, drain and reconfigure one machine: for its owner, too.
+    RunMachine,
     /// Have a machine for oneself, as far as its condition and loan allow it, and give it back.
     HoldMachine,
     /// Buy a certificate with a join token, which is checked separately.
@@ -108,7 +113,7 @@ pub enum Action {
 
 impl Action {
     /// All of them, for tests and documents.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Health,
         Self::Metrics,
         Self::Look,
@@ -117,6 +122,7 @@ impl Action {
         Self::ActOnAny,
         Self::ManageTokens,
         Self::ManageMachines,
+        Self::RunMachine,
         Self::HoldMachine,
         Self::Join,
         Self::ServeAsMachine,
@@ -135,8 +141,14 @@ pub struct Denied {
     pub why: &'static str,
 }
 
-/// Yes or no.
+/// Yes or no, where it does not matter about which machine.
 pub fn decide(principal: &Principal, action: Action) -> Result<(), Denied> {
+    decide_about(principal, action, None)
+}
+
+/// Yes or no; `owner` is whom the configuration of the machine that it is about names, if it is about one and that names
+/// anybody.
+pub fn decide_about(principal: &Principal, action: Action, owner: Option<&str>) -> Result<(), Denied> {
     let (what, least) = match action {
         // Nothing secret, and needed by those who watch over the service or are not members yet.
         Action::Health | Action::Join => return Ok(()),
@@ -147,6 +159,7 @@ pub fn decide(principal: &Principal, action: Action) -> Result<(), Denied> {
         Action::ActOnAny => ("act on other people's jobs", Role::Admin),
         Action::ManageTokens => ("manage tokens", Role::Admin),
         Action::ManageMachines => ("manage machines", Role::Admin),
+        Action::RunMachine => ("manage this machine", Role::Admin),
         Action::HoldMachine => ("hold a machine", Role::Write),
         Action::ServeAsMachine => ("serve as a machine", Role::Agent),
     };
@@ -157,6 +170,16 @@ pub fn decide(principal: &Principal, action: Action) -> Result<(), Denied> {
         Principal::Machine { .. } => deny("a machine's certificate is good for agent sessions only"),
         Principal::User { role: Role::Agent, .. } => deny("a join token only buys a machine's certificate"),
         Principal::User { role, .. } if least != Role::Agent && *role >= least => Ok(()),
+        // A token that is good for looking only stays so in its owner's hands.
+        Principal::User { name, role } if action == Action::RunMachine && *role >= Role::Write => {
+            if owner == Some(name.as_str()) {
+                Ok(())
+            } else {
+                deny(
+                    "only administrators and the owner that the machine's configuration names (MACHINE_OWNER) may",
+                )
+            }
+        }
         Principal::User { .. } if least == Role::Agent => {
             deny("only a machine with a certificate of this pool may")
         }
@@ -189,6 +212,7 @@ mod tests {
             "...y..", // ActOnAny
             "...y..", // ManageTokens
             "...y..", // ManageMachines
+            "...y..", // RunMachine
             "..yy..", // HoldMachine
             "yyyyyy", // Join
             ".....y", // ServeAsMachine
@@ -197,6 +221,27 @@ mod tests {
             let got: String =
                 principals.iter().map(|p| if decide(p, *action).is_ok() { 'y' } else { '.' }).collect();
             assert_eq!(got, row, "{action:?}");
+        }
+    }
+
+    /// The same table about a machine that names `u` as its owner: one row differs, and in one place.
+    #[test]
+    fn an_owner_runs_the_machine_that_names_them_and_no_other() {
+        let user = |name: &str, role| Principal::User { name: name.into(), role };
+        for action in Action::ALL {
+            for role in [Role::Read, Role::Write, Role::Admin, Role::Agent] {
+                let about = |owner| decide_about(&user("u", role), action, owner).is_ok();
+                let anyway = decide(&user("u", role), action).is_ok();
+                let as_owner = action == Action::RunMachine && role == Role::Write;
+                assert_eq!(about(Some("u")), anyway || as_owner, "{action:?} {role}");
+                for other in [None, Some(""), Some("U"), Some("u2"), Some("other")] {
+                    assert_eq!(about(other), anyway, "{action:?} {role} {other:?}");
+                }
+            }
+            let nobody = |p| decide_about(&p, action, Some("u")).is_ok() == decide(&p, action).is_ok();
+            assert!(nobody(Principal::Anonymous), "{action:?}");
+            // A machine that is called like its owner is not its owner.
+            assert!(nobody(Principal::Machine { name: "u".into() }), "{action:?}");
         }
     }
 }

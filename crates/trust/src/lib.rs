@@ -12,7 +12,7 @@ pub mod decide;
 pub mod tls;
 pub mod token;
 
-pub use decide::{Action, Principal, Role, decide};
+pub use decide::{Action, Principal, Role, decide, decide_about};
 
 /// What can go wrong with keys and certificates.
 #[derive(Debug, thiserror::Error)]

@@ -144,6 +144,18 @@ pub fn principal_of(certificate: &[u8], pool: &str) -> Principal {
     Principal::Anonymous
 }
 
+/// What tells keys apart: SHA-256 of a certificate's public key, in hexadecimal digits.
+pub fn key_of(certificate: &[u8]) -> Option<String> {
+    let (_, cert) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let digest = crate::digest(cert.public_key().raw);
+    Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The same of the first certificate in a PEM text.
+pub fn key_of_pem(pem: &str) -> Option<String> {
+    key_of(&crate::ca::der_of(pem).ok()?)
+}
+
 /// When a certificate (PEM) ends, in Unix seconds.
 pub fn not_after(pem: &str) -> Option<i64> {
     let der = crate::ca::der_of(pem).ok()?;
@@ -162,7 +174,7 @@ mod tests {
         let authority = Authority::open(dir.path()).unwrap();
         let again = Authority::open(dir.path()).unwrap();
         assert_eq!(authority.fingerprint(), again.fingerprint());
-        let (_key, request) = ca::agent_request().unwrap();
+        let (key, request) = ca::agent_request().unwrap();
         let chain = authority.sign_agent(&request, "node-7.example").unwrap();
         let der = ca::der_of(&chain).unwrap();
         assert_eq!(
@@ -174,6 +186,10 @@ mod tests {
         assert_eq!(principal_of(&manager, authority.pool()), Principal::Anonymous, "not a machine");
         assert_eq!(principal_of(b"garbage", authority.pool()), Principal::Anonymous);
         assert!(not_after(&chain).is_some());
+        let again = authority.sign_agent(&ca::agent_request_with(&key).unwrap(), "node-7.example").unwrap();
+        assert_eq!(key_of_pem(&again), key_of(&der), "a renewed certificate is for the same key");
+        let (_, other) = ca::agent_request().unwrap();
+        assert_ne!(key_of_pem(&authority.sign_agent(&other, "node-7.example").unwrap()), key_of(&der));
         for bad in ["", "a/b", "../x", ".hidden", "a b", "x\n", "-rf"] {
             assert!(authority.sign_agent(&request, bad).is_err(), "{bad:?}");
         }

@@ -70,6 +70,7 @@ impl Drains {
                     until_s: *until_s,
                     constraint: constraint.clone(),
                     reason: reason.to_owned(),
+                    machine: String::new(),
                 };
                 words.push(Word { index, manager: told.manager.clone(), request });
             }
@@ -81,6 +82,7 @@ impl Drains {
                     until_s: 0,
                     constraint: String::new(),
                     reason: String::new(),
+                    machine: String::new(),
                 };
                 words.push(Word { index, manager: told.manager.clone(), request });
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent::sensors::scripted::Scripted;
 use agent::{Connector, Link, OnStop};
-use api::agent::{ToAgent, ToManager};
+use api::agent::ToManager;
 use manager::{Handle, Manager};
 use tokio::sync::{mpsc, watch};
 
@@ -55,11 +55,9 @@ struct Local {
 impl Connector for Local {
     fn connect(&mut self) -> Pin<Box<dyn Future<Output = Result<Link, String>> + Send + '_>> {
         Box::pin(async move {
-            let (to_agent, mut from_manager) = mpsc::unbounded_channel::<ToAgent>();
             let (up, mut from_agent) = mpsc::unbounded_channel::<ToManager>();
             let (forward, down) = mpsc::channel(1024);
-            let session = self.handle.open_session(self.machine.clone(), to_agent).await;
-            let session = session.map_err(|e| e.to_string())?;
+            let (session, mut from_manager) = self.handle.open_local_session(self.machine.clone()).await?;
             tokio::spawn(async move {
                 while let Some(message) = from_manager.recv().await {
                     if forward.send(message).await.is_err() {
@@ -68,7 +66,12 @@ impl Connector for Local {
                 }
             });
             tokio::spawn(async move {
-                while let Some(message) = from_agent.recv().await {
+                loop {
+                    let message = tokio::select! {
+                        message = from_agent.recv() => message,
+                        () = session.ended() => None,
+                    };
+                    let Some(message) = message else { break };
                     if session.hear(message).await.is_err() {
                         return;
                     }

@@ -8,15 +8,14 @@ use api::agent::ToManager;
 use api::grpc::{AgentsServer, DownStream, Sessions};
 use axum::body::Body;
 use axum::http::Request as HttpRequest;
-use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tower::{Service, ServiceExt as _};
 use trust::{Action, Principal};
 
 use super::Shared;
-use super::who::Caller;
+use super::who::{Caller, Connection};
 use crate::AgentSession;
 
 #[derive(Debug, Clone)]
@@ -59,10 +58,15 @@ impl Sessions for Agents {
             let Principal::Machine { name } = caller.0 else {
                 return Err(Status::permission_denied("a machine's certificate is needed"));
             };
-            let (link, down) = mpsc::unbounded_channel();
-            let session = shared.handle.open_session(name, link).await.map_err(unavailable)?;
+            let Some(Connection::Remote { key, .. }) = request.extensions().get::<Connection>().cloned()
+            else {
+                return Err(Status::permission_denied("a machine's certificate is needed"));
+            };
+            let opened = shared.handle.open_session(name, key).await.map_err(unavailable)?;
+            let (session, from) = opened.map_err(|why| Status::permission_denied(why.to_string()))?;
             tokio::spawn(pump(shared, session, request.into_inner()));
-            let down: DownStream = Box::pin(UnboundedReceiverStream::new(down).map(Ok));
+            let down = ReceiverStream::new(from.words).merge(ReceiverStream::new(from.pieces));
+            let down: DownStream = Box::pin(down.map(Ok));
             Ok(Response::new(down))
         })
     }
@@ -80,10 +84,16 @@ async fn pump(shared: Arc<Shared>, session: AgentSession, mut up: Streaming<ToMa
     loop {
         let next = tokio::select! {
             next = tokio::time::timeout(patience, up.message()) => next,
+            () = session.ended() => break,
             _ = stopped.wait_for(|stop| *stop) => break,
         };
         let Ok(Ok(Some(message))) = next else { break };
-        if session.hear(message).await.is_err() {
+        let heard = tokio::select! {
+            heard = tokio::time::timeout(patience, session.hear(message)) => heard,
+            () = session.ended() => break,
+        };
+        // An agent that asks for more than it reads is not waited for either.
+        if !matches!(heard, Ok(Ok(()))) {
             break;
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::agent::{Control, Question, SetMacro, Verb};
 use api::rest::{
     ConfigRequest, ControlRequest, DrainRequest, LabLine, LabRequest, MachineReply, MachineVerb,
-    StandingRequest, TransitionLine,
+    RevokeRequest, StandingRequest, TransitionLine,
 };
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -65,8 +65,20 @@ pub(super) async fn drain(
     Extension(caller): Extension<Caller>,
     request: Body<DrainRequest>,
 ) -> Result<StatusCode, Problem> {
-    caller.may(Action::ManageMachines)?;
-    let DrainRequest { name, until_s, constraint, reason } = body(request)?;
+    // What the owner of one machine may say about it, nobody weaker than a user may say about any.
+    caller.may(Action::Submit)?;
+    let DrainRequest { mut name, until_s, mut constraint, reason, machine } = body(request)?;
+    if machine.is_empty() {
+        caller.may(Action::ManageMachines)?;
+    } else {
+        caller.may_run(&shared, &machine).await?;
+        if !trust::ca::is_machine_name(&machine) || !name.is_empty() || !constraint.is_empty() {
+            return Err(Problem::bad("the drain of one machine needs the machine's name, and nothing else"));
+        }
+        // Not a name of the owner's choosing: that could be the name of a drain of others.
+        name = format!("machine {machine}");
+        constraint = format!("Machine == {}", text::quote(&machine));
+    }
     if name.is_empty() || name != text::one_line(&name, limits::NAME_BYTES) {
         return Err(Problem::bad("a drain needs a name of at most 256 bytes, in one line"));
     }
@@ -108,7 +120,7 @@ pub(super) async fn configure(
     Path(machine): Path<String>,
     request: Body<ConfigRequest>,
 ) -> Result<Json<MachineReply>, Problem> {
-    caller.may(Action::ManageMachines)?;
+    caller.may_run(&shared, &machine).await?;
     let ConfigRequest { set, text } = body(request)?;
     if text.len() > CONFIG_BYTES || set.len() > limits::NAME_BYTES {
         return Err(Problem::bad("a set of macros holds at most 64 KiB, its name 256 bytes"));
@@ -123,7 +135,7 @@ pub(super) async fn reconfigure(
     Extension(caller): Extension<Caller>,
     Path(machine): Path<String>,
 ) -> Result<Json<MachineReply>, Problem> {
-    caller.may(Action::ManageMachines)?;
+    caller.may_run(&shared, &machine).await?;
     ask(&shared, &machine, Question::Reconfigure(true)).await
 }
 
@@ -134,7 +146,7 @@ pub(super) async fn control(
     Path(machine): Path<String>,
     request: Body<ControlRequest>,
 ) -> Result<Json<MachineReply>, Problem> {
-    caller.may(Action::ManageMachines)?;
+    caller.may_run(&shared, &machine).await?;
     let request = body(request)?;
     let verb = match request.verb {
         MachineVerb::Vacate => Verb::Vacate,
@@ -200,6 +212,27 @@ pub(super) async fn stand(
     };
     let actor = Actor { user, any_owner };
     Ok(Json(shared.handle.set_machine(actor, machine, change).await??))
+}
+
+/// Denies a machine: its streams are closed, and neither its certificate nor a new one lets it in.
+pub(super) async fn revoke(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    Path(machine): Path<String>,
+    request: Body<RevokeRequest>,
+) -> Result<StatusCode, Problem> {
+    caller.may(Action::ManageMachines)?;
+    let RevokeRequest { reason } = body(request)?;
+    if !trust::ca::is_machine_name(&machine) {
+        return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
+    }
+    let (by, reason) = (caller.0.name().to_owned(), text::one_line(&reason, limits::REASON_BYTES));
+    if shared.handle.revoke_machine(machine, by, reason).await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        let message = "this machine is part of the manager; start that with --cpus 0 to be without it";
+        Err(Problem::new(StatusCode::CONFLICT, "refused", message))
+    }
 }
 
 /// The labs.

@@ -3,15 +3,19 @@
 //! - `serve`: the Unix socket, the TLS port, the plain health port; limits on connections
 //! - `routes`: the REST API; `events`: the event stream; `usage`: where the time went; `agents`: agent sessions over gRPC;
 //!   `explain`: why jobs wait and machines idle
+//! - `doors`: how many connections each caller may have, and how long one may be silent
 //! - `who`: from a connection and its headers to a principal
+//! - `rules`: which right each path needs, before anything of a request is read
 //! - `gate`: limits on how much one caller may ask at a time
 
 mod agents;
+mod doors;
 mod events;
 mod explain;
 mod gate;
 mod machines;
 mod routes;
+mod rules;
 mod serve;
 mod usage;
 mod who;

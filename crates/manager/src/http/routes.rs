@@ -23,7 +23,7 @@ use serde::Deserialize;
 use trust::token::Token;
 use trust::{Action, Principal, Role};
 
-use super::who::{Caller, Problem, establish};
+use super::who::{Caller, Connection, Problem, establish};
 use super::{Shared, agents, events, explain, machines, usage};
 use crate::Sharing;
 
@@ -43,6 +43,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/machines/{name}/reconfigure", post(machines::reconfigure))
         .route("/v1/machines/{name}/control", post(machines::control))
         .route("/v1/machines/{name}/standing", post(machines::stand))
+        .route("/v1/machines/{name}/revoke", post(machines::revoke))
         .route("/v1/labs", get(machines::labs).post(machines::set_lab))
         .route("/v1/events", get(events::stream))
         .route("/v1/usage", get(usage::answer))
@@ -499,6 +500,10 @@ async fn issue_token(
     if !plain || request.ttl_seconds == 0 || request.ttl_seconds > 10 * 366 * 86_400 {
         return Err(Problem::bad("a token needs a plain user name and a life of one second to ten years"));
     }
+    let named = !request.machine.is_empty();
+    if named && (role != Role::Agent || !trust::ca::is_machine_name(&request.machine)) {
+        return Err(Problem::bad("only an AGENT token is for one machine, and by its name"));
+    }
     let token = Token::fresh(shared.authority.fingerprint());
     let expires_ms = crate::writer::wall_ms() + request.ttl_seconds * 1000;
     let issued = TokenIssued {
@@ -509,6 +514,7 @@ async fn issue_token(
         uses: if role == Role::Agent { request.uses.max(1) } else { 0 },
         secret_digest: token.secret_digest().to_vec(),
         by,
+        machine: request.machine,
     };
     shared.handle.issue_token(issued).await?;
     Ok(Json(TokenReply { id: token.id.to_string(), token: token.reveal(), expires_ms }))
@@ -571,8 +577,8 @@ async fn join(
     let bearer = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()).unwrap_or("");
     let token =
         bearer.trim_start_matches("Bearer ").parse::<Token>().map_err(|e| Problem::bad(e.to_string()))?;
-    let counted = shared.handle.join(token, request.machine.clone()).await?;
-    counted.map_err(|e| Problem::new(StatusCode::UNAUTHORIZED, "bad_token", e.to_string()))?;
+    let key = trust::tls::key_of_pem(&chain).ok_or_else(|| Problem::bad("the request has no key"))?;
+    shared.handle.join(token, request.machine.clone(), key).await??;
     tracing::info!(machine = request.machine, "machine joined");
     Ok(Json(CertificateReply { chain, machine: request.machine }))
 }
@@ -580,6 +586,7 @@ async fn join(
 async fn renew(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    Extension(connection): Extension<Connection>,
     request: Body<RenewRequest>,
 ) -> Result<Json<CertificateReply>, Problem> {
     caller.may(Action::ServeAsMachine)?;
@@ -587,5 +594,11 @@ async fn renew(
     let request = body(request)?;
     let chain = shared.authority.sign_agent(&request.certificate_request, &machine);
     let chain = chain.map_err(|e| Problem::bad(e.to_string()))?;
+    let Connection::Remote { key, .. } = connection else {
+        return Err(Problem::bad("machines renew over the network"));
+    };
+    if trust::tls::key_of_pem(&chain) != Some(key) {
+        return Err(Problem::bad("a machine's name is bound to its key: renew with the key that you have"));
+    }
     Ok(Json(CertificateReply { chain, machine }))
 }

@@ -17,13 +17,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 use trust::Principal;
 
 use super::Shared;
+use super::doors::{PER_CALLER, Places, Prompt};
 use super::routes::{health_router, router};
 use super::who::Connection;
 use crate::{Error, Sharing};
@@ -46,16 +46,21 @@ pub(crate) fn serve_unix(
     let listener = bind_unix(path).map_err(fail)?;
     let mode = if sharing == Sharing::Shared { 0o666 } else { 0o600 };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
+    let own_uid = shared.own_uid;
     let router = router(shared);
+    let places = Places::new(model::limits::CONNECTIONS, PER_CALLER);
     let each = move |(stream, _): (UnixStream, _)| {
+        let uid = stream.peer_cred().ok()?.uid();
+        // Administrators have the kept places beside their own.
+        let kept = || if uid == 0 || uid == own_uid { places.take_kept() } else { None };
+        let place = places.take(uid).or_else(kept)?;
         let router = router.clone();
-        async move {
-            if let Ok(credentials) = stream.peer_cred() {
-                serve(stream, Connection::Local { uid: credentials.uid() }, router).await;
-            }
-        }
+        Some(async move {
+            serve(stream, Connection::Local { uid }, router).await;
+            drop(place);
+        })
     };
-    servers.spawn(welcome(model::limits::CONNECTIONS, move |cx| listener.poll_accept(cx), each));
+    servers.spawn(welcome(move |cx| listener.poll_accept(cx), each));
     Ok(())
 }
 
@@ -81,22 +86,34 @@ pub(crate) async fn serve_tls(
     let local = listener.local_addr().map_err(fail)?;
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let pool: Arc<str> = shared.authority.pool().into();
+    let handle = shared.handle.clone();
     let router = router(shared);
+    let places = Arc::new(Places::new(model::limits::CONNECTIONS, PER_CALLER));
     let each = move |(stream, peer): (TcpStream, SocketAddr)| {
+        let mut place = places.take(peer.ip())?;
+        let (places, handle) = (places.clone(), handle.clone());
         let (acceptor, router, pool) = (acceptor.clone(), router.clone(), pool.clone());
-        async move {
+        Some(async move {
             let _ = stream.set_nodelay(true);
             // Who does not get through the handshake in time is not worth a place.
             let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
                 return;
             };
             let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+            let key = certificate.and_then(|cert| trust::tls::key_of(cert)).unwrap_or_default();
             let certificate =
                 certificate.map_or(Principal::Anonymous, |cert| trust::tls::principal_of(cert, &pool));
-            serve(stream, Connection::Remote { address: peer.ip(), certificate }, router).await;
-        }
+            if let Principal::Machine { name } = &certificate
+                && handle.admit(name, &key).is_ok()
+                && let Some(kept) = places.take_kept()
+            {
+                place = kept;
+            }
+            serve(stream, Connection::Remote { address: peer.ip(), certificate, key }, router).await;
+            drop(place);
+        })
     };
-    servers.spawn(welcome(model::limits::CONNECTIONS, move |cx| listener.poll_accept(cx), each));
+    servers.spawn(welcome(move |cx| listener.poll_accept(cx), each));
     Ok(local)
 }
 
@@ -110,35 +127,37 @@ pub(crate) async fn serve_health(
     let listener = TcpListener::bind(address).await.map_err(fail)?;
     let local = listener.local_addr().map_err(fail)?;
     let router = health_router(shared);
+    let places = Places::new(128, 32);
     let each = move |(stream, peer): (TcpStream, SocketAddr)| {
-        let connection = Connection::Remote { address: peer.ip(), certificate: Principal::Anonymous };
-        serve(stream, connection, router.clone())
+        let (certificate, key) = (Principal::Anonymous, String::new());
+        let connection = Connection::Remote { address: peer.ip(), certificate, key };
+        let place = places.take(peer.ip())?;
+        let router = router.clone();
+        Some(async move {
+            serve(stream, connection, router).await;
+            drop(place);
+        })
     };
-    servers.spawn(welcome(64, move |cx| listener.poll_accept(cx), each));
+    servers.spawn(welcome(move |cx| listener.poll_accept(cx), each));
     Ok(local)
 }
 
-/// Takes connections as long as there is a place; each is served in a task of its own.
+/// Takes connections; each that has a place is served in a task of its own, the others are closed.
 async fn welcome<T, F>(
-    places: usize,
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
-    each: impl Fn(T) -> F,
+    each: impl Fn(T) -> Option<F>,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(places));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok(accepted) = poll_fn(&mut accept).await else {
             // Out of descriptors, most likely.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let work = each(accepted);
-        tokio::spawn(async move {
-            work.await;
-            drop(place);
-        });
+        if let Some(work) = each(accepted) {
+            tokio::spawn(work);
+        }
     }
 }
 
@@ -162,5 +181,6 @@ where
         .keep_alive_interval(Duration::from_secs(20))
         .keep_alive_timeout(Duration::from_secs(20));
     // A connection that ends badly is its peer's affair.
-    let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+    let _ =
+        builder.serve_connection_with_upgrades(TokioIo::new(Prompt::new(stream, HANDSHAKE)), service).await;
 }

@@ -1,9 +1,10 @@
 //! From a connection and its headers to a principal. Nothing a request says about itself counts, except a token.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +13,9 @@ use trust::{Action, Principal, Role};
 
 use super::Shared;
 use crate::Sharing;
+
+/// A request that has not arrived and been answered by then is not waited for.
+const REQUEST: Duration = Duration::from_secs(120);
 
 /// What is known of a connection.
 #[derive(Debug, Clone)]
@@ -27,6 +31,8 @@ pub(crate) enum Connection {
         address: IpAddr,
         /// Who showed a certificate of this pool.
         certificate: Principal,
+        /// The certificate's key; empty without one.
+        key: String,
     },
 }
 
@@ -69,6 +75,24 @@ impl From<crate::Unavailable> for Problem {
     }
 }
 
+impl From<crate::registry::Stranger> for Problem {
+    fn from(why: crate::registry::Stranger) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "not_admitted", why.to_string())
+    }
+}
+
+impl From<crate::registry::NoJoin> for Problem {
+    fn from(why: crate::registry::NoJoin) -> Self {
+        use crate::registry::NoJoin;
+        let (status, code) = match why {
+            NoJoin::Rejected(_) => (StatusCode::UNAUTHORIZED, "bad_token"),
+            NoJoin::OtherName(_) => (StatusCode::FORBIDDEN, "other_machine"),
+            NoJoin::Known(_) | NoJoin::Managers(_) => (StatusCode::CONFLICT, "known_machine"),
+        };
+        Self::new(status, code, why.to_string())
+    }
+}
+
 impl From<trust::decide::Denied> for Problem {
     fn from(denied: trust::decide::Denied) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", denied.to_string())
@@ -82,12 +106,32 @@ pub(crate) async fn establish(
     next: Next,
 ) -> Result<Response, Problem> {
     let connection = request.extensions().get::<Connection>().cloned();
+    let address = match &connection {
+        Some(Connection::Remote { address, .. }) => Some(*address),
+        _ => None,
+    };
     let principal = match connection {
         Some(Connection::Local { uid }) => local(&shared, uid)?,
-        Some(Connection::Remote { address, certificate }) => remote(&shared, address, certificate, &request)?,
+        Some(Connection::Remote { address, certificate, key }) => {
+            let principal = remote(&shared, address, certificate, &request)?;
+            // An agent's session asks by itself and says no in its own protocol.
+            let asks_itself = request.uri().path().starts_with("/updraft.v1.Agents/");
+            if let Principal::Machine { name } = &principal
+                && !asks_itself
+            {
+                shared.handle.admit(name, &key)?;
+            }
+            principal
+        }
         None => Principal::Anonymous,
     };
-    let Some(pass) = shared.gate.enter(principal.name()) else {
+    if let Some(path) = request.extensions().get::<MatchedPath>() {
+        let allowed = super::rules::check(&principal, request.method(), path.as_str());
+        allowed.inspect_err(|_| {
+            shared.metrics.refused.inc();
+        })?;
+    }
+    let Some(pass) = shared.gate.enter(&counted_as(&principal, address)) else {
         shared.metrics.refused.inc();
         return Err(Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -96,9 +140,24 @@ pub(crate) async fn establish(
         ));
     };
     request.extensions_mut().insert(Caller(principal));
-    let response = next.run(request).await;
+    // Streams begin within this time, too; how long they last is another matter.
+    let answered = tokio::time::timeout(REQUEST, next.run(request)).await;
     drop(pass);
-    Ok(response)
+    answered.map_err(|_| {
+        let message = "the request took longer than two minutes to arrive and be answered";
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message)
+    })
+}
+
+/// Whose requests are counted together: a user is no machine of the same name, and strangers are told apart by where they
+/// come from.
+fn counted_as(principal: &Principal, address: Option<IpAddr>) -> String {
+    match principal {
+        Principal::Anonymous => format!("stranger {}", address.map_or_else(String::new, |a| a.to_string())),
+        Principal::User { name, role: Role::Agent } => format!("joining {name}"),
+        Principal::User { name, .. } => format!("user {name}"),
+        Principal::Machine { name } => format!("machine {name}"),
+    }
 }
 
 fn local(shared: &Shared, uid: u32) -> Result<Principal, Problem> {
@@ -119,19 +178,19 @@ fn remote(
     request: &Request,
 ) -> Result<Principal, Problem> {
     let Some(authorization) = request.headers().get(header::AUTHORIZATION) else { return Ok(certificate) };
-    if shared.gate.is_barred(address) {
-        shared.metrics.refused.inc();
-        let message = "too many wrong tokens from your address; wait a minute";
-        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message));
-    }
     let token = authorization.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
     let principal = token
         .and_then(|text| text.parse::<Token>().ok())
         .ok_or(crate::registry::Rejected)
         .and_then(|token| shared.handle.principal(&token));
+    // A right token is right, whoever else guesses from the same address: 256 bits are not found by guessing.
     principal.map_err(|rejected| {
-        shared.gate.failed(address);
         shared.metrics.refused.inc();
+        if shared.gate.is_barred(address) {
+            let message = "too many wrong tokens from your address; wait a minute";
+            return Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
+        }
+        shared.gate.failed(address);
         Problem::new(StatusCode::UNAUTHORIZED, "bad_token", rejected.to_string())
     })
 }
@@ -140,6 +199,16 @@ impl Caller {
     /// Yes, or the answer that says no.
     pub(crate) fn may(&self, action: Action) -> Result<(), Problem> {
         trust::decide(&self.0, action).map_err(Problem::from)
+    }
+
+    /// The same about a machine, whose owner may more than others.
+    pub(crate) async fn may_run(&self, shared: &Shared, machine: &str) -> Result<(), Problem> {
+        if self.may(Action::RunMachine).is_ok() {
+            return Ok(());
+        }
+        let machine = machine.to_owned();
+        let owner = shared.handle.look(move |core| core.machine_owner(&machine)).await?;
+        trust::decide_about(&self.0, Action::RunMachine, owner.as_deref()).map_err(Problem::from)
     }
 
     /// The user's name and role; machines and strangers have none.

@@ -232,6 +232,7 @@ impl Story {
             | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
             | Kind::JobsExtended(_)
+            | Kind::MachineRevoked(_)
             | Kind::TokenRevoked(_) => {}
         }
     }

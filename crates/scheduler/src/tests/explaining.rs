@@ -64,7 +64,7 @@ fn each_obstacle_is_counted_and_each_clause_named() {
 
 #[test]
 fn limits_quotas_the_throttle_and_holds_are_told() {
-    let group = Group { name: "physics".into(), quota: Quota::Cores(1.0), surplus: false };
+    let group = Group { name: "physics".into(), quota: Quota::Cores(1.0), surplus: false, users: None };
     let mut pool = Pool::new(Settings {
         limits: Limits { named: [("matlab".to_owned(), 1.0)].into(), default: 100.0 },
         shares: Shares { groups: vec![group], ..Shares::default() },

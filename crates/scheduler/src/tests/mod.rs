@@ -12,6 +12,7 @@ mod reserving;
 mod sets;
 mod sharing;
 mod slots;
+mod stamping;
 mod sweeping;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -555,7 +556,7 @@ pub(crate) fn sweep_all(core: &mut Core, now: Now, out: &mut Out) {
 
 fn settings() -> Settings {
     let limits = Limits { named: [("licence".to_owned(), 1.0)].into(), default: 1.0 };
-    let lab = Group { name: "lab".into(), quota: Quota::Part(0.25), surplus: true };
+    let lab = Group { name: "lab".into(), quota: Quota::Part(0.25), surplus: true, users: None };
     let shares = Shares { groups: vec![lab], ..Shares::default() };
     Settings { lease_ms: 60_000, limits, shares, ..Settings::default() }
 }

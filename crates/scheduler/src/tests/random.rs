@@ -110,7 +110,7 @@ proptest! {
                         template.set(name, value.to_owned());
                     }
                     if kind == Sort::Licensed {
-                        template.set("AccountingGroup", "\"lab.u\"");
+                        template.set("AccountingGroup", format!("\"lab.u{owner}\""));
                     }
                     if matches!(kind, Sort::Gang | Sort::Guests) {
                         // Limits of the whole, of each, and none; machines that go back together, and those that do not.

@@ -7,8 +7,8 @@ use model::{ClaimKey, JobId, JobName, JobTemplate, Now};
 use super::{digest, template};
 use crate::pool::host_of;
 use crate::{
-    Act, Actor, AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Report, ReportKind,
-    Session, Settings, Shares, Submission, Which,
+    Act, Actor, AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Refusal, Report,
+    ReportKind, Session, Settings, Shares, Submission, Which,
 };
 
 /// A core, a clock, and what became of the last input.
@@ -48,9 +48,22 @@ impl Pool {
     }
 
     pub(super) fn submit(&mut self, owner: &str, template: JobTemplate) -> u32 {
+        self.try_submit(owner, template).unwrap()
+    }
+
+    pub(super) fn try_submit(&mut self, owner: &str, template: JobTemplate) -> Result<u32, Refusal> {
+        self.submit_keyed(owner, template, "")
+    }
+
+    pub(super) fn submit_keyed(
+        &mut self,
+        owner: &str,
+        template: JobTemplate,
+        key: &str,
+    ) -> Result<u32, Refusal> {
         self.keys();
-        let submission = Submission { owner: owner.into(), template, idempotency_key: String::new() };
-        self.core.submit(self.now, submission, digest, &mut self.out).unwrap()
+        let submission = Submission { owner: owner.into(), template, idempotency_key: key.into() };
+        self.core.submit(self.now, submission, digest, &mut self.out)
     }
 
     pub(super) fn wait(&mut self, ms: u64) {
@@ -194,7 +207,7 @@ fn factors_and_nice_users_weigh_in() {
 
 #[test]
 fn quotas_and_limits_hold_and_pass_over_jobs_not_users() {
-    let groups = vec![Group { name: "lab".into(), quota: Quota::Cores(3.0), surplus: false }];
+    let groups = vec![Group { name: "lab".into(), quota: Quota::Cores(3.0), surplus: false, users: None }];
     let named = [("matlab".to_owned(), 2.0)].into();
     let settings = Settings {
         shares: Shares { groups, ..Shares::default() },

@@ -115,7 +115,7 @@ fn room_and_lines_are_what_follows_from_claims_and_jobs() {
 /// Two cores, one licence, and a group that may hold one core: one of so many jobs that want all three runs.
 fn kept_back(jobs: u32) -> Pool {
     let limits = Limits { named: [("matlab".to_owned(), 1.0)].into(), default: 100.0 };
-    let lab = Group { name: "lab".into(), quota: Quota::Cores(1.0), surplus: false };
+    let lab = Group { name: "lab".into(), quota: Quota::Cores(1.0), surplus: false, users: None };
     let shares = Shares { groups: vec![lab], ..Shares::default() };
     let mut p = Pool::new(Settings { shares, limits, ..Settings::default() });
     p.machine("a", 2, "");

@@ -19,8 +19,9 @@ use crate::place::Place;
 /// root only in root's own private pool; as anybody else, only that user's jobs run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Join the pool: TOKEN@HOST:PORT, or @FILE to read that from a file
-    #[arg(long, value_name = "TOKEN@HOST:PORT")]
+    /// Join the pool: @FILE or @- to read TOKEN@HOST:PORT from a file or the standard input; or TOKEN@HOST:PORT itself, which
+    /// everybody on this machine can then see
+    #[arg(long, value_name = "@FILE", env = "UPDRAFT_JOIN", hide_env_values = true)]
     join: Option<String>,
     /// This machine's name in the pool [default: the host name]
     #[arg(long, value_name = "NAME")]
@@ -87,6 +88,9 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
 
 fn parse_join(text: &str) -> Result<(Token, String), Failure> {
     let text = match text.strip_prefix('@') {
+        Some("-") => {
+            std::io::read_to_string(std::io::stdin()).map_err(|e| usage(format!("--join @-: {e}")))?
+        }
         Some(file) => std::fs::read_to_string(file).map_err(|e| usage(format!("--join @{file}: {e}")))?,
         None => text.to_owned(),
     };

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::rest::{Machine, StandingRequest};
+use api::rest::{DrainRequest, Machine, RevokeRequest, StandingRequest};
 use model::event::{Condition, MachineStanding};
 
 use crate::cmd::{Failure, print, print_json, seconds, small_runtime, usage};
@@ -36,6 +36,15 @@ pub(crate) struct Args {
     /// Give it back
     #[arg(long)]
     release: bool,
+    /// Nothing new starts there for so long: 90s, 30m, 12h, 7d (for administrators and the machine's owner)
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["undrain", "condition", "loan", "return_loan", "reserve", "release"])]
+    drain: Option<String>,
+    /// End such a drain
+    #[arg(long, conflicts_with_all = ["condition", "loan", "return_loan", "reserve", "release"])]
+    undrain: bool,
+    /// Deny the machine: it is disconnected, and comes back only with a token made for it (for administrators)
+    #[arg(long, conflicts_with_all = ["drain", "undrain", "condition", "loan", "return_loan", "reserve", "release"])]
+    revoke: bool,
     /// Why; shown to whoever looks at the machine
     #[arg(long, default_value = "")]
     reason: String,
@@ -51,6 +60,17 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     }
     if args.loan.as_deref() == Some("") {
         return Err(usage("to whom? --return-loan takes a loan back"));
+    }
+    if args.drain.is_some() || args.undrain {
+        return drain(&args, place);
+    }
+    if args.revoke {
+        let request = RevokeRequest { reason: args.reason };
+        let name = args.machine;
+        small_runtime()?.block_on(async {
+            place.connect().await?.revoke_machine(&name, &request).await.map_err(Failure::from)
+        })?;
+        return print(&format!("{name}: revoked; what runs there ends with its lease at the latest\n"));
     }
     let request = StandingRequest {
         condition: args.condition.map(|c| c.word().to_owned()),
@@ -78,6 +98,25 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let why = if standing.reason.is_empty() { String::new() } else { format!(": {}", standing.reason) };
     let by = if standing.by.is_empty() { String::new() } else { format!(" (by {}{why})", standing.by) };
     print(&format!("{name}: {}{by}\n", words(&standing)))
+}
+
+fn drain(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
+    let span = args.drain.as_deref().map(seconds).transpose()?;
+    let until_s = span.map_or(0, |span| jiff::Timestamp::now().as_second().unsigned_abs() + span);
+    let request = DrainRequest {
+        name: String::new(),
+        until_s,
+        constraint: String::new(),
+        reason: args.reason.clone(),
+        machine: args.machine.clone(),
+    };
+    small_runtime()?
+        .block_on(async { place.connect().await?.drain(&request).await.map_err(Failure::from) })?;
+    let name = &args.machine;
+    print(&match until_s {
+        0 => format!("{name}: jobs start there again\n"),
+        until_s => format!("{name}: nothing new starts there until {}\n", table::time(until_s * 1000)),
+    })
 }
 
 /// A machine's standing in words.

@@ -134,6 +134,7 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
                 until_s: (now + long) as u64,
                 constraint: machines.clone(),
                 reason: reason.clone(),
+                machine: String::new(),
             };
             told(place, &request)?;
             print(&format!("{name}: nothing new starts until {}\n", shown(&settings.zone, now + long)))
@@ -145,7 +146,10 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
                 )));
             }
             let (constraint, reason) = (String::new(), String::new());
-            told(place, &DrainRequest { name: name.clone(), until_s: 0, constraint, reason })?;
+            told(
+                place,
+                &DrainRequest { name: name.clone(), until_s: 0, constraint, reason, machine: String::new() },
+            )?;
             print(&format!("{name}: over\n"))
         }
         Command::Plan { svg, rows } => {

@@ -31,6 +31,12 @@ enum Command {
         /// How many machines may join with it (AGENT)
         #[arg(long, default_value_t = 1, value_name = "N")]
         uses: u32,
+        /// Only the machine of this name may join with it, also in the place of one that is known by it (AGENT)
+        #[arg(long, value_name = "NAME", visible_alias = "replace")]
+        machine: Option<String>,
+        /// Print TOKEN@HOST:PORT, which is what `updraft agent --join @FILE` reads (AGENT)
+        #[arg(long, value_name = "HOST:PORT", conflicts_with = "json")]
+        at: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -51,16 +57,18 @@ enum Command {
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     small_runtime()?.block_on(async {
         match args.command {
-            Command::Create { role, user, ttl, uses, json } => {
+            Command::Create { role, user, ttl, uses, machine, at, json } => {
                 let ttl_seconds = seconds(&ttl)?;
                 let request = TokenRequest {
                     role: role.to_string(),
                     user: user.unwrap_or_default(),
                     ttl_seconds,
                     uses,
+                    machine: machine.unwrap_or_default(),
                 };
                 let reply = place.connect().await?.issue_token(&request).await?;
-                if json { print_json(&reply) } else { print(&format!("{}\n", reply.token)) }
+                let at = at.map_or_else(String::new, |address| format!("@{address}"));
+                if json { print_json(&reply) } else { print(&format!("{}{at}\n", reply.token)) }
             }
             Command::List { json } => {
                 let lines = place.connect().await?.tokens().await?;

@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Serve /healthz, /readyz and /metrics here over plain HTTP, for instance 127.0.0.1:9619
     #[arg(long, value_name = "ADDR:PORT")]
     health: Option<SocketAddr>,
+    /// Let --health listen on more than this machine, where whoever can reach it reads it
+    #[arg(long, requires = "health")]
+    insecure: bool,
     /// Cores of this machine that jobs may use; 0 for a manager without an agent [default: all]
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
@@ -51,6 +54,11 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         return Err(usage(
             "--lease must be at least three times --beat, or one late sign of life costs jobs",
         ));
+    }
+    if let Some(address) = args.health.filter(|a| !a.ip().is_loopback() && !args.insecure) {
+        return Err(usage(format!(
+            "--health {address} shows health and metrics to whoever can reach it, without asking who they are: use 127.0.0.1, or say --insecure"
+        )));
     }
     let state = place.state()?;
     let sharing = if args.shared { Sharing::Shared } else { Sharing::Private };

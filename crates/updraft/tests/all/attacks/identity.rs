@@ -1,0 +1,273 @@
+//! Machines that are not who they say they are, or say what is not theirs to say.
+
+use std::time::Duration;
+
+use agent::{Connector as _, Link, Membership, Remote};
+use api::agent::{Answer, Down, Get, Hello, Piece, ToManager, Up};
+use model::event::Resources;
+use model::template::Attribute;
+
+use crate::harness::{Sandbox, text};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A machine that says what it likes.
+struct Hostile {
+    link: Link,
+}
+
+impl Hostile {
+    async fn connect(membership: &Membership) -> Result<Self, String> {
+        Ok(Self { link: Remote(membership.clone()).connect().await? })
+    }
+
+    fn say(&self, up: Up) {
+        self.link.up.send(ToManager { up: Some(up) }).unwrap();
+    }
+
+    /// Says hello without any claim.
+    fn hello(&self, ad: &[(&str, &str)]) {
+        let attribute = |&(name, expr): &(&str, &str)| Attribute { name: name.into(), expr: expr.into() };
+        let usual = [
+            ("Requirements", "true"),
+            ("Cpus", "4"),
+            ("Memory", "4096"),
+            ("OpSys", "\"LINUX\""),
+            ("Disk", "100000000"),
+        ];
+        let host = model::text::quote(&agent::host_name());
+        let arch = [("Arch", "\"X86_64\""), ("FileSystemDomain", host.as_str())];
+        self.say(Up::Hello(Hello {
+            version: String::new(),
+            total: Resources { cpus: 4, memory_mib: 4096, disk_kib: 1 << 30, gpus: 0 },
+            ad: usual.iter().chain(&arch).chain(ad).map(attribute).collect(),
+            claims: Vec::new(),
+            more: Vec::new(),
+        }));
+    }
+
+    /// The next word of a kind; `None` when the manager hung up.
+    async fn next<T>(&mut self, kind: impl Fn(Down) -> Option<T>) -> Option<T> {
+        let words = async {
+            while let Some(word) = self.link.down.recv().await {
+                if let Some(found) = word.down.and_then(&kind) {
+                    return Some(found);
+                }
+            }
+            None
+        };
+        tokio::time::timeout(PATIENCE, words).await.expect("the manager says it, or hangs up")
+    }
+
+    /// Whether a hello without claims is taken.
+    async fn is_welcome(&mut self) -> bool {
+        self.hello(&[]);
+        self.next(|word| matches!(word, Down::Welcome(_)).then_some(())).await.is_some()
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn token(sandbox: &Sandbox, arguments: &[&str]) -> trust::token::Token {
+    sandbox.ok(&[&["token", "create", "--role", "agent"], arguments].concat()).trim().parse().unwrap()
+}
+
+/// Joins as a machine of this name.
+async fn join(sandbox: &Sandbox, name: &str, token: &trust::token::Token) -> Result<Membership, String> {
+    let state = sandbox.path().join(format!("hostile-{name}"));
+    std::fs::create_dir_all(&state).unwrap();
+    agent::join(&state, name, token, &sandbox.listen_address()).await.map_err(|e| e.to_string())
+}
+
+/// Starts an honest agent in a state directory of its own.
+fn start_agent(sandbox: &mut Sandbox, name: &str) {
+    let join = format!(
+        "{}@{}",
+        sandbox.ok(&["token", "create", "--role", "agent"]).trim(),
+        sandbox.listen_address()
+    );
+    let mut agent = sandbox.command(&["agent", "--name", name, "--cpus", "1", "--join", &join]);
+    agent.env("UPDRAFT_STATE_DIR", sandbox.path().join(name));
+    sandbox.spawn(agent, &format!("{name}.log"));
+    let here = || sandbox.ok(&["status"]).contains(&format!("slot1@{name}"));
+    sandbox.until("it joined", PATIENCE, here);
+}
+
+fn running(sandbox: &Sandbox) -> bool {
+    sandbox.json(&["queue", "--json"])["clusters"][0]["running"] == 1
+}
+
+#[test]
+fn a_join_token_signs_no_name_that_is_taken() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0"]);
+    let host = agent::host_name();
+    sandbox.until("it is here", PATIENCE, || sandbox.ok(&["status"]).contains(&format!("slot1@{host}")));
+    runtime().block_on(async {
+        let any = token(&sandbox, &["--uses", "9"]);
+        join(&sandbox, "one", &any).await.unwrap();
+        for (name, token, why) in [
+            ("one", any.clone(), "belongs to the pool already"),
+            (host.as_str(), any.clone(), "manager's own"),
+            (host.as_str(), token(&sandbox, &["--replace", &host]), "manager's own"),
+            ("two", token(&sandbox, &["--machine", "one"]), "for machine one only"),
+        ] {
+            let refused = join(&sandbox, name, &token).await.unwrap_err();
+            assert!(refused.contains(why), "{name}: {refused}");
+        }
+        let first = join(&sandbox, "two", &any).await.unwrap();
+        let second = join(&sandbox, "two", &token(&sandbox, &["--replace", "two"])).await.unwrap();
+        // The name is the second one's now; the first certificate is good for nothing.
+        let refused = Hostile::connect(&first).await.err().unwrap();
+        assert!(refused.contains("another key"), "{refused}");
+        assert!(Hostile::connect(&second).await.unwrap().is_welcome().await);
+    });
+}
+
+#[test]
+fn a_copied_state_directory_does_not_take_the_jobs_of_the_original() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0", "--lease", "60"]);
+    start_agent(&mut sandbox, "m");
+    sandbox.ok(&["submit", "--", "sleep", "1000"]);
+    sandbox.until("it runs", PATIENCE, || running(&sandbox));
+    let copy = Membership::load(&sandbox.path().join("m/agent")).unwrap();
+    runtime().block_on(async {
+        let mut hostile = Hostile::connect(&copy).await.unwrap();
+        assert!(!hostile.is_welcome().await, "the machine whose job runs is still there");
+    });
+    assert!(running(&sandbox) && !sandbox.ok(&["events", "--json"]).contains("JobsRequeued"));
+    sandbox.ok(&["rm", "1"]);
+    sandbox.until("it is removed", PATIENCE, || {
+        sandbox.json(&["queue", "--json"])["clusters"] == serde_json::json!([])
+    });
+}
+
+#[test]
+fn whoever_replaces_a_machine_waits_until_the_lease_of_its_jobs_is_over() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0", "--lease", "4", "--beat", "300"]);
+    start_agent(&mut sandbox, "m");
+    sandbox.ok(&["submit", "--", "sleep", "1000"]);
+    sandbox.until("it runs", PATIENCE, || running(&sandbox));
+    runtime().block_on(async {
+        let new = join(&sandbox, "m", &token(&sandbox, &["--replace", "m"])).await.unwrap();
+        let requeued = || sandbox.ok(&["events", "--json"]).contains("longer than the lease");
+        let mut waited = false;
+        loop {
+            let over = requeued();
+            let mut hostile = Hostile::connect(&new).await.unwrap();
+            if hostile.is_welcome().await {
+                assert!(over || requeued(), "the job of the other key may still run");
+                break;
+            }
+            waited = true;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(waited, "the other's job was running");
+    });
+}
+
+#[test]
+fn a_revoked_machine_is_out_at_once_and_stays_out() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    runtime().block_on(async {
+        let mut member = join(&sandbox, "m", &token(&sandbox, &[])).await.unwrap();
+        let key = trust::tls::key_of_pem(&member.credentials.chain_pem);
+        member.renew().await.unwrap();
+        assert_eq!(trust::tls::key_of_pem(&member.credentials.chain_pem), key, "renewal keeps the key");
+        let mut hostile = Hostile::connect(&member).await.unwrap();
+        assert!(hostile.is_welcome().await);
+        sandbox.ok(&["machine", "m", "--revoke", "--reason", "stolen"]);
+        assert_eq!(hostile.next(|_| None::<()>).await, None, "its stream is closed");
+        for _ in 0..2 {
+            let refused = Hostile::connect(&member).await.err().unwrap();
+            assert!(refused.contains("revoked"), "{refused}");
+            let refused = member.renew().await.unwrap_err().to_string();
+            assert!(refused.contains("revoked"), "{refused}");
+            let refused = join(&sandbox, "m", &token(&sandbox, &[])).await.unwrap_err();
+            assert!(refused.contains("already"), "{refused}");
+        }
+        let again = join(&sandbox, "m", &token(&sandbox, &["--machine", "m"])).await.unwrap();
+        assert!(Hostile::connect(&again).await.unwrap().is_welcome().await);
+        assert!(Hostile::connect(&member).await.is_err(), "the stolen key stays out");
+    });
+    let out = sandbox.run(&["machine", &agent::host_name(), "--revoke"]);
+    assert!(out.status.success(), "no such machine is the manager's: {}", text(&out.stderr));
+}
+
+#[test]
+fn a_machine_that_calls_itself_like_another_does_not_get_its_jobs() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    for (set, pin) in
+        [("requirements", "Machine == \"victim\""), ("requirements", "Name == \"slot1@victim\"")]
+    {
+        sandbox.ok(&["submit", "--set", &format!("{set}={pin}"), "--", "true"]);
+    }
+    sandbox.ok(&["submit", "--", "true"]);
+    runtime().block_on(async {
+        let evil = join(&sandbox, "evil", &token(&sandbox, &[])).await.unwrap();
+        let mut hostile = Hostile::connect(&evil).await.unwrap();
+        hostile.hello(&[("MACHINE", "\"victim\""), ("name", "\"slot1@victim\"")]);
+        // All three are tried when it says hello, the oldest first.
+        let first =
+            hostile.next(|word| if let Down::Assign(a) = word { Some(a.cluster) } else { None }).await;
+        assert_eq!(first, Some(3));
+    });
+    let (_, ads) = super::request(&sandbox, "GET", "/v1/status?ads=true", "");
+    assert!(ads.contains("slot1@evil") && !ads.contains("victim"), "{ads}");
+}
+
+#[test]
+fn answers_count_only_from_the_machine_that_was_asked() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    runtime().block_on(async {
+        let (asked, other) = (
+            join(&sandbox, "asked", &token(&sandbox, &[])).await.unwrap(),
+            join(&sandbox, "other", &token(&sandbox, &[])).await.unwrap(),
+        );
+        let mut asked = Hostile::connect(&asked).await.unwrap();
+        let mut other = Hostile::connect(&other).await.unwrap();
+        assert!(asked.is_welcome().await && other.is_welcome().await);
+        let mut question = sandbox.command(&["config", "show", "--machine", "asked"]);
+        let question = tokio::task::spawn_blocking(move || question.output().unwrap());
+        let id =
+            asked.next(|word| if let Down::Ask(ask) = word { Some(ask.id) } else { None }).await.unwrap();
+        other.say(Up::Answer(Answer { id, done: true, text: "forged".into() }));
+        other.say(Up::Beat(77));
+        other.next(|word| matches!(word, Down::Beat(77)).then_some(())).await.unwrap();
+        asked.say(Up::Answer(Answer { id, done: true, text: "true".into() }));
+        let told = question.await.unwrap();
+        assert_eq!(text(&told.stdout).trim(), "true", "{}", text(&told.stderr));
+    });
+}
+
+#[test]
+fn a_checkpoint_is_for_the_machine_that_its_job_was_given_to() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    runtime().block_on(async {
+        let one = join(&sandbox, "one", &token(&sandbox, &[])).await.unwrap();
+        let two = join(&sandbox, "two", &token(&sandbox, &[])).await.unwrap();
+        let mut one = Hostile::connect(&one).await.unwrap();
+        let mut two = Hostile::connect(&two).await.unwrap();
+        assert!(one.is_welcome().await && two.is_welcome().await);
+        let data = b"somebody's work".to_vec();
+        let object: String = trust::digest(&data).iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = data.len() as u64;
+        one.say(Up::Put(Piece { object: object.clone(), bytes, offset: 0, data, error: String::new() }));
+        let safe = one.next(|word| if let Down::Took(took) = word { Some(took.safe) } else { None }).await;
+        assert_eq!(safe, Some(true));
+        for machine in [&mut two, &mut one] {
+            machine.say(Up::Get(Get { object: object.clone(), offset: 0, most: 1 << 20 }));
+            let piece =
+                machine.next(|word| if let Down::Piece(p) = word { Some(p) } else { None }).await.unwrap();
+            assert!(piece.data.is_empty() && piece.error.contains("was given"), "{}", piece.error);
+        }
+    });
+}
