@@ -16,6 +16,9 @@ use crate::sessions::Incoming;
 /// How long a machine may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a machine may take to read what it asked for.
+const READING: Duration = Duration::from_secs(30);
+
 /// Questions that machines have not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
@@ -101,7 +104,7 @@ impl AgentSession {
             Some(Up::Put(piece)) => {
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
                 let took = tokio::task::spawn_blocking(move || store.put(&machine, &piece)).await;
-                self.say(took.map(Down::Took)).await;
+                self.say(took.map(Down::Took)).await?;
             }
             Some(Up::Get(want)) => {
                 let store = self.handle.objects.clone();
@@ -113,11 +116,10 @@ impl AgentSession {
                     let error = "no job that begins from this object was given to this machine".to_owned();
                     let refused =
                         Piece { object: want.object, offset: want.offset, error, ..Piece::default() };
-                    self.say(Ok(Down::Piece(refused))).await;
-                    return Ok(());
+                    return self.say(Ok(Down::Piece(refused))).await;
                 }
                 let piece = tokio::task::spawn_blocking(move || store.get(&want)).await;
-                self.say(piece.map(Down::Piece)).await;
+                self.say(piece.map(Down::Piece)).await?;
             }
             Some(Up::Answer(answer)) => {
                 if let Some(waiting) = self.handle.questions.take(answer.id, &self.machine) {
@@ -130,12 +132,16 @@ impl AgentSession {
         Ok(())
     }
 
-    /// Waits until the agent has read what it asked for before.
-    async fn say(&self, down: Result<Down, tokio::task::JoinError>) {
-        if let Ok(down) = down {
-            // An agent that is gone asks again when it is back.
-            let _ = self.pieces.send(ToAgent { down: Some(down) }).await;
+    /// Waits until the agent has read what it asked for before; one that asks without reading is not waited for.
+    async fn say(&self, down: Result<Down, tokio::task::JoinError>) -> Result<(), Unavailable> {
+        let Ok(down) = down else { return Ok(()) };
+        let sending = self.pieces.send(ToAgent { down: Some(down) });
+        // An agent that is gone asks again when it is back.
+        if tokio::time::timeout(READING, sending).await.is_ok() {
+            return Ok(());
         }
+        tracing::warn!(machine = self.machine, "does not read what it asked for; its session is closed");
+        Err(Unavailable::Stopping)
     }
 
     /// A checkpoint is for the machine that its job was given to, and for nobody else.

@@ -89,11 +89,10 @@ async fn pump(shared: Arc<Shared>, session: AgentSession, mut up: Streaming<ToMa
         };
         let Ok(Ok(Some(message))) = next else { break };
         let heard = tokio::select! {
-            heard = tokio::time::timeout(patience, session.hear(message)) => heard,
+            heard = session.hear(message) => heard,
             () = session.ended() => break,
         };
-        // An agent that asks for more than it reads is not waited for either.
-        if !matches!(heard, Ok(Ok(()))) {
+        if heard.is_err() {
             break;
         }
     }
