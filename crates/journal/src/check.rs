@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::manifest::{self, Manifest};
 use crate::record::{self, Head, Link};
 use crate::segment::{self, RECORDS, Stop, Walk};
-use crate::{Error, snapshot};
+use crate::{Error, head, snapshot};
 
 /// Bytes looked at together when a record is searched for.
 const SEARCHED: usize = 1 << 20;
@@ -28,8 +28,10 @@ pub struct Finding {
 pub struct Report {
     /// The oldest position that is kept.
     pub oldest: u64,
-    /// The last committed position.
+    /// The last committed position, as far as known.
     pub head: u64,
+    /// True when nobody knows how far the journal went.
+    pub end_unknown: bool,
     /// Files of events.
     pub segments: usize,
     /// Batches that can be read.
@@ -84,6 +86,14 @@ pub(crate) fn survey(directory: &Path) -> Result<Survey, Error> {
     for segment in 0..manifest.segments.len() {
         survey_segment(directory, &manifest, segment, &mut sound, &mut report)?;
     }
+    let known = head::read(directory, manifest.id)?;
+    if let Some(known) = known.filter(|link| link.next > report.head + 1) {
+        let (path, lost) = (head::path(directory), Some((report.head + 1, known.next - 1)));
+        let what = "the newest segment is older than the journal, or gone".to_owned();
+        report.findings.push(Finding { path, lost, what });
+        report.head = known.next - 1;
+    }
+    report.end_unknown &= known.is_none();
     for position in &manifest.snapshots {
         match snapshot::load(directory, manifest.id, *position) {
             Ok(_) => report.snapshots.push(*position),
@@ -149,10 +159,10 @@ fn survey_segment(
         Ok(file) => file,
         Err(Error::Damaged { what, .. }) => {
             let Ok(file) = File::open(&path) else {
-                // The newest segment's last position is known to nobody when its file is gone.
                 let last = after.unwrap_or(begin.next) - 1;
-                tell(Some((begin.next, last.max(begin.next))), what);
+                tell(after.map(|_| (begin.next, last)), what);
                 report.head = last;
+                report.end_unknown |= after.is_none();
                 return Ok(());
             };
             tell(None, what);
@@ -166,6 +176,7 @@ fn survey_segment(
             if mark.is_none() { "neither mark can be read" } else { "one of the marks cannot be read" };
         tell(None, what.to_owned());
     }
+    let end_unknown = after.is_none() && mark.is_none();
     // A segment that another one follows must reach it; the newest one must reach its mark.
     let stop = after.or(mark.map(|m| m.link.next)).unwrap_or(begin.next);
     let length = file.metadata().map_err(unreadable)?.len();
@@ -174,18 +185,17 @@ fn survey_segment(
     loop {
         let offset = walk.offset();
         let why = match walk.next(length) {
-            Ok(Some((head, _))) if after.is_none_or(|a| head.first < a) => {
+            Ok(Some((head, _))) => {
                 next = head.link().next;
                 sound.push(Sound { segment, offset, head });
                 continue;
             }
-            Ok(_) if next >= stop => break,
-            Ok(_) => "nothing is there".to_owned(),
+            Ok(None) => "nothing is there".to_owned(),
             Err(Stop::Misfit(misfit)) => misfit.to_string(),
             Err(Stop::Unreadable(error)) => return Err(unreadable(error)),
         };
         if next >= stop {
-            // Behind the mark: a batch that was never acknowledged.
+            // The end; what stands behind the mark and does not fit was never acknowledged.
             break;
         }
         let found = search(&file, offset + 1, length, (next, stop)).map_err(unreadable)?;
@@ -199,6 +209,7 @@ fn survey_segment(
         walk = Walk::new(file.try_clone().map_err(unreadable)?, offset, None);
     }
     report.head = next.max(stop) - 1;
+    report.end_unknown |= end_unknown;
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //!
 //! - `record`: a batch as bytes, chained to the batch before it
 //! - `segment`: a file of records with a mark that says how far they are committed; `hints`: where to begin reading in it
+//! - `head`: how far the journal is committed, for what a segment cannot know of itself
 //! - `manifest`: which segments and snapshots there are, and who leads; `snapshot`: the files of snapshots
 //! - `writer`: [`Journal`], the one writer; `reader`: [`Reader`]
 //! - `check`: a walk over everything that tells what is damaged; `salvage`: a journal of what can still be read
@@ -15,6 +16,7 @@
 mod check;
 mod error;
 mod files;
+mod head;
 mod hints;
 mod manifest;
 mod reader;

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::Event;
-use model::event::Kind;
+use model::event::{JournalSalvaged, Kind, cluster_of};
 use serde::Serialize;
 
 use crate::check::{Finding, Sound, survey};
@@ -21,6 +22,8 @@ use crate::{Error, files, snapshot};
 const TOGETHER: usize = 4 << 20;
 /// Bytes of the segments that a salvaged journal is written in.
 const SEGMENT: u64 = 64 << 20;
+/// Numbers that are skipped when nobody knows how many events were lost: more than a segment has.
+const UNKNOWN: u64 = 10_000_000;
 /// Events that can be read and are not part of the salvaged journal, one JSON object a line.
 const LEFT_OUT: &str = "left-out.jsonl";
 
@@ -35,6 +38,10 @@ pub struct Salvaged {
     pub snapshot: Option<u64>,
     /// Last position that was acknowledged, as far as known.
     pub head: u64,
+    /// True when nobody knows how far the journal went.
+    pub end_unknown: bool,
+    /// The oldest position that the damaged journal had.
+    pub oldest: u64,
     /// Events behind a hole, which could be read but not be replayed.
     pub left_out: u64,
     /// Where these are listed.
@@ -65,9 +72,16 @@ pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
     // What an earlier salvage left that was killed.
     let _ = std::fs::remove_dir_all(&new);
     std::fs::create_dir_all(&new).map_err(|e| Error::of_write("cannot make", &new, e))?;
-    write(&directory, &new, &survey.manifest, &survey.sound, kept)?;
     let left_out_file = directory.join(LEFT_OUT);
     let left_out = tell_left_out(&directory, &survey.manifest, &survey.sound, kept, &left_out_file)?;
+    let lost = report.head.saturating_sub(kept.1);
+    let note = (lost > 0 || report.end_unknown).then(|| {
+        let unknown = if report.end_unknown { UNKNOWN } else { 0 };
+        let unread = lost.saturating_sub(left_out.count) + unknown;
+        let (last_cluster, last_claim) = (left_out.last_cluster, left_out.last_claim);
+        JournalSalvaged { head: report.head, unread, last_cluster, last_claim }
+    });
+    write(&directory, &new, &survey.manifest, &survey.sound, kept, note)?;
     let rename = |from: &Path, to: &Path| {
         std::fs::rename(from, to).map_err(|e| Error::of_write("cannot rename", from, e))
     };
@@ -79,7 +93,9 @@ pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
         kept,
         snapshot,
         head: report.head,
-        left_out,
+        left_out: left_out.count,
+        end_unknown: report.end_unknown,
+        oldest: report.oldest,
         left_out_file: damaged.join(LEFT_OUT),
         damaged,
     }))
@@ -132,6 +148,7 @@ fn write(
     manifest: &Manifest,
     sound: &[Sound],
     kept: (u64, u64),
+    note: Option<JournalSalvaged>,
 ) -> Result<(), Error> {
     let mut next = Manifest::new(kept.0)?;
     (next.epoch, next.version) =
@@ -161,6 +178,14 @@ fn write(
         active.append(&head, &record)?;
         count = 0;
     }
+    if let Some(note) = note {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time_ms = since.map_or(0, |d| d.as_millis() as u64);
+        let event = Event { time_ms, kind: Some(Kind::JournalSalvaged(note)) };
+        if let Some((head, record)) = record::encode(active.link(), &[event]) {
+            active.append(&head, &record)?;
+        }
+    }
     active.settle()?;
     for position in manifest.snapshots.iter().filter(|p| **p + 1 >= kept.0 && **p <= kept.1) {
         if let Ok(state) = snapshot::load(old, manifest.id, *position) {
@@ -189,26 +214,39 @@ fn newest_epoch(old: &Path, manifest: &Manifest, sound: &[Sound]) -> Result<u64,
     Ok(newest)
 }
 
+/// What stands behind a hole.
+#[derive(Default)]
+struct Unreached {
+    count: u64,
+    last_cluster: u32,
+    last_claim: u64,
+}
+
 fn tell_left_out(
     directory: &Path,
     manifest: &Manifest,
     sound: &[Sound],
     kept: (u64, u64),
     path: &Path,
-) -> Result<u64, Error> {
+) -> Result<Unreached, Error> {
     let fail = |e| Error::of_write("cannot write", path, e);
     let mut file = BufWriter::new(File::create(path).map_err(fail)?);
-    let mut count = 0;
+    let mut unreached = Unreached::default();
     for batch in sound.iter().filter(|s| s.head.first > kept.1) {
         let events = read_events(directory, manifest, batch)?;
         for (position, event) in
             (batch.head.first..).zip(record::decode(&batch.head, &events).unwrap_or_default())
         {
+            let cluster = event.kind.as_ref().and_then(cluster_of).unwrap_or(0);
+            unreached.last_cluster = unreached.last_cluster.max(cluster);
+            if let Some(Kind::ClaimMade(made)) = &event.kind {
+                unreached.last_claim = unreached.last_claim.max(made.claim);
+            }
+            unreached.count += 1;
             serde_json::to_writer(&mut file, &LeftOut { position, event }).map_err(|e| fail(e.into()))?;
             file.write_all(b"\n").map_err(fail)?;
-            count += 1;
         }
     }
     file.flush().map_err(fail)?;
-    Ok(count)
+    Ok(unreached)
 }

@@ -140,6 +140,11 @@ pub(crate) fn read_marks(file: &File, begin: Link) -> io::Result<(Option<Mark>, 
     Ok((found.into_iter().flatten().max_by_key(|m| m.link.next), both))
 }
 
+/// Writes one of the two marks.
+pub(crate) fn write_mark(file: &File, begin: Link, mark: Mark, turn: usize) -> io::Result<()> {
+    file.write_all_at(&mark_bytes(begin, mark), MARKS[turn % MARKS.len()])
+}
+
 /// Reads as much as there is; less than asked for only at the end of the file.
 fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<usize> {
     let whole = bytes.len();
@@ -299,6 +304,16 @@ impl Active {
         self.begin
     }
 
+    /// How far the segment is committed.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { end: self.end, link: self.link }
+    }
+
+    /// False when somebody has deleted the file: what is written to it is lost with us.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.file.metadata().is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 0)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -361,9 +376,8 @@ impl Active {
     }
 
     fn write_mark(&mut self) -> Result<(), Error> {
-        let bytes = mark_bytes(self.begin, Mark { end: self.end, link: self.link });
         self.turn = 1 - self.turn;
-        let written = self.file.write_all_at(&bytes, MARKS[self.turn]);
+        let written = write_mark(&self.file, self.begin, self.mark(), self.turn);
         written.map_err(|e| Error::of_write("cannot write", &self.path, e))
     }
 

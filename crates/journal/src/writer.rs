@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use model::Event;
 
+use crate::head::{self, HeadFile};
 use crate::hints::{Hint, Hints};
 use crate::manifest::{self, Manifest, Stamp};
 use crate::record::{self, Link};
@@ -52,6 +53,7 @@ pub struct Journal {
     stamp: Stamp,
     active: Active,
     hints: Hints,
+    head: HeadFile,
     _lock: File,
 }
 
@@ -80,6 +82,8 @@ impl Journal {
             segment::open(&directory, manifest.id, *begin, false)?;
         }
         let (active, hints) = recover(&directory, manifest.id, manifest.segments[newest])?;
+        let mut head_file = HeadFile::open(&directory, manifest.id);
+        head_file.note(active.mark());
         manifest::own_version().clone_into(&mut manifest.version);
         // Leadership is taken with the manifest: from here on an older writer finds that it is not its own.
         let stamp = manifest.save(&directory)?;
@@ -90,7 +94,8 @@ impl Journal {
         let head = active.link().next - 1;
         check_snapshot(&directory, &manifest, snapshot.as_ref().map(|(p, _)| *p), head)?;
         let recovery = Recovery { snapshot, head, epoch: manifest.epoch };
-        Ok((Self { directory, sizes, manifest, stamp, active, hints, _lock: lock }, recovery))
+        let journal = Self { directory, sizes, manifest, stamp, active, hints, head: head_file, _lock: lock };
+        Ok((journal, recovery))
     }
 
     /// Appends a batch durably and returns the position of its first event. On an error that may pass nothing was written.
@@ -108,6 +113,7 @@ impl Journal {
         }
         let offset = self.active.end();
         self.active.append(&head, &bytes)?;
+        self.head.note(self.active.mark());
         self.hints.note(Hint { first: head.first, offset });
         Ok(head.first)
     }
@@ -186,6 +192,11 @@ impl Journal {
     /// Whoever wrote the manifest last leads. The lock keeps a second writer of this machine out; this check is for what a
     /// lock cannot see (a file system that knows none, a lock file that was deleted).
     pub fn check_leadership(&self) -> Result<(), Error> {
+        if !self.active.is_linked() {
+            let (path, position) = (self.active.path().to_owned(), self.active.link().next);
+            let what = "the file was deleted while a manager wrote to it".to_owned();
+            return Err(Error::Damaged { path, position, what });
+        }
         if manifest::stamp(&self.directory)? == self.stamp {
             return Ok(());
         }
@@ -286,6 +297,12 @@ fn recover(directory: &Path, id: [u8; 16], begin: Link) -> Result<(Active, Hints
     }
     if end.link.next == mark.link.next && end != mark {
         return Err(damaged(end.link.next, "the mark is not that of the last batch".into()));
+    }
+    if let Some(known) = head::read(directory, id)?
+        && (known.next > end.link.next || (known.next == end.link.next && known.chain != end.link.chain))
+    {
+        let what = format!("the file is older than the journal, whose last event was at {}", known.next - 1);
+        return Err(damaged(end.link.next.min(known.next), what));
     }
     let mut bytes = vec![0; last.1 as usize];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, last.0).map_err(unreadable)?;

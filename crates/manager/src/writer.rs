@@ -463,7 +463,9 @@ impl Writer {
         }
         self.last_look_ms = now_ms;
         match self.journal.check_leadership() {
-            Err(error @ journal::Error::Fenced { .. }) => Err(error.into()),
+            Err(error @ (journal::Error::Fenced { .. } | journal::Error::Damaged { .. })) => {
+                Err(error.into())
+            }
             // A directory that cannot be read is noticed by the next write.
             _ => Ok(()),
         }

@@ -27,7 +27,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46, 47"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -127,9 +127,29 @@ pub enum Kind {
     /// A job's work was to be saved and was not.
     #[prost(message, tag = "45")]
     JobNotSaved(JobNotSaved),
+    /// Events were lost, and the journal goes on without them.
+    #[prost(message, tag = "47")]
+    JournalSalvaged(JournalSalvaged),
     /// The wall clock of the manager's host was set; the events that follow are dated by the new one.
     #[prost(message, tag = "46")]
     ClockStepped(ClockStepped),
+}
+
+/// Events were lost, and the journal goes on without them. What they had numbered is not numbered again.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JournalSalvaged {
+    /// Position of the last event that was known to be acknowledged.
+    #[prost(uint64, tag = "1")]
+    pub head: u64,
+    /// Events that nobody could read; each may have numbered one cluster or one claim.
+    #[prost(uint64, tag = "2")]
+    pub unread: u64,
+    /// The highest cluster in the lost events that could be read.
+    #[prost(uint32, tag = "3")]
+    pub last_cluster: u32,
+    /// The highest claim in them.
+    #[prost(uint64, tag = "4")]
+    pub last_claim: u64,
 }
 
 /// A manager took the journal over.
@@ -408,6 +428,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         | Kind::MachineJoined(_)
         | Kind::PrioritySet(_)
         | Kind::ClockStepped(_)
+        | Kind::JournalSalvaged(_)
         | Kind::MachineRevoked(_)
         | Kind::TokenRevoked(_) => None,
     }

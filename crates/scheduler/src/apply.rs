@@ -52,6 +52,13 @@ impl Core {
             Kind::LabSet(e) => self.apply_lab(e),
             Kind::PoolDrained(e) => self.drains.apply(e),
             // Told for people, or the manager's own books: nothing durable follows from them here.
+            Kind::JournalSalvaged(e) => {
+                let skipped = u32::try_from(e.unread).unwrap_or(u32::MAX);
+                let clusters = self.queue.next_cluster.max(e.last_cluster.saturating_add(1));
+                self.queue.next_cluster = clusters.saturating_add(skipped);
+                let claims = self.pool.next_claim.max(e.last_claim.saturating_add(1));
+                self.pool.next_claim = claims.saturating_add(e.unread);
+            }
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)
             | Kind::JobNotSaved(_)

@@ -27,6 +27,8 @@ impl Core {
     /// After recovery: nobody is connected yet, but machines with claims may well be alive. From now on each has the
     /// time of its lease to come back.
     pub fn recovered(&mut self, now: Now) {
+        // Before the first tick, too, expressions may ask for the time.
+        self.shapes.set_now(now.wall_ms);
         let mut machines: BTreeMap<Arc<str>, BTreeSet<ClaimId>> = BTreeMap::new();
         for (id, claim) in &self.pool.claims {
             machines.entry(claim.machine.clone()).or_default().insert(*id);

@@ -108,6 +108,11 @@ pub(crate) fn read(
             if found.is_empty() {
                 return Err(Diagnostic::error(format!("nothing matches {}", text.trim())).at(place()));
             }
+            // What stands in for bytes that are no text names no file.
+            if let Some(name) = found.iter().find(|name| name.contains(char::REPLACEMENT_CHARACTER)) {
+                let message = format!("the file name {name} is not UTF-8; rename the file");
+                return Err(Diagnostic::error(message).at(place()));
+            }
             for (number, name) in slice.select(found.iter()) {
                 numbers.push(number);
                 columns[0].push(name);

@@ -67,11 +67,11 @@ impl Files for System {
         let mut entries = Vec::new();
         for entry in fs::read_dir(directory).map_err(host_error)? {
             let entry = entry.map_err(host_error)?;
-            // A name that is not UTF-8 cannot be written in a submit description.
-            if let Ok(name) = entry.file_name().into_string() {
-                let is_directory = fs::metadata(entry.path()).is_ok_and(|m| m.is_dir());
-                entries.push(Entry { name, is_directory });
-            }
+            // A name that is not UTF-8 cannot be written in a submit description. It is not left out in silence either: where
+            // a pattern matches what stands in for it, the submit is refused.
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_directory = fs::metadata(entry.path()).is_ok_and(|m| m.is_dir());
+            entries.push(Entry { name, is_directory });
         }
         Ok(entries)
     }

@@ -180,6 +180,40 @@ fn a_missing_or_exchanged_file_is_noticed() {
 }
 
 #[test]
+fn an_older_copy_of_the_newest_segment_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = sample(dir.path());
+    let newest = files(dir.path(), ".segment").pop().unwrap();
+    let old = std::fs::read(&newest).unwrap();
+    journal.append(&[event(901)]).unwrap();
+    drop(journal);
+    std::fs::write(&newest, &old).unwrap();
+    let error = recover(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Damaged { position: 901, .. }), "{error}");
+    let report = journal::check(dir.path()).unwrap();
+    assert_eq!((report.head, report.findings.last().unwrap().lost), (901, Some((901, 901))));
+    assert!(!report.end_unknown);
+    // A head that cannot be read says nothing: the segment's own mark is what counts.
+    std::fs::write(journal::directory(dir.path()).join("head"), "garbage").unwrap();
+    assert_eq!(recover(dir.path()).unwrap().1.len(), 900);
+    // That of another journal does not count either.
+    let other = tempfile::tempdir().unwrap();
+    let mut longer = sample(other.path());
+    longer.append(&[event(901)]).unwrap();
+    let head = |dir: &Path| journal::directory(dir).join("head");
+    std::fs::copy(head(other.path()), head(dir.path())).unwrap();
+    assert_eq!(recover(dir.path()).unwrap().1.len(), 900);
+}
+
+#[test]
+fn a_segment_that_was_deleted_under_its_writer_takes_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = sample(dir.path());
+    std::fs::remove_file(files(dir.path(), ".segment").pop().unwrap()).unwrap();
+    assert!(matches!(journal.append(&[event(901)]), Err(Error::Damaged { position: 901, .. })));
+}
+
+#[test]
 fn a_damaged_snapshot_is_not_believed_by_readers_either() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample(dir.path()));

@@ -13,6 +13,8 @@ fn cut_off(written: usize) -> tempfile::TempDir {
     let mut journal = sample(dir.path());
     let before = files(dir.path(), ".segment").pop().unwrap();
     let page = std::fs::read(&before).unwrap()[..4096].to_vec();
+    let head = journal::directory(dir.path()).join("head");
+    let head_before = std::fs::read(&head).unwrap();
     journal.append(&events(901..=905)).unwrap();
     drop(journal);
     let newest = files(dir.path(), ".segment").pop().unwrap();
@@ -20,6 +22,7 @@ fn cut_off(written: usize) -> tempfile::TempDir {
     let (at, size) = *records(&newest).last().unwrap();
     let file = std::fs::File::options().write(true).open(&newest).unwrap();
     file.write_all_at(&page, 0).unwrap();
+    std::fs::write(&head, head_before).unwrap();
     file.write_all_at(&vec![0; size - written.min(size)], (at + written.min(size)) as u64).unwrap();
     dir
 }

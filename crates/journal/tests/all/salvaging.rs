@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use journal::{Journal, Salvaged};
+use model::event::Kind;
 
 use crate::world::{SMALL, event, files, positions, read_all, records, sample, state};
 
@@ -76,9 +77,13 @@ fn behind_a_hole_after_the_snapshot_events_are_told_and_not_replayed() {
     let told = std::fs::read_to_string(&salvaged.left_out_file).unwrap();
     assert!(told.starts_with(&format!("{{\"position\":{}", hole.1 + 1)), "{}", told.lines().next().unwrap());
     let (mut journal, recovery) = reopen(dir.path());
-    assert_eq!(recovery.head, hole.0 - 1);
-    journal.append(&[event(hole.0)]).unwrap();
-    assert_eq!(positions(&read_all(&mut journal.reader().unwrap(), 1).unwrap()).len() as u64, hole.0);
+    assert_eq!(recovery.head, hole.0, "one event more: what was lost");
+    journal.append(&[event(hole.0 + 1)]).unwrap();
+    let all = read_all(&mut journal.reader().unwrap(), 1).unwrap();
+    assert_eq!(all.len() as u64, hole.0 + 1);
+    let note = &all[hole.0 as usize - 1].1.kind;
+    let Some(Kind::JournalSalvaged(note)) = note else { panic!("{note:?}") };
+    assert_eq!((note.head, note.unread), (900, hole.1 + 1 - hole.0), "nobody could read the damaged batch");
 }
 
 #[test]
@@ -123,17 +128,28 @@ fn a_lost_manifest_is_made_again_and_epochs_go_on() {
 
 #[test]
 fn a_lost_newest_segment_costs_what_no_snapshot_covers() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(sample(dir.path()));
-    let newest = files(dir.path(), ".segment").pop().unwrap();
-    let first = newest.file_stem().unwrap().to_str().unwrap().parse::<u64>().unwrap();
-    std::fs::remove_file(&newest).unwrap();
-    let report = journal::check(dir.path()).unwrap();
-    assert_eq!((report.head, report.events), (first - 1, first - 1), "how far it went is known to nobody");
-    assert_eq!(report.findings[0].lost, Some((first, first)), "but that something is lost is");
-    let salvaged = salvage(dir.path());
-    assert_eq!(salvaged.kept, (1, first - 1));
-    assert_eq!(reopen(dir.path()).1.head, first - 1);
+    for head_is_readable in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(sample(dir.path()));
+        let newest = files(dir.path(), ".segment").pop().unwrap();
+        let first = newest.file_stem().unwrap().to_str().unwrap().parse::<u64>().unwrap();
+        std::fs::remove_file(&newest).unwrap();
+        if !head_is_readable {
+            std::fs::remove_file(journal::directory(dir.path()).join("head")).unwrap();
+        }
+        let report = journal::check(dir.path()).unwrap();
+        let lost = report.findings.iter().filter_map(|f| f.lost).collect::<Vec<_>>();
+        assert_eq!((report.events, report.end_unknown), (first - 1, !head_is_readable));
+        assert_eq!(lost, if head_is_readable { vec![(first, 900)] } else { Vec::new() });
+        let salvaged = salvage(dir.path());
+        assert_eq!((salvaged.kept, salvaged.end_unknown), ((1, first - 1), !head_is_readable));
+        let (journal, recovery) = reopen(dir.path());
+        assert_eq!(recovery.head, first, "the note about what was lost");
+        let note = journal.reader().unwrap().read(first, 1).unwrap().remove(0).1;
+        let Some(Kind::JournalSalvaged(note)) = note.kind else { panic!("{note:?}") };
+        let unread = if head_is_readable { 901 - first } else { 10_000_000 };
+        assert_eq!((note.unread, note.last_claim), (unread, 0));
+    }
 }
 
 #[test]

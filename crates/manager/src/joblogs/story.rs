@@ -219,6 +219,7 @@ impl Story {
             }
             Kind::ManagerStarted(_)
             | Kind::ClockStepped(_)
+            | Kind::JournalSalvaged(_)
             | Kind::JobsAssigned(_)
             | Kind::PoolDrained(_)
             // Its end has been told.

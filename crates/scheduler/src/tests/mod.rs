@@ -618,6 +618,18 @@ fn a_retried_submit_makes_one_cluster() {
 }
 
 #[test]
+fn after_a_salvage_numbers_go_on_behind_what_was_lost() {
+    let mut world = World::new();
+    let salvaged = |unread, last_cluster, last_claim| {
+        Kind::JournalSalvaged(model::event::JournalSalvaged { head: 9, unread, last_cluster, last_claim })
+    };
+    world.core.apply(&salvaged(3, 40, 70), 1);
+    assert_eq!((world.core.queue.next_cluster, world.core.pool.next_claim), (44, 74));
+    world.core.apply(&salvaged(2, 7, 7), 1);
+    assert_eq!((world.core.queue.next_cluster, world.core.pool.next_claim), (46, 76));
+}
+
+#[test]
 fn a_key_that_was_used_for_another_submit_is_refused_also_after_recovery() {
     let mut world = World::new();
     let submission =

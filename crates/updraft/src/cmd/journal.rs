@@ -39,9 +39,18 @@ enum Verb {
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
     let manager = state.join("manager");
+    if !journal::directory(&manager).is_dir() {
+        let message =
+            format!("there is no pool's journal in {}; say where with --state-dir", state.display());
+        return Err(Failure::new(message));
+    }
     match args.verb {
         Verb::Check { json } => check(&manager, &state, json),
-        Verb::Salvage { json } => salvage(&manager, json),
+        Verb::Salvage { json } => {
+            // What another user could not write to any more would be lost to that user.
+            manager::check_owner(&state).map_err(manager::Error::from)?;
+            salvage(&manager, json)
+        }
     }
 }
 
@@ -70,17 +79,23 @@ fn check(manager: &Path, state: &Path, as_json: bool) -> Result<ExitCode, Failur
 fn describe(report: &Report, directory: &Path) -> String {
     let snapshots: Vec<String> = report.snapshots.iter().map(u64::to_string).collect();
     let snapshots = if snapshots.is_empty() { "none".to_owned() } else { snapshots.join(", ") };
+    let positions = if report.head < report.oldest {
+        "no positions".to_owned()
+    } else {
+        format!("positions {} to {}", report.oldest, report.head)
+    };
     let mut text = format!(
-        "{}: positions {} to {}, {} events in {} batches and {} files, snapshots at: {snapshots}\n",
+        "{}: {positions}, {} events in {} batches and {} files, snapshots at: {snapshots}\n",
         directory.display(),
-        report.oldest,
-        report.head,
         report.events,
         report.batches,
         report.segments
     );
     if report.findings.is_empty() {
-        text.push_str("Everything is as it was written.\n");
+        text.push_str("Every event and snapshot is as it was written.\n");
+    }
+    if report.end_unknown {
+        text.push_str("How far the journal went is known to nobody.\n");
     }
     for finding in &report.findings {
         text.push_str(&format!("damaged: {}\n", describe_finding(finding)));
@@ -129,12 +144,24 @@ fn describe_salvaged(salvaged: &Salvaged) -> String {
     } else {
         text.push_str(&format!("Kept: positions {first} to {last}.\n"));
     }
-    if last < salvaged.head {
+    if first > salvaged.oldest {
+        let before = first - 1;
         text.push_str(&format!(
-            "Lost: positions {} to {}. The queue is as it was at position {last}; jobs submitted or finished after that are \
-             not known to it.\n",
-            last + 1,
-            salvaged.head
+            "Events before that ({} to {before}) are history that the queue does not need; they are in the damaged journal only.\n",
+            salvaged.oldest
+        ));
+    }
+    if last < salvaged.head || salvaged.end_unknown {
+        let upto = if salvaged.end_unknown {
+            "the end, which nobody knows".to_owned()
+        } else {
+            salvaged.head.to_string()
+        };
+        text.push_str(&format!(
+            "Lost: positions {} to {upto}. The queue is as it was at position {last}: what was submitted, started or finished \
+             after that is not known to it. Jobs that run now and whose start is lost are ended by the next manager and begin \
+             again if the queue knows them. Numbers of clusters go on behind those that were used.\n",
+            last + 1
         ));
     } else {
         text.push_str("The queue has lost nothing.\n");

@@ -54,6 +54,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
+    manager::check_owner(&state).map_err(manager::Error::from)?;
     let runs = state.join("runs");
     if args.jobs == Some(0) {
         return Err(usage("--jobs 0 runs nothing"));

@@ -25,7 +25,7 @@ pub(crate) struct What {
     /// Run the command for every line of a file, or for every file that a pattern like '*.dat' matches
     #[arg(long, value_name = "FILE|GLOB")]
     pub(crate) over: Option<String>,
-    /// Put each job's output into this directory as N.out and N.err
+    /// Put each job's output into this directory as CLUSTER.N.out and CLUSTER.N.err
     #[arg(long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
     /// A keyword of the submit language, for instance --set request_memory=2GB; wins over what the file says
@@ -193,7 +193,7 @@ fn command(what: &What, overrides: Overrides, unnamed: Unnamed) -> Result<Comman
     };
     // A dollar in the directory's name is a dollar.
     let in_dir = |dir: &PathBuf, suffix: &str| {
-        format!("{}/$(Process).{suffix}", dir.display().to_string().replace('$', "$(DOLLAR)"))
+        format!("{}/$(Cluster).$(Process).{suffix}", dir.display().to_string().replace('$', "$(DOLLAR)"))
     };
     let [out, err] = outputs::UNNAMED;
     let named = |suffix: &str, unnamed_one: &str| match &dir {
@@ -243,6 +243,11 @@ fn items(over: &str) -> Result<Vec<String>, Failure> {
     for part in over.split('/') {
         found = found.iter().flat_map(|base| step(base, part)).collect();
     }
+    if let Some(name) = found.iter().find(|name| name.contains(char::REPLACEMENT_CHARACTER)) {
+        return Err(Failure::new(format!(
+            "--over {over}: the file name {name} is not UTF-8; rename the file"
+        )));
+    }
     if found.is_empty() { Err(Failure::new(format!("--over {over}: no file matches"))) } else { Ok(found) }
 }
 
@@ -261,7 +266,7 @@ fn step(base: &str, part: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(if base.is_empty() { "." } else { base }) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .flatten()
-        .filter_map(|e| e.file_name().into_string().ok())
+        .map(|e| e.file_name().to_string_lossy().into_owned())
         .filter(|name| {
             (part.starts_with('.') || !name.starts_with('.')) && ::submit::glob::matches(part, name)
         })

@@ -10,6 +10,9 @@ use model::event::{Kind, ManagerStarted};
 
 use crate::harness::{Sandbox, is_root, signal, skip, text};
 
+/// What `journal check` says of a journal that is not damaged.
+const SOUND: &str = "Every event and snapshot is as it was written";
+
 /// Submits a job that stays on hold, and returns its cluster.
 fn submit_held(sandbox: &Sandbox) -> String {
     let said = sandbox.ok(&["submit", "--set", "hold=true", "--", "true"]);
@@ -71,11 +74,51 @@ fn a_flipped_bit_stops_the_start_and_salvage_says_what_was_lost() {
     assert!(told.contains("lost") && text(&check.stderr).contains("salvage"), "{told}");
     let salvaged = sandbox.ok(&["journal", "salvage"]);
     assert!(salvaged.contains("Lost: position") && salvaged.contains("journal.damaged-1"), "{salvaged}");
-    assert!(sandbox.ok(&["journal", "check"]).contains("Everything is as it was written"));
+    assert!(sandbox.ok(&["journal", "check"]).contains(SOUND));
     sandbox.up(&["--cpus", "0"]);
     let queue = sandbox.ok(&["queue"]);
     let is_there = |cluster: &str| queue.lines().any(|l| l.split_whitespace().next() == Some(cluster));
     assert!(is_there(&clusters[0]) && is_there(&clusters[1]) && !is_there(&clusters[2]), "{queue}");
+}
+
+#[test]
+fn after_a_salvage_no_number_is_used_again_and_what_still_runs_is_ended() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "2", "--lease", "20", "--beat", "300"]);
+    sandbox.ok(&["submit", "--", "echo", "first"]);
+    sandbox.ok(&["wait", "1", "--timeout", "20"]);
+    // The damage is in the second submit; behind it are a third, and claims with jobs that run when the manager dies.
+    sandbox.ok(&["submit", "--", "echo", "MARKER"]);
+    sandbox.ok(&["wait", "2", "--timeout", "20"]);
+    sandbox.ok(&["submit", "--count", "2", "--", "sleep", "300"]);
+    let runs = || {
+        let events = sandbox.ok(&["events", "--cluster", "3", "--json"]);
+        events.matches("\"event\":\"JobStarted\"").count() == 2
+    };
+    sandbox.until("both run", Duration::from_secs(20), runs);
+    sandbox.kill(pid);
+    let newest = segments(&sandbox).pop().unwrap();
+    let bytes = std::fs::read(&newest).unwrap();
+    flip(&newest, bytes.windows(6).position(|w| w == b"MARKER").unwrap());
+    let said = sandbox.ok(&["journal", "salvage"]);
+    assert!(said.contains("Lost: positions") && said.contains("left-out.jsonl"), "{said}");
+    sandbox.up(&["--cpus", "2", "--lease", "20", "--beat", "300"]);
+    let said = sandbox.ok(&["submit", "--count", "2", "--", "echo", "after"]);
+    let number: u32 = said.split("cluster ").nth(1).unwrap().lines().next().unwrap().parse().unwrap();
+    assert!(number > 3, "numbers that were given away are not given away again: {number}");
+    sandbox.ok(&["wait", &number.to_string(), "--timeout", "60"]);
+    assert_eq!(std::fs::read_to_string(sandbox.path().join("updraft-1.0.out")).unwrap(), "first\n");
+}
+
+#[test]
+fn a_segment_that_is_deleted_under_its_manager_stops_it() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    submit_held(&sandbox);
+    std::fs::remove_file(segments(&sandbox).pop().unwrap()).unwrap();
+    assert!(!sandbox.run(&["submit", "--set", "hold=true", "--", "true"]).status.success());
+    assert_eq!(sandbox.reap(pid).code(), Some(1));
+    assert!(sandbox.logs().contains("was deleted while a manager wrote to it"), "{}", sandbox.logs());
 }
 
 #[test]
@@ -192,7 +235,7 @@ fn of_two_managers_on_one_state_the_older_leaves_and_the_newer_stays() {
     sandbox.ok(&["wait", &cluster]);
     signal(new, libc::SIGTERM);
     assert!(sandbox.reap(new).success());
-    assert!(sandbox.ok(&["journal", "check"]).contains("Everything is as it was written"));
+    assert!(sandbox.ok(&["journal", "check"]).contains(SOUND));
 }
 
 #[test]

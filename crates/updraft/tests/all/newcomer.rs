@@ -181,6 +181,50 @@ fn on_a_pool_a_run_that_no_machine_can_serve_says_why_and_waits_for_one() {
 }
 
 #[test]
+fn a_file_whose_name_is_no_text_is_told_and_not_left_out() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let sandbox = Sandbox::new();
+    let odd = sandbox.path().join("odd");
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::write(odd.join("good.dat"), "").unwrap();
+    std::fs::write(odd.join(std::ffi::OsStr::from_bytes(b"bad\xff.dat")), "").unwrap();
+    std::fs::write(odd.join("other.txt"), "").unwrap();
+    std::fs::write(
+        sandbox.path().join("m.sub"),
+        "executable = /bin/ls\narguments = $(f)\nqueue f matching odd/*.dat\n",
+    )
+    .unwrap();
+    for arguments in [["run", "--over", "odd/*.dat", "--", "ls", "{}"].as_slice(), &["run", "m.sub"]] {
+        let out = sandbox.run(arguments);
+        assert_eq!(out.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&out.stderr).contains("is not UTF-8"), "{}", text(&out.stderr));
+    }
+    sandbox.ok(&["run", "--over", "odd/*.txt", "--", "ls", "{}"]);
+}
+
+#[test]
+fn a_run_in_another_users_directory_is_refused_and_leaves_nothing_there() {
+    if !is_root() {
+        return skip("giving a directory to another user needs root");
+    }
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.state()).unwrap();
+    std::os::unix::fs::chown(sandbox.state(), Some(65_534), Some(65_534)).unwrap();
+    let out = sandbox.run(&["run", "--", "true"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("belongs to nobody"), "{}", text(&out.stderr));
+    assert_eq!(std::fs::read_dir(sandbox.state()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_time_is_right_from_the_first_match_on() {
+    let sandbox = Sandbox::new();
+    let out = sandbox.run(&["run", "--set", "requirements=time() > 5", "--", "echo", "now"]);
+    assert_eq!(text(&out.stdout), "now\n");
+    assert!(!text(&out.stderr).contains("lost_wakeup"), "{}", text(&out.stderr));
+}
+
+#[test]
 fn a_log_that_cannot_be_written_refuses_the_run_and_the_submit() {
     let mut sandbox = Sandbox::new();
     std::fs::write(sandbox.path().join("target"), "").unwrap();
@@ -342,9 +386,9 @@ fn a_submitted_command_writes_files_and_says_where() {
         sandbox.ok(&["submit", "--set", "output=mine", "--set", "stderr=/dev/null", "--", "echo", "x"]);
     assert_eq!(told, "1 job submitted to cluster 2\noutput goes to mine\n");
     let told = sandbox.ok(&["submit", "--output-dir", "res", "--", "echo", "x"]);
-    assert!(told.contains("output goes to res/0.out and res/0.err"), "{told}");
+    assert!(told.contains("output goes to res/3.0.out and res/3.0.err"), "{told}");
     sandbox.ok(&["wait", "2", "3", "--timeout", "20"]);
-    assert_eq!((read("mine"), read("res/0.out")), ("x\n".into(), "x\n".into()));
+    assert_eq!((read("mine"), read("res/3.0.out")), ("x\n".into(), "x\n".into()));
     assert!(!sandbox.path().join("updraft-2.0.out").exists());
     if !is_root() {
         return skip("needs root to submit as somebody who cannot write here");

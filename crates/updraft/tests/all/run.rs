@@ -28,7 +28,7 @@ fn outputs_come_in_order_and_failures_are_told() {
     let told = text(&out.stderr);
     assert!(told.contains("job 2.3 failed: exit code 1") && told.contains("bad 3"), "{told}");
     assert!(told.contains("3 succeeded, 1 failed"), "{told}");
-    assert_eq!(std::fs::read_to_string(sandbox.path().join("res/2.out")).unwrap(), "out\n");
+    assert_eq!(std::fs::read_to_string(sandbox.path().join("res/2.2.out")).unwrap(), "out\n");
 
     let out = sandbox.run(&["run", "--", "sh", "-c", "kill -9 $$"]);
     assert!(text(&out.stderr).contains("killed by signal 9"), "{}", text(&out.stderr));

@@ -94,14 +94,13 @@ fn take_numbers(record: &Record, state: &Path, count: u32) -> Result<u32, Failur
             state.display()
         )));
     }
-    let of_pool = manager::next_cluster(state).unwrap_or_else(|error| {
-        errln!(
-            "updraft: which cluster numbers the pool in {} has used cannot be read ({error}); they go on from {}",
-            state.display(),
-            numbers.next()
-        );
-        None
-    });
+    let of_pool = manager::next_cluster(state).map_err(|error| {
+        Failure::new(format!(
+            "which cluster numbers the pool in {} has used cannot be read, and none may be used twice: {error}; or use another \
+             --state-dir",
+            state.display()
+        ))
+    })?;
     let first = numbers.take(count, of_pool.unwrap_or(1))?;
     record.note_cluster(first)?;
     Ok(first)
