@@ -127,12 +127,12 @@ pub enum Kind {
     /// A job's work was to be saved and was not.
     #[prost(message, tag = "45")]
     JobNotSaved(JobNotSaved),
-    /// Events were lost, and the journal goes on without them.
-    #[prost(message, tag = "47")]
-    JournalSalvaged(JournalSalvaged),
     /// The wall clock of the manager's host was set; the events that follow are dated by the new one.
     #[prost(message, tag = "46")]
     ClockStepped(ClockStepped),
+    /// Events were lost, and the journal goes on without them.
+    #[prost(message, tag = "47")]
+    JournalSalvaged(JournalSalvaged),
 }
 
 /// Events were lost, and the journal goes on without them. What they had numbered is not numbered again.

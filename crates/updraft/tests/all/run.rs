@@ -141,7 +141,10 @@ fn an_interrupted_run_stops_cleanly_and_is_taken_up() {
     let status = sandbox.reap(pid);
     assert_eq!(status.code(), Some(130), "{}", sandbox.logs());
     assert!(sandbox.logs().contains("--resume"));
-    assert_eq!(sandbox.processes(), Vec::<u32>::new(), "nothing runs on after a clean stop");
+    // Keepers end when they have seen that nothing is left.
+    sandbox.until("nothing runs on after a clean stop", Duration::from_secs(10), || {
+        sandbox.processes().is_empty()
+    });
     let before = lines();
     let out = sandbox.run(&["run", "--quiet", "--resume"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
