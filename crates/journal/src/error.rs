@@ -68,6 +68,18 @@ pub enum Error {
         /// The oldest that is kept.
         oldest: u64,
     },
+    /// There was a journal, and its files are gone.
+    #[error(
+        "the journal {path} is gone, but {evidence} shows that there was one. Is its file system mounted? Restore a backup; \
+         finish a salvage that was interrupted with `updraft journal salvage`; or, to begin anew with an empty queue and numbers from 1, \
+         choose another --state-dir"
+    )]
+    Gone {
+        /// The journal's directory.
+        path: PathBuf,
+        /// What shows it.
+        evidence: PathBuf,
+    },
     /// A journal of a newer version.
     #[error(
         "{path} was written by a newer version (format {found}, this one reads up to {known}); use that version"

@@ -18,6 +18,8 @@ use crate::segment::{self, Active, Mark, RECORDS};
 use crate::writer::take_lock;
 use crate::{Error, files, snapshot};
 
+/// Where a salvaged journal is until it is whole.
+pub(crate) const SALVAGED: &str = "journal.salvaged";
 /// Bytes of the batches that a salvaged journal is written in.
 const TOGETHER: usize = 4 << 20;
 /// Bytes of the segments that a salvaged journal is written in.
@@ -60,6 +62,13 @@ struct LeftOut {
 /// Replaces a damaged journal by one of what can be read. `None` when nothing is damaged: then nothing is changed.
 pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
     let directory = crate::directory(manager);
+    let interrupted = manager.join(SALVAGED);
+    if !directory.exists() && interrupted.join("manifest").exists() {
+        // Killed between its last two steps: the damaged journal is set aside, and the new one is whole.
+        std::fs::rename(&interrupted, &directory)
+            .map_err(|e| Error::of_write("cannot rename", &interrupted, e))?;
+        files::sync_directory_of(&directory)?;
+    }
     let _lock = take_lock(&directory)?;
     let survey = survey(&directory)?;
     let report = &survey.report;
@@ -68,7 +77,7 @@ pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
     }
     let (kept, snapshot) = choose(&survey.sound, &report.snapshots);
     let damaged = free_name(manager);
-    let new = manager.join("journal.salvaged");
+    let new = interrupted;
     // What an earlier salvage left that was killed.
     let _ = std::fs::remove_dir_all(&new);
     std::fs::create_dir_all(&new).map_err(|e| Error::of_write("cannot make", &new, e))?;

@@ -70,6 +70,7 @@ impl Journal {
         if older.exists() && !directory.exists() {
             return Err(Error::Older { path: older });
         }
+        refuse_if_gone(manager, &directory)?;
         std::fs::create_dir_all(&directory).map_err(|e| Error::of_write("cannot make", &directory, e))?;
         let lock = take_lock(&directory)?;
         let mut manifest = match Manifest::load(&directory)? {
@@ -91,6 +92,7 @@ impl Journal {
             Some(position) => Some((*position, snapshot::load(&directory, manifest.id, *position)?)),
             None => None,
         };
+        note_made(manager)?;
         let head = active.link().next - 1;
         check_snapshot(&directory, &manifest, snapshot.as_ref().map(|(p, _)| *p), head)?;
         let recovery = Recovery { snapshot, head, epoch: manifest.epoch };
@@ -236,6 +238,32 @@ pub(crate) fn take_lock(directory: &Path) -> Result<File, Error> {
     }
 }
 
+/// The manager's own note, beside the journal, that there is one.
+const MADE: &str = "journal.made";
+
+/// Refuses to begin anew where a journal was: whoever lost its files must not find an empty queue in its place.
+fn refuse_if_gone(manager: &Path, directory: &Path) -> Result<(), Error> {
+    let names = |dir: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let inside = names(directory);
+    let is_journal = |name: &String| name == "manifest" || segment::position_of(name).is_some();
+    if inside.iter().any(is_journal) {
+        return Ok(());
+    }
+    let left = |name: &&String| *name == "head" || snapshot::position_of(name).is_some();
+    let beside = names(manager);
+    let traces =
+        |name: &&String| *name == MADE || name.starts_with("journal.damaged-") || *name == "journal.salvaged";
+    let evidence = inside.iter().find(left).map(|name| directory.join(name));
+    let evidence = evidence.or_else(|| beside.iter().find(traces).map(|name| manager.join(name)));
+    match evidence {
+        Some(evidence) => Err(Error::Gone { path: directory.to_owned(), evidence }),
+        None => Ok(()),
+    }
+}
+
 /// Makes a journal where there is none.
 fn begin(directory: &Path) -> Result<Manifest, Error> {
     let entries = std::fs::read_dir(directory).map_err(|e| Error::of_read("cannot read", directory, e))?;
@@ -259,6 +287,16 @@ fn begin(directory: &Path) -> Result<Manifest, Error> {
     manifest.save(directory)?;
     files_are_durable(directory)?;
     Ok(manifest)
+}
+
+/// Notes beside the journal that there is one, so that it is missed when it is gone.
+fn note_made(manager: &Path) -> Result<(), Error> {
+    let path = manager.join(MADE);
+    if path.exists() {
+        return Ok(());
+    }
+    std::fs::write(&path, "The journal of this pool is in the directory beside this file.\n")
+        .map_err(|e| Error::of_write("cannot write", &path, e))
 }
 
 /// The journal's directory itself is durable only when its parent knows of it.

@@ -122,8 +122,9 @@ impl Manager {
         let authority = Arc::new(trust::ca::Authority::open(&state.trust())?);
         let metrics = Arc::new(metrics::Metrics::default());
         let (handle, writer) = writer::start(&state, &options, metrics.clone())?;
-        let head = journal::Reader::open(&state.manager())?.head()?;
-        let logs = joblogs::JobLogs::start(handle.feed.clone(), state.manager(), head, options.sharing)?;
+        let mut reader = journal::Reader::open(&state.manager())?;
+        let kept = (reader.oldest()?, reader.head()?);
+        let logs = joblogs::JobLogs::start(handle.feed.clone(), state.manager(), kept, options.sharing)?;
         let (stop, stopped) = watch::channel(false);
         let shared = Arc::new(http::Shared {
             handle: handle.clone(),

@@ -32,9 +32,10 @@ impl Numbers {
         let lock = lock.map_err(fail)?;
         lock.lock().map_err(fail)?;
         let next = match fs::read_to_string(&file) {
-            Ok(text) => text.trim().parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(|| {
+            Ok(text) => parse(&text).ok_or_else(|| {
                 Failure::new(format!(
-                    "{} is damaged: it must hold the next cluster number, larger than any that was used here; write one there",
+                    "{} is damaged: it must hold the next cluster number, larger than any that was used here, twice (17 17); write \
+                     that there",
                     file.display()
                 ))
             })?,
@@ -58,17 +59,33 @@ impl Numbers {
                 self.file.display()
             )));
         };
+        self.write(next)?;
+        Ok(first)
+    }
+
+    /// Notes how far a pool of the directory has counted, so that its numbers are not used again when its journal is put
+    /// back to an earlier day.
+    pub(crate) fn note(self, next: u32) -> Result<(), Failure> {
+        if next > self.next { self.write(next) } else { Ok(()) }
+    }
+
+    fn write(&self, next: u32) -> Result<(), Failure> {
         let write = || -> io::Result<()> {
             let new = self.file.with_extension("new");
             let mut file = File::create(&new)?;
-            writeln!(file, "{next}")?;
+            writeln!(file, "{next} {next}")?;
             file.sync_all()?;
             fs::rename(&new, &self.file)?;
             self.file.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
         };
-        write().map_err(|e| Failure::new(format!("cannot write {}: {e}", self.file.display())))?;
-        Ok(first)
+        write().map_err(|e| Failure::new(format!("cannot write {}: {e}", self.file.display())))
     }
+}
+
+/// The number stands there twice, so that a flipped bit does not make it another number.
+fn parse(text: &str) -> Option<u32> {
+    let (one, other) = text.trim().split_once(' ')?;
+    one.parse::<u32>().ok().filter(|n| *n > 0 && one == other)
 }
 
 #[cfg(test)]
@@ -94,18 +111,21 @@ mod tests {
             1000,
             "behind what a pool has used"
         );
+        Numbers::lock(dir.path()).unwrap().note(5_000).unwrap();
+        Numbers::lock(dir.path()).unwrap().note(7).unwrap();
+        assert_eq!(Numbers::lock(dir.path()).unwrap().next(), 5_000);
     }
 
     #[test]
     fn a_damaged_counter_is_told_and_not_begun_anew() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("runs")).unwrap();
-        for damaged in ["", "x", "0", "-1", "99999999999"] {
+        for damaged in ["", "x", "0", "-1", "99999999999", "17", "17 1", "0 0", "17 17 17"] {
             fs::write(dir.path().join("runs/clusters"), damaged).unwrap();
             let told = Numbers::lock(dir.path()).unwrap_err().message;
             assert!(told.contains("runs/clusters is damaged"), "{damaged:?}: {told}");
         }
-        fs::write(dir.path().join("runs/clusters"), u32::MAX.to_string()).unwrap();
+        fs::write(dir.path().join("runs/clusters"), format!("{0} {0}\n", u32::MAX)).unwrap();
         assert!(Numbers::lock(dir.path()).unwrap().take(1, 1).unwrap_err().message.contains("used up"));
     }
 }

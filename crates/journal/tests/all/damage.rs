@@ -206,6 +206,29 @@ fn an_older_copy_of_the_newest_segment_is_noticed() {
 }
 
 #[test]
+fn a_journal_that_is_gone_is_missed() {
+    let is_gone = |dir: &Path| matches!(Journal::open(dir), Err(Error::Gone { .. }));
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    // Its files, but for what nobody reads first; then everything in it; then the directory.
+    for file in files(dir.path(), ".segment") {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert!(!is_gone(dir.path()), "the manifest is there, and names files that are not");
+    std::fs::remove_file(journal::directory(dir.path()).join("manifest")).unwrap();
+    assert!(is_gone(dir.path()));
+    for file in files(dir.path(), "") {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert!(is_gone(dir.path()), "an empty directory, as when its file system is not mounted");
+    std::fs::remove_dir(journal::directory(dir.path())).unwrap();
+    assert!(is_gone(dir.path()));
+    let error = Journal::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("journal.made") && error.contains("backup"), "{error}");
+    assert!(!journal::directory(dir.path()).exists(), "nothing is begun in its place");
+}
+
+#[test]
 fn a_segment_that_was_deleted_under_its_writer_takes_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = sample(dir.path());

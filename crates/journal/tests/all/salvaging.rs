@@ -153,6 +153,19 @@ fn a_lost_newest_segment_costs_what_no_snapshot_covers() {
 }
 
 #[test]
+fn a_salvage_that_was_killed_before_its_last_step_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    hurt_batch(dir.path(), 200);
+    salvage(dir.path());
+    // As it was a moment before the end.
+    std::fs::rename(journal::directory(dir.path()), dir.path().join("journal.salvaged")).unwrap();
+    assert!(matches!(Journal::open(dir.path()), Err(journal::Error::Gone { .. })));
+    assert!(journal::salvage(dir.path()).unwrap().is_none(), "nothing is damaged any more");
+    assert_eq!(reopen(dir.path()).1.head, 900);
+}
+
+#[test]
 fn a_missing_segment_and_a_damaged_first_page_are_holes() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample(dir.path()));

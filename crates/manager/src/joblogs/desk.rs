@@ -86,6 +86,21 @@ pub(super) struct Desk {
 }
 
 impl Record {
+    /// True when it knows of events that a journal which ends at `head` does not have.
+    pub(super) fn is_ahead_of(&self, head: u64) -> bool {
+        self.written.0 > head || self.from > head + 1
+    }
+
+    /// What a journal that was put back to an earlier day does not have was not written.
+    pub(super) fn go_back_to(&mut self, head: u64) {
+        let last = (head, u32::MAX);
+        self.written = self.written.min(last);
+        self.from = self.from.min(head + 1);
+        for log in &mut self.logs {
+            log.written = log.written.min(last);
+        }
+    }
+
     pub(super) fn load(dir: &Path) -> io::Result<Option<Self>> {
         let path = dir.join(FILE);
         let named = |error: io::Error| {

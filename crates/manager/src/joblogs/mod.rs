@@ -34,13 +34,26 @@ pub(crate) struct JobLogs {
 
 impl JobLogs {
     /// Starts writing logs, from where an earlier manager left off.
-    pub(crate) fn start(feed: Feed, dir: PathBuf, head: u64, sharing: Sharing) -> Result<Self, Error> {
+    pub(crate) fn start(
+        feed: Feed,
+        dir: PathBuf,
+        (oldest, head): (u64, u64),
+        sharing: Sharing,
+    ) -> Result<Self, Error> {
         let fail = |doing| move |source| Error::System { doing, source };
         let record = Record::load(&dir).map_err(fail("cannot read how far job logs are written"))?;
         let mut record = record.unwrap_or_default();
-        // A journal that was put back to an earlier day has no later lines.
-        record.written = record.written.min((head, u32::MAX));
-        let from = record.from.max(1);
+        let from = if record.is_ahead_of(head) {
+            tracing::warn!(
+                head,
+                "the journal is older than the job logs: it was put back or salvaged; logs may hold events that it does not know, \
+                 and go on with its next one"
+            );
+            record.go_back_to(head);
+            oldest
+        } else {
+            record.from.max(1)
+        };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let mut clerk = Clerk {
             story: Story::new(joblog::Writer::new(TimeZone::system()), host.trim().to_owned()),

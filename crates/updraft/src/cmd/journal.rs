@@ -39,7 +39,7 @@ enum Verb {
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
     let manager = state.join("manager");
-    if !journal::directory(&manager).is_dir() {
+    if !journal::directory(&manager).is_dir() && !manager.join("journal.salvaged").is_dir() {
         let message =
             format!("there is no pool's journal in {}; say where with --state-dir", state.display());
         return Err(Failure::new(message));
@@ -105,11 +105,11 @@ fn describe(report: &Report, directory: &Path) -> String {
 
 fn describe_finding(finding: &Finding) -> String {
     let lost = match finding.lost {
-        None => "no event is lost by it".to_owned(),
-        Some((first, last)) if first == last => format!("position {first} is lost"),
-        Some((first, last)) => format!("positions {first} to {last} are lost"),
+        None => String::new(),
+        Some((first, last)) if first == last => format!("; position {first} is lost"),
+        Some((first, last)) => format!("; positions {first} to {last} are lost"),
     };
-    format!("{}: {}; {lost}", finding.path.display(), finding.what)
+    format!("{}: {}{lost}", finding.path.display(), finding.what)
 }
 
 fn finding_json(finding: &Finding) -> serde_json::Value {

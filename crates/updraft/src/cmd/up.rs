@@ -124,6 +124,9 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         tracing::info!(why, "stopping");
         // Running jobs stay: the next start takes them over.
         pool.stop(OnStop::Leave, PATIENCE).await?;
+        if let Ok(Some(next)) = manager::next_cluster(&state) {
+            Numbers::lock(&state)?.note(next)?;
+        }
         if why == "failure" {
             Err(Failure::new("the pool had to stop; see the log"))
         } else {

@@ -111,6 +111,38 @@ fn after_a_salvage_no_number_is_used_again_and_what_still_runs_is_ended() {
 }
 
 #[test]
+fn a_backup_that_is_put_back_uses_no_number_again_and_logs_go_on() {
+    let mut sandbox = Sandbox::new();
+    let journal = sandbox.state().join("manager/journal");
+    let backup = sandbox.path().join("backup");
+    let copy = |from: &Path, to: &Path| {
+        assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+    };
+    let log = sandbox.path().join("jobs.log");
+    let set = format!("log={}", log.display());
+    for round in 1..=3 {
+        let pid = sandbox.up(&["--cpus", "1"]);
+        let said = sandbox.ok(&["submit", "--set", &set, "--", "echo", "x"]);
+        assert!(said.contains(&format!("cluster {round}\n")), "{said}");
+        sandbox.ok(&["wait", &round.to_string(), "--timeout", "20"]);
+        let end = format!("005 (00{round}.000.000)");
+        let told = || std::fs::read_to_string(&log).unwrap_or_default().matches(&end).count() == 1;
+        sandbox.until("the end is in the log, once", Duration::from_secs(10), told);
+        signal(pid, libc::SIGTERM);
+        assert!(sandbox.reap(pid).success());
+        if round == 1 {
+            copy(&journal, &backup);
+        } else if round == 2 {
+            std::fs::remove_dir_all(&journal).unwrap();
+            let gone = refused_up(&sandbox);
+            assert!(gone.contains("is gone"), "{gone}");
+            copy(&backup, &journal);
+        }
+    }
+    assert!(sandbox.logs().contains("the journal is older than the job logs"), "{}", sandbox.logs());
+}
+
+#[test]
 fn a_segment_that_is_deleted_under_its_manager_stops_it() {
     let mut sandbox = Sandbox::new();
     let pid = sandbox.up(&["--cpus", "0"]);
