@@ -29,6 +29,8 @@ use crate::{Error, Options, machine};
 /// First and longest wait between attempts to connect.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// How long after a claim that could not be begun the manager is told.
+const CANNOT_BEGIN: Duration = Duration::from_secs(5);
 /// The manager hears of what does not matter for matching no more often than this.
 const TELL: Duration = Duration::from_secs(1);
 /// A new spare starter is made when nothing was to do for so long: making one takes a moment, in which the starter that was
@@ -591,13 +593,13 @@ impl Agent {
         let saved = self.claims.save(&record);
         let (Ok(()), Some(spare)) = (saved, self.spare.take()) else {
             tracing::error!(claim, "a claim cannot be begun: no room for its record, or no starter");
-            let mut actions = Vec::new();
-            self.core.starter_gone(claim, Vec::new(), "the machine cannot begin it", &mut actions);
-            for action in actions {
-                if let Action::Say(up) = action {
-                    self.say(up);
-                }
-            }
+            // Told a while later: who answers at once gets the next claim at once, for as long as the disk is full.
+            self.losing.insert(claim, "the machine cannot begin it".to_owned());
+            let news = self.news.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(CANNOT_BEGIN).await;
+                let _ = news.send(News::Gone { claim, left: Vec::new(), orderly: false }).await;
+            });
             return;
         };
         let dir: PathBuf = self.claims.dir(claim);

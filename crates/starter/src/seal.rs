@@ -66,9 +66,21 @@ const MAGIC: [u32; 2] = [0x5456_4319, 0x5505_3847];
 /// What is read of a task's image (CRIU's core.proto, creds.proto).
 #[derive(Clone, PartialEq, Message)]
 struct Core {
+    #[prost(message, optional, tag = "3")]
+    task: Option<Task>,
     #[prost(message, optional, tag = "5")]
     thread: Option<Thread>,
 }
+
+#[derive(Clone, PartialEq, Message)]
+struct Task {
+    #[prost(uint32, tag = "1")]
+    state: u32,
+}
+
+/// Task states of processes that have ended and were not collected yet: nothing of theirs runs when they are put back, and
+/// CRIU saves no credentials of them.
+const ENDED: [u32; 2] = [2, 6];
 
 #[derive(Clone, PartialEq, Message)]
 struct Thread {
@@ -141,14 +153,14 @@ impl Creds {
     }
 }
 
-/// Credentials of a task in an image.
-fn credentials(image: &[u8]) -> Option<Creds> {
+/// A task in an image.
+fn read_task(image: &[u8]) -> Option<Core> {
     let word = |at: usize| image.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
     if [word(0)?, word(4)?] != MAGIC {
         return None;
     }
     let body = image.get(12..12 + word(8)? as usize)?;
-    Core::decode(body).ok()?.thread?.creds
+    Core::decode(body).ok()
 }
 
 /// Every task in a directory of images must have the job's credentials.
@@ -162,10 +174,16 @@ pub(crate) fn check_credentials(images: &Path, identity: Option<&Identity>) -> i
         }
         seen += 1;
         let image = fs::read(entry.path())?;
-        let creds = credentials(&image)
-            .ok_or_else(|| io::Error::other(format!("{name} does not say whose process it is")))?;
-        if let Some(trouble) = creds.trouble(identity) {
-            return Err(io::Error::other(trouble));
+        let task = read_task(&image).unwrap_or_default();
+        let has_ended = task.task.is_some_and(|t| ENDED.contains(&t.state));
+        match task.thread.and_then(|t| t.creds) {
+            Some(creds) => {
+                if let Some(trouble) = creds.trouble(identity) {
+                    return Err(io::Error::other(trouble));
+                }
+            }
+            None if has_ended => {}
+            None => return Err(io::Error::other(format!("{name} does not say whose process it is"))),
         }
     }
     if seen == 0 {
@@ -352,7 +370,7 @@ mod tests {
     }
 
     fn image(creds: Option<Creds>) -> Vec<u8> {
-        let body = Core { thread: Some(Thread { creds }) }.encode_to_vec();
+        let body = Core { task: Some(Task { state: 1 }), thread: Some(Thread { creds }) }.encode_to_vec();
         let head = [MAGIC[0], MAGIC[1], body.len() as u32].map(u32::to_le_bytes).concat();
         [head, body].concat()
     }
@@ -392,6 +410,12 @@ mod tests {
             assert!(check(&image(Some(creds))).is_err(), "edit {n}");
         }
         assert!(check(&image(None)).unwrap_err().contains("does not say"));
+        // A process that has ended has none, and nothing of it runs again.
+        for (state, is_fine) in [(2, true), (6, true), (1, false), (3, false)] {
+            let body = Core { task: Some(Task { state }), thread: None }.encode_to_vec();
+            let head = [MAGIC[0], MAGIC[1], body.len() as u32].map(u32::to_le_bytes).concat();
+            assert_eq!(check(&[head, body].concat()).is_ok(), is_fine, "state {state}");
+        }
         let mut strange = image(Some(right()));
         strange[0] ^= 1;
         assert!(check(&strange).is_err() && check(&[]).is_err());

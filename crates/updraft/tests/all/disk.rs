@@ -102,6 +102,32 @@ fn a_full_disk_stops_intake_and_nothing_else() {
 }
 
 #[test]
+fn an_agent_without_room_does_not_ask_for_one_claim_after_another() {
+    if !is_root() {
+        return skip("mounting a small disk needs root");
+    }
+    let disk = SmallDisk::new();
+    let agent = disk.sandbox.path().join("disk/state/agent").to_string_lossy().into_owned();
+    let claims = format!("{agent}/claims");
+    // The agent's own directory is full, the journal's disk is not.
+    assert!(
+        disk.inside(&["mount", "-t", "tmpfs", "-o", "size=4k,mode=700", "tmpfs", &claims]).status.success()
+    );
+    disk.inside(&["dd", "if=/dev/zero", &format!("of={claims}/filler"), "bs=1k"]);
+    let said = text(&disk.updraft(&["submit", "--set", "output=/dev/null", "--", "true"]).stdout);
+    assert!(said.contains("cluster 1"), "{said}");
+    let made =
+        || text(&disk.updraft(&["events", "--json"]).stdout).matches("\"event\":\"ClaimMade\"").count();
+    disk.sandbox.until("a claim is tried", Duration::from_secs(20), || made() > 0);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(made() <= 2, "{} claims in three seconds", made());
+    assert!(disk.inside(&["umount", &claims]).status.success());
+    disk.sandbox.until("the job runs when there is room", Duration::from_secs(30), || {
+        text(&disk.updraft(&["queue"]).stdout).contains("empty")
+    });
+}
+
+#[test]
 fn a_state_directory_that_becomes_read_only_stops_intake_and_nothing_else() {
     if !is_root() {
         return skip("attaching strace needs root");

@@ -346,7 +346,8 @@ proptest! {
     #[test]
     fn a_clock_that_is_set_changes_nothing(
         steps in steps(),
-        sets in proptest::collection::vec((0..80_000u64, -400_000..400_000i64), 1..4),
+        // Three of them together do not reach back to 1970.
+        sets in proptest::collection::vec((0..80_000u64, -300_000..300_000i64), 1..4),
         cut in 0..90_000u64,
     ) {
         let (mut story, _, end) = tell(steps);
