@@ -220,8 +220,8 @@ pub struct Core {
     told: BTreeMap<String, pass::Told>,
     /// Overrides confirmed that ads may not show yet: the end, and until when to believe it.
     confirmed: BTreeMap<String, (i64, u64)>,
-    /// Since when a slot is on its way out.
-    leaving: BTreeMap<String, u64>,
+    /// Slots on their way out.
+    leaving: BTreeMap<String, pass::Leaving>,
     warned: BTreeSet<(String, String, i64)>,
     releases: Vec<(usize, Window, u64)>,
     cleanup_at: u64,

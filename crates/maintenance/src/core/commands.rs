@@ -167,8 +167,8 @@ impl Core {
                     }
                 }
                 for slot in &slots {
+                    // Some of them may have heard and be leaving: the next look forgets those that are not.
                     self.told.remove(slot);
-                    self.leaving.remove(slot);
                 }
                 if let Some(active) = self.active(&event) {
                     active.slot_retry.extend(slots.iter().map(|slot| (slot.clone(), retry_at)));

@@ -16,6 +16,8 @@ use crate::record::Record;
 
 /// A lane whose slot says nothing about its progress is given up after twice the estimate and this much.
 const LEAVING_GRACE_MS: u64 = 60_000;
+/// No slot is believed that its checkpoint takes longer than a day.
+const MOST_SAID_S: i64 = 86_400;
 /// After this and twice the estimate a slot that still runs the same job is told again.
 const TOLD_GRACE_MS: u64 = 30_000;
 
@@ -24,6 +26,15 @@ const TOLD_GRACE_MS: u64 = 30_000;
 pub(super) struct Told {
     job: String,
     until: u64,
+}
+
+/// A slot that sends its checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaving {
+    since: u64,
+    /// The longest that anybody has said the whole of it takes: the order that was sent, or the slot when it was first seen.
+    /// A member of a gang whose others were not reached sends at its part of the cap, which its size alone does not tell.
+    takes_ms: u64,
 }
 
 impl Core {
@@ -136,9 +147,14 @@ impl Core {
                 }
                 continue;
             };
-            let since = *self.leaving.entry(slot.name.clone()).or_insert(now.mono_ms);
             let kb = leaving_kb.get(&entry.lane).copied().unwrap_or(0);
             let cost = machine::transfer_ms(kb, event.bytes_per_second());
+            let said = job.remaining_s.map_or(0, |seconds| ms(seconds.clamp(1, MOST_SAID_S)));
+            let Leaving { since, takes_ms } = *self
+                .leaving
+                .entry(slot.name.clone())
+                .or_insert(Leaving { since: now.mono_ms, takes_ms: said });
+            let cost = cost.max(takes_ms);
             let until = match job.remaining_s {
                 Some(seconds) => now.mono_ms + ms(seconds.max(1)),
                 None => since + cost.max(PAUSE_MS),
@@ -195,7 +211,7 @@ impl Core {
                 Told { job: job.map_or_else(String::new, |job| job.id.clone()), until },
             );
             if job.is_some_and(|job| job.checkpointable) {
-                self.leaving.insert(slot.name.clone(), now.mono_ms);
+                self.leaving.insert(slot.name.clone(), Leaving { since: now.mono_ms, takes_ms: longest });
             }
             slots.push(SlotOrder {
                 slot: slot.name.clone(),

@@ -52,9 +52,9 @@ fn a_machine() -> impl Strategy<Value = SimMachine> {
     })
 }
 
-/// More for a long night: MAINTENANCE_CASES=100000.
+/// `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {
-    std::env::var("MAINTENANCE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
 }
 
 proptest! {
