@@ -1,8 +1,8 @@
 //! Appending, reading from any position, fencing.
 
-use journal::{Error, Journal, Reader};
+use journal::{Error, Journal, Reader, Sizes};
 
-use crate::world::{SMALL, event, events, files, positions, read_all, sample, state};
+use crate::world::{SMALL, event, events, files, positions, read_all, records, sample, state};
 
 #[test]
 fn what_was_appended_is_read_back_from_any_position() {
@@ -126,4 +126,34 @@ fn a_journal_of_an_older_version_is_named_and_left_alone() {
     assert!(matches!(Journal::open(dir.path()), Err(Error::Older { .. })));
     assert!(!journal::directory(dir.path()).exists());
     assert!(Reader::open(dir.path()).is_err());
+}
+
+#[test]
+fn an_open_reader_follows_into_segments_that_were_begun_after_it_was_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open_sized(dir.path(), SMALL).unwrap();
+    journal.append(&events(1..=3)).unwrap();
+    let mut reader = journal.reader().unwrap();
+    assert_eq!(positions(&read_all(&mut reader, 1).unwrap()), [1, 2, 3]);
+    for next in 4..=900 {
+        journal.append(&[event(next)]).unwrap();
+    }
+    assert!(files(dir.path(), ".segment").len() > 3);
+    assert_eq!(positions(&read_all(&mut reader, 4).unwrap()), (4..=900).collect::<Vec<_>>());
+    assert!(reader.read(901, 1).unwrap().is_empty());
+}
+
+#[test]
+fn a_reader_finds_a_place_to_begin_in_every_64_kib_of_a_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = Sizes { segment_bytes: 64 << 20, ..SMALL };
+    let (mut journal, _) = Journal::open_sized(dir.path(), sizes).unwrap();
+    for at in 0..400 {
+        journal.append(&events(at * 100 + 1..=at * 100 + 100)).unwrap();
+    }
+    let length = |like: &str| std::fs::metadata(&files(dir.path(), like)[0]).unwrap().len();
+    let (hints, stretches) = (length(".hints") / 16, records(&files(dir.path(), ".segment")[0]));
+    let written = stretches.last().map(|(at, size)| at + size).unwrap() as u64;
+    // A hint is at the first record behind its 64 KiB, so there are a few less than one in each.
+    assert!((written / (72 << 10)..=written / (64 << 10)).contains(&hints), "{hints} in {written} bytes");
 }

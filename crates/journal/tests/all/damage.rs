@@ -5,7 +5,7 @@ use std::path::Path;
 
 use journal::{Error, Journal, Positioned, Reader, Sizes};
 
-use crate::world::{Dice, SMALL, copy, event, files, positions, read_all, records, sample};
+use crate::world::{Dice, SMALL, copy, event, events, files, positions, read_all, records, sample};
 
 /// The newest snapshot and all events.
 type Everything = (Option<(u64, Vec<u8>)>, Vec<Positioned>);
@@ -268,4 +268,43 @@ fn a_hole_is_named_with_its_positions() {
     let mut reader = Reader::open(dir.path()).unwrap();
     assert_eq!(positions(&read_all(&mut reader, 800).unwrap()).len(), 101);
     assert!(matches!(read_all(&mut reader, 1), Err(Error::Damaged { position, .. }) if position == first));
+}
+
+#[test]
+fn what_follows_a_hole_of_several_mebibytes_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = Sizes { segment_bytes: 64 << 20, ..SMALL };
+    let (mut journal, _) = Journal::open_sized(dir.path(), sizes).unwrap();
+    journal.append(&[event(1)]).unwrap();
+    journal.append(&events(2..=100_000)).unwrap();
+    journal.append(&[event(100_001)]).unwrap();
+    drop(journal);
+    let segment = files(dir.path(), ".segment").pop().unwrap();
+    let (at, size) = records(&segment)[1];
+    assert!(size > 3 << 20, "{size}");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let report = journal::check(dir.path()).unwrap();
+    let lost: Vec<_> = report.findings.iter().map(|f| f.lost).collect();
+    assert_eq!((lost, report.head, report.events), (vec![Some((2, 100_000))], 100_001, 2));
+}
+
+#[test]
+fn the_end_is_known_as_long_as_the_head_or_a_mark_of_the_newest_segment_is() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    std::fs::remove_file(journal::directory(dir.path()).join("head")).unwrap();
+    assert!(!journal::check(dir.path()).unwrap().end_unknown, "the mark tells it");
+    // Marks of a segment that another one follows are nobody's business.
+    let spoil_marks = |segment: &Path| {
+        let mut bytes = std::fs::read(segment).unwrap();
+        bytes[512..4096].fill(0xff);
+        std::fs::write(segment, bytes).unwrap();
+    };
+    let segments = files(dir.path(), ".segment");
+    spoil_marks(&segments[0]);
+    assert!(!journal::check(dir.path()).unwrap().end_unknown);
+    spoil_marks(segments.last().unwrap());
+    assert!(journal::check(dir.path()).unwrap().end_unknown);
 }
