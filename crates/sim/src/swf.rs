@@ -174,7 +174,11 @@ impl Trace {
                     now,
                 );
             }
-            for decision in planner.pass(now) {
+            let mut decisions = planner.pass(now);
+            while planner.is_due() {
+                decisions.extend(planner.pass(now));
+            }
+            for decision in decisions {
                 let Decision::Start(start) = decision else { continue };
                 let index = start.set.0 as usize - 1;
                 let job = &self.jobs[index];

@@ -420,6 +420,11 @@ impl Planner {
         self.run(touched, now)
     }
 
+    /// Is there something that a further pass would look at, also if nothing changes any more?
+    pub fn is_due(&self) -> bool {
+        !self.dirty_systems.is_empty() || !self.dirty_sets.is_empty() || self.dirty_depth
+    }
+
     /// The same pass over every waiting set.
     pub fn pass_all(&mut self, now: Time) -> Vec<Decision> {
         self.age(now);

@@ -205,6 +205,7 @@ impl Planner {
             .map(|e| e.want.id)
             .take(PASSED_MAX)
             .collect();
+        let promised = self.promises_on(id, &plan.systems, now);
         let hard_end = now.saturating_add(want.run);
         for &number in &plan.systems {
             let system = &mut self.systems[number];
@@ -226,7 +227,25 @@ impl Planner {
             let targets = self.plan(*owner).map(|p| p.systems.clone()).unwrap_or_default();
             self.touch_behind(rank, &targets);
         }
+        // Who may cross a promise depends on its moment, on every system of its plan: those behind look in this pass,
+        // those before, whose turn is over, in a further one.
+        for (owner, before) in promised {
+            if self.promise(owner, now) != Some(before) {
+                let targets = self.plan(owner).map(|p| p.systems.clone()).unwrap_or_default();
+                self.touch_behind(rank, &targets);
+                targets.into_iter().for_each(|system| self.touch_system(system));
+            }
+        }
         Decision::Start(Start { set: id, lab: plan.lab, systems: plan.systems, crossed, passed, overrode })
+    }
+
+    /// The promises to other sets whose plans have any of these systems.
+    fn promises_on(&self, id: SetId, systems: &[usize], now: Time) -> Vec<(SetId, Time)> {
+        let others = self.planned.iter().filter(|other| **other != id);
+        let on = others.filter(|other| {
+            self.plan(**other).is_some_and(|p| p.systems.iter().any(|s| systems.contains(s)))
+        });
+        on.filter_map(|other| Some((*other, self.promise(*other, now)?))).collect()
     }
 
     /// Plans are sticky: a set that kept changing to what looks best would never arrive.
