@@ -233,7 +233,9 @@ impl Planner {
             if self.promise(owner, now) != Some(before) {
                 let targets = self.plan(owner).map(|p| p.systems.clone()).unwrap_or_default();
                 self.touch_behind(rank, &targets);
-                targets.into_iter().for_each(|system| self.touch_system(system));
+                for system in targets {
+                    self.touch_system(system);
+                }
             }
         }
         Decision::Start(Start { set: id, lab: plan.lab, systems: plan.systems, crossed, passed, overrode })
