@@ -141,6 +141,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<u32, Refusal> {
+        self.shapes.set_now(now.wall_ms);
         s.template.check()?;
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
         crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, now.wall_ms)?;
@@ -154,16 +155,16 @@ impl Core {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }
         let guests = crate::gangs::read_guests(&s.template)?;
-        if self.shapes.may_differ(&s.template) {
+        let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
+        if self.shapes.may_differ(&s.owner, cluster, &s.template) {
             // Sorting twice (here and in apply) is cheap next to a refused journal event.
-            let parts = self.shapes.parts(&s.owner, &s.template, &mut self.accounts, now.wall_ms);
+            let parts = self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, now.wall_ms);
             let parts = parts.ok_or(Refusal::TooManyShapes)?;
             let sizes = crate::gangs::check_sizes(&guests, &parts, &self.shapes);
             self.shapes.release(&parts);
             sizes?;
         }
         self.check_offers(&s.template)?;
-        let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
         let hold_reason = s.template.shared("HoldReason").map(|text| text.trim_matches('"').to_owned());
         let procs = s.template.procs;

@@ -12,6 +12,7 @@ use model::{ClaimId, Event, JobId, Now, ProcSet, Span};
 
 use crate::pool::{Claim, SlotState, down_time, host_of, place_of};
 use crate::queue::{Live, Stop};
+use crate::shape::{PARTS_PER_CLUSTER, Sorting};
 use crate::{AgentHello, Core, Digest, Effect, HeldClaim, HeldJob, Out, Report, ReportKind, Session};
 
 /// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
@@ -132,7 +133,7 @@ impl Core {
             }
             let number = self.pool.number(&place);
             if self.shapes.put_machine(number, &ad) {
-                self.reshape(now.wall_ms);
+                self.reshape(now.wall_ms, out);
             }
             if let Some(machine) = self.pool.machines.get_mut(&place) {
                 machine.down_s = down_time(&ad);
@@ -435,6 +436,7 @@ impl Core {
 
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        self.shapes.set_now(now.wall_ms);
         self.accounts.refresh(now.wall_ms);
         let away = self.pool.away.iter().filter_map(|place| {
             let heard = self.pool.machines.get(host_of(place)).map_or(0, |m| m.heard_ms);
@@ -465,7 +467,7 @@ impl Core {
         self.wake(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
-        self.shapes.set_now(now.wall_ms);
+        self.offer_again(now, digest, out);
         if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
             self.resume(now, digest, out);
             self.throttle.expire(now.mono_ms);
@@ -508,8 +510,8 @@ impl Core {
         self.next_wake_ms().map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
     }
 
-    /// Some machine looks at an attribute that was thought to be insignificant: sort all jobs anew.
-    pub(crate) fn reshape(&mut self, now_ms: u64) {
+    /// Some machine looks at an attribute that nobody looked at before: sort all jobs anew.
+    pub(crate) fn reshape(&mut self, now_ms: u64, out: &mut Out) {
         self.shapes.clear();
         self.accounts.clear_ready();
         let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
@@ -517,8 +519,14 @@ impl Core {
             let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
             let idle = cluster.idle();
             let (owner, template) = (cluster.owner.clone(), cluster.template.get());
-            let parts = self.shapes.parts(&owner, &template, &mut self.accounts, now_ms);
-            let Some(mut parts) = parts else { continue };
+            let (mut parts, sorting) =
+                self.shapes.parts_of_accepted(&owner, id, &template, &mut self.accounts, now_ms);
+            if sorting == Sorting::Coarse {
+                out.warnings.push(format!(
+                    "a machine's START, Requirements or Rank looks at attributes in which the jobs of cluster {id} differ in more than \
+                     {PARTS_PER_CLUSTER} ways; they are matched by what the first of each kind has"
+                ));
+            }
             for part in &mut parts {
                 part.idle = match &part.members {
                     None => idle.clone(),

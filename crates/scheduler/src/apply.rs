@@ -72,7 +72,8 @@ impl Core {
     }
 
     fn apply_submitted(&mut self, e: &ClusterSubmitted, time_ms: u64) {
-        let parts = self.shapes.parts(&e.owner, &e.template, &mut self.accounts, time_ms).unwrap_or_default();
+        let (parts, _) =
+            self.shapes.parts_of_accepted(&e.owner, e.cluster, &e.template, &mut self.accounts, time_ms);
         let priority = e.template.shared("JobPrio").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let cluster = Cluster {
             owner: self.queue.count_jobs(e.cluster, &e.owner, u64::from(e.template.procs)),

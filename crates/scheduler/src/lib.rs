@@ -270,6 +270,7 @@ pub struct Core {
     /// How far the look at periodic expressions has come.
     pub(crate) round: lifecycle::Round,
     pub(crate) sweep: sweep::Sweep,
+    pub(crate) again: pass::Again,
     /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
     pub(crate) returned: BTreeSet<u32>,
     /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
@@ -285,7 +286,10 @@ pub type Digest = fn(&ClaimKey) -> [u8; 32];
 impl Core {
     /// An empty pool.
     pub fn new(settings: Settings) -> Self {
+        let pool_asks = [&settings.preemption_requirements, &settings.preemption_rank];
+        let pool_asks = pool_asks.into_iter().flatten().flat_map(Expr::references).collect();
         Self {
+            shapes: shape::Shapes::new(pool_asks),
             accounts: accounts::Accounts::new(settings.shares.clone()),
             in_use: concurrency::InUse::new(settings.limits.clone()),
             throttle: throttle::Throttle::new(settings.burst),

@@ -11,6 +11,19 @@ use crate::pool::{Machine, fits, host_of, plus, slot_of};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
+/// Waiting shapes that are looked at each second because their match may depend on the time.
+const AGAIN_SHAPES: usize = 256;
+/// Evaluations that this may cost; the last shape may go beyond.
+const AGAIN_EVALUATIONS: usize = 50_000;
+
+/// How far the look at jobs whose match depends on the time has come.
+#[derive(Debug, Default)]
+pub(crate) struct Again {
+    second: u64,
+    /// The last one that was looked at, if there was no time for all.
+    after: Option<ShapeId>,
+}
+
 /// The best waiting jobs for some room: which shape, which part of which cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Candidate {
@@ -95,6 +108,36 @@ impl Core {
             let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
             let line: Vec<ShapeId> = line.map(|(_, shape)| shape).filter(|s| kept.contains(s)).collect();
             for shape in line {
+                self.offer_shape(now, shape, digest, out);
+            }
+        }
+    }
+
+    /// Looks once a second at jobs whose match depends on the time: nothing else would tell that it has come. Of many such
+    /// jobs on many machines only some are looked at each time, and the next second goes on behind them.
+    pub(crate) fn offer_again(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        let second = now.mono_ms / 1_000;
+        if std::mem::replace(&mut self.again.second, second) == second {
+            return;
+        }
+        let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+        let mut waiting: Vec<ShapeId> = line.map(|(_, shape)| shape).collect();
+        if let Some(after) = self.again.after.take() {
+            waiting.sort_unstable();
+            let behind = waiting.partition_point(|shape| *shape <= after);
+            waiting.rotate_left(behind);
+        }
+        let mut last = None;
+        let mut evaluations = 0;
+        for (looked_at, shape) in waiting.into_iter().enumerate() {
+            if looked_at == AGAIN_SHAPES || evaluations > AGAIN_EVALUATIONS {
+                self.again.after = last;
+                return;
+            }
+            last = Some(shape);
+            let unsure = self.shapes.unsure_of(shape);
+            evaluations += unsure;
+            if unsure > 0 {
                 self.offer_shape(now, shape, digest, out);
             }
         }

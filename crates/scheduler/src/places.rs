@@ -80,7 +80,7 @@ impl Core {
         for (place, total, ad) in &places {
             let number = self.pool.number(place);
             if self.shapes.put_machine(number, ad) {
-                self.reshape(now.wall_ms);
+                self.reshape(now.wall_ms, out);
             }
             let (claims, slots) = match self.pool.machines.get_mut(place) {
                 Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),

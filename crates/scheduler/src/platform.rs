@@ -21,7 +21,7 @@ impl Core {
         let mut template = Arc::unwrap_or_clone(cluster.template.get());
         let all = template.procs;
         template.set(ATTRIBUTE, quote(platform));
-        let shape = self.shapes.intern(&cluster.owner, &template, proc, &mut self.accounts, now_ms);
+        let shape = self.shapes.intern(&cluster.owner, id, &template, proc, &mut self.accounts, now_ms);
         let (from, to) = (cluster.part_of(proc), cluster.parts.iter().position(|p| p.shape == shape));
         if to.is_some() {
             // A part counts once as a user of its shape, however many procs it has.

@@ -1,17 +1,18 @@
 //! Shapes: which jobs are alike for matching, and which machines can run them.
 //!
-//! Two jobs have the same shape when all their attributes are equal except those that no one looks at when matching
-//! (command, arguments, files ...). That is cruder than finding out which attributes are significant, and always
-//! right. Which machines can run a shape is the match engine's business: it finds out which attributes really matter, and
-//! works a verdict out once per kind of job and kind of machine.
+//! Two jobs have the same shape when all their attributes are equal except those that jobs rarely are matched by (command,
+//! arguments, files, their own number ...). Whether one of these matters after all is the match engine's word: it follows
+//! the references of both sides, through as many attributes as there are on the way, and so must be asked whenever machines
+//! begin to look at more than before. Which machines can run a shape it works out once per kind of job and of machine.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, LazyLock};
 
 use classad::engine::{AutoclusterId, Engine, SlotSet};
-use classad::{ClassAd, Value};
+use classad::{ClassAd, Name, Value};
 use model::event::Resources;
+use model::template::{PieceKind, Varying};
 use model::{JobTemplate, ProcSet};
 
 use crate::accounts::{Accounts, UserId};
@@ -25,8 +26,34 @@ pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
 /// Templates of a shape that others are compared with.
 const BASES: usize = 4;
 
-/// Attributes that matching ignores, unless an expression mentions them.
-const INSIGNIFICANT: &[&str] = &[
+/// Base texts of which the extra attributes are remembered.
+const REMEMBERED: usize = 4_096;
+
+/// Attributes that the core itself asks a shape for: what they refer to matters like what Requirements refer to.
+static ASKED: LazyLock<Vec<Name>> = LazyLock::new(|| {
+    let names = [
+        "AccountingGroup",
+        "AllowedExecuteDuration",
+        "AllowedJobDuration",
+        "ConcurrencyLimits",
+        "EarlyRelease",
+        "JobLeaseDuration",
+        "JobUniverse",
+        "MaxRunTime",
+        "NiceUser",
+        "RequestCpus",
+        "RequestDisk",
+        "RequestGPUs",
+        "RequestMemory",
+        "ReserveAfter",
+        "ReserveWhen",
+        "WantTransparentCheckpoint",
+    ];
+    names.iter().map(|name| Name::new(name)).collect()
+});
+
+/// Attributes that matching ignores, unless an expression refers to them.
+const RARELY_LOOKED_AT: &[&str] = &[
     "args",
     "arguments",
     "clusterid",
@@ -104,8 +131,10 @@ pub(crate) struct Shapes {
     by_text: HashMap<String, ShapeId>,
     pub(crate) all: HashMap<ShapeId, Shape>,
     next: u32,
-    /// Normally insignificant attributes that some machine's expressions mention.
-    mentioned: HashSet<String>,
+    /// Extra attributes of the last job that was looked at with a base text: see [`Shapes::key`].
+    extras: HashMap<String, Arc<[Name]>>,
+    /// Attributes of jobs that expressions of the pool's own refer to.
+    pool_asks: Vec<Name>,
     engine: Engine,
     /// Machines that like some jobs more than others.
     pub(crate) ranking: SlotSet,
@@ -137,6 +166,10 @@ impl Changed {
 pub(crate) struct Shape {
     text: String,
     ad: ClassAd,
+    /// Attributes that are in its text although jobs rarely are matched by them, or with the true number of the cluster.
+    extra: Arc<[Name]>,
+    /// Attributes that differ from cluster to cluster.
+    numbered: Box<[Name]>,
     pub(crate) request: Resources,
     /// The lease that the job asks for; the pool's own is the most it can get.
     pub(crate) lease_ms: Option<u64>,
@@ -160,84 +193,159 @@ pub(crate) struct Shape {
     bases: Vec<Arc<JobTemplate>>,
 }
 
+/// How the procs of a cluster were sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sorting {
+    /// Procs of a part are alike to every machine.
+    Exact,
+    /// They may not be.
+    Coarse,
+}
+
+/// What makes one proc's shape.
+struct Key {
+    text: String,
+    extra: Arc<[Name]>,
+    /// The proc's ad, where it had to be made.
+    ad: Option<ClassAd>,
+}
+
 impl Shapes {
     /// Every shape's number is less than this.
     pub(crate) fn end(&self) -> u32 {
         self.next
     }
 
+    /// None yet. `pool_asks` are the attributes of jobs that expressions of the pool's own refer to.
+    pub(crate) fn new(pool_asks: Vec<Name>) -> Self {
+        Self { pool_asks, ..Self::default() }
+    }
+
+    /// Sorts the procs of a cluster that was accepted. Should machines have begun to look at so much of its jobs that there are
+    /// too many kinds of them, they are sorted by what always counts, and each is judged by the first of its part.
+    pub(crate) fn parts_of_accepted(
+        &mut self,
+        owner: &str,
+        cluster: u32,
+        template: &JobTemplate,
+        accounts: &mut Accounts,
+        now_ms: u64,
+    ) -> (Vec<Part>, Sorting) {
+        if let Some(parts) = self.parts(owner, cluster, template, accounts, now_ms) {
+            return (parts, Sorting::Exact);
+        }
+        let members = sort_procs(template, cluster, &always_matter(template)).flatten();
+        (self.intern_parts(owner, cluster, template, members, accounts, now_ms), Sorting::Coarse)
+    }
+
     /// Sorts a cluster's procs into parts by shape. `None` when there are too many.
     pub(crate) fn parts(
         &mut self,
         owner: &str,
+        cluster: u32,
         template: &JobTemplate,
         accounts: &mut Accounts,
         now_ms: u64,
     ) -> Option<Vec<Part>> {
-        let words = words_of(template);
-        let matters: Vec<_> =
-            template.varying.iter().filter(|v| self.is_significant(&v.name, &words)).collect();
-        let idle = ProcSet::all(template.procs);
-        if matters.is_empty() {
-            let shape = self.intern(owner, template, 0, accounts, now_ms);
-            return Some(vec![Part { shape, members: None, idle }]);
-        }
-        let mut groups: HashMap<Vec<String>, ProcSet> = HashMap::new();
-        for proc in 0..template.procs {
-            // Whatever names the proc itself makes every proc its own shape; the limit catches that.
-            let key: Vec<String> = matters.iter().map(|v| template.expand(v, 0, proc)).collect();
-            groups.entry(key).or_default().insert(proc);
-            if groups.len() > PARTS_PER_CLUSTER {
-                return None;
+        let mut matters = always_matter(template);
+        let members = loop {
+            let members = sort_procs(template, cluster, &matters)?;
+            // What one proc's expressions refer to may set others apart that seemed alike.
+            let mut grown = false;
+            for proc in
+                members.iter().flatten().filter_map(ProcSet::first).chain(members.is_none().then_some(0))
+            {
+                let key = self.key(owner, cluster, template, proc);
+                for (matters, varying) in matters.iter_mut().zip(&template.varying) {
+                    let new = !*matters && varies_by_proc(varying) && names(&key.extra, &varying.name);
+                    *matters |= new;
+                    grown |= new;
+                }
             }
-        }
-        let mut members: Vec<ProcSet> = groups.into_values().collect();
-        members.sort_by_key(ProcSet::first);
+            if !grown {
+                break members;
+            }
+        };
+        Some(self.intern_parts(owner, cluster, template, members, accounts, now_ms))
+    }
+
+    /// The parts of a cluster whose members are these, or of which all procs are alike.
+    fn intern_parts(
+        &mut self,
+        owner: &str,
+        cluster: u32,
+        template: &JobTemplate,
+        members: Option<Vec<ProcSet>>,
+        accounts: &mut Accounts,
+        now_ms: u64,
+    ) -> Vec<Part> {
+        let Some(members) = members else {
+            let shape = self.intern(owner, cluster, template, 0, accounts, now_ms);
+            return vec![Part { shape, members: None, idle: ProcSet::all(template.procs) }];
+        };
         let part = |members: ProcSet| {
             let first = members.first().unwrap_or(0);
-            let shape = self.intern(owner, template, first, accounts, now_ms);
+            let shape = self.intern(owner, cluster, template, first, accounts, now_ms);
             Part { shape, idle: members.clone(), members: Some(Box::new(members)) }
         };
-        Some(members.into_iter().map(part).collect())
+        members.into_iter().map(part).collect()
     }
 
     /// True when procs of a cluster may differ in what matters for matching.
-    pub(crate) fn may_differ(&self, template: &JobTemplate) -> bool {
-        let words = words_of(template);
-        template.varying.iter().any(|v| self.is_significant(&v.name, &words))
+    pub(crate) fn may_differ(&mut self, owner: &str, cluster: u32, template: &JobTemplate) -> bool {
+        let mut varying = template.varying.iter().filter(|v| varies_by_proc(v)).peekable();
+        if varying.peek().is_none() {
+            return false;
+        }
+        let extra = self.key(owner, cluster, template, 0).extra;
+        varying.any(|v| !is_rarely_looked_at(&v.name) || names(&extra, &v.name))
     }
 
-    /// `words` are those of the job's own expressions.
-    fn is_significant(&self, name: &str, words: &HashSet<String>) -> bool {
-        let name = name.to_ascii_lowercase();
-        INSIGNIFICANT.binary_search(&name.as_str()).is_err()
-            || self.mentioned.contains(&name)
-            || words.contains(&name)
+    /// What makes one proc's shape: the attributes that count always, and the extra ones that count for this job.
+    fn key(&mut self, owner: &str, cluster: u32, template: &JobTemplate, proc: u32) -> Key {
+        let base = base_text(owner, template, proc);
+        if let Some(extra) = self.extras.get(&base) {
+            // The same base, and the same values of the extra ones: the same expressions, so no more than these are extra.
+            let text = full_text(&base, extra, template, cluster, proc);
+            if let Some(shape) = self.by_text.get(&text).and_then(|id| self.all.get(id)) {
+                return Key { text, extra: shape.extra.clone(), ad: None };
+            }
+        }
+        let mut ad = job_ad(owner, template, cluster, proc);
+        lifecycle::admit(&mut ad);
+        let extra = self.extra(&ad, &numbered(template));
+        let text = full_text(&base, &extra, template, cluster, proc);
+        if self.extras.len() >= REMEMBERED {
+            self.extras.clear();
+        }
+        self.extras.insert(base, extra.clone());
+        Key { text, extra, ad: Some(ad) }
+    }
+
+    /// Which attributes count for a job beside those that always do, in order of name.
+    fn extra(&mut self, ad: &ClassAd, numbered: &[Name]) -> Arc<[Name]> {
+        let mut asked = ASKED.clone();
+        asked.extend(self.pool_asks.iter().cloned());
+        let decisive = self.engine.decisive(ad, &asked);
+        let counts = |name: &Name| decisive.as_ref().is_none_or(|decisive| decisive.contains(name));
+        let special = |name: &Name| is_rarely_looked_at(name.as_str()) || numbered.contains(name);
+        let mut extra: Vec<Name> =
+            ad.iter().map(|(name, _)| name).filter(|n| special(n) && counts(n)).cloned().collect();
+        extra.sort();
+        extra.into()
     }
 
     /// The shape of one proc.
     pub(crate) fn intern(
         &mut self,
         owner: &str,
+        cluster: u32,
         template: &JobTemplate,
         proc: u32,
         accounts: &mut Accounts,
         now_ms: u64,
     ) -> ShapeId {
-        let words = words_of(template);
-        let mut significant: Vec<(String, String)> = template
-            .attributes(0, proc)
-            .filter(|(name, _)| self.is_significant(name, &words))
-            .map(|(name, text)| (name.to_ascii_lowercase(), text))
-            .collect();
-        significant.sort();
-        let mut text = format!("owner={owner}\n");
-        for (name, expr) in &significant {
-            text.push_str(name);
-            text.push('=');
-            text.push_str(expr);
-            text.push('\n');
-        }
+        let Key { text, extra, ad } = self.key(owner, cluster, template, proc);
         if let Some(&id) = self.by_text.get(&text) {
             if let Some(shape) = self.all.get_mut(&id) {
                 shape.users += 1;
@@ -246,8 +354,11 @@ impl Shapes {
         }
         let id = ShapeId(self.next);
         self.next += 1;
-        let mut ad = job_ad(owner, template, 0, proc);
-        lifecycle::admit(&mut ad);
+        let ad = ad.unwrap_or_else(|| {
+            let mut ad = job_ad(owner, template, cluster, proc);
+            lifecycle::admit(&mut ad);
+            ad
+        });
         let autocluster = self.engine.intern(&ad);
         *self.autoclusters.entry(autocluster).or_default() += 1;
         let shape = Shape {
@@ -261,6 +372,8 @@ impl Shapes {
                 Value::Int(seconds) if seconds > 0 => Some(seconds as u64 * 1000),
                 _ => None,
             },
+            numbered: numbered(template),
+            extra,
             ad,
             ready: BTreeSet::new(),
             mean_us: None,
@@ -312,8 +425,8 @@ impl Shapes {
         }
     }
 
-    /// A machine is here, or has changed. True when machines look at more of a job than before: then every shape must
-    /// be made anew.
+    /// A machine is here, or has changed. True when machines look at more of a job than before, and some shape's jobs are
+    /// no longer alike to them: then every shape must be made anew.
     pub(crate) fn put_machine(&mut self, number: u32, ad: &ClassAd) -> bool {
         self.changed.machines.push(number);
         // Numbers are dense, so a pool would need sixteen million machines to be refused.
@@ -323,18 +436,28 @@ impl Shapes {
         } else {
             self.ranking.remove(number);
         }
-        let mentioned = self.note_machine(ad);
         let generation = self.engine.generation();
-        let grown = generation != std::mem::replace(&mut self.generation, generation);
-        if grown && !mentioned {
-            // Shapes are finer than autoclusters; only these must be found again.
-            self.autoclusters.clear();
-            for shape in self.all.values_mut() {
-                shape.autocluster = self.engine.intern(&shape.ad);
-                *self.autoclusters.entry(shape.autocluster).or_default() += 1;
+        if generation == std::mem::replace(&mut self.generation, generation) {
+            return false;
+        }
+        self.extras.clear();
+        let ids: Vec<ShapeId> = self.all.keys().copied().collect();
+        for id in &ids {
+            let Some((ad, numbered)) = self.all.get(id).map(|s| (s.ad.clone(), s.numbered.clone())) else {
+                continue;
+            };
+            let extra = self.extra(&ad, &numbered);
+            if self.all.get(id).is_some_and(|shape| shape.extra != extra) {
+                return true;
             }
         }
-        mentioned
+        // Shapes are finer than autoclusters; only these must be found again.
+        self.autoclusters.clear();
+        for shape in self.all.values_mut() {
+            shape.autocluster = self.engine.intern(&shape.ad);
+            *self.autoclusters.entry(shape.autocluster).or_default() += 1;
+        }
+        false
     }
 
     /// A machine is gone.
@@ -353,6 +476,11 @@ impl Shapes {
     pub(crate) fn viable(&mut self, id: ShapeId) -> Option<&SlotSet> {
         let shape = self.all.get(&id)?;
         Some(self.engine.viable(shape.autocluster))
+    }
+
+    /// On how many machines the answer whether they suit may be another one a moment later.
+    pub(crate) fn unsure_of(&mut self, id: ShapeId) -> usize {
+        self.all.get(&id).map_or(0, |shape| self.engine.unsure_of(shape.autocluster))
     }
 
     /// The machine that such a job likes best; the lowest number among equals.
@@ -395,25 +523,10 @@ impl Shapes {
         self.all.get(&id).is_some_and(|shape| self.engine.is_match(shape.autocluster, machine))
     }
 
-    /// Notes which normally insignificant attributes a machine's expressions mention. True when there are new ones:
-    /// then every shape must be made anew.
-    fn note_machine(&mut self, ad: &ClassAd) -> bool {
-        let mut new = false;
-        for expr in ["Requirements", "Start", "Rank"].iter().filter_map(|name| ad.get(name)) {
-            let text = expr.to_string();
-            let words = words_in(&text);
-            for name in INSIGNIFICANT {
-                if words.contains(*name) && self.mentioned.insert((*name).to_owned()) {
-                    new = true;
-                }
-            }
-        }
-        new
-    }
-
     /// Forgets every shape (they are made anew with other significant attributes).
     pub(crate) fn clear(&mut self) {
         self.changed.all = true;
+        self.extras.clear();
         self.by_text.clear();
         self.all.clear();
         for (autocluster, _) in self.autoclusters.drain() {
@@ -481,20 +594,90 @@ fn request_of(ad: &ClassAd) -> Resources {
     }
 }
 
-/// The words of the expressions that decide where a job can run, in small letters.
-fn words_of(template: &JobTemplate) -> HashSet<String> {
-    let texts = ["Requirements", "Rank"].into_iter().filter_map(|a| template.attribute(0, 0, a));
-    texts.flat_map(|text| words_in(&text)).collect()
+/// Do jobs rarely differ to machines by this attribute?
+fn is_rarely_looked_at(name: &str) -> bool {
+    RARELY_LOOKED_AT.binary_search(&name.to_ascii_lowercase().as_str()).is_ok()
 }
 
-/// The words of a text, in small letters.
-fn words_in(text: &str) -> HashSet<String> {
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect()
+fn names(among: &[Name], name: &str) -> bool {
+    among.iter().any(|n| n == name)
+}
+
+/// Is an attribute made of something that differs between procs of one cluster?
+fn varies_by_proc(varying: &Varying) -> bool {
+    let same = |kind: &PieceKind| matches!(kind, PieceKind::Text(_) | PieceKind::Cluster(_));
+    varying.pieces.iter().filter_map(|p| p.kind.as_ref()).any(|kind| !same(kind))
+}
+
+/// Which varying attributes set procs apart whatever expressions refer to.
+fn always_matter(template: &JobTemplate) -> Vec<bool> {
+    template.varying.iter().map(|v| varies_by_proc(v) && !is_rarely_looked_at(&v.name)).collect()
+}
+
+/// The attributes of a template that differ from cluster to cluster.
+fn numbered(template: &JobTemplate) -> Box<[Name]> {
+    let is_numbered = |v: &&Varying| {
+        v.pieces.iter().any(|p| matches!(p.kind, Some(PieceKind::Cluster(_))))
+            && !is_rarely_looked_at(&v.name)
+    };
+    template.varying.iter().filter(is_numbered).map(|v| Name::new(&v.name)).collect()
+}
+
+/// What always counts of one proc, as text: the owner, and all attributes but those that machines rarely look at. The number of
+/// the cluster is left open in it.
+fn base_text(owner: &str, template: &JobTemplate, proc: u32) -> String {
+    let often = template.attributes(0, proc).filter(|(name, _)| !is_rarely_looked_at(name));
+    let mut often: Vec<(String, String)> =
+        often.map(|(name, text)| (name.to_ascii_lowercase(), text)).collect();
+    often.sort();
+    let mut text = format!("owner={owner}\n");
+    for (name, expr) in &often {
+        add_line(&mut text, name, expr);
+    }
+    text
+}
+
+/// A base text with the extra attributes behind it.
+fn full_text(base: &str, extra: &[Name], template: &JobTemplate, cluster: u32, proc: u32) -> String {
+    let mut text = base.to_owned();
+    for name in extra {
+        if let Some(expr) = template.attribute(cluster, proc, name.as_str()) {
+            add_line(&mut text, &name.as_str().to_ascii_lowercase(), &expr);
+        }
+    }
+    text
+}
+
+fn add_line(text: &mut String, name: &str, expr: &str) {
+    text.push_str(name);
+    text.push('=');
+    text.push_str(expr);
+    text.push('\n');
+}
+
+/// Procs that are alike in the attributes that matter, in order of their first; `Some(None)` when none matters, and `None` when
+/// there are too many kinds.
+fn sort_procs(template: &JobTemplate, cluster: u32, matters: &[bool]) -> Option<Option<Vec<ProcSet>>> {
+    let matters: Vec<&Varying> =
+        template.varying.iter().zip(matters).filter(|(_, matters)| **matters).map(|(v, _)| v).collect();
+    if matters.is_empty() {
+        return Some(None);
+    }
+    let mut groups: HashMap<Vec<String>, ProcSet> = HashMap::new();
+    for proc in 0..template.procs {
+        // Whatever names the proc itself makes every proc its own shape; the limit catches that.
+        let key: Vec<String> = matters.iter().map(|v| template.expand(v, cluster, proc)).collect();
+        groups.entry(key).or_default().insert(proc);
+        if groups.len() > PARTS_PER_CLUSTER {
+            return None;
+        }
+    }
+    let mut members: Vec<ProcSet> = groups.into_values().collect();
+    members.sort_by_key(ProcSet::first);
+    Some(Some(members))
 }
 
 #[test]
-fn what_is_insignificant_is_in_order() {
-    assert!(INSIGNIFICANT.is_sorted());
-    assert!(words_in("TARGET.Owner == \"a\" && my_Cmd").contains("owner"));
+fn what_is_rarely_looked_at_is_in_order() {
+    assert!(RARELY_LOOKED_AT.is_sorted());
 }

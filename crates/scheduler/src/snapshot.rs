@@ -354,8 +354,8 @@ impl Core {
 
     fn load_cluster(&mut self, saved: SavedCluster, template: &JobTemplate, key: SubmitKey) {
         let accounts = &mut self.accounts;
-        let parts = self.shapes.parts(&saved.owner, template, accounts, saved.submitted_ms);
-        let mut parts = parts.unwrap_or_default();
+        let (mut parts, _) =
+            self.shapes.parts_of_accepted(&saved.owner, saved.id, template, accounts, saved.submitted_ms);
         let idle: ProcSet = saved.idle.iter().collect();
         for part in &mut parts {
             part.idle = match &part.members {

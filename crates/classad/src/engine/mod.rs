@@ -258,6 +258,12 @@ impl Engine {
         &cluster.answer
     }
 
+    /// How many slots must be asked each time, because the answer depends on the clock or on chance, or nobody can tell.
+    pub fn unsure_of(&mut self, id: AutoclusterId) -> usize {
+        self.viable(id);
+        self.clusters.get(id.index()).and_then(Option::as_ref).map_or(0, |cluster| cluster.ask.len())
+    }
+
     /// True if an autocluster and a slot match, both sides agreeing.
     pub fn is_match(&mut self, id: AutoclusterId, key: u32) -> bool {
         self.refresh_plan(id);
@@ -358,7 +364,7 @@ impl Engine {
             let mut analysis = Analysis::new(&mut self.columns, &nobody);
             analysis.slot_attribute(&name);
             found.names.extend(analysis.needs.job_names);
-            found.all |= analysis.needs.opaque;
+            found.all |= analysis.needs.unseen;
             at += 1;
         }
         found.computed_for = now(&self.columns);
@@ -368,18 +374,25 @@ impl Engine {
         self.significant = found;
     }
 
-    fn cluster_key(&mut self, job: &ClassAd) -> ClusterKey {
+    /// The attributes of a job that decide which slots it matches, how the sides rank each other, and what `also` are worth.
+    /// `None` if an expression looks at a side in ways that no analysis sees: then every attribute may.
+    pub fn decisive(&mut self, job: &ClassAd, also: &[Name]) -> Option<HashSet<Name>> {
         self.refresh_significant();
-        let entry = |name: &Name| Some((name.clone(), ExprKey(job.lookup(name)?.clone())));
+        if self.significant.all || job.has_specials() {
+            return None;
+        }
         let mut analysis = Analysis::new(&mut self.columns, job);
-        for name in [&*REQUIREMENTS, &*RANK].into_iter().chain(&self.significant.names) {
+        for name in [&*REQUIREMENTS, &*RANK].into_iter().chain(&self.significant.names).chain(also) {
             analysis.job_attribute(name);
         }
-        let opaque = analysis.needs.opaque || self.significant.all || job.has_specials();
-        let mut key: ClusterKey = if opaque {
-            job.iter().filter_map(|(name, _)| entry(name)).collect()
-        } else {
-            analysis.needs.job_names.iter().filter_map(entry).collect()
+        (!analysis.needs.unseen).then_some(analysis.needs.job_names)
+    }
+
+    fn cluster_key(&mut self, job: &ClassAd) -> ClusterKey {
+        let entry = |name: &Name| Some((name.clone(), ExprKey(job.lookup(name)?.clone())));
+        let mut key: ClusterKey = match self.decisive(job, &[]) {
+            None => job.iter().filter_map(|(name, _)| entry(name)).collect(),
+            Some(names) => names.iter().filter_map(entry).collect(),
         };
         key.sort_by(|a, b| a.0.cmp(&b.0));
         key

@@ -4,6 +4,7 @@
 use super::columns::Columns;
 use crate::ad::ClassAd;
 use crate::expr::{Call, Expr, Node};
+use crate::func::Func;
 use crate::matching::REQUIREMENTS;
 use crate::name::{Name, Special};
 use std::collections::{BTreeSet, HashSet};
@@ -34,8 +35,10 @@ pub(super) struct Needs {
     pub(super) columns: BTreeSet<usize>,
     /// Attributes the job was asked for.
     pub(super) job_names: HashSet<Name>,
-    /// Something the analysis cannot see through: whole ads, nested scopes, the clock.
+    /// The value is not one of the columns' alone: whole ads, nested scopes, the clock. It must be asked for each time.
     pub(super) opaque: bool,
+    /// Names are looked at that the analysis does not find, such as those in a text that is evaluated.
+    pub(super) unseen: bool,
 }
 
 /// Collects what an expression depends on, following references through both ads.
@@ -95,11 +98,23 @@ impl<'e> Analysis<'e> {
                     Some(Node::Ref(side)) if name.special() == Special::None => match side.special() {
                         Special::My => self.mention(name, owner, &mut todo),
                         Special::Target | Special::Other => self.mention(name, owner.other(), &mut todo),
-                        _ => self.needs.opaque = true,
+                        _ => self.select(base, owner, &mut todo),
                     },
-                    _ => self.needs.opaque = true,
+                    _ => self.select(base, owner, &mut todo),
                 },
-                Node::Ref(_) | Node::RootRef(_) | Node::Ad(_) => self.needs.opaque = true,
+                // A whole ad as a value: what becomes of it nobody knows.
+                Node::Ref(_) => (self.needs.opaque, self.needs.unseen) = (true, true),
+                Node::RootRef(name) => {
+                    self.needs.opaque = true;
+                    self.mention(name, owner, &mut todo);
+                    self.mention(name, owner.other(), &mut todo);
+                }
+                // Within a nested ad the sides are not told apart: names count for both.
+                Node::Ad(ad) => {
+                    self.needs.opaque = true;
+                    todo.extend(ad.iter().map(|(_, expr)| (expr.clone(), owner)));
+                    todo.extend(ad.iter().map(|(_, expr)| (expr.clone(), owner.other())));
+                }
                 Node::Unary(_, a) | Node::Paren(a) => todo.push((a.clone(), owner)),
                 Node::Binary(_, a, b) | Node::Elvis(a, b) | Node::Subscript(a, b) => {
                     todo.extend([(a.clone(), owner), (b.clone(), owner)]);
@@ -108,14 +123,19 @@ impl<'e> Analysis<'e> {
                     todo.extend([(a.clone(), owner), (b.clone(), owner), (c.clone(), owner)]);
                 }
                 Node::Call(Call { func, args, .. }) => {
-                    if func.is_some_and(|f| !f.is_pure()) {
-                        self.needs.opaque = true;
-                    }
+                    self.needs.opaque |= func.is_some_and(|f| !f.is_pure());
+                    self.needs.unseen |= func.is_some_and(Func::looks_at_more_than_its_arguments);
                     todo.extend(args.iter().map(|arg| (arg.clone(), owner)));
                 }
                 Node::List(items) => todo.extend(items.iter().map(|item| (item.clone(), owner))),
             }
         }
+    }
+
+    /// An attribute of whatever an expression gives: a nested ad, which is found where it is written.
+    fn select(&mut self, base: &Expr, owner: Owner, todo: &mut Vec<(Expr, Owner)>) {
+        self.needs.opaque = true;
+        todo.push((base.clone(), owner));
     }
 
     fn mention(&mut self, name: &Name, owner: Owner, todo: &mut Vec<(Expr, Owner)>) {
@@ -141,7 +161,9 @@ impl<'e> Analysis<'e> {
                 let exprs = self.columns.columns[column].dictionary.iter().filter(|e| e.as_node().is_some());
                 let before = todo.len();
                 todo.extend(exprs.take(MOST_EXPRESSIONS).map(|e| (e.clone(), Owner::Slot)));
-                self.needs.opaque |= todo.len() - before == MOST_EXPRESSIONS;
+                let too_many = todo.len() - before == MOST_EXPRESSIONS;
+                self.needs.opaque |= too_many;
+                self.needs.unseen |= too_many;
             }
         }
     }

@@ -72,6 +72,15 @@ impl Func {
         BY_NAME.get(name.to_ascii_lowercase().as_str()).copied()
     }
 
+    /// True if attributes count that are not among the names in the arguments: those in texts, or in ads that are
+    /// searched or printed whole.
+    pub(crate) fn looks_at_more_than_its_arguments(self) -> bool {
+        matches!(
+            self,
+            Func::Eval | Func::Unparse | Func::Unresolved | Func::EvalInEachContext | Func::CountMatches
+        )
+    }
+
     /// True if the result depends only on the values of the arguments.
     pub(crate) fn is_pure(self) -> bool {
         !matches!(

@@ -10,6 +10,7 @@ mod provisioning;
 mod random;
 mod reserving;
 mod sets;
+mod shapes;
 mod sharing;
 mod slots;
 mod stamping;
