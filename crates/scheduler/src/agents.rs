@@ -522,7 +522,7 @@ impl Core {
             for part in &mut parts {
                 part.idle = match &part.members {
                     None => idle.clone(),
-                    Some(members) => members.iter().filter(|p| idle.contains(*p)).collect(),
+                    Some(members) => members.intersection(&idle),
                 };
             }
             cluster.parts = parts;

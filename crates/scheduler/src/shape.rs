@@ -21,6 +21,8 @@ use crate::{concurrency, lifecycle};
 
 /// Most different shapes in one cluster; beyond that the submit is refused.
 pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
+/// Bytes of all their expressions together.
+const SHAPE_BYTES: usize = 64 << 20;
 
 /// Templates of a shape that others are compared with.
 const BASES: usize = 4;
@@ -177,28 +179,46 @@ impl Shapes {
         let words = words_of(template);
         let matters: Vec<_> =
             template.varying.iter().filter(|v| self.is_significant(&v.name, &words)).collect();
-        let idle = ProcSet::all(template.procs);
-        if matters.is_empty() {
-            let shape = self.intern(owner, template, 0, accounts, now_ms);
-            return Some(vec![Part { shape, members: None, idle }]);
+        let groups = crate::alike::groups(template, &matters)?;
+        if groups.len() > 1 && self.text_of(template, &groups, &words) > SHAPE_BYTES {
+            return None;
         }
-        let mut groups: HashMap<Vec<String>, ProcSet> = HashMap::new();
-        for proc in 0..template.procs {
-            // Whatever names the proc itself makes every proc its own shape; the limit catches that.
-            let key: Vec<String> = matters.iter().map(|v| template.expand(v, 0, proc)).collect();
-            groups.entry(key).or_default().insert(proc);
-            if groups.len() > PARTS_PER_CLUSTER {
-                return None;
+        let alone = groups.len() == 1;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut known: HashMap<ShapeId, usize> = HashMap::new();
+        for members in groups {
+            let shape = self.intern(owner, template, members.first().unwrap_or(0), accounts, now_ms);
+            let part = Part { shape, idle: members.clone(), members: (!alone).then(|| Box::new(members)) };
+            let at = *known.entry(shape).or_insert(parts.len());
+            match parts.get_mut(at) {
+                None => parts.push(part),
+                Some(same) => {
+                    same.idle.insert_all(&part.idle);
+                    if let Some(members) = &mut same.members {
+                        members.insert_all(&part.idle);
+                    }
+                    self.release(&[part]);
+                }
             }
         }
-        let mut members: Vec<ProcSet> = groups.into_values().collect();
-        members.sort_by_key(ProcSet::first);
-        let part = |members: ProcSet| {
-            let first = members.first().unwrap_or(0);
-            let shape = self.intern(owner, template, first, accounts, now_ms);
-            Part { shape, idle: members.clone(), members: Some(Box::new(members)) }
-        };
-        Some(members.into_iter().map(part).collect())
+        Some(parts)
+    }
+
+    /// Bytes of what matters of a cluster's shapes, as far as they are below the limit.
+    fn text_of(&self, template: &JobTemplate, groups: &[ProcSet], words: &HashSet<String>) -> usize {
+        let shared = template.shared.iter().filter(|a| self.is_significant(&a.name, words));
+        let shared: usize = shared.map(|a| a.name.len() + a.expr.len()).sum();
+        let varying: Vec<_> =
+            template.varying.iter().filter(|v| self.is_significant(&v.name, words)).collect();
+        let mut sum = 0;
+        for group in groups {
+            let first = group.first().unwrap_or(0);
+            sum += shared + varying.iter().map(|v| template.expand(v, 0, first).len()).sum::<usize>();
+            if sum > SHAPE_BYTES {
+                break;
+            }
+        }
+        sum
     }
 
     /// True when procs of a cluster may differ in what matters for matching.
