@@ -84,11 +84,13 @@ fn old_lines(text: &str, blank: Blank, ads: &mut Vec<ClassAd>) -> Result<(), Par
             continue;
         }
         let at = start + (line.as_ptr() as usize - raw.as_ptr() as usize);
-        let Some((name, body)) = line.split_once('=') else {
+        let Some((name, body)) = quoted_name(line).or_else(|| {
+            let (name, body) = line.split_once('=')?;
+            Some((name.trim().to_owned(), body))
+        }) else {
             let hint = Some("write `Name = expression`".into());
             return Err(ParseError::new(text, at..at + line.len(), "line without `=`".into(), hint));
         };
-        let name = name.trim();
         if name.is_empty() {
             return Err(ParseError::new(text, at..at + 1, "attribute without a name".into(), None));
         }
@@ -103,10 +105,18 @@ fn old_lines(text: &str, blank: Blank, ads: &mut Vec<ClassAd>) -> Result<(), Par
             )
         })?;
         if let Some(ad) = ads.last_mut() {
-            ad.insert(name, expr);
+            ad.insert(name.as_str(), expr);
         }
     }
     Ok(())
+}
+
+/// A name in quotes, as it is printed when it is none by itself (`'a=b' = 1`), and what follows the equals sign.
+fn quoted_name(line: &str) -> Option<(String, &str)> {
+    let mut lexer = Lexer::new(line, Quoting::New);
+    let (Tok::Quoted(name), span) = lexer.next() else { return None };
+    let body = line[span.end..].trim_start().strip_prefix('=')?;
+    Some((name, body))
 }
 
 /// The right side of a line: what follows a complete expression is ignored.

@@ -19,6 +19,9 @@ const KNOWN_CLUSTERS: usize = 1_024;
 
 /// Words that wait for an agent at most; one that does not read them is better off with a new connection.
 const WORDS: usize = 8_192;
+/// Bytes of the jobs in one message: with the rest of it less than `MESSAGE_BYTES`, with what a starter gets less than
+/// `STARTER_MESSAGE_BYTES`.
+const ASSIGN_BYTES: usize = 1 << 20;
 /// Parts of objects that wait for an agent at most: it asks for the next when it has read them.
 const PIECES: usize = 2;
 
@@ -220,9 +223,28 @@ impl Sessions {
                 if transparent { self.checkpoint_key.of_job(cluster, proc) } else { Vec::new() };
             AssignedJob { proc, attempt, values, checkpoint, checkpoint_key }
         });
-        let assign = Assign { claim: claim.0, cluster, jobs: jobs.collect() };
-        self.say(session, Down::Assign(assign));
+        for jobs in split(jobs.collect()) {
+            self.say(session, Down::Assign(Assign { claim: claim.0, cluster, jobs }));
+        }
     }
+}
+
+/// Jobs in messages that their agent can read: one that is larger than the limit would cost it the connection.
+fn split(jobs: Vec<AssignedJob>) -> Vec<Vec<AssignedJob>> {
+    use prost::Message as _;
+    let (mut messages, mut bytes) = (vec![Vec::new()], 0);
+    for job in jobs {
+        bytes += job.encoded_len();
+        if bytes > ASSIGN_BYTES {
+            bytes = job.encoded_len();
+            messages.push(Vec::new());
+        }
+        if let Some(last) = messages.last_mut() {
+            last.push(job);
+        }
+    }
+    messages.retain(|jobs| !jobs.is_empty());
+    messages
 }
 
 /// What an agent said, in the core's words. `None` for what makes no sense.
@@ -340,4 +362,23 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
         }
     };
     Some(scheduler::Report { claim: ClaimId(report.claim), seq: report.seq, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_are_large_together_go_in_messages_that_can_be_read() {
+        let job =
+            |proc, bytes| AssignedJob { proc, values: vec!["x".repeat(bytes)], ..AssignedJob::default() };
+        let sizes = |jobs: Vec<AssignedJob>| split(jobs).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(vec![]), [] as [usize; 0]);
+        assert_eq!(sizes((0..256).map(|p| job(p, 10)).collect()), [256]);
+        assert_eq!(sizes((0..7).map(|p| job(p, 300_000)).collect()), [3, 3, 1]);
+        assert_eq!(sizes(vec![job(0, 2 << 20), job(1, 1)]), [1, 1], "whatever its size, a job goes");
+        let order: Vec<u32> =
+            split((0..7).map(|p| job(p, 300_000)).collect()).concat().iter().map(|j| j.proc).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6]);
+    }
 }

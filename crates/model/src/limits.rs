@@ -6,6 +6,10 @@ pub const PROCS_PER_CLUSTER: u32 = 10_000_000;
 pub const ATTRIBUTES_PER_AD: usize = 2_000;
 /// Bytes of one expression's text.
 pub const EXPRESSION_BYTES: usize = 1 << 20;
+/// Bytes of all names and expressions of one job: less than fits into any message on its way.
+pub const AD_BYTES: usize = 4 << 20;
+/// Those of them that differ between the jobs of a cluster: a template must not be a small picture of something huge.
+pub const VARYING_BYTES: usize = 256 << 10;
 /// Pieces of one varying attribute.
 pub const PIECES_PER_ATTRIBUTE: usize = 1_000;
 /// Bytes of a name (attribute, user, machine, slot).

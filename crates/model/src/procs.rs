@@ -94,6 +94,22 @@ impl ProcSet {
         }
     }
 
+    /// What is in both, span by span.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let (mut both, mut mine, mut theirs) = (Self::default(), self.spans.iter(), other.spans.iter());
+        let (mut a, mut b) = (mine.next(), theirs.next());
+        while let (Some(x), Some(y)) = (a, b) {
+            both.insert_range(x.0.max(y.0), x.1.min(y.1));
+            if x.1 < y.1 {
+                a = mine.next();
+            } else {
+                b = theirs.next();
+            }
+        }
+        both
+    }
+
     /// Takes one proc out; false when it was not there.
     pub fn remove(&mut self, proc: u32) -> bool {
         let before = self.len;
@@ -217,7 +233,12 @@ mod tests {
             prop_assert!(peeked.iter().copied().eq(truth.iter().copied().take(peek as usize)));
             let spans = set.spans();
             prop_assert!(spans.windows(2).all(|w| w[0].first + w[0].count < w[1].first), "spans touch");
-            prop_assert_eq!(spans.iter().collect::<ProcSet>(), set);
+            prop_assert_eq!(spans.iter().collect::<ProcSet>(), set.clone());
+            let mut half = ProcSet::default();
+            (0..peek).filter(|p| p % 3 > 0).for_each(|p| { half.insert(p); });
+            let both = truth.iter().copied().filter(|p| half.contains(*p));
+            prop_assert!(set.intersection(&half).iter().eq(both.clone()));
+            prop_assert!(half.intersection(&set).iter().eq(both));
         }
     }
 }

@@ -129,6 +129,14 @@ impl<S: AsRef<str>> FromIterator<S> for Column {
     }
 }
 
+impl Column {
+    /// Bytes of the longest entry.
+    fn longest(&self) -> usize {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| end.saturating_sub(start) as usize).max().unwrap_or(0)
+    }
+}
+
 /// Why a template that arrived from outside is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
@@ -259,6 +267,7 @@ impl JobTemplate {
                 ));
             }
         }
+        self.check_size()?;
         for (index, column) in self.columns.iter().enumerate() {
             let ordered = column.ends.is_sorted()
                 && column.ends.iter().all(|&e| column.text.is_char_boundary(e as usize))
@@ -269,6 +278,34 @@ impl JobTemplate {
                     column.len()
                 ));
             }
+        }
+        Ok(())
+    }
+}
+
+impl JobTemplate {
+    /// A job is as large as what its pieces stand for: an entry of the table may stand in many places.
+    fn check_size(&self) -> Result<(), Invalid> {
+        let longest: Vec<usize> = self.columns.iter().map(Column::longest).collect();
+        let of_piece = |piece: &Piece| match &piece.kind {
+            Some(PieceKind::Text(text)) => text.len(),
+            Some(PieceKind::Column(index)) => longest.get(*index as usize).copied().unwrap_or(0),
+            Some(_) => 10,
+            None => 0,
+        };
+        let sum = |sizes: &mut dyn Iterator<Item = usize>| sizes.fold(0_usize, usize::saturating_add);
+        let differing = sum(&mut self.varying.iter().flat_map(|v| v.pieces.iter().map(of_piece)));
+        let names = self.varying.iter().map(|v| v.name.len());
+        let shared = self.shared.iter().map(|a| a.name.len() + a.expr.len());
+        let whole = sum(&mut names.chain(shared).chain([differing]));
+        let too_large = |what: &str, bytes: usize, most: usize| {
+            Err(Invalid::Shape(format!("{what} {bytes} bytes; at most {most} are allowed")))
+        };
+        if differing > limits::VARYING_BYTES {
+            return too_large("what differs between jobs takes up to", differing, limits::VARYING_BYTES);
+        }
+        if whole > limits::AD_BYTES {
+            return too_large("the attributes of a job take", whole, limits::AD_BYTES);
         }
         Ok(())
     }
@@ -340,5 +377,21 @@ mod tests {
         refuse(|t| t.procs = 9);
         refuse(|t| t.shared.push(Attribute { name: "cMD".into(), expr: "1".into() }));
         refuse(|t| t.shared.push(Attribute { name: "aRGS".into(), expr: "1".into() }));
+    }
+
+    /// A thousand times an entry of 600 kB was a submit of 675 kB that took five gigabytes.
+    #[test]
+    fn a_small_template_does_not_stand_for_huge_jobs() {
+        let mut t = JobTemplate::of(1);
+        t.columns.push([&"x".repeat(1_000)].into_iter().collect());
+        t.set_varying("A", vec![PieceKind::Column(0); 250]);
+        t.check().unwrap();
+        t.set_varying("B", vec![PieceKind::Column(0); 250]);
+        assert!(t.check().unwrap_err().to_string().contains("what differs between jobs"), "both together");
+        t.remove("B");
+        for n in 0..4 {
+            t.set(&format!("C{n}"), "1".repeat(limits::EXPRESSION_BYTES));
+        }
+        assert!(t.check().unwrap_err().to_string().contains("the attributes of a job"));
     }
 }

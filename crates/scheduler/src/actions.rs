@@ -7,6 +7,7 @@ use model::event::{
 use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
 use crate::queue::{SubmitKey, template_digest};
+use crate::shape::{KINDS, KINDS_PER_OWNER};
 use crate::{Control, Core, Digest, Effect, Out};
 
 /// Vacate code of a run that a removal by hand ended.
@@ -86,6 +87,15 @@ pub enum Refusal {
         crate::shape::PARTS_PER_CLUSTER
     )]
     TooManyShapes,
+    /// Too many different requirements in the queue.
+    #[error(
+        "the jobs of {user} in the queue would differ in more than {KINDS_PER_OWNER} ways that matter for matching, or all jobs of \
+         the pool in more than {KINDS}; submit them later, or with requirements and requests of fewer kinds"
+    )]
+    TooManyKinds {
+        /// Whose.
+        user: String,
+    },
     /// Jobs that cannot be guests.
     #[error("{0}")]
     BadGuest(#[from] crate::gangs::BadGuest),
@@ -156,15 +166,26 @@ impl Core {
         }
         let guests = crate::gangs::read_guests(&s.template)?;
         let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
+        let mut sorted = Vec::new();
         if self.shapes.may_differ(&s.owner, cluster, &s.template) {
-            // Sorting twice (here and in apply) is cheap next to a refused journal event.
+            // Sorting twice (here and in apply) is cheap next to a refused journal event: what is made here is found there.
             let parts = self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, now.wall_ms);
             let parts = parts.ok_or(Refusal::TooManyShapes)?;
-            let sizes = crate::gangs::check_sizes(&guests, &parts, &self.shapes);
-            self.shapes.release(&parts);
-            sizes?;
+            let checked = crate::gangs::check_sizes(&guests, &parts, &self.shapes).map_err(Refusal::from);
+            let checked = checked.and_then(|()| self.check_kinds(&s.owner, 0));
+            sorted = parts;
+            if checked.is_err() {
+                self.shapes.release(&sorted);
+                return checked.map(|()| cluster);
+            }
+        } else if self.check_kinds(&s.owner, 1).is_err() && self.shapes.is_new(&s.owner, cluster, &s.template)
+        {
+            self.check_kinds(&s.owner, 1)?;
         }
-        self.check_offers(&s.template)?;
+        if let Err(not_offered) = self.check_offers(&s.template) {
+            self.shapes.release(&sorted);
+            return Err(not_offered.into());
+        }
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
         let hold_reason = s.template.shared("HoldReason").map(|text| text.trim_matches('"').to_owned());
         let procs = s.template.procs;
@@ -175,6 +196,7 @@ impl Core {
             idempotency_key: s.idempotency_key,
         };
         self.record(now, Kind::ClusterSubmitted(submitted), out);
+        self.shapes.release(&sorted);
         if held {
             let reason = hold_reason.unwrap_or_else(|| "submitted on hold at user's request".to_owned());
             let procs = vec![Span { first: 0, count: procs }];
@@ -188,6 +210,15 @@ impl Core {
             self.gang_pass(now, digest, out);
         }
         Ok(cluster)
+    }
+
+    /// Refuses so many kinds of jobs that the pool would be slow for everybody; `more` are not counted yet.
+    fn check_kinds(&self, owner: &str, more: usize) -> Result<(), Refusal> {
+        let (of_owner, all) = self.shapes.kinds(owner);
+        if of_owner + more > KINDS_PER_OWNER || all + more > KINDS {
+            return Err(Refusal::TooManyKinds { user: owner.to_owned() });
+        }
+        Ok(())
     }
 
     /// Sets a user's priority or factor: it may be somebody else's turn now.

@@ -468,6 +468,7 @@ impl Core {
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
         self.offer_again(now, digest, out);
+        self.offer_rest(now, digest, out);
         if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
             self.resume(now, digest, out);
             self.throttle.expire(now.mono_ms);
@@ -504,6 +505,9 @@ impl Core {
         if let Some(due) = self.throttle.due_ms() {
             return due.saturating_sub(now.mono_ms).clamp(1, 100);
         }
+        if !self.unoffered.is_empty() {
+            return 1;
+        }
         let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
         // To the millisecond: a deferred job starts in its second.
@@ -530,7 +534,7 @@ impl Core {
             for part in &mut parts {
                 part.idle = match &part.members {
                     None => idle.clone(),
-                    Some(members) => members.iter().filter(|p| idle.contains(*p)).collect(),
+                    Some(members) => members.intersection(&idle),
                 };
             }
             cluster.parts = parts;
@@ -539,6 +543,11 @@ impl Core {
             self.bind_all(id, now_ms);
             self.reindex(id);
             self.put_off(id, &idle);
+        }
+        // Who was not offered to the machines yet has another number now.
+        if !std::mem::take(&mut self.unoffered).is_empty() {
+            let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+            self.unoffered = line.map(|(_, shape)| shape).collect();
         }
     }
 }

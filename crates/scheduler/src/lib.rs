@@ -7,7 +7,7 @@
 //!
 //! - `queue`: clusters and the state of their jobs (durable)
 //! - `pool`: machines and claims (claims are durable, machines soft); `machines`: quick to find, and in order
-//! - `shape`: which jobs are alike for matching, and which machines can run them
+//! - `shape`: which jobs are alike for matching (`alike`), and which machines can run them
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
 //! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by `gang`'s planner
@@ -28,6 +28,7 @@
 mod accounts;
 mod actions;
 mod agents;
+mod alike;
 mod apply;
 mod concurrency;
 mod drain;
@@ -273,6 +274,8 @@ pub struct Core {
     pub(crate) again: pass::Again,
     /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
     pub(crate) returned: BTreeSet<u32>,
+    /// Shapes whose jobs became idle with many others and were not offered to the machines yet.
+    pub(crate) unoffered: BTreeSet<ShapeId>,
     /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
     pub(crate) kept_back: BTreeSet<ShapeId>,
     /// Some of a limit or a quota may be free again.

@@ -11,6 +11,8 @@ use crate::pool::{Machine, fits, host_of, plus, slot_of};
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
+/// Kinds of jobs of one cluster that are offered to the machines in one go.
+const KINDS_AT_ONCE: usize = 64;
 /// Waiting shapes that are looked at each second because their match may depend on the time.
 const AGAIN_SHAPES: usize = 256;
 /// Evaluations that this may cost; the last shape may go beyond.
@@ -62,7 +64,17 @@ impl Core {
         let mut shapes: Vec<ShapeId> =
             found.parts.iter().filter(|p| !p.idle.is_empty()).map(|p| p.shape).collect();
         shapes.dedup();
+        // Of many kinds only some are looked at in one go, so that others are not kept waiting.
+        self.unoffered.extend(shapes.drain(shapes.len().min(KINDS_AT_ONCE)..));
         for shape in shapes {
+            self.offer_shape(now, shape, digest, out);
+        }
+    }
+
+    /// Goes on with kinds of jobs that were not looked at yet.
+    pub(crate) fn offer_rest(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        for _ in 0..KINDS_AT_ONCE {
+            let Some(shape) = self.unoffered.pop_first() else { return };
             self.offer_shape(now, shape, digest, out);
         }
     }
@@ -76,7 +88,8 @@ impl Core {
                 self.kept_back.insert(shape);
                 return;
             }
-            let Some(name) = self.room_for(shape, now.wall_ms) else {
+            let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, now.wall_ms) };
+            let Some(name) = room else {
                 self.preempt_for(now, shape, out);
                 return;
             };

@@ -20,8 +20,13 @@ use crate::pool::{Machine, fits};
 use crate::queue::{Part, Stored};
 use crate::{concurrency, lifecycle};
 
+/// Most kinds of jobs that one owner may have in the queue, and that all may.
+pub(crate) const KINDS_PER_OWNER: usize = 20_000;
+pub(crate) const KINDS: usize = 200_000;
 /// Most different shapes in one cluster; beyond that the submit is refused.
 pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
+/// Bytes of all their expressions together.
+const SHAPE_BYTES: usize = 64 << 20;
 
 /// Templates of a shape that others are compared with.
 const BASES: usize = 4;
@@ -138,6 +143,8 @@ pub(crate) struct Shapes {
     engine: Engine,
     /// Machines that like some jobs more than others.
     pub(crate) ranking: SlotSet,
+    /// How many shapes each owner's jobs have.
+    kinds_of: HashMap<Box<str>, usize>,
     /// How many shapes have an autocluster.
     autoclusters: HashMap<AutoclusterId, usize>,
     generation: u64,
@@ -177,8 +184,9 @@ pub(crate) struct Shape {
     pub(crate) ready: BTreeSet<Ready>,
     /// Mean run time of such jobs in microseconds, once one has finished.
     pub(crate) mean_us: Option<f64>,
-    /// What it is to the match engine.
-    autocluster: AutoclusterId,
+    owner: Box<str>,
+    /// What it is to the match engine, once somebody has looked for a machine.
+    autocluster: Option<AutoclusterId>,
     /// On whose account its jobs are.
     pub(crate) user: UserId,
     /// Named resources that its jobs take, and how much of each.
@@ -234,8 +242,13 @@ impl Shapes {
         if let Some(parts) = self.parts(owner, cluster, template, accounts, now_ms) {
             return (parts, Sorting::Exact);
         }
-        let members = sort_procs(template, cluster, &always_matter(template)).flatten();
-        (self.intern_parts(owner, cluster, template, members, accounts, now_ms), Sorting::Coarse)
+        let always = template.varying.iter().zip(always_matter(template)).filter(|(_, m)| *m).map(|(v, _)| v);
+        let groups = crate::alike::groups(template, &always.collect::<Vec<_>>());
+        let groups = groups.unwrap_or_else(|| vec![ProcSet::all(template.procs)]);
+        let first = |group: &ProcSet| group.first().unwrap_or(0);
+        let keys = groups.iter().map(|group| self.key(owner, cluster, template, first(group))).collect();
+        let parts = self.intern_parts((owner, cluster, template), groups, keys, accounts, now_ms);
+        (parts, Sorting::Coarse)
     }
 
     /// Sorts a cluster's procs into parts by shape. `None` when there are too many.
@@ -248,47 +261,62 @@ impl Shapes {
         now_ms: u64,
     ) -> Option<Vec<Part>> {
         let mut matters = always_matter(template);
-        let members = loop {
-            let members = sort_procs(template, cluster, &matters)?;
-            // What one proc's expressions refer to may set others apart that seemed alike.
-            let mut grown = false;
-            for proc in
-                members.iter().flatten().filter_map(ProcSet::first).chain(members.is_none().then_some(0))
-            {
-                let key = self.key(owner, cluster, template, proc);
+        'sorting: loop {
+            let set_apart = template.varying.iter().zip(&matters).filter(|(_, m)| **m).map(|(v, _)| v);
+            let groups = crate::alike::groups(template, &set_apart.collect::<Vec<_>>())?;
+            let mut keys = Vec::with_capacity(groups.len());
+            let mut bytes = 0;
+            for group in &groups {
+                let key = self.key(owner, cluster, template, group.first().unwrap_or(0));
+                // What one proc's expressions refer to may set others apart that seemed alike.
+                let mut grown = false;
                 for (matters, varying) in matters.iter_mut().zip(&template.varying) {
                     let new = !*matters && varies_by_proc(varying) && names(&key.extra, &varying.name);
                     *matters |= new;
                     grown |= new;
                 }
+                if grown {
+                    continue 'sorting;
+                }
+                bytes += key.text.len();
+                if bytes > SHAPE_BYTES && groups.len() > 1 {
+                    return None;
+                }
+                keys.push(key);
             }
-            if !grown {
-                break members;
-            }
-        };
-        Some(self.intern_parts(owner, cluster, template, members, accounts, now_ms))
+            return Some(self.intern_parts((owner, cluster, template), groups, keys, accounts, now_ms));
+        }
     }
 
-    /// The parts of a cluster whose members are these, or of which all procs are alike.
+    /// The parts of a cluster: groups of procs, and what makes the shape of each. Groups may have the same shape.
     fn intern_parts(
         &mut self,
-        owner: &str,
-        cluster: u32,
-        template: &JobTemplate,
-        members: Option<Vec<ProcSet>>,
+        (owner, cluster, template): (&str, u32, &JobTemplate),
+        groups: Vec<ProcSet>,
+        keys: Vec<Key>,
         accounts: &mut Accounts,
         now_ms: u64,
     ) -> Vec<Part> {
-        let Some(members) = members else {
-            let shape = self.intern(owner, cluster, template, 0, accounts, now_ms);
-            return vec![Part { shape, members: None, idle: ProcSet::all(template.procs) }];
-        };
-        let part = |members: ProcSet| {
-            let first = members.first().unwrap_or(0);
-            let shape = self.intern(owner, cluster, template, first, accounts, now_ms);
-            Part { shape, idle: members.clone(), members: Some(Box::new(members)) }
-        };
-        members.into_iter().map(part).collect()
+        let alone = groups.len() == 1;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut known: HashMap<ShapeId, usize> = HashMap::new();
+        for (members, key) in groups.into_iter().zip(keys) {
+            let of = (owner, cluster, template, members.first().unwrap_or(0));
+            let shape = self.intern_key(of, key, accounts, now_ms);
+            let part = Part { shape, idle: members.clone(), members: (!alone).then(|| Box::new(members)) };
+            let at = *known.entry(shape).or_insert(parts.len());
+            match parts.get_mut(at) {
+                None => parts.push(part),
+                Some(same) => {
+                    same.idle.insert_all(&part.idle);
+                    if let Some(members) = &mut same.members {
+                        members.insert_all(&part.idle);
+                    }
+                    self.release(&[part]);
+                }
+            }
+        }
+        parts
     }
 
     /// True when procs of a cluster may differ in what matters for matching.
@@ -345,7 +373,17 @@ impl Shapes {
         accounts: &mut Accounts,
         now_ms: u64,
     ) -> ShapeId {
-        let Key { text, extra, ad } = self.key(owner, cluster, template, proc);
+        let key = self.key(owner, cluster, template, proc);
+        self.intern_key((owner, cluster, template, proc), key, accounts, now_ms)
+    }
+
+    fn intern_key(
+        &mut self,
+        (owner, cluster, template, proc): (&str, u32, &JobTemplate, u32),
+        Key { text, extra, ad }: Key,
+        accounts: &mut Accounts,
+        now_ms: u64,
+    ) -> ShapeId {
         if let Some(&id) = self.by_text.get(&text) {
             if let Some(shape) = self.all.get_mut(&id) {
                 shape.users += 1;
@@ -359,10 +397,10 @@ impl Shapes {
             lifecycle::admit(&mut ad);
             ad
         });
-        let autocluster = self.engine.intern(&ad);
-        *self.autoclusters.entry(autocluster).or_default() += 1;
+        *self.kinds_of.entry(owner.into()).or_default() += 1;
         let shape = Shape {
-            autocluster,
+            owner: owner.into(),
+            autocluster: None,
             user: accounts.user(&submitter(owner, &ad), now_ms),
             limits: concurrency::limits_of(&ad),
             run_limit_s: run_limit(&ad),
@@ -410,8 +448,16 @@ impl Shapes {
             if shape.users == 0 {
                 let autocluster = shape.autocluster;
                 self.by_text.remove(&shape.text);
+                if let Some(kinds) = self.kinds_of.get_mut(&shape.owner) {
+                    *kinds -= 1;
+                    if *kinds == 0 {
+                        self.kinds_of.remove(&shape.owner);
+                    }
+                }
                 self.all.remove(&part.shape);
-                self.forget(autocluster);
+                if let Some(autocluster) = autocluster {
+                    self.forget(autocluster);
+                }
             }
         }
     }
@@ -451,13 +497,42 @@ impl Shapes {
                 return true;
             }
         }
-        // Shapes are finer than autoclusters; only these must be found again.
-        self.autoclusters.clear();
+        // Shapes are finer than autoclusters; only these must be found again, when they are wanted.
         for shape in self.all.values_mut() {
-            shape.autocluster = self.engine.intern(&shape.ad);
-            *self.autoclusters.entry(shape.autocluster).or_default() += 1;
+            shape.autocluster = None;
+        }
+        for (autocluster, _) in self.autoclusters.drain() {
+            self.engine.release(autocluster);
         }
         false
+    }
+
+    /// What a shape is to the match engine: found out when somebody first looks for a machine.
+    fn autocluster(&mut self, id: ShapeId) -> Option<AutoclusterId> {
+        let shape = self.all.get_mut(&id)?;
+        if shape.autocluster.is_none() {
+            let autocluster = self.engine.intern(&shape.ad);
+            *self.autoclusters.entry(autocluster).or_default() += 1;
+            shape.autocluster = Some(autocluster);
+        }
+        shape.autocluster
+    }
+
+    /// How many kinds of jobs an owner has in the queue, and how many there are in all.
+    pub(crate) fn kinds(&self, owner: &str) -> (usize, usize) {
+        (self.kinds_of.get(owner).copied().unwrap_or(0), self.all.len())
+    }
+
+    /// How many kinds of jobs the match engine keeps answers for.
+    #[cfg(test)]
+    pub(crate) fn known_to_engine(&self) -> usize {
+        self.autoclusters.len()
+    }
+
+    /// Would jobs like these be of a kind that is not there yet?
+    pub(crate) fn is_new(&mut self, owner: &str, cluster: u32, template: &JobTemplate) -> bool {
+        let text = self.key(owner, cluster, template, 0).text;
+        !self.by_text.contains_key(&text)
     }
 
     /// A machine is gone.
@@ -474,24 +549,25 @@ impl Shapes {
 
     /// The machines whose Requirements and the jobs' agree, busy or not.
     pub(crate) fn viable(&mut self, id: ShapeId) -> Option<&SlotSet> {
-        let shape = self.all.get(&id)?;
-        Some(self.engine.viable(shape.autocluster))
+        let autocluster = self.autocluster(id)?;
+        Some(self.engine.viable(autocluster))
     }
 
-    /// On how many machines the answer whether they suit may be another one a moment later.
+    /// On how many machines the answer whether they suit may be another one a moment later; none before it was asked for.
     pub(crate) fn unsure_of(&mut self, id: ShapeId) -> usize {
-        self.all.get(&id).map_or(0, |shape| self.engine.unsure_of(shape.autocluster))
+        let known = self.all.get(&id).and_then(|shape| shape.autocluster);
+        known.map_or(0, |autocluster| self.engine.unsure_of(autocluster))
     }
 
     /// The machine that such a job likes best; the lowest number among equals.
     pub(crate) fn favourite(&mut self, id: ShapeId, machines: &[u32]) -> Option<u32> {
-        let shape = self.all.get(&id)?;
-        self.engine.favourite(shape.autocluster, machines)
+        let autocluster = self.autocluster(id)?;
+        self.engine.favourite(autocluster, machines)
     }
 
     /// How much a machine likes such a job.
     pub(crate) fn machine_rank(&self, machine: u32, id: ShapeId) -> f64 {
-        self.all.get(&id).map_or(0.0, |shape| self.engine.slot_rank(machine, shape.autocluster))
+        self.all.get(&id).map_or(0.0, |shape| self.engine.slot_rank(machine, &shape.ad))
     }
 
     /// The ad that stands for a shape.
@@ -514,13 +590,13 @@ impl Shapes {
 
     /// Can this machine run jobs of this shape, were it empty? Requirements of both sides decide, and the size.
     pub(crate) fn can_run(&mut self, id: ShapeId, machine: &Machine) -> bool {
-        let Some(shape) = self.all.get(&id) else { return false };
-        fits(shape.request, machine.total) && self.engine.is_match(shape.autocluster, machine.number)
+        self.all.get(&id).is_some_and(|shape| fits(shape.request, machine.total))
+            && self.suits(id, machine.number)
     }
 
     /// Do a machine's Requirements and such jobs' agree?
     pub(crate) fn suits(&mut self, id: ShapeId, machine: u32) -> bool {
-        self.all.get(&id).is_some_and(|shape| self.engine.is_match(shape.autocluster, machine))
+        self.autocluster(id).is_some_and(|autocluster| self.engine.is_match(autocluster, machine))
     }
 
     /// Forgets every shape (they are made anew with other significant attributes).
@@ -528,6 +604,7 @@ impl Shapes {
         self.changed.all = true;
         self.extras.clear();
         self.by_text.clear();
+        self.kinds_of.clear();
         self.all.clear();
         for (autocluster, _) in self.autoclusters.drain() {
             self.engine.release(autocluster);
@@ -653,28 +730,6 @@ fn add_line(text: &mut String, name: &str, expr: &str) {
     text.push('=');
     text.push_str(expr);
     text.push('\n');
-}
-
-/// Procs that are alike in the attributes that matter, in order of their first; `Some(None)` when none matters, and `None` when
-/// there are too many kinds.
-fn sort_procs(template: &JobTemplate, cluster: u32, matters: &[bool]) -> Option<Option<Vec<ProcSet>>> {
-    let matters: Vec<&Varying> =
-        template.varying.iter().zip(matters).filter(|(_, matters)| **matters).map(|(v, _)| v).collect();
-    if matters.is_empty() {
-        return Some(None);
-    }
-    let mut groups: HashMap<Vec<String>, ProcSet> = HashMap::new();
-    for proc in 0..template.procs {
-        // Whatever names the proc itself makes every proc its own shape; the limit catches that.
-        let key: Vec<String> = matters.iter().map(|v| template.expand(v, cluster, proc)).collect();
-        groups.entry(key).or_default().insert(proc);
-        if groups.len() > PARTS_PER_CLUSTER {
-            return None;
-        }
-    }
-    let mut members: Vec<ProcSet> = groups.into_values().collect();
-    members.sort_by_key(ProcSet::first);
-    Some(Some(members))
 }
 
 #[test]

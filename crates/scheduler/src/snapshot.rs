@@ -360,7 +360,7 @@ impl Core {
         for part in &mut parts {
             part.idle = match &part.members {
                 None => idle.clone(),
-                Some(members) => members.iter().filter(|p| idle.contains(*p)).collect(),
+                Some(members) => members.intersection(&idle),
             };
         }
         let holds: Vec<Hold> = saved

@@ -533,8 +533,8 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Option<Stage> {
-        // What waits for keys or for the throttle is waited for.
-        if self.starved || self.throttle.due_ms().is_some() {
+        // What waits for keys, for the throttle or for its first look is waited for.
+        if self.starved || !self.unoffered.is_empty() || self.throttle.due_ms().is_some() {
             return None;
         }
         // Sets of machines are bitmaps: a look through one is quick.

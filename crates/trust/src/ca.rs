@@ -50,11 +50,22 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Authority {
-    /// Loads the CA from a directory, or makes it.
+    /// Loads the CA from a directory, or makes it. A certificate without its key is no first start: another CA in its
+    /// place would lock out every machine and token of the pool.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let cert_path = dir.join("ca.pem");
         let key_path = dir.join("ca.key");
-        if !cert_path.exists() || !key_path.exists() {
+        if cert_path.exists() && !key_path.exists() {
+            let reason = format!(
+                "{} is there and {} is not; put the key back from a backup, or remove the certificate too to begin a \
+                 pool that every machine and user must join anew",
+                cert_path.display(),
+                key_path.display()
+            );
+            return Err(certificate_error("the key of the pool's CA is gone")(reason));
+        }
+        // A key without a certificate is a first start that was interrupted: the certificate is written last.
+        if !cert_path.exists() {
             let (cert, key) = new_ca()?;
             write_private(&key_path, &key)?;
             write_private(&cert_path, &cert)?;
@@ -169,7 +180,10 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
         .open(&temp)
         .map_err(fail("cannot write"))?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail("cannot write"))?;
-    fs::rename(&temp, path).map_err(fail("cannot write"))
+    fs::rename(&temp, path).map_err(fail("cannot write"))?;
+    // Of two files that are written one after the other, a power cut must not leave the second only.
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail("cannot write"))
 }
 
 fn new_ca() -> Result<(String, String), Error> {

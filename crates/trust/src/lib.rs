@@ -9,6 +9,8 @@
 
 pub mod ca;
 pub mod decide;
+#[cfg(test)]
+mod tests;
 pub mod tls;
 pub mod token;
 

@@ -62,7 +62,9 @@ pub fn client(ca_fingerprint: [u8; 32], credentials: Option<&Credentials>) -> Re
     Ok(config)
 }
 
-fn read(credentials: &Credentials) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+pub(crate) fn read(
+    credentials: &Credentials,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
     let fail = certificate_error("the certificate or its key cannot be read");
     let chain = CertificateDer::pem_slice_iter(credentials.chain_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()

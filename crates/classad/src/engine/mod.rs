@@ -319,14 +319,10 @@ impl Engine {
         cluster.ranks[class]
     }
 
-    /// How much a slot likes an autocluster: the slot's Rank, zero where that is not a number.
-    pub fn slot_rank(&self, key: u32, id: AutoclusterId) -> f64 {
-        match (self.slot(key), self.job(id)) {
-            (Some(slot), Some(job)) => {
-                Scope::of(slot).target(job).context(EvalContext::at(self.now)).named(&RANK).rank()
-            }
-            _ => 0.0,
-        }
+    /// How much a slot likes a job: the slot's Rank, zero where that is not a number.
+    pub fn slot_rank(&self, key: u32, job: &ClassAd) -> f64 {
+        let context = EvalContext::at(self.now);
+        self.slot(key).map_or(0.0, |slot| Scope::of(slot).target(job).context(context).named(&RANK).rank())
     }
 
     /// Makes the plan of an autocluster and the classes current.

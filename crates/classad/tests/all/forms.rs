@@ -111,3 +111,13 @@ fn a_bad_line_of_an_old_ad_is_located() {
     assert_eq!((e.line(), e.column()), (2, 7));
     assert_eq!(ClassAd::parse_old_lenient("A = 1\nB = (2\nC = 3\n").len(), 1);
 }
+
+#[test]
+fn names_that_are_printed_in_quotes_read_back_in_the_line_syntax() {
+    let ad = ClassAd::parse_new("['q r' = 1; 'a=b' = 2; 'it\\'s' = 3; 'x\\ny' = 4; 'true' = 5]").unwrap();
+    let printed = ad.to_old_string();
+    assert_eq!(printed.lines().count(), 5, "{printed}");
+    assert_eq!(ClassAd::parse_old(&printed).unwrap().to_old_string(), printed);
+    // A quote that is not closed is part of the name, as any other character.
+    assert!(ClassAd::parse_old("'a = 1").unwrap().contains("'a"));
+}

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::sharing::Pool;
 use super::template;
-use crate::Settings;
+use crate::{Refusal, Settings};
 use crate::shape::job_ad;
 
 /// Procs of a cluster that run.
@@ -187,4 +187,53 @@ fn a_job_that_waits_for_a_time_of_day_starts_when_it_comes() {
     assert_eq!((pool.live(job), pool.live(bob)), (0, 0));
     pool.wait(1_000);
     assert_eq!((pool.live(job), pool.live(bob)), (1, 1));
+}
+
+#[test]
+fn of_many_kinds_some_are_offered_at_once_and_the_others_soon() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("m", 200, "");
+    let cluster = pool.submit("ann", with(150, &[("Requirements", "ProcId != 149")]));
+    let other = pool.submit("bob", template(1, 1));
+    assert_eq!((pool.live(cluster), pool.live(other)), (64, 1), "nobody waits for the others");
+    assert_eq!(pool.core.next_tick_ms(pool.now), 1);
+    for _ in 0..2 {
+        pool.wait(1);
+    }
+    assert_eq!(pool.live(cluster), 149);
+    assert!(pool.core.next_tick_ms(pool.now) > 1);
+}
+
+#[test]
+fn kinds_that_nobody_looked_at_cost_the_match_engine_nothing_and_all_go_with_their_jobs() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("m", 1, "");
+    let running = pool.submit("bob", template(1, 1));
+    let cluster = pool.submit("ann", with(500, &[("Requirements", "ProcId != 1000")]));
+    for _ in 0..20 {
+        pool.wait(10);
+    }
+    assert_eq!((pool.live(running), pool.live(cluster)), (1, 0));
+    assert_eq!(pool.core.shapes.kinds("ann"), (500, 501));
+    assert_eq!(pool.core.shapes.known_to_engine(), 1);
+    pool.remove(cluster);
+    assert_eq!(pool.core.shapes.kinds("ann"), (0, 1));
+    assert_eq!(pool.core.shapes.known_to_engine(), 1);
+}
+
+#[test]
+fn kinds_of_jobs_are_limited_for_each_user() {
+    let mut pool = Pool::new(Settings::default());
+    let kinds = |first: u32, procs: u32| {
+        with(procs, &[("Requirements", "TARGET.Memory >= Size"), ("Size", &format!("ProcId + {first}"))])
+    };
+    for at in 0..2 {
+        pool.submit("ann", kinds(at * 10_000, 10_000));
+    }
+    let refused = pool.try_submit("ann", kinds(50_000, 2)).unwrap_err();
+    assert!(refused.to_string().contains("20000 ways"), "{refused}");
+    let refused = pool.try_submit("ann", with(1, &[("Size", "7")])).unwrap_err();
+    assert!(matches!(refused, Refusal::TooManyKinds { .. }));
+    assert_eq!(pool.core.shapes.kinds("ann").0, 20_000, "what was refused left nothing behind");
+    pool.submit("bob", kinds(0, 2));
 }
