@@ -81,6 +81,9 @@ pub enum Error {
     /// Another agent runs here.
     #[error(transparent)]
     Lock(#[from] starter::lock::Error),
+    /// A copy of another agent's directory.
+    #[error(transparent)]
+    Home(#[from] starter::home::Error),
     /// The configuration cannot be used.
     #[error("the machine's configuration cannot be used:\n{0}")]
     Config(String),

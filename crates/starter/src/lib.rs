@@ -30,6 +30,7 @@ mod chore;
 pub mod clear;
 mod connection;
 pub mod frame;
+pub mod home;
 pub mod keeper;
 pub mod leftovers;
 pub mod lock;
