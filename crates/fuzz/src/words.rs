@@ -298,6 +298,7 @@ fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happenin
 fn submit_something(pool: &mut Pool, choices: &mut Choices<'_>) {
     let mut template = JobTemplate::of(1 + choices.below(6) as u32);
     template.set("Cmd", "\"/bin/true\"");
+    template.set("Requirements", "true");
     let extra = [
         ("Gang", "true"),
         ("RequestCpus", "2"),
