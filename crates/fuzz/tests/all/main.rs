@@ -2,6 +2,7 @@
 //! the seed of one that fails is printed, and `BOLERO_RANDOM_SEED` runs it again. `BOLERO_RANDOM_TEST_TIME_MS` changes how
 //! long. With `cargo bolero test` and a nightly compiler the same targets are driven by coverage (docs/security.md).
 #![allow(unexpected_cfgs)]
+#![cfg_attr(fuzzing, allow(dead_code, unused_imports))]
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use fuzz::{bounds, logs, secrets, texts, words};
 /// How long each target is run, unless the environment says otherwise.
 const TIME: Duration = Duration::from_secs(3);
 
-/// A fault on the way to a panic must not be taken for the panic of an input.
+/// Plays the kept inputs; they are examples, too.
 fn play(target: &str, run: fuzz::Target) -> Vec<Vec<u8>> {
     let kept = kept(target);
     assert!(!kept.is_empty(), "tests/corpus/fuzz/{target} is empty");
