@@ -8,6 +8,7 @@
 mod bench;
 mod criu;
 mod deny;
+mod named;
 mod test;
 
 use std::path::PathBuf;

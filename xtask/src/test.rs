@@ -70,8 +70,12 @@ fn has_module(python: &str) -> bool {
 /// Cases of each property test that is otherwise sampled; proptest prints the seed of one that fails.
 const ALL_CASES: &str = "5000";
 
+/// How long each fuzz target runs then, instead of 3 s; bolero prints the seed of an input that fails.
+const ALL_FUZZ_MS: &str = "60000";
+
 fn tests(all: bool) -> Result<(), String> {
     let found = [
+        ("BOLERO_RANDOM_TEST_TIME_MS", all.then(|| ALL_FUZZ_MS.to_owned())),
         ("UPDRAFT_JUDGE", judge()),
         ("UPDRAFT_TEST_CRIU", criu::find()),
         ("PROPTEST_CASES", all.then(|| ALL_CASES.to_owned())),
@@ -119,10 +123,11 @@ fn tidy() -> Result<(), String> {
             complaints.push(format!("{} does not open with what lives there (//!)", file.display()));
         }
     }
+    complaints.extend(crate::named::complaints());
     if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
 }
 
-fn sources(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+pub(crate) fn sources(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let mut files = Vec::new();
     for entry in entries.flatten() {

@@ -5,6 +5,7 @@
 //! - `clearing`: removing what starters had to set aside
 //! - `core`: what to do about each word from manager or starter, without IO
 //! - `criu`: whether and for whom processes can be saved from outside
+//! - `fuzzing`: the core without its shell, for crates/fuzz
 //! - `hooks`: the machine's own commands before and after a claim
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
@@ -23,6 +24,8 @@ mod claims;
 mod clearing;
 mod core;
 mod criu;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hooks;
 mod job;
 mod join;

@@ -9,6 +9,7 @@
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `usage`: where the time went, from the journal; `bookmarks`: so that it need not begin at the beginning
 //! - `http`: the API for people, the port for agents
+//! - `fuzzing`: agents' words without journal and sockets, for crates/fuzz
 //! - `numbers`: cluster numbers that a pool at rest has used; `metrics`: counters; `state`: the state directory and its lock
 
 mod agents;
@@ -16,6 +17,8 @@ mod bookmarks;
 mod books;
 mod clock;
 mod feed;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 pub mod http;
 mod joblogs;

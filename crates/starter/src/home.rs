@@ -32,21 +32,18 @@ pub struct Home {
 pub enum Error {
     /// A copy of a directory that somebody may be using.
     #[error(
-        "{path} is a copy of {original} (on machine {machine}, {who} pid {pid}), {when}. Two that take themselves for the same \
+        "{path} is a copy of {} (on machine {}, {who} pid {}), {when}. Two that take themselves for the same \
          {who} would run jobs twice, and each would end the other's. Use the original; or, if it is gone for good, remove \
-         {record} and start again"
+         {record} and start again",
+        original.path.display(), original.machine, original.pid
     )]
     Copy {
         /// The copy.
         path: PathBuf,
-        /// Where it was made from.
-        original: PathBuf,
-        /// On which machine that was.
-        machine: String,
+        /// What its record says: where it was made from.
+        original: Box<Home>,
         /// Who ran there.
         who: &'static str,
-        /// Its process.
-        pid: u32,
         /// What is known of it.
         when: &'static str,
         /// The file that says so.
@@ -93,8 +90,13 @@ pub fn enter(dir: &Path, path: &Path, who: &'static str, elsewhere: Elsewhere) -
             None
         };
         if let Some(when) = when {
-            let Home { path: original, machine, pid, .. } = earlier;
-            return Err(Error::Copy { path: path.to_owned(), original, machine, who, pid, when, record });
+            return Err(Error::Copy {
+                path: path.to_owned(),
+                original: Box::new(earlier),
+                who,
+                when,
+                record,
+            });
         }
     }
     home.write(&record)?;

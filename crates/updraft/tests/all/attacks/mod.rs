@@ -6,6 +6,7 @@ mod fuse;
 mod identity;
 mod paths;
 mod scratch;
+mod secrets;
 mod stamps;
 mod survivors;
 
