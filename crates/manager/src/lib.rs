@@ -135,6 +135,7 @@ impl Manager {
             own_uid: starter::user::own_uid(),
             journal_dir: state.manager(),
             gate: http::Gate::default(),
+            job_logs: logs.troubles(),
             stopped: stopped.clone(),
         });
         let mut servers = tokio::task::JoinSet::new();

@@ -4,6 +4,7 @@
 mod doors;
 mod fuse;
 mod identity;
+mod joblogs;
 mod paths;
 mod scratch;
 mod stamps;
