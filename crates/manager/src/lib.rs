@@ -143,7 +143,9 @@ impl Manager {
         let mut listen = None;
         if let Some(address) = options.listen {
             let credentials = authority.manager_credentials()?;
-            let tls = trust::tls::server(&authority, &credentials)?;
+            let registry = handle.clone();
+            let is_denied = move |machine: &str, _key: &str| registry.is_revoked(machine);
+            let tls = trust::tls::server(&authority, &credentials, Arc::new(is_denied))?;
             listen = Some(http::serve_tls(address, tls, shared.clone(), &mut servers).await?);
         }
         servers.spawn(objects::tidy(handle.clone()));

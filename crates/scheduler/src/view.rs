@@ -258,11 +258,6 @@ impl Core {
         live.chain(held).chain(idle).chain(completed).take(limit).collect()
     }
 
-    /// True when this is the session that speaks for a machine.
-    pub fn is_session_of(&self, machine: &str, session: crate::Session) -> bool {
-        self.pool.machines.get(machine).is_some_and(|m| m.session == Some(session))
-    }
-
     /// True when jobs are known to have started on the machine in claims that a hello does not have.
     pub fn runs_more_than(&self, hello: &crate::AgentHello, digest: crate::Digest) -> bool {
         let places = self.pool.places(&hello.machine);
