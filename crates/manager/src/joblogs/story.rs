@@ -65,8 +65,11 @@ impl About {
     }
 }
 
-/// Takes lines, and says whether it takes more.
-type Each<'a> = dyn FnMut(Line) -> ControlFlow<()> + 'a;
+/// Takes the lines behind a key, and says whether it takes more.
+struct Ear<'a> {
+    after: Key,
+    each: &'a mut dyn FnMut(Line) -> ControlFlow<()>,
+}
 
 /// What must be known of the past of one user's jobs to tell their present.
 #[derive(Debug)]
@@ -131,22 +134,25 @@ impl Story {
 
     /// Takes an event in and hands out what it says, in order, from behind the line `after` on. Who takes no more lines gets the
     /// key of the last that was taken: nothing is known of the event then, and it is to be told again.
-    pub(super) fn tell(&mut self, at: u64, event: &Event, after: Key, each: &mut Each<'_>) -> Option<Key> {
+    pub(super) fn tell(
+        &mut self,
+        at: u64,
+        event: &Event,
+        after: Key,
+        each: &mut dyn FnMut(Line) -> ControlFlow<()>,
+    ) -> Option<Key> {
         let mut last = after;
         let mut one_by_one = |line: Line| {
-            if line.key <= after {
-                return ControlFlow::Continue(());
-            }
             last = line.key;
             each(line)
         };
-        match self.tell_all(at, event, after, &mut one_by_one) {
+        match self.tell_all(at, event, &mut Ear { after, each: &mut one_by_one }) {
             ControlFlow::Continue(()) => None,
             ControlFlow::Break(()) => Some(last),
         }
     }
 
-    fn tell_all(&mut self, at: u64, event: &Event, after: Key, each: &mut Each<'_>) -> ControlFlow<()> {
+    fn tell_all(&mut self, at: u64, event: &Event, each: &mut Ear<'_>) -> ControlFlow<()> {
         let Some(kind) = &event.kind else { return ControlFlow::Continue(()) };
         let time_ms = event.time_ms;
         match kind {
@@ -158,7 +164,7 @@ impl Story {
                 let mut say = Telling::new(self, &cluster, at, e.cluster, time_ms, each);
                 for proc in 0..e.template.procs {
                     // A million jobs are told in several parts: what was told is not worked out again.
-                    if (at, proc + 1) <= after {
+                    if (at, proc + 1) <= say.each.after {
                         say.key.1 += 1;
                         continue;
                     }
@@ -307,7 +313,7 @@ impl Story {
         id: u32,
         procs: &[Span],
         time_ms: u64,
-        each: &mut Each<'_>,
+        each: &mut Ear<'_>,
         say: impl Fn(&Ending<'_>) -> Vec<Body>,
     ) -> ControlFlow<()> {
         let Some(cluster) = self.clusters.get(&id) else { return ControlFlow::Continue(()) };
@@ -396,23 +402,23 @@ impl Ending<'_> {
 }
 
 /// The lines of one event.
-struct Telling<'a> {
+struct Telling<'a, 'b> {
     story: &'a Story,
     cluster: &'a Cluster,
     id: u32,
     key: Key,
     time: Stamp,
-    each: &'a mut Each<'a>,
+    each: &'a mut Ear<'b>,
 }
 
-impl<'a> Telling<'a> {
+impl<'a, 'b> Telling<'a, 'b> {
     fn new(
         story: &'a Story,
         cluster: &'a Cluster,
         at: u64,
         id: u32,
         time_ms: u64,
-        each: &'a mut Each<'a>,
+        each: &'a mut Ear<'b>,
     ) -> Self {
         Self { story, cluster, id, key: (at, 0), time: stamp(time_ms), each }
     }
@@ -420,12 +426,16 @@ impl<'a> Telling<'a> {
     fn line(&mut self, proc: u32, claim: u64, body: Body) -> ControlFlow<()> {
         // Counted whether or not there is a log, so that a line has the same key whenever it is told.
         self.key.1 += 1;
+        // What was told before is not written out again.
+        if self.key <= self.each.after {
+            return ControlFlow::Continue(());
+        }
         let Some(log) = self.cluster.log(self.id, proc) else { return ControlFlow::Continue(()) };
         let made = self.story.claims.get(&claim).map_or(u64::MAX, |c| c.at);
         let is_xml = self.cluster.is_xml(self.id, proc);
         let (cluster, proc) = (self.id as i32, proc as i32);
         let event = joblog::Event { cluster, proc, subproc: 0, time: self.time, body };
-        (self.each)(Line {
+        (self.each.each)(Line {
             key: self.key,
             base: self.cluster.at.min(made),
             log,
