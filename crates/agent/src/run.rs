@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use api::agent::{Down, Up};
 use classad::ClassAd;
 use model::report::Attempt;
-use starter::wire::{Begin, Order, Report, Standing, Stored, Word};
+use starter::wire::{Begin, Order, Report, Standing, Word};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::answers::{self, Answers};
@@ -466,9 +466,8 @@ impl Agent {
     fn hear_transfer(&mut self, item: transfers::News) {
         match item {
             transfers::News::Say(up) => self.say(up),
-            transfers::News::Stored { claim, number, safe, transfer_ms, cap } => {
+            transfers::News::Stored { claim, stored } => {
                 self.transfers.arrived(claim);
-                let stored = Stored { number, safe, transfer_ms, cap };
                 self.actions.push(Action::Order(claim, Order::Stored(stored)));
             }
             transfers::News::Fetched { claim, job, values } => {

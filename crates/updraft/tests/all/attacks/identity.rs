@@ -298,9 +298,10 @@ fn a_checkpoint_is_for_the_machine_that_its_job_was_given_to() {
         let data = b"somebody's work".to_vec();
         let object: String = trust::digest(&data).iter().map(|byte| format!("{byte:02x}")).collect();
         let bytes = data.len() as u64;
-        one.say(Up::Put(Piece { object: object.clone(), bytes, offset: 0, data, error: String::new() }));
-        let safe = one.next(|word| if let Down::Took(took) = word { Some(took.safe) } else { None }).await;
-        assert_eq!(safe, Some(true));
+        one.say(Up::Put(Piece { object: object.clone(), bytes, data, claim: 1, ..Piece::default() }));
+        let took =
+            one.next(|word| if let Down::Took(took) = word { Some(took) } else { None }).await.unwrap();
+        assert!(!took.safe && took.error.contains("no such claim"), "nobody's job is saved: {took:?}");
         for machine in [&mut two, &mut one] {
             machine.say(Up::Get(Get { object: object.clone(), offset: 0, most: 1 << 20 }));
             let piece =

@@ -7,6 +7,7 @@ mod fuse;
 mod identity;
 mod joblogs;
 mod paths;
+mod quotas;
 mod scratch;
 mod stamps;
 mod survivors;
