@@ -31,6 +31,7 @@ mod job;
 mod join;
 mod link;
 mod machine;
+mod outbox;
 mod owner;
 mod questions;
 mod rules;
@@ -43,7 +44,7 @@ mod wishes;
 use std::path::PathBuf;
 
 pub use join::{Membership, join};
-pub use link::{Connector, Link, Remote};
+pub use link::{Connector, LINK_WORDS, Link, Remote};
 pub use machine::{host_name, resources};
 pub use rules::{ConfigSource, check};
 pub use run::{OnStop, run};

@@ -17,6 +17,9 @@ pub struct Job {
     /// CLUSTER.PROC of the job on whose machine it runs. While both wait, what is told is why that one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_of: Option<String>,
+    /// What is wrong with its owner's job logs, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<String>,
     /// Where it stands.
     #[serde(flatten)]
     pub standing: Standing,

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Up};
+use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Took, Up};
 use scheduler::Session;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -102,6 +102,9 @@ impl AgentSession {
     pub async fn hear(&self, message: Incoming) -> Result<(), Unavailable> {
         match message.up {
             Some(Up::Put(piece)) => {
+                if let Some(refused) = self.refuse_to_store(&piece).await? {
+                    return self.say(Ok(Down::Took(refused))).await;
+                }
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
                 let took = tokio::task::spawn_blocking(move || store.put(&machine, &piece)).await;
                 self.say(took.map(Down::Took)).await?;
@@ -142,6 +145,28 @@ impl AgentSession {
         }
         tracing::warn!(machine = self.machine, "does not read what it asked for; its session is closed");
         Err(Unavailable::Stopping)
+    }
+
+    /// What is stored is of a job that the machine has, and within what the job's owner may have.
+    async fn refuse_to_store(&self, piece: &Piece) -> Result<Option<Took>, Unavailable> {
+        let store = &self.handle.objects;
+        let object = piece.object.clone();
+        if piece.offset > 0 {
+            // Whoever was not let in, or by an earlier manager, begins anew.
+            let begin = Took { object, ..Took::default() };
+            return Ok((!store.is_admitted(&self.machine, &piece.object)).then_some(begin));
+        }
+        let (machine, claim) = (self.machine.clone(), model::ClaimId(piece.claim));
+        let charge = self.handle.look(move |core| core.charge_checkpoint(&machine, claim)).await?;
+        let error = match charge {
+            None => "this machine has no such claim".to_owned(),
+            Some(charge) => match store.admit(&self.machine, piece, &charge) {
+                Ok(()) => return Ok(None),
+                Err(why) => why,
+            },
+        };
+        tracing::warn!(machine = self.machine, error, "a checkpoint is not stored");
+        Ok(Some(Took { object, error, never: true, ..Took::default() }))
     }
 
     /// A checkpoint is for the machine that its job was given to, and for nobody else.

@@ -87,8 +87,7 @@ impl Pool {
             Some(Said::Hello(hello)) => {
                 let others: Vec<Session> =
                     self.sessions.of(&machine).into_iter().filter(|other| *other != session).collect();
-                let known = others.iter().any(|other| self.core.is_session_of(&machine, *other));
-                if known && self.core.runs_more_than(&hello, digest) {
+                if self.core.runs_more_than(&hello, digest) {
                     self.close(session);
                     return false;
                 }

@@ -234,6 +234,11 @@ impl Handle {
         self.registry.read().map_err(|_| stranger())?.admit(machine, key)
     }
 
+    /// True when a machine of this name is not let through the handshake.
+    pub(crate) fn is_revoked(&self, machine: &str) -> bool {
+        self.registry.read().map_or(true, |registry| registry.is_revoked(machine))
+    }
+
     pub(crate) async fn tell_machine(&self, machine: &str, down: Down) -> Result<bool, Unavailable> {
         let machine = machine.to_owned();
         self.ask(|answer| Input::Tell(machine, down, answer)).await

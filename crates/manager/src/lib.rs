@@ -138,6 +138,7 @@ impl Manager {
             own_uid: starter::user::own_uid(),
             journal_dir: state.manager(),
             gate: http::Gate::default(),
+            job_logs: logs.troubles(),
             stopped: stopped.clone(),
         });
         let mut servers = tokio::task::JoinSet::new();
@@ -145,7 +146,9 @@ impl Manager {
         let mut listen = None;
         if let Some(address) = options.listen {
             let credentials = authority.manager_credentials()?;
-            let tls = trust::tls::server(&authority, &credentials)?;
+            let registry = handle.clone();
+            let is_denied = move |machine: &str, _key: &str| registry.is_revoked(machine);
+            let tls = trust::tls::server(&authority, &credentials, Arc::new(is_denied))?;
             listen = Some(http::serve_tls(address, tls, shared.clone(), &mut servers).await?);
         }
         servers.spawn(objects::tidy(handle.clone()));

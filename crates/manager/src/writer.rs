@@ -385,17 +385,12 @@ impl Writer {
     }
 
     /// May this session speak for its machine from now on? One that has what the machine is known to run is the machine
-    /// itself, which lost its connection. One that has not is a copy of its state directory, or has its name by an
-    /// administrator's consent: while the other may be alive, its jobs are.
+    /// itself, which lost its connection or was rebooted: an agent keeps its claims on disk. One that has not is a copy of
+    /// its state directory, or has its name by an administrator's consent: until the leases are over, the other's jobs may be
+    /// alive, whether or not the other is in contact. The machine in the manager's own process has one state directory only.
     fn may_take_over(&self, session: Session, hello: &scheduler::AgentHello) -> bool {
-        let machine = &hello.machine;
-        let others = self
-            .sessions
-            .of(machine)
-            .into_iter()
-            .any(|other| other != session && self.books.core.is_session_of(machine, other));
-        let doubtful = others || self.books.registry.is_rebound(machine);
-        !(doubtful && self.books.core.runs_more_than(hello, digest))
+        let is_local = self.sessions.key(session) == Some(LOCAL_KEY);
+        is_local || !self.books.core.runs_more_than(hello, digest)
     }
 
     fn take_word(&mut self, now: Now, session: Session, message: Incoming) {

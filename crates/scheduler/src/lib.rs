@@ -86,7 +86,7 @@ pub use reports::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use snapshot::BadSnapshot;
 pub use sweep::{Finding, Findings};
 pub use throttle::Burst;
-pub use view::{ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
+pub use view::{Charge, ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
 
 /// What the pool's owner may set.
 #[derive(Debug, Clone)]
@@ -118,6 +118,8 @@ pub struct Settings {
     pub sweep_ms: u64,
     /// UNSATISFIABLE_GRACE: a gang that no lab could hold for so long is held; 0 for never.
     pub grace_ms: u64,
+    /// CHECKPOINT_QUOTA: bytes that the checkpoints of one user may take at the manager; 0 for any amount.
+    pub checkpoint_quota: u64,
     /// No cluster has a smaller number: others that share files with this pool have used those.
     pub first_cluster: u32,
 }
@@ -145,6 +147,7 @@ impl Default for Settings {
             zone: TimeZone::UTC,
             sweep_ms: 30_000,
             grace_ms: 86_400_000,
+            checkpoint_quota: 0,
             first_cluster: 1,
         }
     }

@@ -1,6 +1,6 @@
 //! Read-only answers for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use model::event::{LabSet, MachineStanding, Resources};
@@ -173,6 +173,19 @@ pub struct PoolView {
     pub findings: Findings,
 }
 
+/// Whom a checkpoint is charged to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// The user.
+    pub owner: Arc<str>,
+    /// Bytes that the user's other jobs have stored.
+    pub used: u64,
+    /// All that the user's jobs have stored, by name.
+    pub objects: HashSet<String>,
+    /// Bytes that the user may have stored; 0 for any amount.
+    pub quota: u64,
+}
+
 impl Core {
     /// The clusters in the queue, oldest first.
     pub fn clusters(&self) -> impl Iterator<Item = ClusterView> + '_ {
@@ -256,11 +269,6 @@ impl Core {
         let idle = idle.map(|proc| plain(proc, JobState::Idle));
         let completed = c.completed.iter().map(|proc| plain(proc, JobState::Completed));
         live.chain(held).chain(idle).chain(completed).take(limit).collect()
-    }
-
-    /// True when this is the session that speaks for a machine.
-    pub fn is_session_of(&self, machine: &str, session: crate::Session) -> bool {
-        self.pool.machines.get(machine).is_some_and(|m| m.session == Some(session))
     }
 
     /// True when jobs are known to have started on the machine in claims that a hello does not have.
@@ -412,6 +420,24 @@ impl Core {
     /// All checkpoints that unfinished jobs may begin from.
     pub fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
         self.queue.clusters.values().flat_map(|c| c.checkpoints.values())
+    }
+
+    /// Whom a checkpoint of a claim's job is charged to, and what else that user has stored. `None` when the machine has no such claim.
+    pub fn charge_checkpoint(&self, machine: &str, claim: ClaimId) -> Option<Charge> {
+        let claim = self.pool.claims.get(&claim).filter(|c| host_of(&c.machine) == machine)?;
+        let quota = self.settings.checkpoint_quota;
+        let mut charge = Charge { owner: claim.owner.clone(), used: 0, objects: HashSet::new(), quota };
+        // What the job itself has stored is replaced.
+        let own = claim.jobs.first().copied();
+        for (&cluster, c) in self.queue.clusters.iter().filter(|(_, c)| c.owner == claim.owner) {
+            for (&proc, checkpoint) in &c.checkpoints {
+                if own != Some(JobId { cluster, proc }) {
+                    charge.used += checkpoint.bytes;
+                }
+                charge.objects.insert(checkpoint.object.to_string());
+            }
+        }
+        Some(charge)
     }
 
     /// The template and owner of a cluster, for whoever must tell a machine what to run.

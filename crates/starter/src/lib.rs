@@ -17,12 +17,12 @@
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
-//! - `as_user`: opening a file with another user's rights (for the manager's job logs)
+//! - `logbook`: the process that writes one user's job logs (for the manager)
 //!
-//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest` and `as_user`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore` and `nest`.
 
 mod archive;
-pub mod as_user;
+
 mod board;
 pub mod cgroup;
 mod checkpoint;
@@ -34,6 +34,7 @@ pub mod home;
 pub mod keeper;
 pub mod leftovers;
 pub mod lock;
+pub mod logbook;
 pub mod nest;
 pub mod quota;
 mod raw;

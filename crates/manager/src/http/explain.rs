@@ -49,7 +49,9 @@ pub(super) async fn job(
         }
         scheduler::Standing::Waiting(w) => Standing::Waiting(Box::new(waiting(*w))),
     };
+    let logs = shared.job_logs.of(&found.owner);
     Ok(Json(Job {
+        logs,
         job: found.job.to_string(),
         owner: found.owner.to_string(),
         submitted_ms: found.submitted_ms,

@@ -42,5 +42,6 @@ pub struct Shared {
     pub(crate) own_uid: u32,
     pub(crate) journal_dir: PathBuf,
     pub(crate) gate: Gate,
+    pub(crate) job_logs: crate::joblogs::Troubles,
     pub(crate) stopped: watch::Receiver<bool>,
 }
