@@ -8,6 +8,7 @@ mod paths;
 mod scratch;
 mod stamps;
 mod survivors;
+mod weight;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
