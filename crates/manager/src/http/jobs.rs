@@ -28,12 +28,18 @@ impl Takes for Submit {
     const LIMIT: usize = limits::SUBMIT_BYTES;
 
     fn decode(media: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, Problem> {
-        if media == "application/json" {
-            return parse_json(&bytes).map(Self);
-        }
-        let template = api::submit::decode_template(&bytes).map_err(Problem::bad)?;
-        let key = headers.get("idempotency-key").and_then(|v| v.to_str().ok()).unwrap_or("");
-        Ok(Self(SubmitRequest { template, idempotency_key: key.to_owned() }))
+        let request = if media == "application/json" {
+            parse_json(&bytes)?
+        } else {
+            let template = api::submit::decode_template(&bytes).map_err(Problem::bad)?;
+            let key = headers.get("idempotency-key").and_then(|v| v.to_str().ok()).unwrap_or("");
+            SubmitRequest { template, idempotency_key: key.to_owned() }
+        };
+        // The core asks again; a large table that is wrong need not come so far.
+        let refused = |e: model::template::Invalid| scheduler::Refusal::from(e).to_string();
+        let checked = request.template.check().map_err(refused);
+        checked.map_err(|why| Problem::new(StatusCode::BAD_REQUEST, "refused", why))?;
+        Ok(Self(request))
     }
 }
 
