@@ -154,6 +154,11 @@ impl Follower {
         }
     }
 
+    /// Lets go of what reading from disk needs, as long as nobody takes what was read.
+    pub(crate) fn rest(&mut self) {
+        self.reader = None;
+    }
+
     async fn read(&mut self) -> Result<Option<Batch>, journal::Error> {
         let (reader, dir) = (self.reader.take(), self.journal_dir.clone());
         let (next, chunk) = (self.next, self.chunk);

@@ -27,6 +27,8 @@ use crate::feed::{Batch, Follower, SMALL_CHUNK};
 
 /// A comment so often keeps proxies and clients from giving up on a quiet stream.
 const QUIET: Duration = Duration::from_secs(15);
+/// Who takes nothing for so long may not come back soon: nothing is kept open for them.
+const SLOW: Duration = Duration::from_secs(1);
 /// A batch of so many events is rendered on a thread that nobody else waits for.
 const MANY: usize = 4 * SMALL_CHUNK;
 /// Rows of a table beyond which it is not shown: the table of a large cluster is not news.
@@ -130,8 +132,16 @@ impl Sender {
         }
     }
 
-    async fn send(&self, text: Bytes) -> Result<(), Gone> {
-        self.out.send(Ok(text)).await.map_err(|_| Gone)
+    async fn send(&mut self, text: Bytes) -> Result<(), Gone> {
+        let soon = tokio::time::timeout(SLOW, self.out.reserve()).await;
+        let place = if let Ok(place) = soon {
+            place
+        } else {
+            self.events.rest();
+            self.out.reserve().await
+        };
+        place.map_err(|_| Gone)?.send(Ok(text));
+        Ok(())
     }
 
     async fn send_batch(&mut self, batch: &Arc<Batch>) -> Result<(), Gone> {
