@@ -98,7 +98,7 @@ pub struct Handle {
     pub(crate) agents: mpsc::Sender<FromAgent>,
     pub(crate) feed: Feed,
     pub(crate) bookmarks: Arc<Bookmarks>,
-    pub(crate) registry: Arc<RwLock<Registry>>,
+    pub(crate) registry: Arc<RwLock<Arc<Registry>>>,
     pub(crate) degraded: Arc<RwLock<Option<String>>>,
     pub(crate) objects: Store,
     pub(crate) traces: Arc<Traces>,
@@ -253,7 +253,7 @@ impl Handle {
         let _ = self.agents.send(FromAgent::Closed(session)).await;
     }
 
-    pub(crate) fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Arc<Registry> {
         self.registry.read().map(|r| r.clone()).unwrap_or_default()
     }
 

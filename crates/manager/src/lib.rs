@@ -137,7 +137,7 @@ impl Manager {
             beat_ms: options.beat_ms,
             own_uid: starter::user::own_uid(),
             journal_dir: state.manager(),
-            gate: http::Gate::default(),
+            budgets: http::Budgets::default(),
             job_logs: logs.troubles(),
             stopped: stopped.clone(),
         });

@@ -6,6 +6,7 @@
 //! When the journal cannot be written, the books go back to what is on disk, everybody who waits for an answer gets an
 //! error, agents keep their leases, and the writer tries until the disk takes writes again.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
 /// How often a manager that writes nothing looks whether it still leads.
 const LOOK_MS: u64 = 2_000;
+/// How long people look at the books between two commits.
+const LOOKING: Duration = Duration::from_millis(5);
 /// How long what nobody waits for may stay off the disk, so that short jobs share a sync.
 const LINGER: Duration = Duration::from_millis(10);
 
@@ -65,7 +68,7 @@ pub(crate) fn start(
         agents,
         bookmarks: Arc::new(Bookmarks::of(&dir)),
         feed: Feed::new(dir),
-        registry: Arc::new(RwLock::new(books.registry.clone())),
+        registry: Arc::new(RwLock::new(Arc::new(books.registry.clone()))),
         degraded: Arc::new(RwLock::new(None)),
         objects,
         traces: Arc::default(),
@@ -120,7 +123,7 @@ type After = Box<dyn FnOnce(Result<(), Unavailable>) + Send>;
 struct Pending {
     out: Out,
     after: Vec<After>,
-    queries: Vec<Query>,
+    queries: VecDeque<Query>,
     /// When it goes to the disk; `None` while there is nothing.
     due: Option<Instant>,
 }
@@ -146,7 +149,7 @@ struct Writer {
     private: bool,
     sessions: Sessions,
     pending: Pending,
-    handle_registry: Arc<RwLock<Registry>>,
+    handle_registry: Arc<RwLock<Arc<Registry>>>,
     handle_degraded: Arc<RwLock<Option<String>>>,
     feed: Feed,
     metrics: Arc<Metrics>,
@@ -347,7 +350,7 @@ impl Writer {
                 }
                 self.answer_after(answer, revocable);
             }
-            Input::Look(query) => self.pending.queries.push(query),
+            Input::Look(query) => self.pending.queries.push_back(query),
             Input::OpenSession { machine, key, answer } => {
                 let opened = self.open_session(machine, key);
                 let _ = answer.send(opened);
@@ -499,7 +502,7 @@ impl Writer {
             match self.journal.append(&out.events) {
                 Ok(first) => {
                     self.metrics.committed(&out.events, started.elapsed().as_secs_f64());
-                    self.feed.publish(Batch { first, events: out.events });
+                    self.feed.publish(Batch::new(first, out.events));
                 }
                 Err(error) if error.may_pass() => {
                     // That the clock was set is no decision: it is still true.
@@ -520,7 +523,7 @@ impl Writer {
         if std::mem::take(&mut self.registry_changed)
             && let Ok(mut shared) = self.handle_registry.write()
         {
-            shared.clone_from(&self.books.registry);
+            *shared = Arc::new(self.books.registry.clone());
         }
         for effect in out.effects {
             self.sessions.deliver(effect, &self.books.core);
@@ -531,10 +534,24 @@ impl Writer {
         for answer in after {
             answer(Ok(()));
         }
-        for query in queries {
-            query(&mut self.books.core, self.clock.now());
-        }
+        self.answer_queries(queries);
         Ok(())
+    }
+
+    /// Lets people look at the books, for a moment: whoever comes after that waits for the next turn, so that what people ask
+    /// keeps nobody's decisions off the disk.
+    fn answer_queries(&mut self, mut queries: VecDeque<Query>) {
+        let started = Instant::now();
+        while let Some(query) = queries.pop_front() {
+            query(&mut self.books.core, self.clock.now());
+            if started.elapsed() >= LOOKING {
+                break;
+            }
+        }
+        if !queries.is_empty() {
+            self.pending.queries = queries;
+            self.pending.hurry();
+        }
     }
 
     fn degraded(&self) -> Option<String> {

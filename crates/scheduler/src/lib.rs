@@ -23,7 +23,7 @@
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
 //! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
-//! - `snapshot`: durable state as bytes; `view`: read-only answers for people
+//! - `snapshot`: durable state as bytes; `view`: read-only answers for people; `pages`: long ones, a page at a time
 
 mod accounts;
 mod actions;
@@ -39,6 +39,7 @@ mod labs;
 mod lifecycle;
 mod machines;
 mod offers;
+mod pages;
 mod pass;
 mod places;
 mod platform;
@@ -78,6 +79,7 @@ pub use explain::{
 pub use gangs::{BadGuest, GangView};
 pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use offers::NotOffered;
+pub use pages::{JobCursor, NotACursor, Page};
 pub use pass::Obstacle;
 pub use places::AgentSlot;
 pub use pool::{Reserved, Session, SlotState};

@@ -12,6 +12,7 @@ mod journal;
 mod maintenance;
 mod network;
 mod newcomer;
+mod openapi;
 mod policy;
 mod run;
 mod seg;

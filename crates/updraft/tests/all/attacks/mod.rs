@@ -12,6 +12,7 @@ mod scratch;
 mod secrets;
 mod stamps;
 mod survivors;
+mod weight;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
