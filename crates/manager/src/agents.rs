@@ -2,19 +2,23 @@
 //! answers and traces are dealt with here, so that the writer's queue carries only what changes the books.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Took, Up};
+use prost::Message as _;
 use scheduler::Session;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::handle::{Handle, Unavailable};
 use crate::sessions::Incoming;
 
 /// How long a machine may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What one machine has said and the writer has not heard yet holds at most so much; the largest word there is fits.
+const UNHEARD_KIB: usize = 32 << 10;
 
 /// How long a machine may take to read what it asked for.
 const READING: Duration = Duration::from_secs(30);
@@ -85,6 +89,26 @@ impl Handle {
     }
 }
 
+/// Room for what one machine has said and the writer has not heard yet. Words wait in memory, so that one machine must not fill
+/// it with large ones.
+#[derive(Debug)]
+pub(crate) struct Unheard(Arc<Semaphore>);
+
+impl Default for Unheard {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(UNHEARD_KIB)))
+    }
+}
+
+impl Unheard {
+    /// Waits until there is room for so many bytes, and keeps it until the result is dropped.
+    async fn weigh(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kib = (bytes / 1024 + 1).min(UNHEARD_KIB);
+        // It is never closed.
+        self.0.clone().acquire_many_owned(kib as u32).await.ok()
+    }
+}
+
 /// An open session with an agent.
 #[derive(Debug)]
 pub struct AgentSession {
@@ -95,6 +119,7 @@ pub struct AgentSession {
     pub(crate) handle: Handle,
     /// The object that the machine fetches, when it may.
     pub(crate) fetches: Mutex<String>,
+    pub(crate) unheard: Unheard,
 }
 
 impl AgentSession {
@@ -130,7 +155,11 @@ impl AgentSession {
                 }
             }
             Some(Up::Trace(trace)) => self.handle.traces.take(&self.machine, trace),
-            up => return self.handle.hear_agent(self.session, Incoming { up }).await,
+            up => {
+                let message = Incoming { up };
+                let weight = self.unheard.weigh(message.encoded_len()).await;
+                return self.handle.hear_agent(self.session, message, weight).await;
+            }
         }
         Ok(())
     }
@@ -191,5 +220,27 @@ impl AgentSession {
     /// Ends the session.
     pub async fn close(self) {
         self.handle.close_session(self.session).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_machine_waits_while_the_writer_has_too_much_of_it_to_hear() {
+        let unheard = Unheard::default();
+        let large = [unheard.weigh(16 << 20).await, unheard.weigh(15 << 20).await];
+        let mut small = Vec::new();
+        for _ in 0..100 {
+            small.push(unheard.weigh(10).await);
+        }
+        let soon = Duration::from_millis(30);
+        assert!(tokio::time::timeout(soon, unheard.weigh(16 << 20)).await.is_err(), "there is no room");
+        drop((large, small));
+        assert!(
+            unheard.weigh(usize::MAX).await.is_some(),
+            "a word larger than all the room waits for all of it"
+        );
     }
 }

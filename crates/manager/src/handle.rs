@@ -11,10 +11,10 @@ use model::event::{LabSet, MachineStanding, PoolDrained, PrioritySet, TokenIssue
 use scheduler::{
     Act, Actor, Core, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission, Which,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use trust::token::Token;
 
-use crate::agents::{AgentSession, Questions};
+use crate::agents::{AgentSession, Questions, Unheard};
 use crate::bookmarks::Bookmarks;
 use crate::feed::Feed;
 use crate::objects::Store;
@@ -87,7 +87,8 @@ pub(crate) enum Input {
 
 /// What agents say, in the order of each one's connection.
 pub(crate) enum FromAgent {
-    Said(Session, Incoming),
+    /// With what it weighs, until it is heard.
+    Said(Session, Incoming, Option<OwnedSemaphorePermit>),
     Closed(Session),
 }
 
@@ -224,7 +225,18 @@ impl Handle {
         let opened = self.ask(|answer| Input::OpenSession { machine: name, key, answer }).await?;
         Ok(opened.map(|Opened { session, pieces, from, wanted }| {
             let handle = self.clone();
-            (AgentSession { session, machine, pieces, wanted, handle, fetches: Mutex::default() }, from)
+            (
+                AgentSession {
+                    session,
+                    machine,
+                    pieces,
+                    wanted,
+                    handle,
+                    fetches: Mutex::default(),
+                    unheard: Unheard::default(),
+                },
+                from,
+            )
         }))
     }
 
@@ -245,8 +257,13 @@ impl Handle {
     }
 
     /// Passes on what an agent said.
-    pub(crate) async fn hear_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
-        self.agents.send(FromAgent::Said(session, message)).await.map_err(|_| Unavailable::Stopping)
+    pub(crate) async fn hear_agent(
+        &self,
+        session: Session,
+        message: Incoming,
+        weight: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Unavailable> {
+        self.agents.send(FromAgent::Said(session, message, weight)).await.map_err(|_| Unavailable::Stopping)
     }
 
     pub(crate) async fn close_session(&self, session: Session) {

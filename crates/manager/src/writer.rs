@@ -266,7 +266,7 @@ impl Writer {
         let now = self.clock.now();
         self.give_keys();
         match word {
-            FromAgent::Said(session, message) => self.take_word(now, session, message),
+            FromAgent::Said(session, message, _weight) => self.take_word(now, session, message),
             FromAgent::Closed(session) => self.close(session),
         }
         self.resume(now);
@@ -605,7 +605,7 @@ impl Writer {
     /// Leases go on without the journal, so that running jobs do; reports will be repeated when we ask for them.
     fn put_off(&mut self, word: FromAgent) {
         match word {
-            FromAgent::Said(session, message) => match message.up {
+            FromAgent::Said(session, message, _) => match message.up {
                 Some(api::agent::Up::Beat(n)) => self.sessions.say(session, api::agent::Down::Beat(n)),
                 Some(api::agent::Up::Hello(_)) => self.sessions.welcome(session, self.beat_ms, self.private),
                 _ => {}
