@@ -411,6 +411,10 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Takes for Json<T> {
 
 /// JSON, or what is wrong with it.
 pub(super) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // Otherwise a list would be taken for the fields of an object in their order, which no document promises.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(Problem::bad("the body must be a JSON object".to_owned()));
+    }
     serde_json::from_slice(bytes).map_err(|e| Problem::bad(text::one_line(&e.to_string(), 300)))
 }
 
