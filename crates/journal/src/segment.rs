@@ -222,6 +222,13 @@ impl Walk {
         Ok(Some((head, &self.buffer[events])))
     }
 
+    /// Forgets the bytes of a large record once they are of no more use.
+    pub(crate) fn give_back_memory(&mut self) {
+        if self.buffer.len() > READ {
+            (self.buffer, self.buffer_at) = (Vec::new(), 0);
+        }
+    }
+
     /// Has so many bytes from the present place on in the buffer, if they lie before `end` and in the file; says where.
     /// Nothing behind `end` is read ahead: it may be written later.
     fn fill(&mut self, size: u64, end: u64) -> Result<Option<usize>, Stop> {

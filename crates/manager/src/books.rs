@@ -2,6 +2,7 @@
 
 use model::Event;
 use prost::Message;
+use prost::bytes::Bytes;
 use scheduler::{Core, Settings};
 
 use crate::Error;
@@ -16,27 +17,28 @@ pub(crate) struct Books {
 
 #[derive(Clone, PartialEq, Message)]
 struct Saved {
-    #[prost(bytes = "vec", tag = "1")]
-    core: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    registry: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "1")]
+    core: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    registry: Bytes,
 }
 
 impl Books {
     /// Rebuilds the books: the snapshot, then every event after it.
     pub(crate) fn recover(
         settings: &Settings,
-        snapshot: Option<&(u64, Vec<u8>)>,
+        snapshot: Option<(u64, Vec<u8>)>,
         reader: &mut journal::Reader,
     ) -> Result<(Self, u64), Error> {
         let (mut books, mut position) = match snapshot {
             None => (Self { core: Core::new(settings.clone()), registry: Registry::default() }, 0),
             Some((position, bytes)) => {
                 let bad = scheduler::BadSnapshot::from;
-                let saved = Saved::decode(bytes.as_slice()).map_err(bad)?;
+                // A part of the snapshot's bytes, not a copy: they may be as large as the queue.
+                let saved = Saved::decode(Bytes::from(bytes)).map_err(bad)?;
                 let core = Core::restore(settings.clone(), &saved.core)?;
                 let registry = Registry::restore(&saved.registry).map_err(bad)?;
-                (Self { core, registry }, *position)
+                (Self { core, registry }, position)
             }
         };
         loop {
@@ -57,6 +59,6 @@ impl Books {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<u8> {
-        Saved { core: self.core.snapshot(), registry: self.registry.snapshot() }.encode_to_vec()
+        Saved { core: self.core.snapshot().into(), registry: self.registry.snapshot().into() }.encode_to_vec()
     }
 }

@@ -19,6 +19,7 @@ use crate::bookmarks::Bookmarks;
 use crate::books::Books;
 use crate::clock::Clock;
 pub(crate) use crate::clock::wall_ms;
+use crate::damage::Damage;
 use crate::feed::{Batch, Feed};
 use crate::handle::{Answer, FromAgent, Handle, Input, Query, Unavailable};
 use crate::metrics::Metrics;
@@ -34,6 +35,8 @@ const QUEUE: usize = 16_384;
 const TOGETHER: usize = 8_192;
 /// Events after which a snapshot is worth its cost, whatever the size of the queue.
 const SNAPSHOT_EVENTS: u64 = 200_000;
+/// Bytes of events after which it is, unless the queue itself is larger.
+const SNAPSHOT_BYTES: u64 = 256 << 20;
 /// Events kept for those who replay, behind the snapshot.
 const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
@@ -52,19 +55,21 @@ pub(crate) fn start(
     let (journal, recovery) = Journal::open(&dir)?;
     let mut reader = journal.reader()?;
     let clock = Clock::start();
-    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot.as_ref(), &mut reader)?;
-    books.core.recovered(clock.now());
     let snapshot_at = recovery.snapshot.as_ref().map_or(0, |(position, _)| *position);
+    let snapshot_bytes = recovery.snapshot.as_ref().map_or(0, |(_, state)| state.len() as u64);
+    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot, &mut reader)?;
+    books.core.recovered(clock.now());
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
     let (people, from_people) = mpsc::channel(QUEUE);
     let (agents, from_agents) = mpsc::channel(QUEUE);
     let objects = Store::open(&dir)
         .map_err(|source| Error::System { doing: "cannot open the store for checkpoints", source })?;
+    let damage = Arc::<Damage>::default();
     let handle = Handle {
         people,
         agents,
-        bookmarks: Arc::new(Bookmarks::of(&dir)),
-        feed: Feed::new(dir),
+        bookmarks: Arc::new(Bookmarks::of(&dir, damage.clone())),
+        feed: Feed::new(dir, damage),
         registry: Arc::new(RwLock::new(books.registry.clone())),
         degraded: Arc::new(RwLock::new(None)),
         objects,
@@ -88,6 +93,8 @@ pub(crate) fn start(
         stepped_ms: 0,
         bookmarks: handle.bookmarks.clone(),
         snapshot_at,
+        snapshot_at_bytes: 0,
+        snapshot_bytes,
         last_tick_ms: 0,
         last_look_ms: 0,
         registry_changed: false,
@@ -155,6 +162,10 @@ struct Writer {
     stepped_ms: i64,
     bookmarks: Arc<Bookmarks>,
     snapshot_at: u64,
+    /// What there was to replay after the last attempt at a snapshot: nothing, if it could be written.
+    snapshot_at_bytes: u64,
+    /// Size of the last snapshot.
+    snapshot_bytes: u64,
     last_tick_ms: u64,
     last_look_ms: u64,
     registry_changed: bool,
@@ -225,7 +236,7 @@ impl Writer {
                 if self.pending.due.is_some_and(|due| due <= Instant::now()) {
                     self.commit()?;
                 }
-                if self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS {
+                if self.is_snapshot_due() {
                     self.commit()?;
                     self.snapshot()?;
                 }
@@ -504,7 +515,7 @@ impl Writer {
             match self.journal.append(&out.events) {
                 Ok(first) => {
                     self.metrics.committed(&out.events, started.elapsed().as_secs_f64());
-                    self.feed.publish(Batch { first, events: out.events });
+                    self.feed.publish(Batch::new(first, out.events));
                 }
                 Err(error) if error.may_pass() => {
                     // That the clock was set is no decision: it is still true.
@@ -557,7 +568,7 @@ impl Writer {
     fn fall_back(&mut self, error: &journal::Error) -> Result<(), Error> {
         tracing::error!(%error, "the journal cannot be written; nothing new is accepted until it can");
         // The snapshot on disk may be old; reading it again is cheaper than keeping a second copy of the books.
-        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &mut self.reader)?;
+        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?, &mut self.reader)?;
         let before = std::mem::replace(&mut self.books, books);
         self.books.registry.keep_locals(&before.registry);
         self.books.core.recovered(self.clock.now());
@@ -616,6 +627,14 @@ impl Writer {
         }
     }
 
+    /// By events, so that a restart is quick; by bytes, so that it needs little memory and old segments go in time, but not more
+    /// bytes of snapshots than of events.
+    fn is_snapshot_due(&self) -> bool {
+        let bytes = self.journal.bytes_to_replay() - self.snapshot_at_bytes;
+        self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS
+            || bytes >= SNAPSHOT_BYTES.max(self.snapshot_bytes)
+    }
+
     fn snapshot(&mut self) -> Result<(), Error> {
         let head = self.journal.head();
         if head == self.snapshot_at {
@@ -637,7 +656,8 @@ impl Writer {
             Err(error) if error.may_pass() => tracing::warn!(%error, "no snapshot"),
             Err(error) => return Err(error.into()),
         }
-        self.snapshot_at = head;
+        (self.snapshot_at, self.snapshot_bytes) = (head, state.len() as u64);
+        self.snapshot_at_bytes = self.journal.bytes_to_replay();
         Ok(())
     }
 }

@@ -17,9 +17,10 @@
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
+//! - `pages`: memory that goes back to the system
 //! - `as_user`: opening a file with another user's rights (for the manager's job logs)
 //!
-//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest` and `as_user`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages` and `as_user`.
 
 mod archive;
 pub mod as_user;
@@ -34,6 +35,7 @@ pub mod keeper;
 pub mod leftovers;
 pub mod lock;
 pub mod nest;
+pub mod pages;
 pub mod quota;
 mod raw;
 pub mod remove;

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::rest::EventLine;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
@@ -12,7 +11,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use model::Event;
 use model::event::{Kind, cluster_of};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use trust::Action;
@@ -22,6 +21,10 @@ use super::who::{Caller, Problem};
 
 /// A comment so often keeps proxies and clients from giving up on a quiet stream.
 const QUIET: Duration = Duration::from_secs(15);
+/// Text is sent in pieces of about this size; an event is not divided.
+const PIECE_BYTES: usize = 256 << 10;
+/// Pieces that wait for somebody who does not read.
+const PIECES: usize = 1;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct EventsQuery {
@@ -59,37 +62,37 @@ pub(super) async fn stream(
         None => kept.head + 1,
     };
     let mut next = from;
-    let mut events = shared.handle.feed.subscribe(from, query.follow);
+    let mut events = shared.handle.feed.subscribe_to_all(from, query.follow);
     let mut stopped = shared.stopped.clone();
-    let (out, body) = mpsc::channel::<Result<Bytes, Infallible>>(64);
+    let (out, body) = mpsc::channel::<Result<Bytes, Infallible>>(PIECES);
     tokio::spawn(async move {
         loop {
             let arrived = tokio::select! {
                 arrived = tokio::time::timeout(QUIET, events.recv()) => arrived,
                 _ = stopped.wait_for(|stop| *stop) => return,
             };
-            let text = match arrived {
-                Err(_) => ": quiet\n\n".to_owned(),
+            let mut text = Vec::new();
+            match arrived {
+                Err(_) => text.extend_from_slice(b": quiet\n\n"),
                 Ok(None) => return,
                 Ok(Some(Err(error))) => {
-                    format!("event: error\ndata: {}\n\n", model::text::one_line(&error.to_string(), 500))
+                    let words = model::text::one_line(&error.to_string(), 500);
+                    text = format!("event: error\ndata: {words}\n\n").into_bytes();
                 }
                 Ok(Some(Ok(batch))) => {
-                    let mut text = String::new();
                     for (position, event) in batch.from(next) {
                         let about = event.kind.as_ref().and_then(cluster_of);
                         if query.cluster.is_none() || about == query.cluster {
-                            text.push_str(&render(position, event.clone(), &caller));
+                            render(position, event, &caller, &mut text);
+                        }
+                        if text.len() >= PIECE_BYTES && !send(&out, &mut text).await {
+                            return;
                         }
                     }
                     next = batch.end();
-                    if text.is_empty() {
-                        continue;
-                    }
-                    text
                 }
-            };
-            if out.send(Ok(Bytes::from(text))).await.is_err() {
+            }
+            if !send(&out, &mut text).await {
                 return;
             }
         }
@@ -118,24 +121,53 @@ pub(super) async fn kept(shared: &Shared) -> Result<Kept, Problem> {
         .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "journal", why))
 }
 
-fn render(position: u64, mut event: Event, caller: &Caller) -> String {
+/// Sends what there is. False when nobody takes it any more.
+async fn send(out: &mpsc::Sender<Result<Bytes, Infallible>>, text: &mut Vec<u8>) -> bool {
+    // It may wait for long: no more memory than it needs.
+    text.shrink_to_fit();
+    text.is_empty() || out.send(Ok(Bytes::from(std::mem::take(text)))).await.is_ok()
+}
+
+/// An event and its position, as [`api::rest::EventLine`] without owning it.
+#[derive(Serialize)]
+struct Line<'a> {
+    position: u64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+fn render(position: u64, event: &Event, caller: &Caller, text: &mut Vec<u8>) {
+    let shown = shorten(event, caller);
+    let line = Line { position, event: shown.as_ref().unwrap_or(event) };
+    text.extend_from_slice(format!("id: {position}\ndata: ").as_bytes());
+    // An event has no value that JSON cannot say, and memory takes what it is given.
+    let _ = serde_json::to_writer(&mut *text, &line);
+    text.extend_from_slice(b"\n\n");
+}
+
+/// The event without what is not for this caller, or too much for anybody; `None` when all of it may be shown.
+fn shorten(event: &Event, caller: &Caller) -> Option<Event> {
+    let Some(Kind::ClusterSubmitted(submitted)) = &event.kind else { return None };
+    // What people keep in their environment is for them and for administrators.
+    let is_secret = caller.may(Action::ActOnAny).is_err() && caller.0.name() != submitted.owner;
+    // The table of a large cluster is not news.
+    let rows: usize = submitted.template.columns.iter().map(model::template::Column::len).sum();
+    let is_long = rows > 1_000;
+    if !is_secret && !is_long {
+        return None;
+    }
+    let mut event = event.clone();
     if let Some(Kind::ClusterSubmitted(submitted)) = &mut event.kind {
-        // What people keep in their environment is for them and for administrators.
-        if caller.may(Action::ActOnAny).is_err() && caller.0.name() != submitted.owner {
+        submitted.template.columns.clear();
+        if is_secret {
             let secret =
                 |name: &str| name.eq_ignore_ascii_case("Environment") || name.eq_ignore_ascii_case("Env");
             submitted.template.shared.retain(|a| !secret(&a.name));
             submitted.template.varying.retain(|v| !secret(&v.name));
-            submitted.template.columns.clear();
         }
-        // The table of a large cluster is not news.
-        let rows: usize = submitted.template.columns.iter().map(model::template::Column::len).sum();
-        if rows > 1_000 {
-            submitted.template.columns.clear();
+        if is_long {
             submitted.template.varying.clear();
         }
     }
-    let line = EventLine { position, event };
-    let json = serde_json::to_string(&line).unwrap_or_else(|_| "{}".into());
-    format!("id: {position}\ndata: {json}\n\n")
+    Some(event)
 }

@@ -77,9 +77,13 @@ fn health_routes() -> Router<Arc<Shared>> {
         .route("/metrics", get(metrics))
 }
 
-async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Problem> {
+/// A pool whose history is damaged works, and says that it is.
+async fn ready(State(shared): State<Arc<Shared>>) -> Result<String, Problem> {
     match shared.handle.degraded() {
-        None => Ok("ready\n"),
+        None => Ok(match shared.handle.feed.damage() {
+            None => "ready\n".to_owned(),
+            Some(damage) => format!("ready, but the journal is damaged: {damage}\n"),
+        }),
         Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "degraded", why)),
     }
 }
@@ -428,6 +432,7 @@ async fn status(
         position: kept.head,
         oldest_position: kept.oldest,
         degraded: shared.handle.degraded(),
+        damage: shared.handle.feed.damage(),
         drains: drains
             .into_iter()
             .map(|d| Drain {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::sharing::Pool;
 use super::template;
-use crate::{Refusal, Settings};
 use crate::shape::job_ad;
+use crate::{Refusal, Settings};
 
 /// Procs of a cluster that run.
 fn running(pool: &Pool, cluster: u32) -> Vec<u32> {
