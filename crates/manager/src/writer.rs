@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 
 use crate::bookmarks::Bookmarks;
 use crate::books::Books;
-use crate::clock::Clock;
 pub(crate) use crate::clock::wall_ms;
+use crate::clock::{Clock, HostClock};
 use crate::damage::Damage;
 use crate::feed::{Batch, Feed};
 use crate::handle::{Answer, FromAgent, Handle, Input, Query, Unavailable};
@@ -100,7 +100,12 @@ pub(crate) fn start(
         registry_changed: false,
     };
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let started = ManagerStarted { version, epoch: recovery.epoch };
+    let host = HostClock::now().unwrap_or_default();
+    let stepped_ms = writer.books.host_clock.as_ref().and_then(|earlier| host.stepped_since(earlier));
+    // Set while no manager ran.
+    writer.record_step(stepped_ms.unwrap_or(0));
+    let HostClock { boot, offset_ms } = host;
+    let started = ManagerStarted { version, epoch: recovery.epoch, boot, offset_ms };
     writer.record(Kind::ManagerStarted(started));
     writer.commit()?;
     let thread = std::thread::Builder::new()
@@ -260,10 +265,17 @@ impl Writer {
     /// Dates what follows. That the clock was set goes before it; there is nobody who waits for that.
     fn read_clock(&mut self) {
         self.stepped_ms += self.clock.read_wall().unwrap_or(0);
-        if self.stepped_ms != 0 && self.degraded().is_none() {
+        if self.degraded().is_none() {
             let by_ms = std::mem::take(&mut self.stepped_ms);
+            self.record_step(by_ms);
+        }
+    }
+
+    fn record_step(&mut self, by_ms: i64) {
+        if by_ms != 0 {
             tracing::warn!(by_ms, "the clock of this host was set");
             let kind = Kind::ClockStepped(ClockStepped { by_ms });
+            self.books.read_clock(&kind);
             self.pending.out.events.push(Event { time_ms: self.clock.now().wall_ms, kind: Some(kind) });
             self.pending.linger();
         }
@@ -494,6 +506,7 @@ impl Writer {
     /// Records a fact that is the manager's own.
     fn record(&mut self, kind: Kind) {
         self.books.registry.apply(&kind);
+        self.books.read_clock(&kind);
         self.registry_changed = true;
         self.pending.out.events.push(Event { time_ms: self.clock.now().wall_ms, kind: Some(kind) });
     }

@@ -17,10 +17,10 @@
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
-//! - `pages`: memory that goes back to the system
+//! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
 //! - `as_user`: opening a file with another user's rights (for the manager's job logs)
 //!
-//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages` and `as_user`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages`, `uptime` and `as_user`.
 
 mod archive;
 pub mod as_user;
@@ -48,6 +48,7 @@ pub mod spool;
 mod sys;
 mod transparent;
 mod tree;
+pub mod uptime;
 mod usage;
 pub mod user;
 pub mod wire;

@@ -114,7 +114,7 @@ fn without_any_snapshot_everything_is_replayed_from_the_first_event() {
 fn a_lost_manifest_is_made_again_and_epochs_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = sample(dir.path());
-    let started = model::event::ManagerStarted { version: "0".into(), epoch: 41 };
+    let started = model::event::ManagerStarted { version: "0".into(), epoch: 41, ..Default::default() };
     let started = model::Event { time_ms: 901, kind: Some(model::event::Kind::ManagerStarted(started)) };
     journal.append(&[started]).unwrap();
     drop(journal);

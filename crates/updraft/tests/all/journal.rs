@@ -215,7 +215,11 @@ fn a_reader_from_a_position_that_is_gone_is_told_the_oldest() {
     let mut oldest = 0;
     let mut sandbox = stopped_pool(|journal, state| {
         let started = |epoch| {
-            let kind = Kind::ManagerStarted(ManagerStarted { version: "x".repeat(100), epoch });
+            let kind = Kind::ManagerStarted(ManagerStarted {
+                version: "x".repeat(100),
+                epoch,
+                ..Default::default()
+            });
             Event { time_ms: 1_800_000_000_000, kind: Some(kind) }
         };
         for epoch in 0..3_000 {
@@ -271,7 +275,7 @@ fn damaged_history_is_told_and_job_logs_go_on_behind_it() {
     let sizes = Sizes { segment_bytes: 4 << 10, ..Sizes::default() };
     let (mut journal, recovery) = Journal::open_sized(&sandbox.state().join("manager"), sizes).unwrap();
     let (_, state) = recovery.snapshot.unwrap();
-    let started = ManagerStarted { version: "x".repeat(100), epoch: 9 };
+    let started = ManagerStarted { version: "x".repeat(100), epoch: 9, ..Default::default() };
     journal.append(&[Event { time_ms: 1, kind: Some(Kind::ManagerStarted(started)) }]).unwrap();
     let head = journal.head();
     journal.save_snapshot(head, &state).unwrap();

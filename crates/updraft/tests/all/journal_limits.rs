@@ -20,7 +20,7 @@ fn pool_with_large_events() -> Sandbox {
     lengthen(&mut sandbox, journal::Sizes::default(), |journal, _| {
         for epoch in 0..EVENTS {
             let version = format!("{epoch:08}").repeat(EVENT_BYTES / 8);
-            let kind = Kind::ManagerStarted(ManagerStarted { version, epoch });
+            let kind = Kind::ManagerStarted(ManagerStarted { version, epoch, ..Default::default() });
             journal.append(&[Event { time_ms: 1_800_000_000_000, kind: Some(kind) }]).unwrap();
         }
     });
