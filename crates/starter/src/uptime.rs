@@ -4,7 +4,7 @@
 pub fn monotonic_ms() -> Option<u64> {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is ours and large enough.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) } != 0;
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) } != 0;
     let seconds = u64::try_from(now.tv_sec).ok()?;
     (!failed).then_some(seconds * 1_000 + now.tv_nsec as u64 / 1_000_000)
 }
