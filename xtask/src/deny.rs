@@ -32,7 +32,11 @@ const DOUBLED: &[&str] = &[
     "base64",    // rcgen's pem is ahead of tonic
     "bitflags",  // an old one behind prometheus-client's lock
     "getrandom", // ring keeps the old one
-    "syn",       // derive macros are on their way from 2 to 3; build time only
+    "rand",      // bolero, for tests only, keeps old ones of this, rand_core, toml_datetime and winnow
+    "rand_core",
+    "syn", // derive macros are on their way from 2 to 3; build time only
+    "toml_datetime",
+    "winnow",
 ];
 
 pub(crate) fn run() -> Result<(), String> {

@@ -8,6 +8,7 @@
 mod bench;
 mod criu;
 mod deny;
+mod named;
 mod test;
 
 use std::path::PathBuf;
@@ -22,9 +23,10 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["test"] => test::run(false),
         ["test", "--all"] => test::run(true),
-        // What the jobs of benchmarks run.
+        // What the jobs and the other users of benchmarks run.
         ["tick", file] => bench::policy::tick(file),
         ["hold", file, mib] => bench::saving::hold(file, mib),
+        ["attack", rest @ ..] => bench::attacks::play(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["doc"] => doc(),
         ["deny"] => deny::run(),

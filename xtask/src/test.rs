@@ -45,34 +45,51 @@ fn on_path(program: &str) -> bool {
         .any(|dir| dir.join(program).exists())
 }
 
-/// HTCondor's own reader of job event logs, in a private environment under `target`. `None` when it cannot be had: the
-/// test that needs it then says that it was skipped.
-fn judge() -> Option<String> {
-    let dir = root().join("target/judge");
+/// A Python package in an environment of its own under `target`: the path of one of its programs. `None` when it cannot be had;
+/// the test that needs it then says that it was skipped.
+fn python_program(environment: &str, package: &str, program: &str, module: &str) -> Option<String> {
+    let dir = root().join("target").join(environment);
     let python = dir.join("bin/python").to_string_lossy().into_owned();
-    let works = || has_module(&python);
-    if !works() {
+    let has_module = || {
+        let import = std::process::Command::new(&python).args(["-c", &format!("import {module}")]).output();
+        import.is_ok_and(|out| out.status.success())
+    };
+    if !has_module() {
         let made = sh("python3", &["-m", "venv", &dir.to_string_lossy()], &[]);
-        let _ = made.and_then(|()| sh(&python, &["-m", "pip", "install", "--quiet", "htcondor"], &[]));
+        let _ = made.and_then(|()| sh(&python, &["-m", "pip", "install", "--quiet", package], &[]));
     }
-    if works() {
-        return Some(python);
+    if has_module() {
+        return Some(dir.join("bin").join(program).to_string_lossy().into_owned());
     }
-    println!("xtask: SKIPPED: HTCondor's reader cannot be installed; the job logs are not judged by it");
+    println!("xtask: SKIPPED: {package} cannot be installed; the test that needs it does not run");
     None
 }
 
-fn has_module(python: &str) -> bool {
-    let import = std::process::Command::new(python).args(["-c", "import htcondor2"]).output();
-    import.is_ok_and(|out| out.status.success())
+/// HTCondor's own reader of job event logs.
+fn judge() -> Option<String> {
+    python_program("judge", "htcondor", "python", "htcondor2")
 }
+
+/// What asks the API all that its document allows, and more.
+fn schemathesis() -> Option<String> {
+    python_program("schemathesis", "schemathesis", "schemathesis", "schemathesis")
+}
+
+/// Seconds for which the API is asked, when everything is tested.
+const ALL_SECONDS: &str = "120";
 
 /// Cases of each property test that is otherwise sampled; proptest prints the seed of one that fails.
 const ALL_CASES: &str = "5000";
 
+/// How long each fuzz target runs then, instead of 3 s; bolero prints the seed of an input that fails.
+const ALL_FUZZ_MS: &str = "60000";
+
 fn tests(all: bool) -> Result<(), String> {
     let found = [
+        ("BOLERO_RANDOM_TEST_TIME_MS", all.then(|| ALL_FUZZ_MS.to_owned())),
         ("UPDRAFT_JUDGE", judge()),
+        ("UPDRAFT_SCHEMATHESIS", schemathesis()),
+        ("UPDRAFT_SCHEMATHESIS_SECONDS", all.then(|| ALL_SECONDS.to_owned())),
         ("UPDRAFT_TEST_CRIU", criu::find()),
         ("PROPTEST_CASES", all.then(|| ALL_CASES.to_owned())),
     ];
@@ -119,10 +136,11 @@ fn tidy() -> Result<(), String> {
             complaints.push(format!("{} does not open with what lives there (//!)", file.display()));
         }
     }
+    complaints.extend(crate::named::complaints());
     if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
 }
 
-fn sources(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+pub(crate) fn sources(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let mut files = Vec::new();
     for entry in entries.flatten() {

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use starter::home::Elsewhere;
 
 use crate::Error;
 
@@ -62,6 +63,7 @@ impl Claims {
         fs::set_permissions(&root, fs::Permissions::from_mode(others)).map_err(fail("cannot use", &root))?;
         make(&root.join("claims"), 0o700)?;
         let lock = starter::lock::take(&root.join("lock"), "agent", &root)?;
+        starter::home::enter(&root, &root, "agent", Elsewhere::IsTold)?;
         let execute = root.join("execute");
         make(&execute, others)?;
         let open = execute.ancestors().skip(1).all(is_open);

@@ -73,7 +73,10 @@ impl Membership {
 
     /// Buys a new certificate with the old one.
     pub async fn renew(&mut self) -> Result<(), Error> {
-        let fail = |e: client::Error| Error::Join(e.to_string());
+        let fail = |e: client::Error| match e {
+            client::Error::Broken(_) => Error::Join(format!("{e} ({})", crate::link::NO_WORD)),
+            e => Error::Join(e.to_string()),
+        };
         // The machine's name is bound to its key.
         let certificate_request = ca::agent_request_with(&self.credentials.key_pem)?;
         let client = Client::connect(&self.endpoint(), None).await.map_err(fail)?;

@@ -5,6 +5,7 @@
 //! - `clearing`: removing what starters had to set aside
 //! - `core`: what to do about each word from manager or starter, without IO
 //! - `criu`: whether and for whom processes can be saved from outside
+//! - `fuzzing`: the core without its shell, for crates/fuzz
 //! - `hooks`: the machine's own commands before and after a claim
 //! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
@@ -23,11 +24,14 @@ mod claims;
 mod clearing;
 mod core;
 mod criu;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hooks;
 mod job;
 mod join;
 mod link;
 mod machine;
+mod outbox;
 mod owner;
 mod questions;
 mod rules;
@@ -40,7 +44,7 @@ mod wishes;
 use std::path::PathBuf;
 
 pub use join::{Membership, join};
-pub use link::{Connector, Link, Remote};
+pub use link::{Connector, LINK_WORDS, Link, Remote};
 pub use machine::{host_name, resources};
 pub use rules::{ConfigSource, check};
 pub use run::{OnStop, run};
@@ -81,6 +85,9 @@ pub enum Error {
     /// Another agent runs here.
     #[error(transparent)]
     Lock(#[from] starter::lock::Error),
+    /// A copy of another agent's directory.
+    #[error(transparent)]
+    Home(#[from] starter::home::Error),
     /// The configuration cannot be used.
     #[error("the machine's configuration cannot be used:\n{0}")]
     Config(String),

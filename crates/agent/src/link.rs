@@ -6,15 +6,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::agent::{ToAgent, ToManager};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::wrappers::ReceiverStream;
 
 use crate::Membership;
+
+/// Words on their way in either direction.
+pub const LINK_WORDS: usize = 1_024;
 
 /// An open connection.
 #[derive(Debug)]
 pub struct Link {
-    /// To the manager.
-    pub up: mpsc::UnboundedSender<ToManager>,
+    /// To the manager, with a bound.
+    pub up: mpsc::Sender<ToManager>,
     /// From the manager; ends when the connection does.
     pub down: mpsc::Receiver<ToAgent>,
 }
@@ -41,14 +44,13 @@ impl Connector for Remote {
                 }
             }
             let sender = client::http2(&self.0.endpoint()).await.map_err(|e| e.to_string())?;
-            let (up, from_us) = mpsc::unbounded_channel();
+            let (up, from_us) = mpsc::channel(LINK_WORDS);
             let service = client::grpc_service(sender);
-            let opening = api::grpc::connect(service, UnboundedReceiverStream::new(from_us));
+            let opening = api::grpc::connect(service, ReceiverStream::new(from_us));
             // A manager that takes the connection and then says nothing must not hold us.
             let opened = tokio::time::timeout(Duration::from_secs(10), opening).await;
-            let mut stream =
-                opened.map_err(|_| "no answer".to_owned())?.map_err(|s| s.message().to_owned())?;
-            let (to_us, down) = mpsc::channel(1024);
+            let mut stream = opened.map_err(|_| "no answer".to_owned())?.map_err(|s| refusal(&s))?;
+            let (to_us, down) = mpsc::channel(LINK_WORDS);
             tokio::spawn(async move {
                 while let Ok(Some(message)) = stream.message().await {
                     if to_us.send(message).await.is_err() {
@@ -60,3 +62,25 @@ impl Connector for Remote {
         })
     }
 }
+
+/// Why a session was not opened, with all that is known of it.
+fn refusal(status: &tonic::Status) -> String {
+    let mut why = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    if source.is_none() {
+        return why;
+    }
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !why.contains(&text) {
+            why = format!("{why}: {text}");
+        }
+        source = error.source();
+    }
+    // The connection broke before anybody could say why.
+    format!("{why} ({NO_WORD})")
+}
+
+/// What a connection that breaks at once may mean.
+pub(crate) const NO_WORD: &str = "a manager says no word to a machine that was revoked; in that case an administrator can make a \
+                                  token for it: updraft token create --role agent --machine NAME";

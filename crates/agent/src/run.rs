@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use api::agent::{Down, ToManager, Up};
+use api::agent::{Down, Up};
 use classad::ClassAd;
 use model::report::Attempt;
-use starter::wire::{Begin, Order, Report, Standing, Stored, Word};
+use starter::wire::{Begin, Order, Report, Standing, Word};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::answers::{self, Answers};
@@ -18,6 +18,7 @@ use crate::core::{Action, Core};
 use crate::criu::{self, Criu};
 use crate::hooks::{self, End, Hooks};
 use crate::link::{Connector, Link};
+use crate::outbox::Outbox;
 use crate::owner::Owner;
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
@@ -184,7 +185,7 @@ pub(crate) struct Agent {
     pub(crate) override_files: OverrideFiles,
     pub(crate) rules: Rules,
     spare: Option<Spare>,
-    up: Option<mpsc::UnboundedSender<ToManager>>,
+    up: Option<Outbox>,
     start: Instant,
     pub(crate) actions: Vec<Action>,
     /// When the manager was last told of the machine.
@@ -338,18 +339,26 @@ impl Agent {
         sources: &mut Sources,
         stop: &mut watch::Receiver<Option<OnStop>>,
     ) -> Option<OnStop> {
-        self.up = Some(link.up);
+        self.up = Some(Outbox::new(link.up));
         self.owner.tell_again();
         let (total, ad, more) = self.owner.slots();
         self.core.set_machine(total, ad, more);
         self.core.session_opened(self.now_ms(), &mut self.actions);
         self.act();
+        if let Some(up) = &mut self.up {
+            up.spare_beginning();
+        }
         let mut beat = tokio::time::interval(Duration::from_secs(5));
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut patience = Duration::from_secs(20);
         let mut heard = tokio::time::Instant::now();
         loop {
+            let room = self.up.as_ref().map(Outbox::room)?;
             tokio::select! {
+                permit = room => {
+                    let permit = permit?;
+                    self.up.as_mut()?.pass_on(permit);
+                }
                 message = link.down.recv() => {
                     let message = message?;
                     heard = tokio::time::Instant::now();
@@ -384,6 +393,10 @@ impl Agent {
                 self.hear(item);
             }
             self.act();
+            if self.up.as_ref().is_some_and(Outbox::is_overfull) {
+                tracing::warn!("the manager does not read what it is told; connecting anew");
+                return None;
+            }
         }
     }
 
@@ -453,9 +466,8 @@ impl Agent {
     fn hear_transfer(&mut self, item: transfers::News) {
         match item {
             transfers::News::Say(up) => self.say(up),
-            transfers::News::Stored { claim, number, safe, transfer_ms, cap } => {
+            transfers::News::Stored { claim, stored } => {
                 self.transfers.arrived(claim);
-                let stored = Stored { number, safe, transfer_ms, cap };
                 self.actions.push(Action::Order(claim, Order::Stored(stored)));
             }
             transfers::News::Fetched { claim, job, values } => {
@@ -572,10 +584,9 @@ impl Agent {
         }
     }
 
-    pub(crate) fn say(&self, up: Up) {
-        if let Some(link) = &self.up {
-            // A broken link shows at its other end.
-            let _ = link.send(ToManager { up: Some(up) });
+    pub(crate) fn say(&mut self, up: Up) {
+        if let Some(link) = &mut self.up {
+            link.say(up);
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::agent::{Get, Object, Piece, Took, Transfer, Up};
-use starter::wire::{Job, Packed};
+use starter::wire::{Job, Packed, Stored};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
@@ -31,7 +31,7 @@ pub(crate) enum News {
     /// To be said to the manager.
     Say(Up),
     /// A checkpoint is in the store, or never will be.
-    Stored { claim: u64, number: u32, safe: bool, transfer_ms: u64, cap: u64 },
+    Stored { claim: u64, stored: Stored },
     /// A checkpoint is here: the job can start.
     Fetched { claim: u64, job: Box<Job>, values: Vec<String> },
     /// A checkpoint cannot be had.
@@ -105,12 +105,17 @@ impl Transfers {
         self.under_way.insert(claim, progress.clone());
         tokio::spawn(async move {
             let number = packed.number;
-            let safe = upload(&object, &packed, replies, &news, &pace, &progress).await;
+            let upload = Upload { claim, object: &object, packed: &packed, news: &news, pace: &pace };
+            let (safe, why) = match upload.send(replies, &progress).await {
+                Ok(()) => (true, String::new()),
+                Err(why) => (false, why),
+            };
             let transfer_ms = progress.began.elapsed().as_millis() as u64;
             let cap = pace.cap.load(Ordering::Relaxed);
             let rate = packed.bytes * 1000 / transfer_ms.max(1);
             tracing::info!(claim, bytes = packed.bytes, transfer_ms, rate, cap, safe, "checkpoint sent");
-            let _ = news.send(News::Stored { claim, number, safe, transfer_ms, cap });
+            let stored = Stored { number, safe, transfer_ms, cap, why };
+            let _ = news.send(News::Stored { claim, stored });
         });
     }
 
@@ -159,44 +164,54 @@ fn is_closed<T>(error: mpsc::error::TrySendError<T>) -> bool {
     matches!(error, mpsc::error::TrySendError::Closed(_))
 }
 
-async fn upload(
-    object: &str,
-    packed: &Packed,
-    mut replies: mpsc::Receiver<Reply>,
-    news: &mpsc::UnboundedSender<News>,
-    pace: &Pace,
-    progress: &Progress,
-) -> bool {
-    let mut refused = 0;
-    let mut offset = 0;
-    // Ends by itself when the file is gone: the job left without it.
-    loop {
-        let part = pace.part().min(usize::try_from(packed.bytes - offset).unwrap_or(PART_BYTES));
-        let Ok(data) = read_part(&packed.path, offset, part) else { return false };
-        pace.take(data.len() as u64).await;
-        let piece =
-            Piece { object: object.to_owned(), bytes: packed.bytes, offset, data, error: String::new() };
-        if news.send(News::Say(Up::Put(piece))).is_err() {
-            return false;
-        }
-        match tokio::time::timeout(PATIENCE, replies.recv()).await {
-            Ok(Some(Reply::Took(took))) if took.safe => return true,
-            Ok(Some(Reply::Took(took))) if took.error.is_empty() => {
-                offset = took.next.min(packed.bytes);
-                progress.stored.store(offset, Ordering::Relaxed);
-            }
-            Ok(Some(Reply::Took(took))) => {
-                refused += 1;
-                tracing::warn!(object, why = took.error, refused, "the store refuses a checkpoint");
-                if refused >= ATTEMPTS {
-                    return false;
+/// A checkpoint on its way to the store.
+struct Upload<'a> {
+    claim: u64,
+    object: &'a str,
+    packed: &'a Packed,
+    news: &'a mpsc::UnboundedSender<News>,
+    pace: &'a Pace,
+}
+
+impl Upload<'_> {
+    /// Sends part after part until the store has all; an error says why it never will.
+    async fn send(&self, mut replies: mpsc::Receiver<Reply>, progress: &Progress) -> Result<(), String> {
+        let Self { claim, object, packed, news, pace } = self;
+        let (mut refused, mut offset) = (0, 0);
+        // Ends by itself when the file is gone: the job left without it.
+        loop {
+            let part = pace.part().min(usize::try_from(packed.bytes - offset).unwrap_or(PART_BYTES));
+            let data =
+                read_part(&packed.path, offset, part).map_err(|e| format!("it cannot be read: {e}"))?;
+            pace.take(data.len() as u64).await;
+            let (object, bytes) = ((*object).to_owned(), packed.bytes);
+            let piece = Piece { object, bytes, offset, data, error: String::new(), claim: *claim };
+            let stops = || "the agent stops".to_owned();
+            news.send(News::Say(Up::Put(piece))).map_err(|_| stops())?;
+            match tokio::time::timeout(PATIENCE, replies.recv()).await {
+                Ok(Some(Reply::Took(took))) if took.safe => return Ok(()),
+                Ok(Some(Reply::Took(took))) if took.error.is_empty() => {
+                    offset = took.next.min(packed.bytes);
+                    progress.stored.store(offset, Ordering::Relaxed);
                 }
-                offset = 0;
-                tokio::time::sleep(PAUSE * refused).await;
+                Ok(Some(Reply::Took(took))) => {
+                    refused += 1;
+                    tracing::warn!(
+                        object = took.object,
+                        why = took.error,
+                        refused,
+                        "the store refuses a checkpoint"
+                    );
+                    if took.never || refused >= ATTEMPTS {
+                        return Err(took.error);
+                    }
+                    offset = 0;
+                    tokio::time::sleep(PAUSE * refused).await;
+                }
+                Ok(Some(Reply::Piece(_))) => {}
+                Ok(None) => return Err(stops()),
+                Err(_) => offset = 0,
             }
-            Ok(Some(Reply::Piece(_))) => {}
-            Ok(None) => return false,
-            Err(_) => offset = 0,
         }
     }
 }
@@ -300,7 +315,7 @@ mod tests {
                     }
                     let safe = have.len() as u64 == piece.bytes;
                     let next = have.len() as u64;
-                    transfers.took(Took { object: piece.object, next, safe, error: String::new() });
+                    transfers.took(Took { object: piece.object, next, safe, ..Took::default() });
                 }
                 News::Say(Up::Get(get)) => {
                     let whole: Vec<u8> = (0..600_000u32).map(|n| (n / 7) as u8).collect();
@@ -308,7 +323,7 @@ mod tests {
                     let data = whole[get.offset as usize..to].to_vec();
                     let bytes = whole.len() as u64;
                     let (object, offset) = (get.object, get.offset);
-                    transfers.piece(Piece { object, bytes, offset, data, error: String::new() });
+                    transfers.piece(Piece { object, bytes, offset, data, ..Piece::default() });
                 }
                 other => return (have, other),
             }
@@ -332,7 +347,11 @@ mod tests {
         transfers.store(7, packed);
         let (have, end) = manager(&mut transfers, &mut news).await;
         assert_eq!(have, whole);
-        let News::Stored { claim: 7, number: 1, safe: true, transfer_ms, cap: 2_000_000 } = end else {
+        let News::Stored {
+            claim: 7,
+            stored: Stored { number: 1, safe: true, transfer_ms, cap: 2_000_000, .. },
+        } = end
+        else {
             panic!("{end:?}")
         };
         assert!(transfer_ms >= 299, "{transfer_ms}");

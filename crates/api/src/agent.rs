@@ -183,6 +183,9 @@ pub struct Piece {
     /// Why there is none; empty when there is.
     #[prost(string, tag = "5")]
     pub error: String,
+    /// The claim whose job's it is, on the way to the store.
+    #[prost(uint64, tag = "6")]
+    pub claim: u64,
 }
 
 /// Asks for part of an object.
@@ -214,6 +217,9 @@ pub struct Took {
     /// Why it was not taken; empty when it was.
     #[prost(string, tag = "4")]
     pub error: String,
+    /// It will not be taken if it is sent again either.
+    #[prost(bool, tag = "5")]
+    pub never: bool,
 }
 
 /// An object in the store.

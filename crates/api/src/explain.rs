@@ -1,10 +1,12 @@
 //! `GET /v1/explain/job/{id}` and `GET /v1/explain/machine/{name}`.
 
 use model::event::Resources;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Why a job is where it is.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ExplainedJob")]
 pub struct Job {
     /// CLUSTER.PROC
     pub job: String,
@@ -17,13 +19,16 @@ pub struct Job {
     /// CLUSTER.PROC of the job on whose machine it runs. While both wait, what is told is why that one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_of: Option<String>,
+    /// What is wrong with its owner's job logs, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<String>,
     /// Where it stands.
     #[serde(flatten)]
     pub standing: Standing,
 }
 
 /// Where a job stands.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Standing {
     /// On hold until it is released.
@@ -63,7 +68,7 @@ pub enum Standing {
 }
 
 /// Why a job waits.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Waiting {
     /// On whose account.
     pub user: String,
@@ -111,7 +116,8 @@ pub struct Waiting {
 }
 
 /// Machines that are kept for a gang.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "KeptMachines")]
 pub struct Kept {
     /// Its cluster.
     pub gang: u32,
@@ -124,7 +130,8 @@ pub struct Kept {
 }
 
 /// Why a gang waits.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "WaitingGang")]
 pub struct Gang {
     /// Jobs that start together.
     pub size: u64,
@@ -150,7 +157,7 @@ pub struct Gang {
 }
 
 /// Somebody whose turn comes first.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Ahead {
     /// Who.
     pub user: String,
@@ -163,7 +170,8 @@ pub struct Ahead {
 }
 
 /// How many have something against them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ObstacleCount")]
 pub struct Count {
     /// What: no_contact, too_small, requirements, manual, broken, removed, lab_disabled, held, drained, lent, unready, busy,
     /// promised, maintenance.
@@ -173,7 +181,7 @@ pub struct Count {
 }
 
 /// A resource of which no machine has enough.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Lacking {
     /// `cores`, `MiB of memory`, ...
     pub what: String,
@@ -184,7 +192,7 @@ pub struct Lacking {
 }
 
 /// A clause that refuses.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Clause {
     /// `job` or `machine`: whose Requirements it is part of.
     pub of: String,
@@ -200,7 +208,8 @@ pub struct Clause {
 }
 
 /// Why a machine does what it does.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ExplainedMachine")]
 pub struct Machine {
     /// Which.
     pub machine: String,
@@ -240,7 +249,7 @@ pub struct Machine {
 }
 
 /// A claim on a machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Occupant {
     /// Slot.
     pub slot: String,

@@ -3,7 +3,8 @@
 //! - `agent`: messages between manager and agents (protobuf), the same whether they cross a network or a channel
 //! - `grpc`: those messages as one bidirectional gRPC stream
 //! - `explain`: why a job waits, why a machine does nothing (JSON)
-//! - `rest`: what people and tools exchange with a manager (JSON); `usage`: where the time went
+//! - `rest`: what people and tools exchange with a manager (JSON); `submit`: the same of a submit in protobuf; `usage`: where the time
+//!   went
 //!
 //! Types and their framing only: who may say what is decided in `trust`, what it means in `manager` and `agent`.
 
@@ -11,4 +12,5 @@ pub mod agent;
 pub mod explain;
 pub mod grpc;
 pub mod rest;
+pub mod submit;
 pub mod usage;

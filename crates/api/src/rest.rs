@@ -1,10 +1,11 @@
 //! What people and tools exchange with a manager: JSON over HTTP, described in docs/api.md.
 
 use model::JobTemplate;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `POST /v1/submit`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
     /// What to run.
@@ -15,7 +16,7 @@ pub struct SubmitRequest {
 }
 
 /// Answer to a submit.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SubmitReply {
     /// The new cluster.
     pub cluster: u32,
@@ -24,7 +25,7 @@ pub struct SubmitReply {
 }
 
 /// What to do with jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
     /// Stop and hold.
@@ -48,7 +49,7 @@ pub enum Act {
 }
 
 /// `POST /v1/act`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActRequest {
     /// What to do.
@@ -64,14 +65,14 @@ pub struct ActRequest {
 }
 
 /// Answer: one entry per name asked about.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ActReply {
     /// In the order of the request.
     pub results: Vec<ActResult>,
 }
 
 /// What happened to one name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ActResult {
     /// The name as given.
     pub jobs: String,
@@ -85,16 +86,17 @@ pub struct ActResult {
 }
 
 /// `GET /v1/queue`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct QueueReply {
     /// Clusters, oldest first.
     pub clusters: Vec<Cluster>,
-    /// How many there are in all, when the list was cut.
-    pub total_clusters: u64,
+    /// Where the next page begins, if there is one: ask again with it as `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<String>,
 }
 
 /// One cluster.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Cluster {
     /// Id.
     pub cluster: u32,
@@ -129,18 +131,21 @@ pub struct Cluster {
 }
 
 /// `GET /v1/clusters/ID`: a cluster in the queue, or what became of one.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterReply {
     /// False when it has left the queue.
     pub active: bool,
     /// Numbers; for a finished cluster only the last three are known.
     pub counts: Counts,
-    /// Its jobs that are in the queue, running ones first, as many as asked for.
+    /// A page of its jobs that are in the queue: those that machines have, held ones, waiting ones, those that have ended.
     pub jobs: Vec<Job>,
+    /// Where the next page begins, if there is one: ask again with it as `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<String>,
 }
 
 /// How many jobs are in which state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Waiting.
     pub idle: u64,
@@ -160,7 +165,7 @@ pub struct Counts {
 }
 
 /// One job that is in the queue.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Job {
     /// `cluster.proc`
     pub job: String,
@@ -190,10 +195,13 @@ pub struct Job {
 }
 
 /// `GET /v1/status`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct StatusReply {
-    /// Machines.
+    /// A page of the machines.
     pub machines: Vec<Machine>,
+    /// Where the next page begins, if there is one: ask again with it as `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<String>,
     /// The pool's name.
     pub pool: String,
     /// Manager's version.
@@ -215,7 +223,7 @@ pub struct StatusReply {
 }
 
 /// For a while nothing new starts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drain {
     /// Its name.
     pub name: String,
@@ -232,7 +240,7 @@ pub struct Drain {
 }
 
 /// Begins, changes or ends a drain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DrainRequest {
     /// Its name; one of the same name is replaced. Empty for the drain of one machine.
     #[serde(default)]
@@ -255,7 +263,7 @@ fn first_slot() -> String {
 }
 
 /// One machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// Name.
     pub name: String,
@@ -299,7 +307,7 @@ pub struct Machine {
 }
 
 /// A claim on a machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// Slot.
     pub slot: String,
@@ -349,7 +357,7 @@ pub struct Claim {
 }
 
 /// `POST /v1/machines/NAME/standing`: what is left out stays as it is. The answer is the whole `MachineStanding`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StandingRequest {
     /// automated, manual, broken or removed.
@@ -372,8 +380,18 @@ pub struct StandingRequest {
     pub reason: String,
 }
 
-/// `GET /v1/labs`: one lab.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// `GET /v1/labs`: a page, by name.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LabsReply {
+    /// A page of the labs.
+    pub labs: Vec<LabLine>,
+    /// Where the next page begins, if there is one: ask again with it as `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<String>,
+}
+
+/// One lab.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LabLine {
     /// Name; empty for machines that name none.
     pub lab: String,
@@ -390,7 +408,7 @@ pub struct LabLine {
 }
 
 /// `POST /v1/labs`: enables or disables a lab.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabRequest {
     /// Which.
@@ -402,8 +420,18 @@ pub struct LabRequest {
     pub reason: String,
 }
 
-/// `GET /v1/users`: a user's standing.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// `GET /v1/users`: a page, by name.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct UsersReply {
+    /// A page of the users.
+    pub users: Vec<UserLine>,
+    /// Where the next page begins, if there is one: ask again with it as `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<String>,
+}
+
+/// A user's standing.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct UserLine {
     /// Name, with its group.
     pub user: String,
@@ -420,7 +448,7 @@ pub struct UserLine {
 }
 
 /// `POST /v1/users`: sets a user's factor or real priority.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserRequest {
     /// Whose.
@@ -444,7 +472,7 @@ pub struct EventLine {
 }
 
 /// `POST /v1/tokens`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
     /// READ, WRITE, ADMIN or AGENT.
@@ -463,7 +491,7 @@ pub struct TokenRequest {
 }
 
 /// Denies a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RevokeRequest {
     /// Why.
     #[serde(default)]
@@ -471,7 +499,7 @@ pub struct RevokeRequest {
 }
 
 /// Answer: the only time the token is shown.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TokenReply {
     /// Id, for revoking.
     pub id: String,
@@ -481,8 +509,18 @@ pub struct TokenReply {
     pub expires_ms: u64,
 }
 
-/// One token of `GET /v1/tokens`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// `GET /v1/tokens`: a page, by the time when they expire.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct TokensReply {
+    /// A page of the tokens.
+    pub tokens: Vec<TokenLine>,
+    /// Where the next page begins, if there is one: ask again with it as `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<String>,
+}
+
+/// One token.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TokenLine {
     /// Id.
     pub id: String,
@@ -497,7 +535,7 @@ pub struct TokenLine {
 }
 
 /// `POST /v1/join`: buys a certificate with a join token (in the Authorization header).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JoinRequest {
     /// The machine's name.
@@ -507,7 +545,7 @@ pub struct JoinRequest {
 }
 
 /// `POST /v1/renew`: a new certificate over an agent's own connection.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewRequest {
     /// PEM.
@@ -515,7 +553,7 @@ pub struct RenewRequest {
 }
 
 /// Answer to both.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CertificateReply {
     /// PEM: the certificate, then the CA's.
     pub chain: String,
@@ -524,7 +562,7 @@ pub struct CertificateReply {
 }
 
 /// Every error's body.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorReply {
     /// Stable word for programs.
     pub code: String,
@@ -533,7 +571,7 @@ pub struct ErrorReply {
 }
 
 /// One line of `GET /v1/machines/NAME/transitions`: what a machine's policy did.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TransitionLine {
     /// Ask for what comes after this one.
     pub position: u64,
@@ -560,7 +598,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 /// `POST /v1/machines/NAME/control`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlRequest {
     /// What to do with everything that runs there.
@@ -583,7 +621,7 @@ pub struct ControlRequest {
 }
 
 /// What to do with what runs on a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MachineVerb {
     /// Let jobs save their work and go.
@@ -601,7 +639,7 @@ pub enum MachineVerb {
 }
 
 /// `POST /v1/machines/NAME/config`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigRequest {
     /// Several macros set together are one named set.
@@ -611,7 +649,7 @@ pub struct ConfigRequest {
 }
 
 /// The answer of a machine, in words.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct MachineReply {
     /// What it said.
     pub text: String,

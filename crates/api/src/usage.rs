@@ -1,11 +1,13 @@
 //! `GET /v1/usage`: where the time of the machines went. Times are core-milliseconds and milliseconds.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use usage::{Row, Spread, Totals, What};
 
 /// What is asked.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "UsageQuery")]
 pub struct Query {
     /// From then on, in Unix milliseconds; everything without.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +42,8 @@ pub enum Line {
 }
 
 /// The sums.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Usage")]
 pub struct Reply {
     /// From, in Unix milliseconds.
     pub from_ms: u64,
@@ -75,7 +78,7 @@ pub struct Reply {
 }
 
 /// Sums and what follows from them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Sums {
     /// The sums.
     #[serde(flatten)]
@@ -100,7 +103,7 @@ impl From<Totals> for Sums {
 }
 
 /// Sums of a machine.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct MachineSums {
     /// Its name.
     pub machine: String,
@@ -110,7 +113,7 @@ pub struct MachineSums {
 }
 
 /// Sums of a lab.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LabSums {
     /// Its name.
     pub lab: String,
@@ -120,7 +123,7 @@ pub struct LabSums {
 }
 
 /// Sums of a user.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct UserSums {
     /// The name.
     pub user: String,
@@ -132,7 +135,8 @@ pub struct UserSums {
 }
 
 /// Waits of a kind of jobs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "UsageWait")]
 pub struct Wait {
     /// Low, Medium, Normal, High or Urgent.
     pub class: String,

@@ -2,9 +2,9 @@
 
 use api::rest::{
     ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, DrainRequest,
-    ErrorReply, JoinRequest, LabLine, LabRequest, MachineReply, QueueReply, RenewRequest, RevokeRequest,
-    StandingRequest, StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest, TransitionLine, UserLine,
-    UserRequest,
+    ErrorReply, JoinRequest, LabLine, LabRequest, LabsReply, MachineReply, QueueReply, RenewRequest,
+    RevokeRequest, StandingRequest, StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest,
+    TokensReply, TransitionLine, UserLine, UserRequest, UsersReply,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -91,26 +91,83 @@ impl Client {
         self.call(Method::POST, "/v1/act", Some(request)).await
     }
 
-    /// The queue.
+    /// Asks for page after page; `take` gives where the next one begins, `None` when there is none or there is enough.
+    async fn read_pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        mut take: impl FnMut(T) -> Option<String>,
+    ) -> Result<(), Error> {
+        let mut cursor: Option<String> = None;
+        loop {
+            let joint = if path.contains('?') { '&' } else { '?' };
+            let from = cursor.map_or_else(String::new, |c| format!("{joint}cursor={}", escape(&c)));
+            cursor = take(self.get(&format!("{path}{from}")).await?);
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The queue: all of it, or one user's part.
     pub async fn queue(&self, owner: Option<&str>) -> Result<QueueReply, Error> {
         let query = owner.map_or_else(String::new, |o| format!("?owner={}", escape(o)));
-        self.get(&format!("/v1/queue{query}")).await
+        let mut clusters = Vec::new();
+        let take = |page: QueueReply| {
+            clusters.extend(page.clusters);
+            page.next
+        };
+        self.read_pages(&format!("/v1/queue{query}"), take).await?;
+        Ok(QueueReply { clusters, next: None })
     }
 
     /// One cluster, with up to `jobs` of its unfinished jobs.
     pub async fn cluster(&self, id: u32, jobs: usize) -> Result<ClusterReply, Error> {
-        self.get(&format!("/v1/clusters/{id}?jobs={jobs}")).await
+        let mut whole: Option<ClusterReply> = None;
+        let take = |page: ClusterReply| {
+            let read = whole.get_or_insert_with(|| ClusterReply { jobs: Vec::new(), ..page.clone() });
+            read.jobs.extend(page.jobs);
+            read.jobs.truncate(jobs);
+            page.next.filter(|_| read.jobs.len() < jobs)
+        };
+        self.read_pages(&format!("/v1/clusters/{id}?jobs={}", jobs.min(model::limits::PAGE)), take).await?;
+        let whole = whole.map(|whole| ClusterReply { next: None, ..whole });
+        whole.ok_or_else(|| Error::Nonsense("no page at all".into()))
+    }
+
+    /// One cluster, with one of its unfinished jobs if that is there.
+    pub async fn job(&self, id: u32, proc: u32) -> Result<ClusterReply, Error> {
+        self.get(&format!("/v1/clusters/{id}?proc={proc}")).await
     }
 
     /// Machines.
     pub async fn status(&self, machine: Option<&str>, ads: bool) -> Result<StatusReply, Error> {
         let machine = machine.map_or_else(String::new, |m| format!("&machine={}", escape(m)));
-        self.get(&format!("/v1/status?ads={ads}{machine}")).await
+        let mut whole: Option<StatusReply> = None;
+        let take = |page: StatusReply| {
+            let read = whole.get_or_insert_with(|| StatusReply { machines: Vec::new(), ..page.clone() });
+            read.machines.extend(page.machines);
+            page.next
+        };
+        self.read_pages(&format!("/v1/status?ads={ads}{machine}"), take).await?;
+        let whole = whole.map(|whole| StatusReply { next: None, ..whole });
+        whole.ok_or_else(|| Error::Nonsense("no page at all".into()))
     }
 
-    /// Users and their priorities.
+    /// Manager and pool, without machines.
+    pub async fn about(&self) -> Result<StatusReply, Error> {
+        self.get("/v1/status?limit=0").await
+    }
+
+    /// Users and their priorities, best priority first.
     pub async fn users(&self) -> Result<Vec<UserLine>, Error> {
-        self.get("/v1/users").await
+        let mut users = Vec::new();
+        let take = |page: UsersReply| {
+            users.extend(page.users);
+            page.next
+        };
+        self.read_pages("/v1/users", take).await?;
+        users.sort_by(|a, b| a.effective.total_cmp(&b.effective));
+        Ok(users)
     }
 
     /// Sets a user's factor or real priority.
@@ -191,7 +248,13 @@ impl Client {
 
     /// Labs.
     pub async fn labs(&self) -> Result<Vec<LabLine>, Error> {
-        self.get("/v1/labs").await
+        let mut labs = Vec::new();
+        let take = |page: LabsReply| {
+            labs.extend(page.labs);
+            page.next
+        };
+        self.read_pages("/v1/labs", take).await?;
+        Ok(labs)
     }
 
     /// Enables or disables a lab.
@@ -220,7 +283,13 @@ impl Client {
 
     /// Lists tokens.
     pub async fn tokens(&self) -> Result<Vec<TokenLine>, Error> {
-        self.get("/v1/tokens").await
+        let mut tokens = Vec::new();
+        let take = |page: TokensReply| {
+            tokens.extend(page.tokens);
+            page.next
+        };
+        self.read_pages("/v1/tokens", take).await?;
+        Ok(tokens)
     }
 
     /// Revokes a token.

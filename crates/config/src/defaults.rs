@@ -41,6 +41,7 @@ pub const KNOWN: &[Known] = &[
     known("CHECKPOINT_DOMAIN", T, ""),
     known("CHECKPOINT_IN_SHARED_POOL", B, "False"),
     known("CHECKPOINT_LIMIT", I, "0"),
+    known("CHECKPOINT_QUOTA", I, "0"),
     known("CKPT_BANDWIDTH", I, ""),
     known("CLAIM_WORKLIFE", I, "1200"),
     known("CONCURRENCY_LIMIT_DEFAULT", I, "2308032"),

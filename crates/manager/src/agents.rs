@@ -2,19 +2,23 @@
 //! answers and traces are dealt with here, so that the writer's queue carries only what changes the books.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Up};
+use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Took, Up};
+use prost::Message as _;
 use scheduler::Session;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::handle::{Handle, Unavailable};
 use crate::sessions::Incoming;
 
 /// How long a machine may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What one machine has said and the writer has not heard yet holds at most so much; the largest word there is fits.
+const UNHEARD_KIB: usize = 32 << 10;
 
 /// How long a machine may take to read what it asked for.
 const READING: Duration = Duration::from_secs(30);
@@ -85,6 +89,26 @@ impl Handle {
     }
 }
 
+/// Room for what one machine has said and the writer has not heard yet. Words wait in memory, so that one machine must not fill
+/// it with large ones.
+#[derive(Debug)]
+pub(crate) struct Unheard(Arc<Semaphore>);
+
+impl Default for Unheard {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(UNHEARD_KIB)))
+    }
+}
+
+impl Unheard {
+    /// Waits until there is room for so many bytes, and keeps it until the result is dropped.
+    async fn weigh(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kib = (bytes / 1024 + 1).min(UNHEARD_KIB);
+        // It is never closed.
+        self.0.clone().acquire_many_owned(kib as u32).await.ok()
+    }
+}
+
 /// An open session with an agent.
 #[derive(Debug)]
 pub struct AgentSession {
@@ -95,6 +119,7 @@ pub struct AgentSession {
     pub(crate) handle: Handle,
     /// The object that the machine fetches, when it may.
     pub(crate) fetches: Mutex<String>,
+    pub(crate) unheard: Unheard,
 }
 
 impl AgentSession {
@@ -102,6 +127,9 @@ impl AgentSession {
     pub async fn hear(&self, message: Incoming) -> Result<(), Unavailable> {
         match message.up {
             Some(Up::Put(piece)) => {
+                if let Some(refused) = self.refuse_to_store(&piece).await? {
+                    return self.say(Ok(Down::Took(refused))).await;
+                }
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
                 let took = tokio::task::spawn_blocking(move || store.put(&machine, &piece)).await;
                 self.say(took.map(Down::Took)).await?;
@@ -127,7 +155,11 @@ impl AgentSession {
                 }
             }
             Some(Up::Trace(trace)) => self.handle.traces.take(&self.machine, trace),
-            up => return self.handle.hear_agent(self.session, Incoming { up }).await,
+            up => {
+                let message = Incoming { up };
+                let weight = self.unheard.weigh(message.encoded_len()).await;
+                return self.handle.hear_agent(self.session, message, weight).await;
+            }
         }
         Ok(())
     }
@@ -142,6 +174,28 @@ impl AgentSession {
         }
         tracing::warn!(machine = self.machine, "does not read what it asked for; its session is closed");
         Err(Unavailable::Stopping)
+    }
+
+    /// What is stored is of a job that the machine has, and within what the job's owner may have.
+    async fn refuse_to_store(&self, piece: &Piece) -> Result<Option<Took>, Unavailable> {
+        let store = &self.handle.objects;
+        let object = piece.object.clone();
+        if piece.offset > 0 {
+            // Whoever was not let in, or by an earlier manager, begins anew.
+            let begin = Took { object, ..Took::default() };
+            return Ok((!store.is_admitted(&self.machine, &piece.object)).then_some(begin));
+        }
+        let (machine, claim) = (self.machine.clone(), model::ClaimId(piece.claim));
+        let charge = self.handle.look(move |core| core.charge_checkpoint(&machine, claim)).await?;
+        let error = match charge {
+            None => "this machine has no such claim".to_owned(),
+            Some(charge) => match store.admit(&self.machine, piece, &charge) {
+                Ok(()) => return Ok(None),
+                Err(why) => why,
+            },
+        };
+        tracing::warn!(machine = self.machine, error, "a checkpoint is not stored");
+        Ok(Some(Took { object, error, never: true, ..Took::default() }))
     }
 
     /// A checkpoint is for the machine that its job was given to, and for nobody else.
@@ -166,5 +220,27 @@ impl AgentSession {
     /// Ends the session.
     pub async fn close(self) {
         self.handle.close_session(self.session).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_machine_waits_while_the_writer_has_too_much_of_it_to_hear() {
+        let unheard = Unheard::default();
+        let large = [unheard.weigh(16 << 20).await, unheard.weigh(15 << 20).await];
+        let mut small = Vec::new();
+        for _ in 0..100 {
+            small.push(unheard.weigh(10).await);
+        }
+        let soon = Duration::from_millis(30);
+        assert!(tokio::time::timeout(soon, unheard.weigh(16 << 20)).await.is_err(), "there is no room");
+        drop((large, small));
+        assert!(
+            unheard.weigh(usize::MAX).await.is_some(),
+            "a word larger than all the room waits for all of it"
+        );
     }
 }

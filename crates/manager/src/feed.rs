@@ -1,21 +1,27 @@
-//! Subscribers: each replays the journal from a position and then follows it, at its own pace. What is kept in memory for them is
-//! counted in bytes, not only in events: a slow one costs some mebibytes, or the one event that is larger than that.
+//! Subscribers: each replays the journal from a position and then follows it, at its own pace.
+//!
+//! What was committed lately is in memory once, for all who follow. Who is further behind reads from disk, a little at a time, and
+//! has no more of it in memory than that; so have all when something large was committed.
 
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use journal::{Positioned, Reader};
+use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
 
 use crate::damage::Damage;
 
 /// Events read from disk at a time.
 const CHUNK: usize = 1_000;
+/// The same for one of many who may be slow: so much of it is in memory as long as nobody takes it.
+pub(crate) const SMALL_CHUNK: usize = 64;
 /// Batches that a subscriber may be behind before it reads from disk again; kept in memory, so not many.
 const LIVE_BATCHES: usize = 64;
-/// A larger batch is announced, and read from disk by whoever wants it.
-const LIVE_BYTES: usize = 256 << 10;
+/// Bytes of events beyond which a batch is not kept in memory, nor more read from disk at a time.
+const HEAVY_BYTES: usize = 1 << 20;
 /// KiB of events that a subscriber may have in hand; one batch, if that is larger.
 const IN_HAND_KIB: u32 = 4 << 10;
 /// What is taken of it before it is known how large the next batch is.
@@ -26,7 +32,16 @@ const AT_LEAST_KIB: u32 = 64;
 pub(crate) struct Batch {
     pub(crate) first: u64,
     pub(crate) events: Vec<model::Event>,
-    bytes: usize,
+    /// As text for people, once somebody wanted that.
+    pub(crate) lines: OnceLock<Vec<Bytes>>,
+}
+
+/// The publishing side.
+#[derive(Debug, Clone)]
+pub(crate) struct Feed {
+    live: broadcast::Sender<Arc<Batch>>,
+    journal_dir: Arc<PathBuf>,
+    damage: Arc<Damage>,
 }
 
 /// A batch in the hands of a subscriber, who gets no more than so many bytes of them at a time.
@@ -44,38 +59,26 @@ impl Deref for Handed {
     }
 }
 
-/// What is told to those who follow.
-#[derive(Debug, Clone)]
-enum News {
-    Batch(Arc<Batch>),
-    /// There is more on disk.
-    OnDisk,
-}
-
-/// What a subscriber does about a damaged place in the journal.
+/// What somebody who reads does about a damaged place in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AtDamage {
     End,
     GoBehind,
 }
 
-/// The publishing side.
-#[derive(Debug, Clone)]
-pub(crate) struct Feed {
-    live: broadcast::Sender<News>,
-    journal_dir: Arc<PathBuf>,
-    damage: Arc<Damage>,
-}
-
 impl Batch {
     pub(crate) fn new(first: u64, events: Vec<model::Event>) -> Self {
-        let bytes = events.iter().map(prost::Message::encoded_len).sum();
-        Self { first, events, bytes }
+        Self { first, events, lines: OnceLock::new() }
     }
 
     /// The events from a position on.
     pub(crate) fn from(&self, next: u64) -> impl Iterator<Item = (u64, &model::Event)> {
         (self.first..).zip(&self.events).filter(move |(position, _)| *position >= next)
+    }
+
+    /// About how much memory its events take.
+    fn bytes(&self) -> usize {
+        self.events.iter().map(model::Event::encoded_len).sum()
     }
 
     /// The position after its last event.
@@ -99,131 +102,172 @@ impl Feed {
     }
 
     pub(crate) fn publish(&self, batch: Batch) {
-        let news = if batch.bytes <= LIVE_BYTES { News::Batch(Arc::new(batch)) } else { News::OnDisk };
+        // A batch without events begins after a gap, which everybody reads from disk.
+        let batch = if batch.bytes() > HEAVY_BYTES { Batch::new(batch.end(), Vec::new()) } else { batch };
         // Nobody listening is fine.
-        let _ = self.live.send(news);
+        let _ = self.live.send(Arc::new(batch));
+    }
+
+    /// Everything from a position on, a batch whenever the next one is asked for; from disk about `chunk` events at a time. A
+    /// damaged place ends it.
+    pub(crate) fn follow(&self, from: u64, goes_on: bool, chunk: usize) -> Follower {
+        self.follow_with(from, goes_on, chunk, AtDamage::End)
+    }
+
+    fn follow_with(&self, from: u64, goes_on: bool, chunk: usize, at_damage: AtDamage) -> Follower {
+        Follower {
+            // Before anything is read: what is committed in between arrives twice rather than never.
+            live: self.live.subscribe(),
+            journal_dir: self.journal_dir.clone(),
+            damage: self.damage.clone(),
+            reader: None,
+            next: from.max(1),
+            behind: true,
+            goes_on,
+            chunk,
+            at_damage,
+        }
     }
 
     /// Everything from a position on; ends at the present unless it is to follow. For those who can go on without some of it:
     /// what is damaged is to them as what was forgotten, and the error says from where on there is more.
-    pub(crate) fn subscribe(&self, from: u64, follow: bool) -> Subscription {
-        self.subscribe_with(from, follow, AtDamage::GoBehind)
-    }
-
-    /// The same for those who want all of it: a damaged place ends it.
-    pub(crate) fn subscribe_to_all(&self, from: u64, follow: bool) -> Subscription {
-        self.subscribe_with(from, follow, AtDamage::End)
-    }
-
-    fn subscribe_with(&self, from: u64, follow: bool, at_damage: AtDamage) -> Subscription {
+    pub(crate) fn subscribe(&self, from: u64, goes_on: bool) -> Subscription {
         let (out, subscription) = mpsc::channel(16);
-        let pump = Pump { feed: self.clone(), out, room: Arc::new(Semaphore::new(IN_HAND_KIB as usize)) };
+        let follower = self.follow_with(from, goes_on, CHUNK, AtDamage::GoBehind);
         tokio::spawn(async move {
-            if let Err(error) = pump.run(from.max(1), follow, at_damage).await {
-                let _ = pump.out.send(Err(error)).await;
+            tokio::select! {
+                () = pump(follower, &out) => {}
+                () = out.closed() => {}
             }
         });
         subscription
     }
 }
 
-/// Brings batches to one subscriber.
-struct Pump {
-    feed: Feed,
-    out: mpsc::Sender<Result<Handed, journal::Error>>,
-    /// KiB of events that may still be handed out.
-    room: Arc<Semaphore>,
+/// Hands batches over as long as the subscriber has room for them: nothing is read as long as its hands are full.
+async fn pump(mut follower: Follower, out: &mpsc::Sender<Result<Handed, journal::Error>>) {
+    let room = Arc::new(Semaphore::new(IN_HAND_KIB as usize));
+    loop {
+        let Ok(mut taken) = room.clone().acquire_many_owned(AT_LEAST_KIB).await else { return };
+        let batch = match follower.next().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return,
+            Err(error) => {
+                let _ = out.send(Err(error)).await;
+                return;
+            }
+        };
+        let kib = u32::try_from(batch.bytes() >> 10).unwrap_or(u32::MAX).clamp(AT_LEAST_KIB, IN_HAND_KIB);
+        let Ok(more) = room.clone().acquire_many_owned(kib - AT_LEAST_KIB).await else { return };
+        taken.merge(more);
+        if out.send(Ok(Handed { batch, _room: taken })).await.is_err() {
+            return;
+        }
+    }
 }
 
-impl Pump {
-    async fn run(&self, mut next: u64, follow: bool, at_damage: AtDamage) -> Result<(), journal::Error> {
-        // Subscribing before reading: what is committed in between arrives twice rather than never.
-        let mut live = self.feed.live.subscribe();
-        let mut reader = Reader::open(&self.feed.journal_dir)?;
+/// Somebody who reads on.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    live: broadcast::Receiver<Arc<Batch>>,
+    journal_dir: Arc<PathBuf>,
+    damage: Arc<Damage>,
+    reader: Option<Reader>,
+    next: u64,
+    /// What comes next is on disk.
+    behind: bool,
+    goes_on: bool,
+    chunk: usize,
+    at_damage: AtDamage,
+}
+
+impl Follower {
+    /// The next batch; `None` at the end. Whoever stops waiting loses nothing.
+    pub(crate) async fn next(&mut self) -> Result<Option<Arc<Batch>>, journal::Error> {
         loop {
-            loop {
-                // Nothing is read as long as the subscriber has its hands full.
-                let Some(room) = self.wait_for_room(AT_LEAST_KIB).await else { return Ok(()) };
-                let (back, events) = read(reader, next).await;
-                reader = back;
-                let events = match events {
-                    Ok(events) => events,
-                    Err(error) => return Err(self.explain(error, next, reader, at_damage).await),
-                };
-                let Some((first, _)) = events.first() else { break };
-                let batch = Batch::new(*first, events.into_iter().map(|(_, event)| event).collect());
-                next = batch.end();
-                if !self.hand_over(Arc::new(batch), room).await {
-                    return Ok(());
+            if self.behind {
+                if let Some(batch) = self.read().await? {
+                    self.next = batch.end();
+                    return Ok(Some(Arc::new(batch)));
                 }
-            }
-            if !follow {
-                return Ok(());
-            }
-            loop {
-                let news = tokio::select! {
-                    news = live.recv() => news,
-                    () = self.out.closed() => return Ok(()),
-                };
-                match news {
-                    Ok(News::Batch(batch)) if batch.first > next => break, // a gap: the disk has it
-                    Ok(News::Batch(batch)) if batch.end() <= next => {}    // read from disk already
-                    Ok(News::Batch(batch)) => {
-                        let Some(room) = self.wait_for_room(AT_LEAST_KIB).await else { return Ok(()) };
-                        next = batch.end();
-                        if !self.hand_over(batch, room).await {
-                            return Ok(());
-                        }
-                    }
-                    Ok(News::OnDisk) | Err(broadcast::error::RecvError::Lagged(_)) => break,
-                    Err(broadcast::error::RecvError::Closed) => return Ok(()),
+                if !self.goes_on {
+                    return Ok(None);
                 }
+                // Who is up to date may be so for days: no file is kept open for that.
+                (self.behind, self.reader) = (false, None);
+            }
+            match self.live.recv().await {
+                Ok(batch) if batch.first > self.next => self.behind = true, // a gap: the disk has it
+                Ok(batch) if batch.end() <= self.next => {}                 // read from disk already
+                Ok(batch) => {
+                    self.next = batch.end();
+                    return Ok(Some(batch));
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => self.behind = true,
+                Err(broadcast::error::RecvError::Closed) => return Ok(None),
             }
         }
     }
 
-    /// Waits until the subscriber may have so many KiB more; `None` when it has gone.
-    async fn wait_for_room(&self, kib: u32) -> Option<OwnedSemaphorePermit> {
-        tokio::select! {
-            room = self.room.clone().acquire_many_owned(kib) => room.ok(),
-            () = self.out.closed() => None,
-        }
+    /// Lets go of what reading from disk needs, as long as nobody takes what was read.
+    pub(crate) fn rest(&mut self) {
+        self.reader = None;
     }
 
-    /// Hands a batch over as soon as there is room for all of it. False when the subscriber has gone.
-    async fn hand_over(&self, batch: Arc<Batch>, mut room: OwnedSemaphorePermit) -> bool {
-        let kib = u32::try_from(batch.bytes >> 10).unwrap_or(u32::MAX).clamp(AT_LEAST_KIB, IN_HAND_KIB);
-        if kib > AT_LEAST_KIB {
-            let Some(more) = self.wait_for_room(kib - AT_LEAST_KIB).await else { return false };
-            room.merge(more);
-        }
-        self.out.send(Ok(Handed { batch, _room: room })).await.is_ok()
-    }
-
-    /// Tells the manager what could not be read, and makes of it what the subscriber understands.
-    async fn explain(
-        &self,
-        error: journal::Error,
-        next: u64,
-        mut reader: Reader,
-        at_damage: AtDamage,
-    ) -> journal::Error {
-        let is_damage = matches!(error, journal::Error::Damaged { .. });
-        let behind = tokio::task::spawn_blocking(move || is_damage.then(|| reader.behind_damage(next))).await;
-        let behind = behind.ok().flatten().and_then(Result::ok).flatten().filter(|behind| *behind > next);
-        self.feed.damage.note(&error, behind.map(|behind| (next, behind - 1)));
-        match (at_damage, behind) {
-            (AtDamage::GoBehind, Some(oldest)) => journal::Error::Forgotten { asked: next, oldest },
-            _ => error,
-        }
+    async fn read(&mut self) -> Result<Option<Batch>, journal::Error> {
+        let (reader, dir) = (self.reader.take(), self.journal_dir.clone());
+        let (next, chunk, at_damage) = (self.next, self.chunk, self.at_damage);
+        let damage = self.damage.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let mut reader = match reader {
+                Some(reader) => reader,
+                None => Reader::open(&dir)?,
+            };
+            match read_some(&mut reader, next, chunk) {
+                Ok(events) => Ok((reader, events)),
+                Err(error) => Err(explain(error, next, &mut reader, &damage, at_damage)),
+            }
+        });
+        // The closure does not panic, and blocking tasks are not cancelled once they run.
+        let (reader, events) = done.await.unwrap_or_else(|_| unreachable!("reading does not panic"))?;
+        self.reader = Some(reader);
+        let first = events.first().map(|(position, _)| *position);
+        Ok(first.map(|first| Batch::new(first, events.into_iter().map(|(_, event)| event).collect())))
     }
 }
 
-async fn read(mut reader: Reader, from: u64) -> (Reader, Result<Vec<Positioned>, journal::Error>) {
-    let done = tokio::task::spawn_blocking(move || {
-        let events = reader.read(from, CHUNK);
-        (reader, events)
-    });
-    // The closure does not panic, and blocking tasks are not cancelled once they run.
-    done.await.unwrap_or_else(|_| unreachable!("reading the journal does not panic"))
+/// Tells the manager what could not be read, and makes of it what whoever reads understands.
+fn explain(
+    error: journal::Error,
+    next: u64,
+    reader: &mut Reader,
+    damage: &Damage,
+    at_damage: AtDamage,
+) -> journal::Error {
+    let is_damage = matches!(error, journal::Error::Damaged { .. });
+    let behind = is_damage.then(|| reader.behind_damage(next).ok().flatten()).flatten();
+    let behind = behind.filter(|behind| *behind > next);
+    damage.note(&error, behind.map(|behind| (next, behind - 1)));
+    match (at_damage, behind) {
+        (AtDamage::GoBehind, Some(oldest)) => journal::Error::Forgotten { asked: next, oldest },
+        _ => error,
+    }
+}
+
+/// Events from a position on, until they are many or heavy.
+fn read_some(reader: &mut Reader, from: u64, chunk: usize) -> Result<Vec<Positioned>, journal::Error> {
+    let (mut found, mut weighs) = (Vec::new(), 0);
+    let mut next = from;
+    while found.len() < chunk && weighs < HEAVY_BYTES {
+        let mut more = match reader.read(next, 1) {
+            // What comes before it is handed out first.
+            Err(_) if !found.is_empty() => break,
+            more => more?,
+        };
+        let Some((last, _)) = more.last() else { break };
+        next = last + 1;
+        weighs += more.iter().map(|(_, event)| event.encoded_len()).sum::<usize>();
+        found.append(&mut more);
+    }
+    Ok(found)
 }

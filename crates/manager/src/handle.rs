@@ -11,10 +11,10 @@ use model::event::{LabSet, MachineStanding, PoolDrained, PrioritySet, TokenIssue
 use scheduler::{
     Act, Actor, Core, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission, Which,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use trust::token::Token;
 
-use crate::agents::{AgentSession, Questions};
+use crate::agents::{AgentSession, Questions, Unheard};
 use crate::bookmarks::Bookmarks;
 use crate::feed::Feed;
 use crate::objects::Store;
@@ -87,7 +87,8 @@ pub(crate) enum Input {
 
 /// What agents say, in the order of each one's connection.
 pub(crate) enum FromAgent {
-    Said(Session, Incoming),
+    /// With what it weighs, until it is heard.
+    Said(Session, Incoming, Option<OwnedSemaphorePermit>),
     Closed(Session),
 }
 
@@ -98,7 +99,7 @@ pub struct Handle {
     pub(crate) agents: mpsc::Sender<FromAgent>,
     pub(crate) feed: Feed,
     pub(crate) bookmarks: Arc<Bookmarks>,
-    pub(crate) registry: Arc<RwLock<Registry>>,
+    pub(crate) registry: Arc<RwLock<Arc<Registry>>>,
     pub(crate) degraded: Arc<RwLock<Option<String>>>,
     pub(crate) objects: Store,
     pub(crate) traces: Arc<Traces>,
@@ -224,7 +225,18 @@ impl Handle {
         let opened = self.ask(|answer| Input::OpenSession { machine: name, key, answer }).await?;
         Ok(opened.map(|Opened { session, pieces, from, wanted }| {
             let handle = self.clone();
-            (AgentSession { session, machine, pieces, wanted, handle, fetches: Mutex::default() }, from)
+            (
+                AgentSession {
+                    session,
+                    machine,
+                    pieces,
+                    wanted,
+                    handle,
+                    fetches: Mutex::default(),
+                    unheard: Unheard::default(),
+                },
+                from,
+            )
         }))
     }
 
@@ -234,21 +246,31 @@ impl Handle {
         self.registry.read().map_err(|_| stranger())?.admit(machine, key)
     }
 
+    /// True when a machine of this name is not let through the handshake.
+    pub(crate) fn is_revoked(&self, machine: &str) -> bool {
+        self.registry.read().map_or(true, |registry| registry.is_revoked(machine))
+    }
+
     pub(crate) async fn tell_machine(&self, machine: &str, down: Down) -> Result<bool, Unavailable> {
         let machine = machine.to_owned();
         self.ask(|answer| Input::Tell(machine, down, answer)).await
     }
 
     /// Passes on what an agent said.
-    pub(crate) async fn hear_agent(&self, session: Session, message: Incoming) -> Result<(), Unavailable> {
-        self.agents.send(FromAgent::Said(session, message)).await.map_err(|_| Unavailable::Stopping)
+    pub(crate) async fn hear_agent(
+        &self,
+        session: Session,
+        message: Incoming,
+        weight: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Unavailable> {
+        self.agents.send(FromAgent::Said(session, message, weight)).await.map_err(|_| Unavailable::Stopping)
     }
 
     pub(crate) async fn close_session(&self, session: Session) {
         let _ = self.agents.send(FromAgent::Closed(session)).await;
     }
 
-    pub(crate) fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Arc<Registry> {
         self.registry.read().map(|r| r.clone()).unwrap_or_default()
     }
 

@@ -9,6 +9,7 @@
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `usage`: where the time went, from the journal; `bookmarks`: so that it need not begin at the beginning
 //! - `http`: the API for people, the port for agents
+//! - `fuzzing`: agents' words without journal and sockets, for crates/fuzz
 //! - `numbers`: cluster numbers that a pool at rest has used; `metrics`: counters; `state`: the state directory and its lock
 
 mod agents;
@@ -17,6 +18,8 @@ mod books;
 mod clock;
 mod damage;
 mod feed;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 pub mod http;
 mod joblogs;
@@ -136,7 +139,8 @@ impl Manager {
             beat_ms: options.beat_ms,
             own_uid: starter::user::own_uid(),
             journal_dir: state.manager(),
-            gate: http::Gate::default(),
+            budgets: http::Budgets::default(),
+            job_logs: logs.troubles(),
             stopped: stopped.clone(),
         });
         let mut servers = tokio::task::JoinSet::new();
@@ -144,7 +148,9 @@ impl Manager {
         let mut listen = None;
         if let Some(address) = options.listen {
             let credentials = authority.manager_credentials()?;
-            let tls = trust::tls::server(&authority, &credentials)?;
+            let registry = handle.clone();
+            let is_denied = move |machine: &str, _key: &str| registry.is_revoked(machine);
+            let tls = trust::tls::server(&authority, &credentials, Arc::new(is_denied))?;
             listen = Some(http::serve_tls(address, tls, shared.clone(), &mut servers).await?);
         }
         servers.spawn(objects::tidy(handle.clone()));

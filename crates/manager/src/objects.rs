@@ -8,10 +8,12 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::agent::{Get, Piece, Took};
 use model::limits;
+use scheduler::Charge;
 
 /// Largest part that is handed out at a time.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
@@ -24,6 +26,19 @@ const SPARED: Duration = Duration::from_secs(600);
 pub(crate) struct Store {
     root: PathBuf,
     key: CheckpointKey,
+    /// What is on its way, and what has arrived that the books do not know yet.
+    arrivals: Arc<Mutex<Vec<Arrival>>>,
+}
+
+/// An object that is charged to a user before the books do it.
+#[derive(Debug)]
+struct Arrival {
+    machine: String,
+    claim: u64,
+    object: String,
+    owner: Arc<str>,
+    bytes: u64,
+    since: Instant,
 }
 
 /// From this the key of each job's transparent checkpoints is made: machines get those of the jobs that they run.
@@ -89,7 +104,7 @@ impl Store {
             let _ = fs::remove_file(entry.path());
         }
         let key = CheckpointKey::open(&root.join("key"))?;
-        Ok(Self { root, key })
+        Ok(Self { root, key, arrivals: Arc::default() })
     }
 
     pub(crate) fn key(&self) -> CheckpointKey {
@@ -100,14 +115,52 @@ impl Store {
         self.root.join(&object[..2]).join(object)
     }
 
+    /// True when this machine may send this object.
+    pub(crate) fn is_admitted(&self, machine: &str, object: &str) -> bool {
+        let is_it = |a: &Arrival| a.machine == machine && a.object == object;
+        self.arrivals.lock().is_ok_and(|arrivals| arrivals.iter().any(is_it))
+    }
+
+    /// Lets a machine send an object, if there is room for it in its user's quota.
+    pub(crate) fn admit(&self, machine: &str, piece: &Piece, charge: &Charge) -> Result<(), String> {
+        let Ok(mut arrivals) = self.arrivals.lock() else { return Err("the store is out of order".into()) };
+        // A claim saves one job at a time: what it sent before has arrived or never will.
+        arrivals.retain(|a| {
+            a.since.elapsed() < SPARED
+                && !charge.objects.contains(&a.object)
+                && (a.machine != machine || a.claim != piece.claim)
+        });
+        let arriving: u64 = arrivals.iter().filter(|a| a.owner == charge.owner).map(|a| a.bytes).sum();
+        let used = charge.used.saturating_add(arriving);
+        if charge.quota > 0 && used.saturating_add(piece.bytes) > charge.quota {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            return Err(format!(
+                "the checkpoints of {} take {} MiB, this one has {} MiB, and {} MiB is the limit (CHECKPOINT_QUOTA)",
+                charge.owner,
+                mib(used),
+                mib(piece.bytes),
+                mib(charge.quota)
+            ));
+        }
+        arrivals.push(Arrival {
+            machine: machine.to_owned(),
+            claim: piece.claim,
+            object: piece.object.clone(),
+            owner: charge.owner.clone(),
+            bytes: piece.bytes,
+            since: Instant::now(),
+        });
+        Ok(())
+    }
+
     /// Takes part of an object from a machine.
     pub(crate) fn put(&self, machine: &str, piece: &Piece) -> Took {
         let object = piece.object.clone();
         match self.take(machine, piece) {
-            Ok((next, safe)) => Took { object, next, safe, error: String::new() },
+            Ok((next, safe)) => Took { object, next, safe, ..Took::default() },
             Err(error) => {
                 tracing::warn!(machine, object, %error, "a checkpoint cannot be stored");
-                Took { object, next: 0, safe: false, error: error.to_string() }
+                Took { object, error: error.to_string(), ..Took::default() }
             }
         }
     }
@@ -179,7 +232,7 @@ impl Store {
             let most = (want.most as usize).min(PIECE_BYTES) as u64;
             let mut data = vec![0; bytes.saturating_sub(want.offset).min(most) as usize];
             file.read_exact_at(&mut data, want.offset)?;
-            Ok(Piece { object: object.clone(), bytes, offset: want.offset, data, error: String::new() })
+            Ok(Piece { object: object.clone(), bytes, offset: want.offset, data, ..Piece::default() })
         };
         read().unwrap_or_else(|error| Piece {
             object: object.clone(),
@@ -244,8 +297,39 @@ mod tests {
             bytes: whole.len() as u64,
             offset: from as u64,
             data: whole[from..to].to_vec(),
-            error: String::new(),
+            ..Piece::default()
         }
+    }
+
+    #[test]
+    fn a_user_stores_no_more_than_the_quota_also_when_all_comes_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let charge = |owner: &str, used: u64, known: &[&str]| Charge {
+            owner: Arc::from(owner),
+            used: used << 20,
+            objects: known.iter().map(|o| (*o).to_owned()).collect(),
+            quota: 10 << 20,
+        };
+        let piece = |claim, object: &str, mib: u64| Piece {
+            claim,
+            object: object.into(),
+            bytes: mib << 20,
+            ..Piece::default()
+        };
+        store.admit("m", &piece(1, "a", 6), &charge("alice", 0, &[])).unwrap();
+        assert!(store.is_admitted("m", "a") && !store.is_admitted("n", "a") && !store.is_admitted("m", "b"));
+        let refused = store.admit("m", &piece(2, "b", 5), &charge("alice", 0, &[])).unwrap_err();
+        assert!(refused.contains("take 6 MiB") && refused.contains("CHECKPOINT_QUOTA"), "{refused}");
+        assert!(!store.is_admitted("m", "b"));
+        store.admit("n", &piece(3, "c", 10), &charge("bob", 0, &[])).unwrap();
+        store.admit("m", &piece(2, "b", 4), &charge("alice", 0, &[])).unwrap();
+        // The books know of the first by now: it counts once.
+        assert!(store.admit("n", &piece(4, "d", 1), &charge("alice", 6, &["a"])).is_err());
+        // What a claim sends takes the place of what it sent before.
+        store.admit("m", &piece(2, "e", 4), &charge("alice", 6, &["a"])).unwrap();
+        let unlimited = Charge { quota: 0, ..charge("alice", 6, &["a"]) };
+        store.admit("n", &piece(4, "d", 1000), &unlimited).unwrap();
     }
 
     #[test]

@@ -29,9 +29,6 @@ struct Binding {
     key: String,
     #[prost(bool, tag = "3")]
     revoked: bool,
-    /// Another key had the name before.
-    #[prost(bool, tag = "4")]
-    rebound: bool,
 }
 
 /// Why a machine is not let in.
@@ -100,7 +97,6 @@ impl Registry {
                     entry.used += 1;
                 }
                 let binding = self.machines.entry(joined.machine.clone()).or_default();
-                binding.rebound |= !binding.key.is_empty() && binding.key != joined.key;
                 binding.machine.clone_from(&joined.machine);
                 binding.key.clone_from(&joined.key);
                 binding.revoked = false;
@@ -159,9 +155,8 @@ impl Registry {
         !self.locals.contains(machine) && self.machines.get(machine).is_none_or(|b| b.key.is_empty())
     }
 
-    /// True when another key had the name before: whoever has it now does not have that one's jobs.
-    pub(crate) fn is_rebound(&self, machine: &str) -> bool {
-        self.machines.get(machine).is_some_and(|b| b.rebound)
+    pub(crate) fn is_revoked(&self, machine: &str) -> bool {
+        self.machines.get(machine).is_some_and(|b| b.revoked)
     }
 
     /// The manager's own machine is called so.
@@ -257,13 +252,11 @@ mod tests {
         registry.apply(&Kind::TokenIssued(issued));
         assert_eq!(registry.check_join(&named, "other", 1), Err(NoJoin::OtherName("m".into())));
         assert_eq!(registry.check_join(&named, "m", 1), Ok(()));
-        assert!(!registry.is_rebound("m"));
         join(&mut registry, "m", "k2");
         assert!(registry.admit("m", "k1").is_err() && registry.admit("m", "k2").is_ok());
         let revoked = MachineRevoked { machine: "m".into(), by: "x".into(), reason: String::new() };
         registry.apply(&Kind::MachineRevoked(revoked));
         let mut registry = Registry::restore(&registry.snapshot()).unwrap();
-        assert!(registry.is_rebound("m"));
         assert_eq!(registry.admit("m", "k2"), Err(Stranger::Revoked("m".into())), "also after a restart");
         assert_eq!(registry.check_join(&any, "m", 1), Err(NoJoin::Known("m".into())));
         join(&mut registry, "m", "k3");
@@ -280,7 +273,7 @@ mod tests {
         join(&mut registry, "m", "");
         assert!(registry.is_unbound("m") && registry.admit("m", "k1").is_ok());
         join(&mut registry, "m", "k1");
-        assert!(!registry.is_unbound("m") && !registry.is_rebound("m"));
+        assert!(!registry.is_unbound("m"));
     }
 
     #[test]

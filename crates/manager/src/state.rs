@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use starter::home::{Elsewhere, Home};
 
 use crate::Sharing;
 
@@ -34,24 +34,9 @@ pub enum Error {
         /// Who we are.
         me: String,
     },
-    /// A copy of the directory of a manager that was running.
-    #[error(
-        "{path} is a copy of {original} (on machine {machine}, manager pid {pid}), made while that pool was running. Two \
-         managers that take themselves for the same pool would run its jobs twice. Use the original; or, if it is gone for \
-         good, remove {record} and start again"
-    )]
-    Copy {
-        /// The copy.
-        path: PathBuf,
-        /// Where it was made from.
-        original: PathBuf,
-        /// On which machine that was.
-        machine: String,
-        /// The manager that ran there.
-        pid: u32,
-        /// The file that says so.
-        record: PathBuf,
-    },
+    /// A copy of another manager's directory.
+    #[error(transparent)]
+    Home(#[from] starter::home::Error),
     /// The disk is full.
     #[error("the disk that holds {path} is full; free some space there and start again, nothing was lost")]
     Full {
@@ -79,46 +64,6 @@ pub struct StateDir {
     _lock: File,
 }
 
-/// What the file `home` says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Home {
-    path: PathBuf,
-    inode: u64,
-    machine: String,
-    boot: String,
-    pid: u32,
-    /// False once the manager has stopped in an orderly way.
-    running: bool,
-}
-
-impl Home {
-    fn of(root: &Path, manager: &Path) -> io::Result<Self> {
-        let word = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let id = word("/etc/machine-id");
-        let machine = if id.is_empty() { word("/proc/sys/kernel/hostname") } else { id };
-        Ok(Self {
-            path: root.to_owned(),
-            inode: fs::metadata(manager)?.ino(),
-            machine,
-            boot: word("/proc/sys/kernel/random/boot_id"),
-            pid: std::process::id(),
-            running: true,
-        })
-    }
-
-    /// True when `earlier` was written into another directory by a manager that may still be running there. The same
-    /// directory is guarded by its lock; a machine that has been started anew has no manager of before.
-    fn is_copy_of_live(&self, earlier: &Self) -> bool {
-        let same_place = self.machine == earlier.machine && self.path == earlier.path;
-        let over = same_place && (self.boot != earlier.boot || !is_alive(earlier.pid));
-        earlier.running && self.inode != earlier.inode && !over
-    }
-}
-
-fn is_alive(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
-}
-
 impl StateDir {
     /// Makes the directory if needed and locks it for one manager.
     pub fn open(root: &Path, sharing: Sharing) -> Result<Self, Error> {
@@ -134,23 +79,19 @@ impl StateDir {
                 starter::lock::Error::File { doing, path, source } => fail(doing, &path)(source),
                 error @ starter::lock::Error::InUse { .. } => error.into(),
             })?;
-        let home = Home::of(&root, &manager).map_err(fail("cannot read", &manager))?;
-        let record = manager.join(HOME);
-        if let Some(earlier) = read_home(&record)
-            && home.is_copy_of_live(&earlier)
-        {
-            let Home { path: original, machine, pid, .. } = earlier;
-            return Err(Error::Copy { path: root, original, machine, pid, record });
-        }
-        write_home(&record, &home)?;
+        let home =
+            starter::home::enter(&manager, &root, "manager", Elsewhere::MayRun).map_err(
+                |error| match error {
+                    starter::home::Error::File { doing, path, source } => fail(doing, &path)(source),
+                    error @ starter::home::Error::Copy { .. } => error.into(),
+                },
+            )?;
         Ok(Self { root, home, _lock: lock })
     }
 
-    /// The manager has stopped in an orderly way: from now on a copy of the directory is as good as the original.
+    /// The manager has stopped in an orderly way.
     pub(crate) fn note_stopped(&self) {
-        let home = Home { running: false, ..self.home.clone() };
-        // Without the note a copy is refused that could be used: the message says what to do.
-        let _ = write_home(&self.manager().join(HOME), &home);
+        self.home.note_stopped(&self.manager());
     }
 
     /// The manager's own directory.
@@ -167,20 +108,6 @@ impl StateDir {
     pub fn socket(&self) -> PathBuf {
         self.root.join("manager.sock")
     }
-}
-
-const HOME: &str = "home";
-
-/// A file that cannot be read says nothing: the lock still guards the directory.
-fn read_home(record: &Path) -> Option<Home> {
-    serde_json::from_slice(&fs::read(record).ok()?).ok()
-}
-
-fn write_home(record: &Path, home: &Home) -> Result<(), Error> {
-    let new = record.with_extension("new");
-    let bytes = serde_json::to_vec(home).map_err(io::Error::from).map_err(fail("cannot write", record))?;
-    fs::write(&new, bytes).map_err(fail("cannot write", &new))?;
-    fs::rename(&new, record).map_err(fail("cannot write", record))
 }
 
 /// Refuses a state directory of another user. To be asked before anything is made in it.
@@ -226,30 +153,5 @@ mod tests {
         assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
         StateDir::open(dir.path(), Sharing::Private).unwrap();
-    }
-
-    #[test]
-    fn only_a_copy_of_what_may_still_run_is_refused() {
-        let here = Home {
-            path: "/a".into(),
-            inode: 7,
-            machine: "m".into(),
-            boot: "b".into(),
-            pid: std::process::id(),
-            running: true,
-        };
-        let dead = u32::MAX;
-        let earlier = |change: &dyn Fn(&mut Home)| {
-            let mut earlier = Home { inode: 8, ..here.clone() };
-            change(&mut earlier);
-            here.is_copy_of_live(&earlier)
-        };
-        assert!(earlier(&|_| {}), "the original runs");
-        assert!(earlier(&|h| (h.path, h.pid) = ("/b".into(), dead)), "killed, but it may come back there");
-        assert!(earlier(&|h| h.machine = "other".into()), "nobody here knows whether it runs");
-        assert!(!earlier(&|h| h.inode = 7), "the same directory: its lock decides");
-        assert!(!earlier(&|h| (h.path, h.running) = ("/b".into(), false)), "moved after an orderly stop");
-        assert!(!earlier(&|h| h.pid = dead), "put back in its place after a crash");
-        assert!(!earlier(&|h| h.boot = "earlier".into()), "put back in its place after a reboot");
     }
 }

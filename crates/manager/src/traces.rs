@@ -40,7 +40,7 @@ impl Traces {
             });
         }
         if let Some(last) = lines.back_mut() {
-            last.left_out += trace.left_out;
+            last.left_out = last.left_out.saturating_add(trace.left_out);
         }
         while lines.len() > PER_MACHINE {
             lines.pop_front();
@@ -52,5 +52,20 @@ impl Traces {
         let Ok(machines) = self.machines.lock() else { return Vec::new() };
         let lines = machines.get(machine).into_iter().flatten();
         lines.filter(|line| line.position > position).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::agent::Transition;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_that_left_out_more_than_can_be_counted_breaks_nothing() {
+        let traces = Traces::default();
+        traces.take("m", Trace { transitions: vec![Transition::default()], left_out: u64::MAX });
+        traces.take("m", Trace { transitions: Vec::new(), left_out: u64::MAX });
+        assert_eq!(traces.after("m", 0)[0].left_out, u64::MAX);
     }
 }

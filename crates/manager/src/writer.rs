@@ -6,6 +6,7 @@
 //! When the journal cannot be written, the books go back to what is on disk, everybody who waits for an answer gets an
 //! error, agents keep their leases, and the writer tries until the disk takes writes again.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
 /// How often a manager that writes nothing looks whether it still leads.
 const LOOK_MS: u64 = 2_000;
+/// How long people look at the books between two commits.
+const LOOKING: Duration = Duration::from_millis(5);
 /// How long what nobody waits for may stay off the disk, so that short jobs share a sync.
 const LINGER: Duration = Duration::from_millis(10);
 
@@ -70,7 +73,7 @@ pub(crate) fn start(
         agents,
         bookmarks: Arc::new(Bookmarks::of(&dir, damage.clone())),
         feed: Feed::new(dir, damage),
-        registry: Arc::new(RwLock::new(books.registry.clone())),
+        registry: Arc::new(RwLock::new(Arc::new(books.registry.clone()))),
         degraded: Arc::new(RwLock::new(None)),
         objects,
         traces: Arc::default(),
@@ -132,7 +135,7 @@ type After = Box<dyn FnOnce(Result<(), Unavailable>) + Send>;
 struct Pending {
     out: Out,
     after: Vec<After>,
-    queries: Vec<Query>,
+    queries: VecDeque<Query>,
     /// When it goes to the disk; `None` while there is nothing.
     due: Option<Instant>,
 }
@@ -158,7 +161,7 @@ struct Writer {
     private: bool,
     sessions: Sessions,
     pending: Pending,
-    handle_registry: Arc<RwLock<Registry>>,
+    handle_registry: Arc<RwLock<Arc<Registry>>>,
     handle_degraded: Arc<RwLock<Option<String>>>,
     feed: Feed,
     metrics: Arc<Metrics>,
@@ -286,7 +289,7 @@ impl Writer {
         let now = self.clock.now();
         self.give_keys();
         match word {
-            FromAgent::Said(session, message) => self.take_word(now, session, message),
+            FromAgent::Said(session, message, _weight) => self.take_word(now, session, message),
             FromAgent::Closed(session) => self.close(session),
         }
         self.resume(now);
@@ -370,7 +373,7 @@ impl Writer {
                 }
                 self.answer_after(answer, revocable);
             }
-            Input::Look(query) => self.pending.queries.push(query),
+            Input::Look(query) => self.pending.queries.push_back(query),
             Input::OpenSession { machine, key, answer } => {
                 let opened = self.open_session(machine, key);
                 let _ = answer.send(opened);
@@ -408,17 +411,12 @@ impl Writer {
     }
 
     /// May this session speak for its machine from now on? One that has what the machine is known to run is the machine
-    /// itself, which lost its connection. One that has not is a copy of its state directory, or has its name by an
-    /// administrator's consent: while the other may be alive, its jobs are.
+    /// itself, which lost its connection or was rebooted: an agent keeps its claims on disk. One that has not is a copy of
+    /// its state directory, or has its name by an administrator's consent: until the leases are over, the other's jobs may be
+    /// alive, whether or not the other is in contact. The machine in the manager's own process has one state directory only.
     fn may_take_over(&self, session: Session, hello: &scheduler::AgentHello) -> bool {
-        let machine = &hello.machine;
-        let others = self
-            .sessions
-            .of(machine)
-            .into_iter()
-            .any(|other| other != session && self.books.core.is_session_of(machine, other));
-        let doubtful = others || self.books.registry.is_rebound(machine);
-        !(doubtful && self.books.core.runs_more_than(hello, digest))
+        let is_local = self.sessions.key(session) == Some(LOCAL_KEY);
+        is_local || !self.books.core.runs_more_than(hello, digest)
     }
 
     fn take_word(&mut self, now: Now, session: Session, message: Incoming) {
@@ -549,7 +547,7 @@ impl Writer {
         if std::mem::take(&mut self.registry_changed)
             && let Ok(mut shared) = self.handle_registry.write()
         {
-            shared.clone_from(&self.books.registry);
+            *shared = Arc::new(self.books.registry.clone());
         }
         for effect in out.effects {
             self.sessions.deliver(effect, &self.books.core);
@@ -560,10 +558,24 @@ impl Writer {
         for answer in after {
             answer(Ok(()));
         }
-        for query in queries {
-            query(&mut self.books.core, self.clock.now());
-        }
+        self.answer_queries(queries);
         Ok(())
+    }
+
+    /// Lets people look at the books, for a moment: whoever comes after that waits for the next turn, so that what people ask
+    /// keeps nobody's decisions off the disk.
+    fn answer_queries(&mut self, mut queries: VecDeque<Query>) {
+        let started = Instant::now();
+        while let Some(query) = queries.pop_front() {
+            query(&mut self.books.core, self.clock.now());
+            if started.elapsed() >= LOOKING {
+                break;
+            }
+        }
+        if !queries.is_empty() {
+            self.pending.queries = queries;
+            self.pending.hurry();
+        }
     }
 
     fn degraded(&self) -> Option<String> {
@@ -617,7 +629,7 @@ impl Writer {
     /// Leases go on without the journal, so that running jobs do; reports will be repeated when we ask for them.
     fn put_off(&mut self, word: FromAgent) {
         match word {
-            FromAgent::Said(session, message) => match message.up {
+            FromAgent::Said(session, message, _) => match message.up {
                 Some(api::agent::Up::Beat(n)) => self.sessions.say(session, api::agent::Down::Beat(n)),
                 Some(api::agent::Up::Hello(_)) => self.sessions.welcome(session, self.beat_ms, self.private),
                 _ => {}

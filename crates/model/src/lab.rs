@@ -71,7 +71,7 @@ mod condition_word {
 }
 
 /// What people decided about a machine: the whole of it, replacing what was decided before.
-#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MachineStanding {
     /// The machine.
     #[prost(string, tag = "1")]
@@ -79,6 +79,7 @@ pub struct MachineStanding {
     /// May the pool use it?
     #[prost(enumeration = "Condition", tag = "2")]
     #[serde(with = "condition_word")]
+    #[schemars(with = "String")]
     pub condition: i32,
     /// Only this user's jobs run there; empty: everybody's.
     #[prost(string, tag = "3")]

@@ -36,3 +36,19 @@ pub const HANDSHAKE_SECONDS: u64 = 10;
 pub const QUEUED_PER_USER: u64 = 20_000_000;
 /// Machines that people have decided something about, and labs that are disabled.
 pub const STANDINGS: usize = 100_000;
+/// Entries of one page of a list.
+pub const PAGE: usize = 1_000;
+/// Requests of one caller under way at a time.
+pub const REQUESTS_AT_A_TIME: usize = 512;
+/// Bytes of request bodies of one caller that are read or decoded at a time.
+pub const BODY_BYTES_AT_A_TIME: usize = 2 * SUBMIT_BYTES;
+/// The same of all callers.
+pub const ALL_BODY_BYTES_AT_A_TIME: usize = 8 * SUBMIT_BYTES;
+/// Event streams of one caller at a time.
+pub const STREAMS_AT_A_TIME: usize = 256;
+/// The same of all callers.
+pub const ALL_STREAMS_AT_A_TIME: usize = 4_096;
+/// Bytes of an event stream that wait in memory for somebody who does not read them; an event that is longer waits alone.
+pub const STREAM_BACKLOG_BYTES: usize = 16 << 10;
+/// Columns of a cluster's table.
+pub const COLUMNS: usize = 1_000;

@@ -159,6 +159,12 @@ impl ProcSet {
         self.spans.iter().flat_map(|&(a, b)| a..b)
     }
 
+    /// The procs from one on, in order. What is before costs nothing.
+    pub fn iter_from(&self, proc: u32) -> impl Iterator<Item = u32> + '_ {
+        let begin = self.spans.partition_point(|(_, end)| *end <= proc);
+        self.spans[begin..].iter().flat_map(move |&(a, b)| a.max(proc)..b)
+    }
+
     /// All spans in order.
     pub fn spans(&self) -> Vec<Span> {
         self.spans.iter().map(|&(a, b)| Span { first: a, count: b - a }).collect()

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::procs::Span;
 
 /// What a claim holds of a machine.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Resources {
     /// Cores.
     #[prost(uint32, tag = "1")]

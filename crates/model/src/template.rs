@@ -6,12 +6,13 @@
 //! concatenating the pieces of a pattern always gives one valid expression. Nothing here parses ClassAds.
 
 use prost::Message;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
 
 /// The jobs of one cluster in O(1) space plus one short row per item.
-#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize, JsonSchema)]
 pub struct JobTemplate {
     /// How many procs the cluster has: `max(rows, 1) * per_row`.
     #[prost(uint32, tag = "1")]
@@ -31,7 +32,7 @@ pub struct JobTemplate {
 }
 
 /// One attribute: a name and the text of its expression.
-#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize, JsonSchema)]
 pub struct Attribute {
     /// Attribute name as the submitter spelt it; names compare without regard to case.
     #[prost(string, tag = "1")]
@@ -42,7 +43,7 @@ pub struct Attribute {
 }
 
 /// An attribute whose expression text is put together for each proc.
-#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize, JsonSchema)]
 pub struct Varying {
     /// Attribute name.
     #[prost(string, tag = "1")]
@@ -53,7 +54,7 @@ pub struct Varying {
 }
 
 /// One piece of a varying attribute.
-#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize, JsonSchema)]
 pub struct Piece {
     /// What stands here.
     #[prost(oneof = "PieceKind", tags = "1, 2, 3, 4, 5, 6")]
@@ -61,7 +62,7 @@ pub struct Piece {
 }
 
 /// The kinds of piece.
-#[derive(Clone, PartialEq, Eq, Hash, prost::Oneof, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, prost::Oneof, Serialize, Deserialize, JsonSchema)]
 pub enum PieceKind {
     /// Literal text.
     #[prost(string, tag = "1")]
@@ -84,7 +85,7 @@ pub enum PieceKind {
 }
 
 /// One column of the table: all entries in one string, so that a million short items cost their bytes plus four each.
-#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
     /// All entries, one after another.
     #[prost(string, tag = "1")]

@@ -23,10 +23,18 @@ const STARTD_HELD: u32 = 21;
 const MACHINE_FAILED: u32 = 1006;
 const LEASE_OVER: u32 = 1008;
 
+/// No machine is believed that it has a claim with a higher number than this: numbers must never run out.
+const HIGHEST_BELIEVED: u64 = 1 << 52;
+
 impl Core {
     /// An agent connected: its word about what it holds settles every difference.
     pub fn agent_up(&mut self, now: Now, hello: AgentHello, digest: Digest, out: &mut Out) {
         let name: Arc<str> = Arc::from(hello.machine.as_str());
+        // A journal that was put back to an earlier day does not know every number that it gave away. What a machine still
+        // has under one is ended, and that takes a while: no new claim may have the same.
+        let numbers =
+            hello.claims.iter().map(|held| held.claim.0).filter(|number| *number < HIGHEST_BELIEVED);
+        self.pool.next_claim = numbers.map(|number| number + 1).fold(self.pool.next_claim, u64::max);
         let claims = self.seat(now, &name, &hello, out);
         self.count_cores();
 

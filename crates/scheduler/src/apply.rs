@@ -11,7 +11,7 @@ use model::{ClaimId, JobId, ProcSet};
 
 use crate::Core;
 use crate::lifecycle::Policies;
-use crate::pool::{Claim, minus, place_of, plus};
+use crate::pool::{Claim, minus, place_of};
 use crate::provision;
 use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
 
@@ -326,8 +326,10 @@ impl Core {
         let limited = !claim.limits.is_empty() || self.accounts.is_grouped(claim.user);
         self.released |= limited && !self.kept_back.is_empty();
         if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
-            machine.free = plus(machine.free, claim.resources);
             machine.claims.remove(&ClaimId(e.claim));
+            // Not what is free and what the claim had: the machine may have become smaller meanwhile.
+            let left = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+            machine.free = left.map(|c| c.resources).fold(machine.total, minus);
             machine.slots.remove(&claim.slot_number);
             machine.settle();
         }

@@ -23,7 +23,7 @@
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
 //! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
-//! - `snapshot`: durable state as bytes; `view`: read-only answers for people
+//! - `snapshot`: durable state as bytes; `view`: read-only answers for people; `pages`: long ones, a page at a time
 
 mod accounts;
 mod actions;
@@ -39,6 +39,7 @@ mod labs;
 mod lifecycle;
 mod machines;
 mod offers;
+mod pages;
 mod pass;
 mod places;
 mod platform;
@@ -78,6 +79,7 @@ pub use explain::{
 pub use gangs::{BadGuest, GangView};
 pub use labs::{Shut, StandingChange, StandingRefusal};
 pub use offers::NotOffered;
+pub use pages::{JobCursor, NotACursor, Page};
 pub use pass::Obstacle;
 pub use places::AgentSlot;
 pub use pool::{Reserved, Session, SlotState};
@@ -86,7 +88,7 @@ pub use reports::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
 pub use snapshot::BadSnapshot;
 pub use sweep::{Finding, Findings};
 pub use throttle::Burst;
-pub use view::{ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
+pub use view::{Charge, ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
 
 /// What the pool's owner may set.
 #[derive(Debug, Clone)]
@@ -118,6 +120,8 @@ pub struct Settings {
     pub sweep_ms: u64,
     /// UNSATISFIABLE_GRACE: a gang that no lab could hold for so long is held; 0 for never.
     pub grace_ms: u64,
+    /// CHECKPOINT_QUOTA: bytes that the checkpoints of one user may take at the manager; 0 for any amount.
+    pub checkpoint_quota: u64,
     /// No cluster has a smaller number: others that share files with this pool have used those.
     pub first_cluster: u32,
 }
@@ -145,6 +149,7 @@ impl Default for Settings {
             zone: TimeZone::UTC,
             sweep_ms: 30_000,
             grace_ms: 86_400_000,
+            checkpoint_quota: 0,
             first_cluster: 1,
         }
     }

@@ -76,6 +76,12 @@ impl Machines {
         self.after(None)
     }
 
+    /// The same, from a name on.
+    pub(crate) fn iter_from(&self, name: &str) -> impl Iterator<Item = (&Arc<str>, &Machine)> + '_ {
+        let range = self.order.range::<str, _>((Bound::Included(name), Bound::Unbounded));
+        range.filter_map(|(name, number)| Some((name, self.at(*number)?)))
+    }
+
     /// The same, behind a name.
     pub(crate) fn after(&self, name: Option<&Arc<str>>) -> impl Iterator<Item = (&Arc<str>, &Machine)> + '_ {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);

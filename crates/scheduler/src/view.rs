@@ -1,6 +1,6 @@
 //! Read-only answers for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use model::event::{LabSet, MachineStanding, Resources};
@@ -9,8 +9,9 @@ use model::{ClaimId, JobId, JobTemplate};
 use crate::Core;
 use crate::accounts::UserView;
 use crate::labs::Shut;
+use crate::pages::JobCursor;
 use crate::pool::{Reserved, SlotState, host_of, slot_of};
-use crate::queue::{Checkpoint, Stage, Summary};
+use crate::queue::{Checkpoint, Summary};
 use crate::sweep::Findings;
 
 /// A cluster in the queue.
@@ -173,6 +174,19 @@ pub struct PoolView {
     pub findings: Findings,
 }
 
+/// Whom a checkpoint is charged to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// The user.
+    pub owner: Arc<str>,
+    /// Bytes that the user's other jobs have stored.
+    pub used: u64,
+    /// All that the user's jobs have stored, by name.
+    pub objects: HashSet<String>,
+    /// Bytes that the user may have stored; 0 for any amount.
+    pub quota: u64,
+}
+
 impl Core {
     /// The clusters in the queue, oldest first.
     pub fn clusters(&self) -> impl Iterator<Item = ClusterView> + '_ {
@@ -211,56 +225,7 @@ impl Core {
 
     /// The unfinished jobs of a cluster: running ones first, at most `limit`.
     pub fn jobs(&self, id: u32, limit: usize) -> Vec<JobView> {
-        let Some(c) = self.queue.clusters.get(&id) else { return Vec::new() };
-        let waits = if self.gangs.has_plan(id) { "assigned" } else { "queued" };
-        let plain = |proc: u32, state: JobState| JobView {
-            job: JobId { cluster: id, proc },
-            state,
-            started_ms: None,
-            machine: None,
-            slot: None,
-            attempts: c.attempts.get(&proc).copied().unwrap_or(0),
-            hold_reason: None,
-            recipe: (c.gang && state == JobState::Idle).then_some(waits),
-            guest_of: c.host_of(proc).map(|host| JobId { cluster: id, proc: host }),
-        };
-        let live = c.live.iter().map(|(&proc, l)| {
-            let claim = self.pool.claims.get(&l.claim);
-            let state = match l.started_ms {
-                None => JobState::Idle,
-                Some(_) if l.suspended => JobState::Suspended,
-                Some(_) => JobState::Running,
-            };
-            JobView {
-                started_ms: l.started_ms,
-                machine: claim.map(|k| Arc::from(host_of(&k.machine))),
-                slot: claim.map(|k| k.slot.clone()),
-                recipe: match l.stage {
-                    _ if l.started_ms.is_some() => None,
-                    Stage::Scheduled if c.host_of(proc).is_some() => c.mirrored(proc),
-                    Stage::Scheduled => c.gang.then_some("scheduled"),
-                    Stage::Waiting => Some("waiting"),
-                    Stage::Installing => Some("installing"),
-                },
-                ..plain(proc, state)
-            }
-        });
-        let held = c.holds.iter().flat_map(|h| {
-            h.procs.iter().map(move |proc| JobView {
-                hold_reason: Some((h.reason.clone(), h.code)),
-                ..plain(proc, JobState::Held)
-            })
-        });
-        let ready = c.parts.iter().map(|p| &p.idle);
-        let idle = ready.chain(c.later.values()).flat_map(model::ProcSet::iter);
-        let idle = idle.map(|proc| plain(proc, JobState::Idle));
-        let completed = c.completed.iter().map(|proc| plain(proc, JobState::Completed));
-        live.chain(held).chain(idle).chain(completed).take(limit).collect()
-    }
-
-    /// True when this is the session that speaks for a machine.
-    pub fn is_session_of(&self, machine: &str, session: crate::Session) -> bool {
-        self.pool.machines.get(machine).is_some_and(|m| m.session == Some(session))
+        self.job_page(id, JobCursor::default(), limit).items
     }
 
     /// True when jobs are known to have started on the machine in claims that a hello does not have.
@@ -297,20 +262,17 @@ impl Core {
 
     /// The machines, also those that only a decision of people is known of.
     pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
-        let unknown = self.labs.machines.iter().filter(|(name, _)| !self.pool.machines.contains_key(*name));
-        let unknown = unknown.map(|(name, standing)| MachineView {
-            name: name.clone(),
-            slot: Arc::from("slot1"),
-            connected: false,
-            total: Resources::default(),
-            free: Resources::default(),
-            ad: Arc::default(),
-            claims: Vec::new(),
-            lab: Arc::from(""),
-            standing: standing.clone(),
-            shut: None,
-        });
-        self.known_machines().chain(unknown)
+        self.machine_page("", usize::MAX).items.into_iter()
+    }
+
+    /// Name, lab and cores of the machines that are there; several of one name where it is divided.
+    pub fn machine_sizes(&self) -> Vec<(Arc<str>, Arc<str>, u32)> {
+        let size = |(name, m): (&Arc<str>, &crate::pool::Machine)| {
+            let host = host_of(name);
+            let host = if *host == **name { name.clone() } else { Arc::from(host) };
+            (host, m.lab.clone(), m.total.cpus)
+        };
+        self.pool.machines.iter().map(size).collect()
     }
 
     /// Labs, by name.
@@ -330,8 +292,8 @@ impl Core {
         machines.into_iter().map(view).collect()
     }
 
-    fn known_machines(&self) -> impl Iterator<Item = MachineView> + '_ {
-        self.pool.machines.iter().map(|(name, m)| MachineView {
+    pub(crate) fn machine_view(&self, name: &str, m: &crate::pool::Machine) -> MachineView {
+        MachineView {
             lab: m.lab.clone(),
             standing: self.labs.standing(host_of(name)),
             shut: m.shut,
@@ -361,7 +323,7 @@ impl Core {
                     resources: c.resources,
                 })
                 .collect(),
-        })
+        }
     }
 
     /// Does a job save its work when it is asked, or is it saved?
@@ -392,7 +354,7 @@ impl Core {
             view.held += c.held.len();
         }
         for (name, m) in self.pool.machines.iter() {
-            let first = u64::from(host_of(name) == &**name);
+            let first = u64::from(*host_of(name) == **name);
             view.machines += first;
             if m.session.is_some() {
                 view.connected += first;
@@ -412,6 +374,24 @@ impl Core {
     /// All checkpoints that unfinished jobs may begin from.
     pub fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
         self.queue.clusters.values().flat_map(|c| c.checkpoints.values())
+    }
+
+    /// Whom a checkpoint of a claim's job is charged to, and what else that user has stored. `None` when the machine has no such claim.
+    pub fn charge_checkpoint(&self, machine: &str, claim: ClaimId) -> Option<Charge> {
+        let claim = self.pool.claims.get(&claim).filter(|c| host_of(&c.machine) == machine)?;
+        let quota = self.settings.checkpoint_quota;
+        let mut charge = Charge { owner: claim.owner.clone(), used: 0, objects: HashSet::new(), quota };
+        // What the job itself has stored is replaced.
+        let own = claim.jobs.first().copied();
+        for (&cluster, c) in self.queue.clusters.iter().filter(|(_, c)| c.owner == claim.owner) {
+            for (&proc, checkpoint) in &c.checkpoints {
+                if own != Some(JobId { cluster, proc }) {
+                    charge.used += checkpoint.bytes;
+                }
+                charge.objects.insert(checkpoint.object.to_string());
+            }
+        }
+        Some(charge)
     }
 
     /// The template and owner of a cluster, for whoever must tell a machine what to run.

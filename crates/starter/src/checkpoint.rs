@@ -156,7 +156,8 @@ impl Starter<'_> {
             let checkpointed = Checkpointed { job, sha256, bytes, transfer_ms, cap, platform };
             self.report(Happening::Checkpointed(checkpointed));
         } else {
-            self.report_not_saved(job, "the store did not take it".to_owned());
+            let why = if stored.why.is_empty() { String::new() } else { format!(": {}", stored.why) };
+            self.report_not_saved(job, format!("the store did not take it{why}"));
         }
         if leaving {
             self.leave();

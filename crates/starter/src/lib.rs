@@ -18,12 +18,12 @@
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
 //! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
-//! - `as_user`: opening a file with another user's rights (for the manager's job logs)
+//! - `logbook`: the process that writes one user's job logs (for the manager)
 //!
-//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages`, `uptime` and `as_user`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages` and `uptime`.
 
 mod archive;
-pub mod as_user;
+
 mod board;
 pub mod cgroup;
 mod checkpoint;
@@ -31,9 +31,11 @@ mod chore;
 pub mod clear;
 mod connection;
 pub mod frame;
+pub mod home;
 pub mod keeper;
 pub mod leftovers;
 pub mod lock;
+pub mod logbook;
 pub mod nest;
 pub mod pages;
 pub mod quota;

@@ -186,7 +186,7 @@ pub struct Checkpoint {
 }
 
 /// What became of a checkpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Stored {
     /// Which.
     #[prost(uint32, tag = "1")]
@@ -200,6 +200,9 @@ pub struct Stored {
     /// What it was allowed, in bytes per second; 0 for no cap.
     #[prost(uint64, tag = "4")]
     pub cap: u64,
+    /// Why it is not safe, when that is known.
+    #[prost(string, tag = "5")]
+    pub why: String,
 }
 
 /// A limit on a resource, as `setrlimit` has them.

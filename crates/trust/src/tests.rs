@@ -27,6 +27,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// No machine is denied.
+fn deny_none() -> tls::IsDenied {
+    std::sync::Arc::new(|_, _| false)
+}
+
 #[test]
 fn hashes_and_codes_are_what_others_compute() {
     assert_eq!(hex(&digest(b"abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -189,7 +194,7 @@ fn shake(client: ClientConfig, server: ServerConfig, name: &str) -> Result<Optio
 fn both_ends_know_each_other_by_the_pools_ca_and_by_nothing_else() {
     let (_dir, authority) = pool();
     let (_other_dir, other) = pool();
-    let server = || tls::server(&authority, &authority.manager_credentials().unwrap()).unwrap();
+    let server = || tls::server(&authority, &authority.manager_credentials().unwrap(), deny_none()).unwrap();
     let client =
         |credentials: Option<&Credentials>| tls::client(authority.fingerprint(), credentials).unwrap();
 
@@ -200,7 +205,7 @@ fn both_ends_know_each_other_by_the_pools_ca_and_by_nothing_else() {
     assert_eq!(tls::key_of(&seen), tls::key_of_pem(&node.chain_pem));
 
     let refused = |outcome: Result<Option<Vec<u8>>, String>| outcome.unwrap_err();
-    let elsewhere = tls::server(&other, &other.manager_credentials().unwrap()).unwrap();
+    let elsewhere = tls::server(&other, &other.manager_credentials().unwrap(), deny_none()).unwrap();
     let told = refused(shake(client(None), elsewhere, MANAGER_NAME));
     assert!(told.contains("not from the pool that the token names"), "{told}");
     let told = refused(shake(client(None), server(), "elsewhere.example"));
@@ -214,11 +219,11 @@ fn a_machine_cannot_pass_for_the_manager_nor_the_manager_for_a_machine() {
     let (_dir, authority) = pool();
     let node = machine(&authority, "node");
     let client = |credentials| tls::client(authority.fingerprint(), credentials).unwrap();
-    let posing = tls::server(&authority, &node).unwrap();
+    let posing = tls::server(&authority, &node, deny_none()).unwrap();
     let told = shake(client(None), posing, MANAGER_NAME).unwrap_err();
     assert!(told.starts_with("client:"), "{told}");
     let manager = authority.manager_credentials().unwrap();
-    let server = tls::server(&authority, &manager).unwrap();
+    let server = tls::server(&authority, &manager, deny_none()).unwrap();
     let told = shake(client(Some(&manager)), server, MANAGER_NAME).unwrap_err();
     assert!(told.starts_with("server:"), "{told}");
 }
@@ -234,7 +239,7 @@ fn older_protocols_are_refused_by_both_ends() {
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
     old.alpn_protocols = vec![b"h2".to_vec()];
-    let told = shake(old, tls::server(&authority, &manager).unwrap(), MANAGER_NAME).unwrap_err();
+    let told = shake(old, tls::server(&authority, &manager, deny_none()).unwrap(), MANAGER_NAME).unwrap_err();
     assert!(told.starts_with("server:") && told.contains("Tls12"), "{told}");
     let (chain, key) = tls::read(&manager).unwrap();
     let old = ServerConfig::builder_with_provider(provider)

@@ -8,7 +8,10 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
 
 use crate::ca::{Authority, Credentials};
 use crate::{Error, Principal, certificate_error};
@@ -20,9 +23,16 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// Says whether a machine of this name with this key is to be let through no handshake.
+pub type IsDenied = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
+
 /// Settings for the manager's port: TLS 1.3, client certificates of the pool's CA accepted but not required, because
-/// people come with tokens.
-pub fn server(authority: &Authority, credentials: &Credentials) -> Result<ServerConfig, Error> {
+/// people come with tokens. A machine that is denied does not get through the handshake.
+pub fn server(
+    authority: &Authority,
+    credentials: &Credentials,
+    is_denied: IsDenied,
+) -> Result<ServerConfig, Error> {
     let fail = certificate_error("cannot set up TLS");
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes());
@@ -31,6 +41,7 @@ pub fn server(authority: &Authority, credentials: &Credentials) -> Result<Server
         .allow_unauthenticated()
         .build()
         .map_err(|e| fail(e.to_string()))?;
+    let verifier = Arc::new(Admitting { inner: verifier, pool: authority.pool().to_owned(), is_denied });
     let (chain, key) = read(credentials)?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -39,7 +50,70 @@ pub fn server(authority: &Authority, credentials: &Credentials) -> Result<Server
         .with_single_cert(chain, key)
         .map_err(|e| fail(e.to_string()))?;
     config.alpn_protocols = PROTOCOLS.iter().map(|p| p.to_vec()).collect();
+    // Who resumes an earlier session shows no certificate: nobody would ask whether it was denied since.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     Ok(config)
+}
+
+/// Verifies as usual, and asks then whether the machine is denied.
+struct Admitting {
+    inner: Arc<dyn ClientCertVerifier>,
+    pool: String,
+    is_denied: IsDenied,
+}
+
+impl std::fmt::Debug for Admitting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Admitting")
+    }
+}
+
+impl ClientCertVerifier for Admitting {
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        if let Principal::Machine { name } = principal_of(end_entity, &self.pool)
+            && (self.is_denied)(&name, &key_of(end_entity).unwrap_or_default())
+        {
+            return Err(rustls::CertificateError::Revoked.into());
+        }
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
 }
 
 /// Settings for whoever connects to a manager: the CA is known by its fingerprint; a certificate is shown if there is
@@ -196,6 +270,49 @@ mod tests {
             assert!(authority.sign_agent(&request, bad).is_err(), "{bad:?}");
         }
         assert!(authority.sign_agent("not a request", "x").is_err());
+    }
+
+    /// Passes what one end has to say to the other, until the server knows whom it has before it.
+    fn shake_hands(server: ServerConfig, client: ClientConfig) -> Result<(), rustls::Error> {
+        let mut server = rustls::ServerConnection::new(Arc::new(server)).unwrap();
+        let name = ServerName::try_from(ca::MANAGER_NAME).unwrap();
+        let mut client = rustls::ClientConnection::new(Arc::new(client), name).unwrap();
+        while server.is_handshaking() || client.is_handshaking() {
+            let mut wire = Vec::new();
+            client.write_tls(&mut wire).unwrap();
+            server.read_tls(&mut wire.as_slice()).unwrap();
+            server.process_new_packets()?;
+            let mut wire = Vec::new();
+            server.write_tls(&mut wire).unwrap();
+            client.read_tls(&mut wire.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_denied_machine_does_not_get_through_the_handshake() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::open(dir.path()).unwrap();
+        let own = authority.manager_credentials().unwrap();
+        let (key_pem, request) = ca::agent_request().unwrap();
+        let chain_pem = authority.sign_agent(&request, "m").unwrap();
+        let key = key_of_pem(&chain_pem).unwrap();
+        let machine = Credentials { chain_pem, key_pem };
+        for (denied, shown, gets_in) in
+            [("m", Some(&machine), false), ("other", Some(&machine), true), ("m", None, true)]
+        {
+            let known = key.clone();
+            let is_denied = move |name: &str, key: &str| name == denied && key == known;
+            let server = server(&authority, &own, Arc::new(is_denied)).unwrap();
+            assert_eq!(server.send_tls13_tickets, 0, "nobody resumes what nobody would check");
+            let client = client(authority.fingerprint(), shown).unwrap();
+            let shaken = shake_hands(server, client);
+            assert_eq!(shaken.is_ok(), gets_in, "{denied} {shaken:?}");
+            if let Err(error) = shaken {
+                assert_eq!(error, rustls::CertificateError::Revoked.into());
+            }
+        }
     }
 
     #[test]

@@ -55,8 +55,8 @@ struct Local {
 impl Connector for Local {
     fn connect(&mut self) -> Pin<Box<dyn Future<Output = Result<Link, String>> + Send + '_>> {
         Box::pin(async move {
-            let (up, mut from_agent) = mpsc::unbounded_channel::<ToManager>();
-            let (forward, down) = mpsc::channel(1024);
+            let (up, mut from_agent) = mpsc::channel::<ToManager>(agent::LINK_WORDS);
+            let (forward, down) = mpsc::channel(agent::LINK_WORDS);
             let (session, mut from_manager) = self.handle.open_local_session(self.machine.clone()).await?;
             tokio::spawn(async move {
                 while let Some(message) = from_manager.recv().await {

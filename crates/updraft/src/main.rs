@@ -125,6 +125,9 @@ enum Command {
     /// Remove what starters had to set aside (agents start this)
     #[command(hide = true)]
     Clear(cmd::starter::Clear),
+    /// Write the job logs of one user (managers start this)
+    #[command(hide = true)]
+    Scribe,
 }
 
 fn main() -> ExitCode {
@@ -138,6 +141,7 @@ fn main() -> ExitCode {
         Command::Starter => cmd::starter::run(),
         Command::Keeper => cmd::starter::keep(),
         Command::Clear(args) => cmd::starter::clear(&args),
+        Command::Scribe => cmd::starter::write_logs(),
         Command::Classad(args) => return cmd::classad::run(args),
         Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
@@ -201,6 +205,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         | Command::Man(_)
         | Command::Starter
         | Command::Keeper
-        | Command::Clear(_) => Ok(ExitCode::SUCCESS),
+        | Command::Clear(_)
+        | Command::Scribe => Ok(ExitCode::SUCCESS),
     }
 }

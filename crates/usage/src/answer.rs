@@ -61,7 +61,7 @@ pub struct Usage {
 }
 
 /// Sums; times in core-milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Totals {
     /// All there was: cores times time.
     #[serde(rename = "capacity_core_ms")]

@@ -13,7 +13,7 @@ const EXACT: u64 = 128;
 const PARTS_BITS: u32 = 6;
 
 /// Half, and all but one in a hundred, are no longer than these.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Spread {
     /// How many.
     pub count: u64,

@@ -1,6 +1,7 @@
 //! Benchmarks, one file per area; each returns a Markdown section. Figures of one run are comparable with each other,
 //! so every section measures its raw limit and its peers in the same minute.
 
+pub(crate) mod attacks;
 pub(crate) mod classad;
 mod journal;
 mod maintenance;
@@ -14,7 +15,8 @@ mod soak;
 use crate::{root, sh};
 
 /// What can be measured.
-const AREAS: [&str; 7] = ["classad", "journal", "maintenance", "policy", "pool", "scheduler", "seg"];
+const AREAS: [&str; 8] =
+    ["attacks", "classad", "journal", "maintenance", "policy", "pool", "scheduler", "seg"];
 
 /// Runs all areas, or those named.
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
@@ -34,11 +36,15 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
     let wanted = |area: &str| areas.is_empty() || areas.contains(&area);
     let mut sections = Vec::new();
-    if wanted("policy") || wanted("pool") || wanted("seg") {
+    if wanted("attacks") || wanted("policy") || wanted("pool") || wanted("seg") {
         sh("cargo", &["build", "--release", "--quiet", "-p", "updraft"], &[])?;
     }
     if wanted("pool") {
         sections.push(pool::run(quick)?);
+    }
+    // Without root it is left out, unless it was asked for by name.
+    if areas.contains(&"attacks") || (areas.is_empty() && crate::is_root()) {
+        sections.push(attacks::run(quick)?);
     }
     if wanted("policy") {
         sections.push(policy::run(quick)?);

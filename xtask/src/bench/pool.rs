@@ -25,9 +25,9 @@ pub(super) fn program() -> PathBuf {
 }
 
 /// A running `updraft up`, killed with its starters at the end.
-struct Pool {
+pub(super) struct Pool {
     child: Stopped,
-    dir: tempfile::TempDir,
+    pub(super) dir: tempfile::TempDir,
 }
 
 impl Pool {
@@ -35,7 +35,7 @@ impl Pool {
         Self::start_with(dir, &["--cpus", cpus])
     }
 
-    fn start_with(dir: tempfile::TempDir, more: &[&str]) -> Result<Self> {
+    pub(super) fn start_with(dir: tempfile::TempDir, more: &[&str]) -> Result<Self> {
         let child = Command::new(program())
             .args(["--log", "error", "up", "--lease", "30", "--state-dir"])
             .arg(dir.path().join("state"))
@@ -51,7 +51,7 @@ impl Pool {
         Endpoint::Unix(self.dir.path().join("state/manager.sock"))
     }
 
-    async fn client(&self) -> Result<Client> {
+    pub(super) async fn client(&self) -> Result<Client> {
         let start = Instant::now();
         loop {
             match Client::connect(&self.endpoint(), None).await {
@@ -89,7 +89,7 @@ pub(super) fn tempdir() -> Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("updraft-bench-").tempdir().map_err(fail("temporary directory"))
 }
 
-fn job(procs: u32) -> JobTemplate {
+pub(super) fn job(procs: u32) -> JobTemplate {
     let mut template = JobTemplate::of(procs);
     for (name, expr) in [
         ("Cmd", "\"/bin/true\""),
@@ -222,8 +222,8 @@ async fn measure(quick: bool) -> Result<String> {
     );
     row("manager RSS after that", format!("{} MiB", pool.rss_kib() / 1024), String::new(), String::new());
     let queue = client.queue(None).await.map_err(|e| e.to_string())?;
-    if queue.total_clusters != u64::from(queued) + 1 {
-        return Err(format!("{} clusters after the restart", queue.total_clusters));
+    if queue.clusters.len() != queued as usize + 1 {
+        return Err(format!("{} clusters after the restart", queue.clusters.len()));
     }
     drop(pool);
 
@@ -326,7 +326,7 @@ async fn throughput_by_network(jobs: u32, cores: usize) -> Result<(f64, f64)> {
 }
 
 /// A process that is told to stop at the end.
-struct Stopped(Child);
+pub(super) struct Stopped(pub(super) Child);
 
 impl Drop for Stopped {
     fn drop(&mut self) {
@@ -357,7 +357,7 @@ async fn run_jobs(pool: &Pool, jobs: u32) -> Result<(f64, f64)> {
     Ok((rate, (pool.cpu_seconds() - cpu) * 1000.0 / f64::from(jobs)))
 }
 
-async fn wait_for_machine(client: &Client) -> Result<()> {
+pub(super) async fn wait_for_machine(client: &Client) -> Result<()> {
     for _ in 0..1000 {
         let status = client.status(None, false).await.map_err(|e| e.to_string())?;
         if status.machines.iter().any(|m| m.connected) {

@@ -303,6 +303,9 @@ fn a_checkpoint_that_cannot_be_had_holds_its_job_and_no_other() {
     assert_eq!(open(&mut core, 7).0.claims[0].jobs, [SECOND]);
     core.fetched(7, *second, Vec::new(), &mut actions);
     assert!(matches!(actions.as_slice(), [Action::Run { .. }]), "the other starts");
+    actions.clear();
+    core.fetched(7, *first, Vec::new(), &mut actions);
+    assert!(actions.is_empty(), "the first was given back: {actions:?}");
 }
 
 #[test]
@@ -545,4 +548,47 @@ fn a_transparent_job_gets_its_key_and_a_refused_one_a_reason() {
     let refused = hear(&mut core, 6, Down::Assign(Assign { claim: 7, cluster: 1, jobs }));
     assert_eq!(told(&refused), [(0, "CannotStart".to_owned())]);
     assert_eq!(open(&mut core, 7).0.claims[0].jobs, [FIRST], "the refused one is not held");
+}
+
+#[test]
+fn what_a_starter_does_not_number_is_said_once() {
+    let mut core = core();
+    open(&mut core, 1);
+    claim(&mut core, 2);
+    let mut said = Vec::new();
+    core.hear_starter(7, exited(0, 0), &mut said);
+    assert!(matches!(said.as_slice(), [Action::Say(Up::Report(r))] if r.seq == 0), "{said:?}");
+    assert!(open(&mut core, 3).1.is_empty(), "nobody would acknowledge it");
+}
+
+#[test]
+fn what_saves_jobs_in_a_private_pool_may_not_in_a_shared_one() {
+    let criu =
+        |others, shared| Ok(Criu { program: "/sbin/criu".into(), platform: "here".into(), others, shared });
+    for (private, others, shared, why) in [
+        (true, false, false, None),
+        (false, true, true, None),
+        (false, true, false, Some(NOT_SHARED)),
+        (false, false, true, Some(ONLY_OURS)),
+    ] {
+        let mut core = core();
+        core.set_criu(criu(others, shared));
+        hear(&mut core, 1, Down::Welcome(Welcome { private, ..Welcome::default() }));
+        assert_eq!(core.criu().err(), why, "{private} {others} {shared}");
+    }
+}
+
+#[test]
+fn a_new_session_begins_with_nothing_of_the_one_before() {
+    let mut core = core();
+    open(&mut core, 1_000);
+    claim(&mut core, 1_000);
+    assign(&mut core);
+    // The first hello was never answered; leases count from the second.
+    open(&mut core, 5_000);
+    let renewed = hear(&mut core, 6_000, Down::Welcome(Welcome { private: true, ..Welcome::default() }));
+    assert!(matches!(renewed.as_slice(), [Action::Order(7, Order::Renew(9_000))]), "{renewed:?}");
+    let jobs = vec![AssignedJob { proc: 9, attempt: 1, ..AssignedJob::default() }];
+    let told = hear(&mut core, 6_001, Down::Assign(Assign { claim: 7, cluster: 1, jobs }));
+    assert!(told.is_empty(), "this manager has not said what cluster 1 is: {told:?}");
 }

@@ -12,7 +12,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tower::{Service, ServiceExt as _};
-use trust::{Action, Principal};
+use trust::Principal;
 
 use super::Shared;
 use super::who::{Caller, Connection};
@@ -52,10 +52,7 @@ impl Sessions for Agents {
         Box::pin(async move {
             let caller = request.extensions().get::<Caller>().cloned();
             let caller = caller.ok_or_else(|| Status::unauthenticated("who are you?"))?;
-            caller
-                .may(Action::ServeAsMachine)
-                .map_err(|problem| Status::permission_denied(problem.message))?;
-            let Principal::Machine { name } = caller.0 else {
+            let Principal::Machine { name } = caller.principal else {
                 return Err(Status::permission_denied("a machine's certificate is needed"));
             };
             let Some(Connection::Remote { key, .. }) = request.extensions().get::<Connection>().cloned()

@@ -1,32 +1,42 @@
 //! `GET /v1/events`: the journal as server-sent events, from any position, to the end or for ever.
+//!
+//! A batch is rendered once for all who may see the same of it. Nobody has more in memory than the batch that is being sent and
+//! `STREAM_BACKLOG_BYTES` of text: who reads slowly is read from disk for.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
+use api::rest::EventLine;
 use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use model::Event;
-use model::event::{Kind, cluster_of};
-use serde::{Deserialize, Serialize};
+use axum::response::{IntoResponse as _, Response};
+use model::event::{ClusterSubmitted, Kind, cluster_of};
+use model::{Event, JobTemplate, limits};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use trust::Action;
 
 use super::Shared;
+use super::budgets::{Budget, Payer};
+use super::route::{Call, Media, Reply};
 use super::who::{Caller, Problem};
+use crate::feed::{Batch, Follower, SMALL_CHUNK};
 
 /// A comment so often keeps proxies and clients from giving up on a quiet stream.
 const QUIET: Duration = Duration::from_secs(15);
-/// Text is sent in pieces of about this size; an event is not divided.
-const PIECE_BYTES: usize = 256 << 10;
-/// Pieces that wait for somebody who does not read.
-const PIECES: usize = 1;
+/// Who takes nothing for so long may not come back soon: nothing is kept open for them.
+const SLOW: Duration = Duration::from_secs(1);
+/// A batch of so many events is rendered on a thread that nobody else waits for.
+const MANY: usize = 4 * SMALL_CHUNK;
+/// Rows of a table beyond which it is not shown: the table of a large cluster is not news.
+const ROWS: usize = 1_000;
 
-#[derive(Debug, Deserialize)]
+/// Which events.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct EventsQuery {
     /// First position; 1 is the first there ever was, 0 the oldest that is kept. The default is the present.
     from: Option<u64>,
@@ -41,14 +51,21 @@ fn yes() -> bool {
     true
 }
 
-pub(super) async fn stream(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Query(query): Query<EventsQuery>,
-) -> Result<impl IntoResponse, Problem> {
-    caller.may(Action::Look)?;
-    let kept = kept(&shared).await?;
-    let from = match query.from {
+/// Events as they come.
+pub(super) struct EventStream(Body);
+
+impl Reply for EventStream {
+    const MEDIA: &'static [Media] = &[("text/event-stream", None)];
+    async fn respond(self, _: &Shared, _: &Payer) -> Result<Response, Problem> {
+        let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+        Ok((headers, self.0).into_response())
+    }
+}
+
+pub(super) async fn stream(call: Call<(), EventsQuery>) -> Result<EventStream, Problem> {
+    let hold = call.shared.budgets.take(&call.caller.payer, Budget::Streams, 1)?;
+    let kept = kept(&call.shared).await?;
+    let from = match call.query.from {
         Some(0) => kept.oldest,
         Some(from) if from < kept.oldest => {
             let gone = journal::Error::Forgotten { asked: from, oldest: kept.oldest };
@@ -61,44 +78,113 @@ pub(super) async fn stream(
         Some(from) => from,
         None => kept.head + 1,
     };
-    let mut next = from;
-    let mut events = shared.handle.feed.subscribe_to_all(from, query.follow);
-    let mut stopped = shared.stopped.clone();
-    let (out, body) = mpsc::channel::<Result<Bytes, Infallible>>(PIECES);
+    let mut stopped = call.shared.stopped.clone();
+    let (out, body) = mpsc::channel(1);
+    let mut sender = Sender {
+        events: call.shared.handle.feed.follow(from, call.query.follow, SMALL_CHUNK),
+        next: from,
+        cluster: call.query.cluster,
+        caller: call.caller,
+        out,
+    };
     tokio::spawn(async move {
+        tokio::select! {
+            () = sender.send_all() => {}
+            _ = stopped.wait_for(|stop| *stop) => {}
+        }
+        drop(hold);
+    });
+    Ok(EventStream(Body::from_stream(ReceiverStream::new(body))))
+}
+
+/// What sends one stream.
+struct Sender {
+    events: Follower,
+    next: u64,
+    cluster: Option<u32>,
+    caller: Caller,
+    out: mpsc::Sender<Result<Bytes, Infallible>>,
+}
+
+/// Nobody reads any more.
+struct Gone;
+
+impl Sender {
+    async fn send_all(&mut self) {
         loop {
             let arrived = tokio::select! {
-                arrived = tokio::time::timeout(QUIET, events.recv()) => arrived,
-                _ = stopped.wait_for(|stop| *stop) => return,
+                arrived = tokio::time::timeout(QUIET, self.events.next()) => arrived,
+                () = self.out.closed() => return,
             };
-            let mut text = Vec::new();
-            match arrived {
-                Err(_) => text.extend_from_slice(b": quiet\n\n"),
-                Ok(None) => return,
-                Ok(Some(Err(error))) => {
-                    let words = model::text::one_line(&error.to_string(), 500);
-                    text = format!("event: error\ndata: {words}\n\n").into_bytes();
+            let sent = match arrived {
+                Err(_) => self.send(Bytes::from_static(b": quiet\n\n")).await,
+                Ok(Ok(None)) => return,
+                Ok(Ok(Some(batch))) => self.send_batch(&batch).await,
+                Ok(Err(error)) => {
+                    let why = model::text::one_line(&error.to_string(), 500);
+                    let _ = self.send(format!("event: error\ndata: {why}\n\n").into()).await;
+                    return;
                 }
-                Ok(Some(Ok(batch))) => {
-                    for (position, event) in batch.from(next) {
-                        let about = event.kind.as_ref().and_then(cluster_of);
-                        if query.cluster.is_none() || about == query.cluster {
-                            render(position, event, &caller, &mut text);
-                        }
-                        if text.len() >= PIECE_BYTES && !send(&out, &mut text).await {
-                            return;
-                        }
-                    }
-                    next = batch.end();
-                }
-            }
-            if !send(&out, &mut text).await {
+            };
+            if sent.is_err() {
                 return;
             }
         }
-    });
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    Ok((headers, Body::from_stream(ReceiverStream::new(body))))
+    }
+
+    async fn send(&mut self, text: Bytes) -> Result<(), Gone> {
+        let soon = tokio::time::timeout(SLOW, self.out.reserve()).await;
+        let place = if let Ok(place) = soon {
+            place
+        } else {
+            self.events.rest();
+            self.out.reserve().await
+        };
+        place.map_err(|_| Gone)?.send(Ok(text));
+        Ok(())
+    }
+
+    async fn send_batch(&mut self, batch: &Arc<Batch>) -> Result<(), Gone> {
+        let mut text = Vec::new();
+        if batch.events.len() >= MANY && batch.lines.get().is_none() && self.cluster.is_none() {
+            let batch = batch.clone();
+            // A failure shows when the lines are wanted.
+            let _ = tokio::task::spawn_blocking(move || lines(&batch).len()).await;
+        }
+        for (position, event) in batch.from(self.next) {
+            let about = event.kind.as_ref().and_then(cluster_of);
+            if self.cluster.is_some() && about != self.cluster {
+                continue;
+            }
+            match &event.kind {
+                Some(Kind::ClusterSubmitted(submitted)) if self.may_see_all(submitted) => {
+                    text.extend_from_slice(&render(position, event, true));
+                }
+                // For the few events of one cluster not all of a batch is rendered.
+                _ if self.cluster.is_some() && batch.lines.get().is_none() => {
+                    text.extend_from_slice(&render(position, event, false));
+                }
+                _ => text.extend_from_slice(&lines(batch)[(position - batch.first) as usize]),
+            }
+            if text.len() >= limits::STREAM_BACKLOG_BYTES {
+                self.send(std::mem::take(&mut text).into()).await?;
+            }
+        }
+        self.next = batch.end();
+        if text.is_empty() { Ok(()) } else { self.send(text.into()).await }
+    }
+
+    /// What people keep in their environment is for them and for administrators.
+    fn may_see_all(&self, submitted: &ClusterSubmitted) -> bool {
+        self.caller.principal.name() == submitted.owner || self.caller.may(Action::ActOnAny).is_ok()
+    }
+}
+
+/// The lines of a batch as everybody may see them.
+fn lines(batch: &Batch) -> &[Bytes] {
+    batch
+        .lines
+        .get_or_init(|| batch.from(0).map(|(position, event)| render(position, event, false)).collect())
 }
 
 /// The positions that the journal has.
@@ -121,53 +207,35 @@ pub(super) async fn kept(shared: &Shared) -> Result<Kept, Problem> {
         .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "journal", why))
 }
 
-/// Sends what there is. False when nobody takes it any more.
-async fn send(out: &mpsc::Sender<Result<Bytes, Infallible>>, text: &mut Vec<u8>) -> bool {
-    // It may wait for long: no more memory than it needs.
-    text.shrink_to_fit();
-    text.is_empty() || out.send(Ok(Bytes::from(std::mem::take(text)))).await.is_ok()
+fn render(position: u64, event: &Event, with_secrets: bool) -> Bytes {
+    let event = match &event.kind {
+        Some(Kind::ClusterSubmitted(submitted)) => Event {
+            // The template is copied only as far as it is shown.
+            kind: Some(Kind::ClusterSubmitted(ClusterSubmitted {
+                cluster: submitted.cluster,
+                owner: submitted.owner.clone(),
+                template: shown_template(&submitted.template, with_secrets),
+                idempotency_key: submitted.idempotency_key.clone(),
+            })),
+            time_ms: event.time_ms,
+        },
+        _ => event.clone(),
+    };
+    let line = EventLine { position, event };
+    let json = serde_json::to_string(&line).unwrap_or_else(|_| "{}".into());
+    format!("id: {position}\ndata: {json}\n\n").into()
 }
 
-/// An event and its position, as [`api::rest::EventLine`] without owning it.
-#[derive(Serialize)]
-struct Line<'a> {
-    position: u64,
-    #[serde(flatten)]
-    event: &'a Event,
-}
-
-fn render(position: u64, event: &Event, caller: &Caller, text: &mut Vec<u8>) {
-    let shown = shorten(event, caller);
-    let line = Line { position, event: shown.as_ref().unwrap_or(event) };
-    text.extend_from_slice(format!("id: {position}\ndata: ").as_bytes());
-    // An event has no value that JSON cannot say, and memory takes what it is given.
-    let _ = serde_json::to_writer(&mut *text, &line);
-    text.extend_from_slice(b"\n\n");
-}
-
-/// The event without what is not for this caller, or too much for anybody; `None` when all of it may be shown.
-fn shorten(event: &Event, caller: &Caller) -> Option<Event> {
-    let Some(Kind::ClusterSubmitted(submitted)) = &event.kind else { return None };
-    // What people keep in their environment is for them and for administrators.
-    let is_secret = caller.may(Action::ActOnAny).is_err() && caller.0.name() != submitted.owner;
-    // The table of a large cluster is not news.
-    let rows: usize = submitted.template.columns.iter().map(model::template::Column::len).sum();
-    let is_long = rows > 1_000;
-    if !is_secret && !is_long {
-        return None;
+fn shown_template(template: &JobTemplate, with_secrets: bool) -> JobTemplate {
+    let secret = |name: &str| name.eq_ignore_ascii_case("Environment") || name.eq_ignore_ascii_case("Env");
+    let shown = |name: &str| with_secrets || !secret(name);
+    let rows: usize = template.columns.iter().map(model::template::Column::len).sum();
+    let few = rows <= ROWS;
+    JobTemplate {
+        procs: template.procs,
+        per_row: template.per_row,
+        shared: template.shared.iter().filter(|a| shown(&a.name)).cloned().collect(),
+        varying: template.varying.iter().filter(|v| few && shown(&v.name)).cloned().collect(),
+        columns: if few && with_secrets { template.columns.clone() } else { Vec::new() },
     }
-    let mut event = event.clone();
-    if let Some(Kind::ClusterSubmitted(submitted)) = &mut event.kind {
-        submitted.template.columns.clear();
-        if is_secret {
-            let secret =
-                |name: &str| name.eq_ignore_ascii_case("Environment") || name.eq_ignore_ascii_case("Env");
-            submitted.template.shared.retain(|a| !secret(&a.name));
-            submitted.template.varying.retain(|v| !secret(&v.name));
-        }
-        if is_long {
-            submitted.template.varying.clear();
-        }
-    }
-    Some(event)
 }

@@ -1,42 +1,30 @@
 //! Why a job waits, why a machine does nothing: what the core says, as JSON.
 
-use std::sync::Arc;
-
 use api::explain::{Ahead, Clause, Count, Gang, Job, Kept, Lacking, Machine, Occupant, Standing, Waiting};
-use axum::extract::{Path, State};
+use axum::Json;
 use axum::http::StatusCode;
-use axum::{Extension, Json};
 use model::{JobId, JobName, text};
 use scheduler::{GangView, Obstacle};
-use trust::Action;
 
-use super::Shared;
-use super::who::{Caller, Problem};
+use super::route::Call;
+use super::who::Problem;
 
 /// Why a job is where it is; a cluster's first unfinished job, when no proc is named.
-pub(super) async fn job(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Result<Json<Job>, Problem> {
-    caller.may(Action::Look)?;
+pub(super) async fn job(call: Call<String>) -> Result<Json<Job>, Problem> {
+    let id = &call.part;
     let name = id.parse::<JobName>().map_err(|e| Problem::bad(e.to_string()))?;
-    let found = shared.handle.explain(move |core, now| {
+    let turn = call.turn().await;
+    let found = call.shared.handle.explain(move |core, now| {
         let job = match name {
             JobName::Job(job) => job,
-            JobName::Cluster(cluster) => {
-                // The one that waits is the one that is asked about.
-                let jobs = core.jobs(cluster, 100_000);
-                let waits =
-                    |j: &&scheduler::JobView| j.state == scheduler::JobState::Idle && j.machine.is_none();
-                let job = jobs.iter().find(waits).or(jobs.first()).map(|j| j.job);
-                job.unwrap_or(JobId { cluster, proc: 0 })
-            }
+            JobName::Cluster(cluster) => core.job_to_explain(cluster).unwrap_or(JobId { cluster, proc: 0 }),
         };
         core.explain_job(job, now)
     });
-    let Some(found) = found.await? else {
-        let message = format!("job {} is not in the queue", text::shorten(&id, 60));
+    let found = found.await?;
+    drop(turn);
+    let Some(found) = found else {
+        let message = format!("job {} is not in the queue", text::shorten(id, 60));
         return Err(Problem::new(StatusCode::NOT_FOUND, "no_such_job", message));
     };
     let standing = match found.standing {
@@ -49,7 +37,9 @@ pub(super) async fn job(
         }
         scheduler::Standing::Waiting(w) => Standing::Waiting(Box::new(waiting(*w))),
     };
+    let logs = call.shared.job_logs.of(&found.owner);
     Ok(Json(Job {
+        logs,
         job: found.job.to_string(),
         owner: found.owner.to_string(),
         submitted_ms: found.submitted_ms,
@@ -150,16 +140,13 @@ fn clause(c: scheduler::Refusing) -> Clause {
 }
 
 /// Why a machine does what it does.
-pub(super) async fn machine(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
-) -> Result<Json<Machine>, Problem> {
-    caller.may(Action::Look)?;
-    let asked = name.clone();
-    let found = shared.handle.explain(move |core, now| core.explain_machine(&asked, now)).await?;
+pub(super) async fn machine(call: Call<String>) -> Result<Json<Machine>, Problem> {
+    let (name, asked) = (&call.part, call.part.clone());
+    let turn = call.turn().await;
+    let found = call.shared.handle.explain(move |core, now| core.explain_machine(&asked, now)).await?;
+    drop(turn);
     let Some(m) = found else {
-        let message = format!("there is no machine {} in the pool", text::shorten(&name, 60));
+        let message = format!("there is no machine {} in the pool", text::shorten(name, 60));
         return Err(Problem::new(StatusCode::NOT_FOUND, "no_such_machine", message));
     };
     let occupant = |o: scheduler::Occupant| Occupant {

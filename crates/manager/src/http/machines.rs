@@ -1,25 +1,24 @@
 //! Talking to one machine through its manager: its policy's trace, why it is as it is, its configuration, and orders; what
 //! people decide about machines and labs.
 
-use std::sync::Arc;
-
 use api::agent::{Control, Question, SetMacro, Verb};
 use api::rest::{
-    ConfigRequest, ControlRequest, DrainRequest, LabLine, LabRequest, MachineReply, MachineVerb,
+    ConfigRequest, ControlRequest, DrainRequest, LabLine, LabRequest, LabsReply, MachineReply, MachineVerb,
     RevokeRequest, StandingRequest, TransitionLine,
 };
-use axum::extract::{Path, Query, State};
+use axum::Json;
 use axum::http::StatusCode;
-use axum::{Extension, Json};
 use model::event::{Condition, LabSet, MachineStanding, PoolDrained};
 use model::{limits, text};
 use scheduler::{Actor, StandingChange, StandingRefusal};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use trust::Action;
 
 use super::Shared;
-use super::routes::{Body, body};
-use super::who::{Caller, Problem};
+use super::pool::{ListQuery, page_of};
+use super::route::{Call, Done, Large};
+use super::who::Problem;
 use crate::NoAnswer;
 
 /// Bytes of a set of macros.
@@ -42,32 +41,27 @@ async fn ask(shared: &Shared, machine: &str, question: Question) -> Result<Json<
     Ok(Json(MachineReply { text }))
 }
 
-#[derive(Debug, Deserialize)]
+/// From where on.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct After {
+    /// Only what comes after this position.
     #[serde(default)]
     after: u64,
 }
 
 /// What the machine's policy did lately.
-pub(super) async fn transitions(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-    Query(query): Query<After>,
-) -> Result<Json<Vec<TransitionLine>>, Problem> {
-    caller.may(Action::Look)?;
-    Ok(Json(shared.handle.traces.after(&machine, query.after)))
+pub(super) async fn transitions(call: Call<String, After>) -> Result<Json<Vec<TransitionLine>>, Problem> {
+    let mut lines = call.shared.handle.traces.after(&call.part, call.query.after);
+    lines.truncate(limits::PAGE);
+    Ok(Json(lines))
 }
 
 /// Has nothing new start for a while, or again.
-pub(super) async fn drain(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    request: Body<DrainRequest>,
-) -> Result<StatusCode, Problem> {
+pub(super) async fn drain(call: Call<(), (), Json<DrainRequest>>) -> Result<Done, Problem> {
     // What the owner of one machine may say about it, nobody weaker than a user may say about any.
-    caller.may(Action::Submit)?;
-    let DrainRequest { mut name, until_s, mut constraint, reason, machine } = body(request)?;
+    let (shared, caller) = (call.shared, call.caller);
+    let Json(DrainRequest { mut name, until_s, mut constraint, reason, machine }) = call.body;
     if machine.is_empty() {
         caller.may(Action::ManageMachines)?;
     } else {
@@ -86,68 +80,45 @@ pub(super) async fn drain(
         return Err(Problem::bad("the constraint is longer than 64 KiB"));
     }
     let reason = text::one_line(&reason, limits::REASON_BYTES);
-    let by = caller.0.name().to_owned();
+    let by = caller.principal.name().to_owned();
     let until_ms = until_s.saturating_mul(1000);
     let said = PoolDrained { name, until_ms, constraint, by, reason };
     shared.handle.drain(said).await?.map_err(Problem::bad)?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Done)
 }
 
 /// Which part of which expression keeps the machine as it is.
-pub(super) async fn why(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-) -> Result<Json<MachineReply>, Problem> {
-    caller.may(Action::Look)?;
-    ask(&shared, &machine, Question::Why(true)).await
+pub(super) async fn why(call: Call<String>) -> Result<Json<MachineReply>, Problem> {
+    ask(&call.shared, &call.part, Question::Why(true)).await
 }
 
 /// The machine's configuration, with sources.
-pub(super) async fn config(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-) -> Result<Json<MachineReply>, Problem> {
-    caller.may(Action::Look)?;
-    ask(&shared, &machine, Question::Config(true)).await
+pub(super) async fn config(call: Call<String>) -> Result<Json<MachineReply>, Problem> {
+    ask(&call.shared, &call.part, Question::Config(true)).await
 }
 
 /// Sets or removes policy macros on the machine.
 pub(super) async fn configure(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-    request: Body<ConfigRequest>,
+    call: Call<String, (), Json<ConfigRequest>>,
 ) -> Result<Json<MachineReply>, Problem> {
-    caller.may_run(&shared, &machine).await?;
-    let ConfigRequest { set, text } = body(request)?;
+    let by = call.user();
+    let Json(ConfigRequest { set, text }) = call.body;
     if text.len() > CONFIG_BYTES || set.len() > limits::NAME_BYTES {
         return Err(Problem::bad("a set of macros holds at most 64 KiB, its name 256 bytes"));
     }
-    let by = caller.0.name().to_owned();
-    ask(&shared, &machine, Question::Set(SetMacro { set, text, by })).await
+    ask(&call.shared, &call.part, Question::Set(SetMacro { set, text, by })).await
 }
 
 /// Has the machine read its configuration again.
-pub(super) async fn reconfigure(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-) -> Result<Json<MachineReply>, Problem> {
-    caller.may_run(&shared, &machine).await?;
-    ask(&shared, &machine, Question::Reconfigure(true)).await
+pub(super) async fn reconfigure(call: Call<String>) -> Result<Json<MachineReply>, Problem> {
+    ask(&call.shared, &call.part, Question::Reconfigure(true)).await
 }
 
 /// Does something with everything that runs on the machine.
 pub(super) async fn control(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-    request: Body<ControlRequest>,
+    call: Call<String, (), Json<ControlRequest>>,
 ) -> Result<Json<MachineReply>, Problem> {
-    caller.may_run(&shared, &machine).await?;
-    let request = body(request)?;
+    let Json(request) = call.body;
     let verb = match request.verb {
         MachineVerb::Vacate => Verb::Vacate,
         MachineVerb::Kill => Verb::Kill,
@@ -161,7 +132,7 @@ pub(super) async fn control(
     let slot = text::one_line(&request.slot, limits::NAME_BYTES);
     let remaining_s = request.remaining_s;
     let control = Control { verb: verb.into(), claim, reason, bytes_per_second, slot, remaining_s };
-    ask(&shared, &machine, Question::Control(control)).await
+    ask(&call.shared, &call.part, Question::Control(control)).await
 }
 
 impl From<StandingRefusal> for Problem {
@@ -182,14 +153,10 @@ impl From<StandingRefusal> for Problem {
 
 /// Sets a machine's condition, lends it, holds it, or takes that back.
 pub(super) async fn stand(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-    request: Body<StandingRequest>,
+    call: Call<String, (), Json<StandingRequest>>,
 ) -> Result<Json<MachineStanding>, Problem> {
-    caller.may(Action::HoldMachine)?;
-    let any_owner = caller.may(Action::ManageMachines).is_ok();
-    let request = body(request)?;
+    let (user, any_owner) = (call.user(), call.caller.may(Action::ManageMachines).is_ok());
+    let (machine, Json(request)) = (call.part, call.body);
     if !trust::ca::is_machine_name(&machine) {
         return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
     }
@@ -197,7 +164,6 @@ pub(super) async fn stand(
     if !names.into_iter().all(|name| *name == text::one_line(name, limits::NAME_BYTES)) {
         return Err(Problem::bad("a user's name is one line of at most 256 bytes"));
     }
-    let user = caller.0.name().to_owned();
     let condition = request.condition.map(|word| word.parse::<Condition>()).transpose();
     let change = StandingChange {
         condition: condition.map_err(|e| Problem::bad(e.to_string()))?,
@@ -211,24 +177,19 @@ pub(super) async fn stand(
         reason: text::one_line(&request.reason, limits::REASON_BYTES),
     };
     let actor = Actor { user, any_owner };
-    Ok(Json(shared.handle.set_machine(actor, machine, change).await??))
+    Ok(Json(call.shared.handle.set_machine(actor, machine, change).await??))
 }
 
 /// Denies a machine: its streams are closed, and neither its certificate nor a new one lets it in.
-pub(super) async fn revoke(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Path(machine): Path<String>,
-    request: Body<RevokeRequest>,
-) -> Result<StatusCode, Problem> {
-    caller.may(Action::ManageMachines)?;
-    let RevokeRequest { reason } = body(request)?;
+pub(super) async fn revoke(call: Call<String, (), Json<RevokeRequest>>) -> Result<Done, Problem> {
+    let by = call.user();
+    let (machine, Json(RevokeRequest { reason })) = (call.part, call.body);
     if !trust::ca::is_machine_name(&machine) {
         return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
     }
-    let (by, reason) = (caller.0.name().to_owned(), text::one_line(&reason, limits::REASON_BYTES));
-    if shared.handle.revoke_machine(machine, by, reason).await? {
-        Ok(StatusCode::NO_CONTENT)
+    let reason = text::one_line(&reason, limits::REASON_BYTES);
+    if call.shared.handle.revoke_machine(machine, by, reason).await? {
+        Ok(Done)
     } else {
         let message = "this machine is part of the manager; start that with --cpus 0 to be without it";
         Err(Problem::new(StatusCode::CONFLICT, "refused", message))
@@ -236,31 +197,26 @@ pub(super) async fn revoke(
 }
 
 /// The labs.
-pub(super) async fn labs(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<Vec<LabLine>>, Problem> {
-    caller.may(Action::Look)?;
+pub(super) async fn labs(call: Call<(), ListQuery>) -> Result<Large<LabsReply>, Problem> {
     let line = |l: scheduler::LabView| {
         let set = l.disabled.unwrap_or_default();
         LabLine { lab: l.name, machines: l.machines, disabled: set.disabled, by: set.by, reason: set.reason }
     };
-    let found = shared.handle.look(scheduler::Core::labs).await?;
-    Ok(Json(found.into_iter().map(line).collect()))
+    let found = call.look(scheduler::Core::labs).await?;
+    Ok(Large::new(move || {
+        let (page, next) = page_of(found, &call.query, |l| l.name.clone());
+        LabsReply { labs: page.into_iter().map(line).collect(), next }
+    }))
 }
 
 /// Enables or disables a lab.
-pub(super) async fn set_lab(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    request: Body<LabRequest>,
-) -> Result<StatusCode, Problem> {
-    caller.may(Action::ManageMachines)?;
-    let LabRequest { lab, disabled, reason } = body(request)?;
+pub(super) async fn set_lab(call: Call<(), (), Json<LabRequest>>) -> Result<Done, Problem> {
+    let by = call.user();
+    let Json(LabRequest { lab, disabled, reason }) = call.body;
     if lab != text::one_line(&lab, limits::NAME_BYTES) {
         return Err(Problem::bad("a lab's name is one line of at most 256 bytes"));
     }
-    let (by, reason) = (caller.0.name().to_owned(), text::one_line(&reason, limits::REASON_BYTES));
-    shared.handle.set_lab(LabSet { lab, disabled, by, reason }).await??;
-    Ok(StatusCode::NO_CONTENT)
+    let reason = text::one_line(&reason, limits::REASON_BYTES);
+    call.shared.handle.set_lab(LabSet { lab, disabled, by, reason }).await??;
+    Ok(Done)
 }

@@ -1,29 +1,33 @@
 //! Sockets and requests: who is calling, may they, what do they want.
 //!
 //! - `serve`: the Unix socket, the TLS port, the plain health port; limits on connections
-//! - `routes`: the REST API; `events`: the event stream; `usage`: where the time went; `agents`: agent sessions over gRPC;
-//!   `explain`: why jobs wait and machines idle
 //! - `doors`: how many connections each caller may have, and how long one may be silent
 //! - `who`: from a connection and its headers to a principal
-//! - `rules`: which right each path needs, before anything of a request is read
-//! - `gate`: limits on how much one caller may ask at a time
+//! - `budgets`: what each caller may use at a time
+//! - `table`: every path, with what it needs, takes and gives; `route`: what happens on each of them; `openapi`: the table as documents
+//! - `jobs`, `pool`, `machines`, `tokens`, `explain`, `usage`, `events`, `health`: what is done; `agents`: agent sessions over gRPC
 
 mod agents;
+mod budgets;
 mod doors;
 mod events;
 mod explain;
-mod gate;
+mod health;
+mod jobs;
 mod machines;
-mod routes;
-mod rules;
+mod openapi;
+mod pool;
+mod route;
 mod serve;
+mod table;
+mod tokens;
 mod usage;
 mod who;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use gate::Gate;
+pub use budgets::Budgets;
 pub(crate) use serve::{serve_health, serve_tls, serve_unix};
 use tokio::sync::watch;
 use trust::ca::Authority;
@@ -41,6 +45,7 @@ pub struct Shared {
     pub(crate) beat_ms: u64,
     pub(crate) own_uid: u32,
     pub(crate) journal_dir: PathBuf,
-    pub(crate) gate: Gate,
+    pub(crate) budgets: Budgets,
+    pub(crate) job_logs: crate::joblogs::Troubles,
     pub(crate) stopped: watch::Receiver<bool>,
 }

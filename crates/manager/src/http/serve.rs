@@ -24,11 +24,14 @@ use trust::Principal;
 
 use super::Shared;
 use super::doors::{PER_CALLER, Places, Prompt};
-use super::routes::{health_router, router};
+use super::table::{health_router, router};
 use super::who::Connection;
 use crate::{Error, Sharing};
 
 const HANDSHAKE: Duration = Duration::from_secs(model::limits::HANDSHAKE_SECONDS);
+
+/// Bytes of answers that wait for a peer who does not read them, beside what the kernel holds.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Serves people on this machine.
 pub(crate) fn serve_unix(
@@ -172,12 +175,13 @@ where
         router.clone().oneshot(request)
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(BUFFER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(1_024)
         .max_header_list_size(16 << 10)
+        .max_send_buf_size(BUFFER_BYTES)
         .keep_alive_interval(Duration::from_secs(20))
         .keep_alive_timeout(Duration::from_secs(20));
     // A connection that ends badly is its peer's affair.

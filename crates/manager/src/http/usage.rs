@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use api::rest::ErrorReply;
 use api::usage::{Line, Query as Asked, Reply};
+use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
+use schemars::SchemaGenerator;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use trust::Action;
 use usage::Filter;
 
 use super::Shared;
-use super::who::{Caller, Problem};
+use super::budgets::{Payer, Turn};
+use super::route::{Call, Media, Reply as Answer};
+use super::who::Problem;
 use crate::bookmarks::Bookmarks;
 use crate::usage::{NoAnswer, Question};
 
@@ -26,17 +27,25 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Who takes nothing for so long gets nothing more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Sums, or rows as they come.
+pub(super) struct UsageAnswer(Response);
+
+impl Answer for UsageAnswer {
+    const MEDIA: &'static [Media] = &[
+        ("application/json", Some(SchemaGenerator::subschema_for::<Reply>)),
+        ("application/x-ndjson", None),
+    ];
+    async fn respond(self, _: &Shared, _: &Payer) -> Result<Response, Problem> {
+        Ok(self.0)
+    }
+}
+
 /// Users, machines and jobs in it are those that everybody with READ sees in the queue and in the status.
-pub(super) async fn answer(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Problem> {
-    caller.may(Action::Look)?;
-    let machines = shared.handle.look(|core| {
-        let of = |m: scheduler::MachineView| (m.name.to_string(), m.lab.to_string(), m.total.cpus);
-        core.machines().map(of).collect::<Vec<_>>()
-    });
+pub(super) async fn answer(call: Call<(), Asked>) -> Result<UsageAnswer, Problem> {
+    let machines = call.look(scheduler::Core::machine_sizes).await?;
+    // One caller's questions leave room for others', also while their answers are read slowly.
+    let turn = call.turn().await;
+    let (asked, shared) = (call.query, call.shared);
     // Nothing is known of the future.
     let now_ms = crate::writer::wall_ms();
     let question = Question {
@@ -44,7 +53,7 @@ pub(super) async fn answer(
         until_ms: asked.until_ms.map_or(now_ms, |until| until.min(now_ms)),
         filter: Filter { lab: asked.lab, machine: asked.machine, user: asked.user },
         rows: asked.rows,
-        machines: whole_machines(machines.await?),
+        machines: whole_machines(&machines),
     };
     let bookmarks = shared.handle.bookmarks.clone();
     let Ok(permit) = bookmarks.questions.clone().acquire_owned().await else {
@@ -53,20 +62,19 @@ pub(super) async fn answer(
     let stopped = shared.stopped.clone();
     if asked.rows {
         let (out, body) = mpsc::channel(4);
-        tokio::task::spawn_blocking(move || send_rows(&bookmarks, &question, &stopped, &out, permit));
+        tokio::task::spawn_blocking(move || send_rows(&bookmarks, &question, &stopped, &out, (permit, turn)));
         let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
-        return Ok((headers, Body::from_stream(ReceiverStream::new(body))).into_response());
+        return Ok(UsageAnswer((headers, Body::from_stream(ReceiverStream::new(body))).into_response()));
     }
-    let reply = add_up(bookmarks, question, stopped, permit).await?;
-    Ok(([(header::CACHE_CONTROL, "no-store")], Json(reply)).into_response())
+    add_up(bookmarks, question, stopped, (permit, turn)).await.map(UsageAnswer)
 }
 
 /// A divided machine has an entry for each of its slots.
-fn whole_machines(places: Vec<(String, String, u32)>) -> Vec<(String, String, u32)> {
+fn whole_machines(places: &[(Arc<str>, Arc<str>, u32)]) -> Vec<(String, String, u32)> {
     let mut machines: std::collections::BTreeMap<String, (String, u32)> = std::collections::BTreeMap::new();
     for (name, lab, cores) in places {
-        let machine = machines.entry(name).or_default();
-        machine.0 = lab;
+        let machine = machines.entry(name.to_string()).or_default();
+        machine.0 = lab.to_string();
         machine.1 += cores;
     }
     machines.into_iter().map(|(name, (lab, cores))| (name, lab, cores)).collect()
@@ -76,14 +84,16 @@ async fn add_up(
     bookmarks: Arc<Bookmarks>,
     question: Question,
     stopped: watch::Receiver<bool>,
-    permit: OwnedSemaphorePermit,
-) -> Result<Reply, Problem> {
+    permits: (OwnedSemaphorePermit, Turn),
+) -> Result<Response, Problem> {
     // Dropped when whoever asked has gone.
     let (waits, asker) = mpsc::channel::<()>(1);
     let computed = tokio::task::spawn_blocking(move || {
         let goes_on = || !*stopped.borrow() && !waits.is_closed();
         let reply = bookmarks.answer(&question, &goes_on, &mut |_| {});
-        drop(permit);
+        // Rendered here, too: the sums of a large pool are long.
+        let reply = reply.map(|reply| ([(header::CACHE_CONTROL, "no-store")], Json(reply)).into_response());
+        drop(permits);
         reply
     });
     let reply = computed.await;
@@ -138,7 +148,7 @@ fn send_rows(
     question: &Question,
     stopped: &watch::Receiver<bool>,
     out: &mpsc::Sender<Result<Bytes, Infallible>>,
-    permit: OwnedSemaphorePermit,
+    permits: (OwnedSemaphorePermit, Turn),
 ) {
     let sending = std::cell::RefCell::new(Sending { out, text: String::new(), gone: false });
     let goes_on = || !*stopped.borrow() && !sending.borrow().gone && !out.is_closed();
@@ -150,5 +160,5 @@ fn send_rows(
     let mut sending = sending.into_inner();
     sending.line(&last);
     sending.flush();
-    drop(permit);
+    drop(permits);
 }

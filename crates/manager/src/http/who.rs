@@ -4,14 +4,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use trust::token::Token;
 use trust::{Action, Principal, Role};
 
 use super::Shared;
+use super::budgets::{Budget, Payer};
 use crate::Sharing;
 
 /// A request that has not arrived and been answered by then is not waited for.
@@ -38,7 +39,11 @@ pub(crate) enum Connection {
 
 /// Who is calling, for handlers.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(pub(crate) Principal);
+pub(crate) struct Caller {
+    pub(crate) principal: Principal,
+    /// Whose budgets it counts against.
+    pub(crate) payer: Payer,
+}
 
 /// An error answer.
 #[derive(Debug)]
@@ -46,22 +51,41 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) code: &'static str,
     pub(crate) message: String,
+    /// When it is worth trying again.
+    pub(crate) retry_after_s: Option<u32>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+        Self { status, code, message: message.into(), retry_after_s: None }
     }
 
     pub(crate) fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
+
+    /// No, for somebody who is not known, or may not.
+    pub(crate) fn refused(principal: &Principal, message: impl Into<String>) -> Self {
+        match principal {
+            Principal::Anonymous => Self::new(StatusCode::UNAUTHORIZED, "no_credential", message),
+            _ => Self::new(StatusCode::FORBIDDEN, "forbidden", message),
+        }
+    }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.status, Json(api::rest::ErrorReply { code: self.code.into(), message: self.message }))
-            .into_response()
+        let mut response =
+            (self.status, Json(api::rest::ErrorReply { code: self.code.into(), message: self.message }))
+                .into_response();
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -93,12 +117,6 @@ impl From<crate::registry::NoJoin> for Problem {
     }
 }
 
-impl From<trust::decide::Denied> for Problem {
-    fn from(denied: trust::decide::Denied) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", denied.to_string())
-    }
-}
-
 /// Establishes the caller of every request, and lets it in if there is room.
 pub(crate) async fn establish(
     State(shared): State<std::sync::Arc<Shared>>,
@@ -125,39 +143,18 @@ pub(crate) async fn establish(
         }
         None => Principal::Anonymous,
     };
-    if let Some(path) = request.extensions().get::<MatchedPath>() {
-        let allowed = super::rules::check(&principal, request.method(), path.as_str());
-        allowed.inspect_err(|_| {
-            shared.metrics.refused.inc();
-        })?;
-    }
-    let Some(pass) = shared.gate.enter(&counted_as(&principal, address)) else {
+    let payer = Payer::of(&principal, address);
+    let hold = shared.budgets.take(&payer, Budget::Requests, 1).inspect_err(|_| {
         shared.metrics.refused.inc();
-        return Err(Problem::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too_many_requests",
-            "too many of your requests are under way; wait for some to finish",
-        ));
-    };
-    request.extensions_mut().insert(Caller(principal));
+    })?;
+    request.extensions_mut().insert(Caller { principal, payer });
     // Streams begin within this time, too; how long they last is another matter.
     let answered = tokio::time::timeout(REQUEST, next.run(request)).await;
-    drop(pass);
+    drop(hold);
     answered.map_err(|_| {
         let message = "the request took longer than two minutes to arrive and be answered";
         Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message)
     })
-}
-
-/// Whose requests are counted together: a user is no machine of the same name, and strangers are told apart by where they
-/// come from.
-fn counted_as(principal: &Principal, address: Option<IpAddr>) -> String {
-    match principal {
-        Principal::Anonymous => format!("stranger {}", address.map_or_else(String::new, |a| a.to_string())),
-        Principal::User { name, role: Role::Agent } => format!("joining {name}"),
-        Principal::User { name, .. } => format!("user {name}"),
-        Principal::Machine { name } => format!("machine {name}"),
-    }
 }
 
 fn local(shared: &Shared, uid: u32) -> Result<Principal, Problem> {
@@ -186,11 +183,13 @@ fn remote(
     // A right token is right, whoever else guesses from the same address: 256 bits are not found by guessing.
     principal.map_err(|rejected| {
         shared.metrics.refused.inc();
-        if shared.gate.is_barred(address) {
+        if shared.budgets.is_barred(address) {
             let message = "too many wrong tokens from your address; wait a minute";
-            return Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
+            let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", message);
+            problem.retry_after_s = Some(60);
+            return problem;
         }
-        shared.gate.failed(address);
+        shared.budgets.failed(address);
         Problem::new(StatusCode::UNAUTHORIZED, "bad_token", rejected.to_string())
     })
 }
@@ -198,7 +197,8 @@ fn remote(
 impl Caller {
     /// Yes, or the answer that says no.
     pub(crate) fn may(&self, action: Action) -> Result<(), Problem> {
-        trust::decide(&self.0, action).map_err(Problem::from)
+        trust::decide(&self.principal, action)
+            .map_err(|denied| Problem::refused(&self.principal, denied.to_string()))
     }
 
     /// The same about a machine, whose owner may more than others.
@@ -206,14 +206,20 @@ impl Caller {
         if self.may(Action::RunMachine).is_ok() {
             return Ok(());
         }
-        let machine = machine.to_owned();
-        let owner = shared.handle.look(move |core| core.machine_owner(&machine)).await?;
-        trust::decide_about(&self.0, Action::RunMachine, owner.as_deref()).map_err(Problem::from)
+        // Who is nobody's owner is told so without a look at the books.
+        let owner = if matches!(self.user(), Some((_, Role::Write))) {
+            let machine = machine.to_owned();
+            shared.handle.look(move |core| core.machine_owner(&machine)).await?
+        } else {
+            None
+        };
+        trust::decide_about(&self.principal, Action::RunMachine, owner.as_deref())
+            .map_err(|denied| Problem::refused(&self.principal, denied.to_string()))
     }
 
     /// The user's name and role; machines and strangers have none.
     pub(crate) fn user(&self) -> Option<(&str, Role)> {
-        match &self.0 {
+        match &self.principal {
             Principal::User { name, role } => Some((name, *role)),
             Principal::Anonymous | Principal::Machine { .. } => None,
         }

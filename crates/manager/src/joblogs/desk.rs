@@ -1,160 +1,135 @@
-//! Lines on their way into files: nothing lost, nothing twice, whoever is killed when.
+//! One user's lines on their way into files: nothing lost, nothing twice, whoever is killed when.
 //!
-//! Before lines are appended, the record says which: everything up to `written` is in its log, except that a log under
+//! Before lines are appended, the user's record says which: everything up to `written` is in its log, except that a log under
 //! `logs` has its lines only up to a key of its own, and was so long before the next ones were appended. A new manager
 //! reads the journal from `from`, comes to the same lines, and looks behind that length which of them are there. That is
 //! one small file per batch, whatever the number of logs, and other writers may append to the same logs meanwhile.
+//!
+//! The desk touches no file: `scribe` does what it says.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use starter::user;
+use starter::logbook::{FromScribe, Open};
 
-use super::story::{Key, Line, Log};
+use super::record::{Behind, Mark, Record};
+use super::story::{About, Key, Line};
 
-const FILE: &str = "joblogs.position";
 /// Logs written together.
 const TOGETHER: usize = 256;
-/// Lines that wait for logs that cannot be written; beyond that the log with most of them is given up.
+/// Lines and bytes of one log, and bytes of all logs, that are written together.
+const LINES_OF_LOG: usize = 4_096;
+const BYTES_OF_LOG: usize = 1 << 20;
+const BYTES_TOGETHER: usize = 4 << 20;
+/// Lines and bytes that wait for a user's logs that cannot be written; beyond that the log with most of them is given up.
 const BACKLOG: usize = 100_000;
-/// Positions after which the record is brought up to date even if no log was written.
-const UNSAVED: u64 = 10_000;
-/// Bytes searched for lines in a log that was moved away or shortened meanwhile.
-const SEARCHED: u64 = 16 << 20;
+const BACKLOG_BYTES: usize = 64 << 20;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
-
-/// How far logs are written, as it is on disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
-    /// Lines up to here are written, unless `logs` says otherwise.
-    pub(super) written: Key,
-    /// Where the journal must be read from.
-    pub(super) from: u64,
-    logs: Vec<Behind>,
-}
-
-/// A log that is not written as far as the others.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Behind {
-    owner: String,
-    path: String,
-    written: Key,
-    mark: Option<Mark>,
-}
-
-/// A file as it was before lines were appended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
-    inode: u64,
-    length: u64,
-}
+/// A user's logs that cannot be written; beyond that some are given up.
+const LOGS_BEHIND: usize = 50_000;
+/// Logs of a user of which it is told that they cannot be written.
+const TROUBLES: usize = 100;
+/// Logs of a user that could not be written, of which each flush tells one by one.
+const FAILURES_TOLD: usize = 10;
+/// Bytes of what is said about a log that cannot be written.
+const WHY_BYTES: usize = 300;
 
 #[derive(Debug, Default)]
 struct Queue {
     lines: VecDeque<(Key, String)>,
+    bytes: usize,
     base: u64,
+    /// What the newest line is about.
+    about: Option<About>,
     /// The file as it was before lines were appended of which nobody knows whether they are there.
     doubt: Option<Mark>,
     /// The file as it was before the lines that are being appended.
     mark: Option<Mark>,
+    /// The first line says that so many before it were given up.
+    given_up: usize,
     retry_at: Option<Instant>,
     delay: Duration,
+    trouble: String,
 }
 
-/// All lines that are not written yet.
+/// A log that cannot be written, for whom it concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) path: Arc<str>,
+    pub(crate) why: String,
+    pub(crate) waiting: usize,
+    pub(crate) given_up: usize,
+}
+
+/// What goes on with a log of a round.
+#[derive(Debug)]
+struct Turn {
+    log: Arc<str>,
+    /// Lines that were sent.
+    sent: usize,
+    /// It is to grow.
+    grows: bool,
+}
+
+/// All lines of a user that are not written yet.
 #[derive(Debug)]
 pub(super) struct Desk {
-    dir: PathBuf,
-    private: bool,
-    old: BTreeMap<Log, (Key, Option<Mark>)>,
+    owner: Arc<str>,
+    old: BTreeMap<Arc<str>, Behind>,
     old_written: Key,
-    queues: BTreeMap<Log, Queue>,
+    queues: BTreeMap<Arc<str>, Queue>,
+    round: Vec<Turn>,
     waiting: usize,
+    bytes: usize,
     seen: Key,
     from: u64,
-    /// Position of the record on disk.
-    saved: u64,
+    /// Why none of this user's logs is written.
+    refused: Option<String>,
     /// The record on disk announces lines; they are written by now, or wait for a retry.
     announced: bool,
-}
-
-impl Record {
-    /// True when it knows of events that a journal which ends at `head` does not have.
-    pub(super) fn is_ahead_of(&self, head: u64) -> bool {
-        self.written.0 > head || self.from > head + 1
-    }
-
-    /// What a journal that was put back to an earlier day does not have was not written.
-    pub(super) fn go_back_to(&mut self, head: u64) {
-        let last = (head, u32::MAX);
-        self.written = self.written.min(last);
-        self.from = self.from.min(head + 1);
-        for log in &mut self.logs {
-            log.written = log.written.min(last);
-        }
-    }
-
-    pub(super) fn load(dir: &Path) -> io::Result<Option<Self>> {
-        let path = dir.join(FILE);
-        let named = |error: io::Error| {
-            let hint = "without it, the logs of all jobs that the journal remembers are written again";
-            io::Error::new(error.kind(), format!("{}: {error}; {hint}", path.display()))
-        };
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(|e| named(e.into()))?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(named(error)),
-        }
-    }
-
-    fn save(&self, dir: &Path) -> io::Result<()> {
-        let new = dir.join(format!("{FILE}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, dir.join(FILE))?;
-        File::open(dir)?.sync_all()
-    }
+    /// Logs that could not be written in this flush.
+    failures: usize,
 }
 
 impl Desk {
-    pub(super) fn new(dir: PathBuf, private: bool, old: Record) -> Self {
-        let log = |b: &Behind| Log { owner: Arc::from(&*b.owner), path: Arc::from(&*b.path) };
+    pub(super) fn new(owner: Arc<str>, old: Record) -> Self {
         Self {
-            dir,
-            private,
-            old: old.logs.iter().map(|b| (log(b), (b.written, b.mark))).collect(),
-            old_written: old.written,
-            queues: BTreeMap::new(),
-            waiting: 0,
-            seen: (0, 0),
-            from: old.from,
-            saved: old.written.0,
+            owner,
             // Whatever the old record announced is settled before the first rest.
             announced: !old.logs.is_empty(),
+            old_written: old.written,
+            from: old.from,
+            old: old.logs.into_iter().map(|b| (Arc::from(&*b.path), b)).collect(),
+            queues: BTreeMap::new(),
+            round: Vec::new(),
+            waiting: 0,
+            bytes: 0,
+            seen: (0, 0),
+            refused: None,
+            failures: 0,
         }
     }
 
     /// A line to be written, unless an earlier manager has.
     pub(super) fn put(&mut self, line: Line) {
         self.seen = line.key;
-        let (written, doubt) = self.old.get(&line.log).copied().unwrap_or((self.old_written, None));
-        if line.key <= written {
+        let old = self.old.get_mut(&line.log);
+        let (written, doubt) = old.as_ref().map_or((self.old_written, None), |b| (b.written, b.mark));
+        if line.key <= written || self.refused.is_some() {
             return;
         }
         let doubt = doubt.filter(|_| line.key <= self.old_written);
+        let text = old.and_then(|b| b.remark.take()).unwrap_or(line.text);
         let queue = self.queues.entry(line.log).or_default();
         queue.base = if queue.lines.is_empty() { line.base } else { queue.base.min(line.base) };
         queue.doubt = queue.doubt.or(doubt);
-        queue.lines.push_back((line.key, line.text));
+        queue.about = Some(line.about);
+        queue.bytes += text.len();
+        self.bytes += text.len();
         self.waiting += 1;
+        queue.lines.push_back((line.key, text));
     }
 
     /// An event was told whole; `base` is where the journal must be read from to know what is known now.
@@ -173,205 +148,242 @@ impl Desk {
         self.queues.values().filter_map(|q| q.retry_at).min()
     }
 
-    /// Writes what can be written now.
-    pub(super) fn flush(&mut self) {
+    /// Why none of this user's logs is written, or which are not.
+    pub(super) fn troubles(&self) -> Vec<Trouble> {
+        let of_log = |(path, queue): (&Arc<str>, &Queue)| {
+            let (why, waiting, given_up) = (queue.trouble.clone(), queue.lines.len(), queue.given_up);
+            (!why.is_empty()).then(|| Trouble { path: path.clone(), why, waiting, given_up })
+        };
+        let all = self.refused.iter().map(|why| Trouble {
+            path: Arc::from(""),
+            why: why.clone(),
+            waiting: 0,
+            given_up: 0,
+        });
+        all.chain(self.queues.iter().filter_map(of_log)).take(TROUBLES).collect()
+    }
+
+    /// The logs that can be written now, to be opened; each answer goes to `opened`.
+    pub(super) fn begin_round(&mut self, now: Instant) -> Vec<Open> {
+        self.round.clear();
         // Doubts can only be settled when all lines in question are here.
-        if self.seen < self.old_written {
-            return;
+        if !self.has_caught_up() {
+            return Vec::new();
         }
         self.old.clear();
-        let now = Instant::now();
-        loop {
-            let is_ready = |q: &Queue| !q.lines.is_empty() && q.retry_at.is_none_or(|at| at <= now);
-            let ready: Vec<Log> = self
-                .queues
-                .iter()
-                .filter(|(_, q)| is_ready(q))
-                .map(|(l, _)| l.clone())
-                .take(TOGETHER)
-                .collect();
-            if ready.is_empty() {
+        let (mut opens, mut bytes) = (Vec::new(), 0);
+        for (log, queue) in &self.queues {
+            if queue.lines.is_empty() || queue.retry_at.is_some_and(|at| at > now) {
+                continue;
+            }
+            if opens.len() >= TOGETHER || bytes >= BYTES_TOGETHER {
                 break;
             }
-            let mut files = Vec::new();
-            for log in ready {
-                match self.open(&log) {
-                    Ok(file) => files.push((log, file)),
-                    Err(error) => self.postpone(&log, &error),
+            let (mut lines, mut length) = (Vec::new(), 0);
+            for (_, text) in queue.lines.iter().take(LINES_OF_LOG) {
+                length += text.len();
+                if length > BYTES_OF_LOG && !lines.is_empty() {
+                    break;
                 }
+                lines.push(text.clone());
             }
-            if files.is_empty() {
-                continue;
-            }
-            if let Err(error) = self.save() {
-                // Nobody may append what is not announced.
-                for (log, _) in &files {
-                    self.postpone(log, &error);
-                }
-                continue;
-            }
-            self.announced = true;
-            for (log, file) in files {
-                match self.append(&log, &file) {
-                    Ok(()) => drop(self.queues.remove(&log)),
-                    Err(error) => self.postpone(&log, &error),
-                }
-            }
+            bytes += length;
+            let number = opens.len() as u32;
+            self.round.push(Turn { log: log.clone(), sent: lines.len(), grows: false });
+            let doubt = queue.doubt.map(Into::into);
+            opens.push(Open { number, path: log.to_string(), lines, doubt });
         }
-        self.limit_backlog();
+        opens
     }
 
-    /// Nothing more to do for a while: the record says so, so that a log that its owner deletes stays deleted.
-    pub(super) fn rest(&mut self) {
-        let worth = self.announced || self.seen.0 > self.saved.saturating_add(UNSAVED);
-        if worth && self.seen >= self.old_written {
-            match self.save() {
-                Ok(()) => self.announced = false,
-                Err(error) => tracing::warn!(%error, "cannot record how far job logs are written"),
+    /// A log was opened and searched, or could not be.
+    pub(super) fn opened(&mut self, answer: &FromScribe) {
+        let Some(turn) = self.round.get_mut(answer.number as usize) else { return };
+        let (log, sent) = (turn.log.clone(), turn.sent);
+        let found = (answer.lines as usize).min(sent);
+        let (Some(mark), true) = (answer.mark, answer.error.is_empty()) else {
+            return self.postpone(&log, &answer.error);
+        };
+        turn.grows = found < sent;
+        let grows = turn.grows;
+        self.take_out(&log, found);
+        let Some(queue) = self.queues.get_mut(&log) else { return };
+        if grows {
+            (queue.doubt, queue.mark) = (None, Some(mark.into()));
+        } else {
+            // More of what is in doubt may follow there.
+            queue.doubt = Some(mark.into());
+        }
+        self.forget_if_done(&log);
+    }
+
+    /// The numbers of the logs that are to grow, once the record says so.
+    pub(super) fn growing(&self) -> Vec<u32> {
+        (0..).zip(&self.round).filter(|(_, turn)| turn.grows).map(|(number, _)| number).collect()
+    }
+
+    /// Lines were appended to a log, if only some of them.
+    pub(super) fn appended(&mut self, answer: &FromScribe) {
+        let Some(turn) = self.round.get_mut(answer.number as usize).filter(|t| t.grows) else { return };
+        turn.grows = false;
+        let (log, sent) = (turn.log.clone(), turn.sent);
+        self.take_out(&log, (answer.lines as usize).min(sent));
+        if let Some(queue) = self.queues.get_mut(&log) {
+            queue.mark = None;
+            if answer.error.is_empty() {
+                (queue.retry_at, queue.delay) = (None, Duration::ZERO);
+                queue.trouble.clear();
+            }
+        }
+        if !answer.error.is_empty() {
+            self.postpone(&log, &answer.error);
+        }
+        self.forget_if_done(&log);
+    }
+
+    /// The record could not be written: nobody may append what is not announced.
+    pub(super) fn unannounced(&mut self, why: &str) {
+        for turn in std::mem::take(&mut self.round).into_iter().filter(|turn| turn.grows) {
+            self.postpone(&turn.log, why);
+        }
+    }
+
+    /// Whoever wrote is gone. The log that was written when it happened is tried later, the others at once; of logs that were to
+    /// grow nobody knows whether they did.
+    pub(super) fn abandoned(&mut self, number: Option<u32>, why: &str, hung: bool) {
+        for (n, turn) in (0..).zip(std::mem::take(&mut self.round)) {
+            if let Some(queue) = self.queues.get_mut(&turn.log).filter(|_| turn.grows) {
+                queue.doubt = queue.mark.take().or(queue.doubt);
+            }
+            if number == Some(n) {
+                if let Some(queue) = self.queues.get_mut(&turn.log).filter(|_| hung) {
+                    queue.delay = LAST_RETRY;
+                }
+                self.postpone(&turn.log, why);
             }
         }
     }
 
-    fn save(&mut self) -> io::Result<()> {
+    /// All logs wait: nobody can write at present.
+    pub(super) fn postpone_all(&mut self, why: &str) {
+        let logs: Vec<_> = self.queues.keys().cloned().collect();
+        for log in logs {
+            self.postpone(&log, why);
+        }
+    }
+
+    /// None of this user's logs will ever be written.
+    pub(super) fn refuse(&mut self, why: &str) {
+        tracing::warn!(owner = %self.owner, why, "this user's job logs are not written");
+        self.queues.clear();
+        self.round.clear();
+        (self.waiting, self.bytes, self.refused) = (0, 0, Some(why.to_owned()));
+    }
+
+    /// Something is announced on disk that is settled by now.
+    pub(super) fn is_worth_saving(&self) -> bool {
+        self.announced && self.has_caught_up()
+    }
+
+    /// All that an earlier manager knew is known.
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.seen >= self.old_written
+    }
+
+    /// What is to be on disk before lines are appended, or when there is nothing more to do for a while.
+    pub(super) fn record(&self) -> Record {
         let waiting = self.queues.iter().filter_map(|(log, queue)| {
-            let (first, _) = queue.lines.front()?;
-            let written = (first.0, first.1 - 1);
-            let (owner, path) = (log.owner.to_string(), log.path.to_string());
-            Some(Behind { owner, path, written, mark: queue.doubt.or(queue.mark) })
+            let (first, text) = queue.lines.front()?;
+            let remark = (queue.given_up > 0).then(|| text.clone());
+            let (path, written) = (log.to_string(), (first.0, first.1 - 1));
+            Some(Behind { path, written, mark: queue.doubt.or(queue.mark), remark })
         });
-        let logs: Vec<Behind> = waiting.collect();
+        let logs = waiting.collect();
         let bases = self.queues.values().filter(|q| !q.lines.is_empty()).map(|q| q.base);
         let from = bases.chain([self.from]).min().unwrap_or(self.from);
-        Record { written: self.seen, from, logs }.save(&self.dir)?;
-        self.saved = self.seen.0;
-        Ok(())
+        Record { owner: self.owner.to_string(), written: self.seen, from, logs }
     }
 
-    fn open(&mut self, log: &Log) -> io::Result<File> {
-        let account = match self.account(&log.owner) {
-            Ok(account) => account,
-            Err(why) => {
-                // Waiting does not help.
-                let lines = self.queues.remove(log).map_or(0, |q| q.lines.len());
-                self.waiting -= lines;
-                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-            }
-        };
-        let file = starter::as_user::open_append(Path::new(&*log.path), account.as_ref())?;
-        let Some(queue) = self.queues.get_mut(log) else { return Ok(file) };
-        if let Some(mark) = queue.doubt {
-            self.waiting -= settle(&file, mark, &mut queue.lines)?;
-            queue.doubt = None;
-        }
-        let metadata = file.metadata()?;
-        queue.mark = Some(Mark { inode: metadata.ino(), length: metadata.len() });
-        Ok(file)
+    /// The record is on disk.
+    pub(super) fn saved(&mut self) {
+        self.announced = self.round.iter().any(|turn| turn.grows);
     }
 
-    /// Whose rights a log is written with; the same rules as for running jobs.
-    fn account(&self, owner: &str) -> Result<Option<user::Account>, String> {
-        let own = user::own_uid();
-        if owner == user::name_of(own) {
-            return if own != 0 || self.private {
-                Ok(None)
-            } else {
-                Err("no log is written as root in a shared pool".into())
-            };
-        }
-        let account =
-            user::by_name(owner).ok_or_else(|| format!("{owner} has no account on this machine"))?;
-        match (own, account.uid) {
-            (_, 0) => Err("no log is written as root in a shared pool".into()),
-            (0, _) => Ok(Some(account)),
-            _ => Err(format!("this manager runs as {}, not as {owner}", user::name_of(own))),
-        }
-    }
-
-    /// Appends lines, each in one write.
-    fn append(&mut self, log: &Log, file: &File) -> io::Result<()> {
-        let Some(queue) = self.queues.get_mut(log) else { return Ok(()) };
-        while let Some((_, text)) = queue.lines.front() {
-            let written = loop {
-                match (&*file).write(text.as_bytes()) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    result => break result?,
-                }
-            };
-            if written < text.len() {
-                // A full disk took a part: half an event must not stay in front of what others append.
-                let length = file.metadata()?.len();
-                file.set_len(length.saturating_sub(written as u64))?;
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            queue.lines.pop_front();
+    fn take_out(&mut self, log: &Arc<str>, lines: usize) {
+        let Some(queue) = self.queues.get_mut(log) else { return };
+        for (_, text) in queue.lines.drain(..lines.min(queue.lines.len())) {
+            queue.bytes -= text.len();
+            self.bytes -= text.len();
             self.waiting -= 1;
+            // It was the first.
+            queue.given_up = 0;
         }
-        file.sync_data()
     }
 
-    fn postpone(&mut self, log: &Log, error: &io::Error) {
-        let (owner, path) = (&log.owner, &log.path);
-        let Some(queue) = self.queues.get_mut(log) else {
-            tracing::warn!(%owner, %path, %error, "this job log is not written");
-            return;
-        };
-        queue.mark = None;
-        queue.delay = (queue.delay * 2).clamp(FIRST_RETRY, LAST_RETRY);
-        queue.retry_at = Some(Instant::now() + queue.delay);
-        let seconds = queue.delay.as_secs();
-        tracing::warn!(%owner, %path, %error, "cannot write this job log; trying again in {seconds} s");
-        if queue.lines.is_empty() {
-            // Only the sync failed; the lines are in the file.
+    fn forget_if_done(&mut self, log: &Arc<str>) {
+        if self.queues.get(log).is_some_and(|q| q.lines.is_empty()) {
             self.queues.remove(log);
         }
     }
 
+    fn postpone(&mut self, log: &Arc<str>, why: &str) {
+        let Some(queue) = self.queues.get_mut(log) else { return };
+        queue.mark = None;
+        queue.delay = (queue.delay * 2).clamp(FIRST_RETRY, LAST_RETRY);
+        queue.retry_at = Some(Instant::now() + queue.delay);
+        queue.trouble = model::text::one_line(why, WHY_BYTES);
+        let (owner, seconds) = (&self.owner, queue.delay.as_secs());
+        self.failures += 1;
+        if self.failures <= FAILURES_TOLD {
+            tracing::warn!(%owner, path = %log, why, "cannot write this job log; trying again in {seconds} s");
+        }
+        // When only the sync failed, the lines are in the file.
+        self.forget_if_done(log);
+    }
+
+    /// All was done that can be done now.
+    pub(super) fn end_flush(&mut self) {
+        if self.failures > FAILURES_TOLD {
+            let more = self.failures - FAILURES_TOLD;
+            tracing::warn!(owner = %self.owner, more, "more job logs of this user cannot be written");
+        }
+        self.failures = 0;
+        self.limit_backlog();
+    }
+
+    /// Gives lines up when too many wait. Where they would have been the log says so, when it can be written again.
     fn limit_backlog(&mut self) {
-        while self.waiting > BACKLOG {
-            let Some(log) = self.queues.iter().max_by_key(|(_, q)| q.lines.len()).map(|(log, _)| log.clone())
-            else {
-                return;
-            };
-            let lines = self.queues.remove(&log).map_or(0, |q| q.lines.len());
-            self.waiting -= lines;
-            tracing::error!(owner = %log.owner, path = %log.path, lines, "too many events wait for this job log; they are given up");
+        let many = self.queues.len().saturating_sub(LOGS_BEHIND);
+        if many > 0 {
+            let postponed = self.queues.iter().filter(|(_, q)| q.retry_at.is_some());
+            let logs: Vec<_> = postponed.map(|(log, _)| log.clone()).take(many).collect();
+            tracing::error!(owner = %self.owner, logs = logs.len(), "too many job logs cannot be written; these are given up");
+            for log in logs {
+                self.take_out(&log, usize::MAX);
+                self.forget_if_done(&log);
+            }
+        }
+        while self.waiting > BACKLOG || self.bytes > BACKLOG_BYTES {
+            let heaviest = self.queues.iter().filter(|(_, q)| q.lines.len() > 1).max_by_key(|(_, q)| q.bytes);
+            let Some(log) = heaviest.map(|(log, _)| log.clone()) else { return };
+            let Some(queue) = self.queues.get_mut(&log) else { return };
+            let (Some((last, _)), Some(about)) = (queue.lines.back(), queue.about) else { return };
+            let lines = queue.lines.len() + queue.given_up - usize::from(queue.given_up > 0);
+            let remark = about.remark(format!(
+                "{lines} events are missing here: they waited for this log, which could not be written ({})",
+                queue.trouble
+            ));
+            let (last, path) = (*last, &log);
+            tracing::error!(owner = %self.owner, %path, lines, why = queue.trouble, "too many events wait for this job log; they are given up");
+            self.waiting -= queue.lines.len() - 1;
+            self.bytes = self.bytes + remark.len() - queue.bytes;
+            (queue.bytes, queue.given_up) = (remark.len(), lines);
+            queue.lines = [(last, remark)].into();
+            // What may have been appended of the lines stays; the remark was not.
+            queue.doubt = None;
+            self.announced = true;
         }
     }
-}
-
-/// Takes out of `lines` what is in the file already, and cuts off half a line at its end. Returns how many were there.
-fn settle(mut file: &File, mark: Mark, lines: &mut VecDeque<(Key, String)>) -> io::Result<usize> {
-    let metadata = file.metadata()?;
-    // Another file, or a shortened one: what was appended may be anywhere in it.
-    let same = metadata.ino() == mark.inode && metadata.len() >= mark.length;
-    let start = if same { mark.length } else { metadata.len().saturating_sub(SEARCHED) };
-    file.seek(SeekFrom::Start(start))?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail)?;
-    let (mut at, mut found) = (0, 0);
-    while let Some((_, text)) = lines.front() {
-        let Some(place) = find(&tail[at..], text.as_bytes()) else { break };
-        at += place + text.len();
-        found += 1;
-        lines.pop_front();
-    }
-    if let Some((_, text)) = lines.front() {
-        // A killed write may have left the beginning of the next line.
-        let rest = tail.len() - at;
-        let longest = rest.min(text.len() - 1);
-        let torn = (1..=longest).rev().find(|n| {
-            let end = &tail[tail.len() - n..];
-            text.as_bytes().starts_with(end) && (tail.len() == *n || tail[tail.len() - n - 1] == b'\n')
-        });
-        if let Some(torn) = torn {
-            file.set_len(start + (tail.len() - torn) as u64)?;
-        }
-    }
-    Ok(found)
-}
-
-fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
-    bytes.windows(text.len()).position(|window| window == text)
 }
 
 #[cfg(test)]

@@ -1,35 +1,67 @@
-//! Job event logs: a reader of the journal like any other, which writes what it reads where jobs' `log` says.
+//! Job event logs: readers of the journal like any other, which write what they read where jobs' `log` says.
 //!
-//! It has a thread of its own, is never waited for by the writer, and may fall behind. `story` turns events into lines;
-//! `desk` brings lines into files exactly once.
+//! They have a thread of their own, are never waited for by the writer, and may fall behind. The `office` sees to it that every
+//! user with logs has a `clerk`, who reads the journal at the pace of that user's disk. `story` turns events into lines; `desk`
+//! brings lines into files exactly once; `scribe` is the process with the user's rights that touches the files; `record` is
+//! what must be known after a crash.
 
+mod clerk;
 mod desk;
+mod office;
+mod record;
+mod scribe;
 mod story;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use jiff::tz::TimeZone;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 
 use crate::feed::Feed;
 use crate::{Error, Sharing};
-use desk::{Desk, Record};
-use story::Story;
-
-/// Batches taken together.
-const BATCHES: usize = 16;
-/// Lines collected before they are written, so that a cluster of a million jobs needs no memory for all of them.
-const LINES: usize = 4_096;
-/// How long to wait when the journal cannot be read.
-const AGAIN: Duration = Duration::from_secs(1);
+use clerk::Room;
+use desk::Trouble;
+use office::Office;
+use record::Kept;
 
 /// The thread.
 #[derive(Debug)]
 pub(crate) struct JobLogs {
     finish: watch::Sender<bool>,
     thread: std::thread::JoinHandle<()>,
+    troubles: Troubles,
+}
+
+/// Which users' logs cannot be written, for whoever asks why nothing is there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Troubles(Arc<Mutex<HashMap<Arc<str>, Vec<Trouble>>>>);
+
+impl Troubles {
+    fn set(&self, owner: &Arc<str>, now: Vec<Trouble>) {
+        let Ok(mut all) = self.0.lock() else { return };
+        if now.is_empty() {
+            all.remove(owner);
+        } else {
+            all.insert(owner.clone(), now);
+        }
+    }
+
+    /// What is wrong with a user's logs, a sentence each.
+    pub(crate) fn of(&self, owner: &str) -> Vec<String> {
+        let Ok(all) = self.0.lock() else { return Vec::new() };
+        let sentence = |t: &Trouble| {
+            let Trouble { path, why, waiting, given_up } = t;
+            if path.is_empty() {
+                return format!("job logs of {owner} are not written: {why}");
+            }
+            let lost = if *given_up > 0 { format!(", {given_up} were given up") } else { String::new() };
+            format!("the job log {path} cannot be written: {why}; {waiting} events wait for it{lost}")
+        };
+        all.get(owner).into_iter().flatten().map(sentence).collect()
+    }
 }
 
 impl JobLogs {
@@ -41,35 +73,34 @@ impl JobLogs {
         sharing: Sharing,
     ) -> Result<Self, Error> {
         let fail = |doing| move |source| Error::System { doing, source };
-        let record = Record::load(&dir).map_err(fail("cannot read how far job logs are written"))?;
-        let mut record = record.unwrap_or_default();
-        let from = if record.is_ahead_of(head) {
+        let kept = Kept::load(&dir, (oldest, head));
+        let kept = kept.map_err(fail("cannot read how far job logs are written"))?;
+        if kept.went_back {
             tracing::warn!(
                 head,
                 "the journal is older than the job logs: it was put back or salvaged; logs may hold events that it does not know, \
                  and go on with its next one"
             );
-            record.go_back_to(head);
-            oldest
-        } else {
-            record.from.max(1)
-        };
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let mut clerk = Clerk {
-            story: Story::new(joblog::Writer::new(TimeZone::system()), host.trim().to_owned()),
-            desk: Desk::new(dir, sharing == Sharing::Private, record),
-            feed,
-            main: Handle::current(),
-            next: from,
-        };
-        let runtime = Builder::new_current_thread().enable_time().build();
+        }
+        let troubles = Troubles::default();
+        let private = sharing == Sharing::Private;
+        let room = Room { feed, dir, private, main: Handle::current(), troubles: troubles.clone() };
+        let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(fail("cannot start the writer of job logs"))?;
         let (finish, finished) = watch::channel(false);
         let thread = std::thread::Builder::new()
             .name("joblogs".into())
-            .spawn(move || runtime.block_on(clerk.run(finished)))
+            .spawn(move || {
+                runtime.block_on(Office::new(room, kept).run(finished));
+                // A disk that does not answer must not hold whoever ends the manager.
+                runtime.shutdown_background();
+            })
             .map_err(fail("cannot start the writer of job logs"))?;
-        Ok(Self { finish, thread })
+        Ok(Self { finish, thread, troubles })
+    }
+
+    pub(crate) fn troubles(&self) -> Troubles {
+        self.troubles.clone()
     }
 
     /// Writes what is still in the journal, and ends. Nothing may be appended to the journal any more. Logs that are far
@@ -87,95 +118,5 @@ impl JobLogs {
         if self.thread.join().is_err() {
             tracing::error!("the writer of job logs panicked");
         }
-    }
-}
-
-struct Clerk {
-    story: Story,
-    desk: Desk,
-    feed: Feed,
-    /// Where subscriptions run.
-    main: Handle,
-    next: u64,
-}
-
-/// Why following the journal ended.
-enum Ended {
-    /// There is no more.
-    Over,
-    /// It is to be read to its end, and no further.
-    Finish,
-    /// It could not be read.
-    Failed,
-}
-
-impl Clerk {
-    async fn run(&mut self, mut finished: watch::Receiver<bool>) {
-        loop {
-            match self.follow(true, &mut finished).await {
-                Ended::Over => return,
-                Ended::Failed => tokio::time::sleep(AGAIN).await,
-                Ended::Finish => {
-                    self.follow(false, &mut finished).await;
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn follow(&mut self, on: bool, finished: &mut watch::Receiver<bool>) -> Ended {
-        let mut events = {
-            let _main = self.main.enter();
-            self.feed.subscribe(self.next, on)
-        };
-        let mut batches = Vec::new();
-        loop {
-            let retry = self.desk.next_retry().unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
-            let got = tokio::select! {
-                got = events.recv_many(&mut batches, BATCHES) => Some(got),
-                _ = finished.wait_for(|f| *f), if on => return Ended::Finish,
-                () = tokio::time::sleep_until(retry.into()) => None,
-            };
-            for item in batches.drain(..) {
-                match item {
-                    Ok(batch) => {
-                        batch.from(self.next).for_each(|(position, event)| self.take(position, event))
-                    }
-                    Err(journal::Error::Forgotten { asked, oldest }) => {
-                        let lost = oldest - asked;
-                        tracing::error!(
-                            asked,
-                            oldest,
-                            "job logs: {lost} events were forgotten before they were written; going on with the oldest"
-                        );
-                        self.next = oldest;
-                        return Ended::Failed;
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "job logs: cannot read the journal");
-                        return Ended::Failed;
-                    }
-                }
-            }
-            self.desk.flush();
-            if events.is_empty() {
-                self.desk.rest();
-            }
-            if got == Some(0) {
-                return Ended::Over;
-            }
-        }
-    }
-
-    fn take(&mut self, position: u64, event: &model::Event) {
-        let desk = &mut self.desk;
-        self.story.tell(position, event, &mut |line| {
-            desk.put(line);
-            if desk.waiting() >= LINES {
-                desk.flush();
-            }
-        });
-        desk.told(position, self.story.base());
-        self.next = position + 1;
     }
 }

@@ -1,13 +1,15 @@
 //! What the journal's events say in job event logs: who is told what, where. Pure: no file is touched here.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use classad::{Expr, Value};
+use jiff::tz::TimeZone;
 use joblog::event::{Evicted, Execute, Exit, Resource, Run, Terminated, Usage};
 use joblog::{Body, Stamp, Writer};
-use model::event::{Exit as Ended, Kind, Resources};
+use model::event::{ClaimMade, Exit as Ended, Kind, Resources};
 use model::{Event, JobTemplate, Span};
 
 const XML: &str = "UserLogUseXML";
@@ -32,28 +34,49 @@ const SUBMITTED_ON_HOLD: u32 = 15;
 /// Place of a line: the position of its journal event, and its number among the lines of that event.
 pub(super) type Key = (u64, u32);
 
-/// A log: whose, and where.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Log {
-    pub(super) owner: Arc<str>,
-    pub(super) path: Arc<str>,
-}
-
 /// One event for one log.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) key: Key,
     /// Whoever wants to tell this line again must read the journal from here.
     pub(super) base: u64,
-    pub(super) log: Log,
+    /// Path of the log.
+    pub(super) log: Arc<str>,
     pub(super) text: String,
+    pub(super) about: About,
 }
 
-/// What must be known of the past to tell the present.
+/// Which job a line is about, and how its log is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About {
+    cluster: i32,
+    proc: i32,
+    time: Stamp,
+    is_xml: bool,
+}
+
+impl About {
+    /// A line of its own about the same job.
+    pub(super) fn remark(self, text: String) -> String {
+        let Self { cluster, proc, time, is_xml } = self;
+        let event = joblog::Event { cluster, proc, subproc: 0, time, body: Body::Generic { text } };
+        let writer = Writer::new(TimeZone::system());
+        if is_xml { writer.xml(&event) } else { writer.event(&event) }
+    }
+}
+
+/// Takes the lines behind a key, and says whether it takes more.
+struct Ear<'a> {
+    after: Key,
+    each: &'a mut dyn FnMut(Line) -> ControlFlow<()>,
+}
+
+/// What must be known of the past of one user's jobs to tell their present.
 #[derive(Debug)]
 pub(super) struct Story {
     writer: Writer,
     host: String,
+    owner: Arc<str>,
     /// Unfinished clusters with a log.
     clusters: HashMap<u32, Cluster>,
     claims: HashMap<u64, Claim>,
@@ -64,7 +87,6 @@ pub(super) struct Story {
 #[derive(Debug)]
 struct Cluster {
     at: u64,
-    owner: Arc<str>,
     template: JobTemplate,
     /// The log, when all procs have the same.
     shared: Option<Arc<str>>,
@@ -77,17 +99,27 @@ struct Cluster {
     stops: HashMap<u32, (u32, u32, String)>,
 }
 
-#[derive(Debug)]
-struct Claim {
-    at: u64,
+/// What is told of a claim.
+#[derive(Debug, Clone)]
+pub(super) struct Claim {
+    pub(super) at: u64,
     machine: String,
     slot: String,
     resources: Resources,
 }
 
+impl Claim {
+    pub(super) fn new(at: u64, made: &ClaimMade) -> Self {
+        Self { at, machine: made.machine.clone(), slot: made.slot.clone(), resources: made.resources }
+    }
+}
+
 impl Story {
-    pub(super) fn new(writer: Writer, host: String) -> Self {
-        Self { writer, host, clusters: HashMap::new(), claims: HashMap::new(), begun: BTreeSet::new() }
+    /// The story of a user whose claims are these.
+    pub(super) fn new(owner: Arc<str>, host: String, claims: HashMap<u64, Claim>) -> Self {
+        let begun = claims.values().map(|claim| claim.at).collect();
+        let writer = Writer::new(TimeZone::system());
+        Self { writer, host, owner, clusters: HashMap::new(), claims, begun }
     }
 
     /// Where the journal must be read from to know all that is known now.
@@ -95,28 +127,60 @@ impl Story {
         self.begun.first().copied()
     }
 
-    /// Takes an event in and hands out what it says, in order.
-    pub(super) fn tell(&mut self, at: u64, event: &Event, each: &mut dyn FnMut(Line)) {
-        let Some(kind) = &event.kind else { return };
+    /// True when no cluster with a log is unfinished.
+    pub(super) fn is_over(&self) -> bool {
+        self.clusters.is_empty()
+    }
+
+    /// Takes an event in and hands out what it says, in order, from behind the line `after` on. Who takes no more lines gets the
+    /// key of the last that was taken: nothing is known of the event then, and it is to be told again.
+    pub(super) fn tell(
+        &mut self,
+        at: u64,
+        event: &Event,
+        after: Key,
+        each: &mut dyn FnMut(Line) -> ControlFlow<()>,
+    ) -> Option<Key> {
+        let mut last = after;
+        let mut one_by_one = |line: Line| {
+            last = line.key;
+            each(line)
+        };
+        match self.tell_all(at, event, &mut Ear { after, each: &mut one_by_one }) {
+            ControlFlow::Continue(()) => None,
+            ControlFlow::Break(()) => Some(last),
+        }
+    }
+
+    fn tell_all(&mut self, at: u64, event: &Event, each: &mut Ear<'_>) -> ControlFlow<()> {
+        let Some(kind) = &event.kind else { return ControlFlow::Continue(()) };
         let time_ms = event.time_ms;
         match kind {
-            Kind::ClusterSubmitted(e) => {
-                let Some(cluster) = Cluster::new(at, &e.owner, &e.template) else { return };
+            Kind::ClusterSubmitted(e) if *e.owner == *self.owner => {
+                let Some(cluster) = Cluster::new(at, &e.template) else {
+                    return ControlFlow::Continue(());
+                };
                 let note = |proc, name| cluster.text(e.cluster, proc, name);
                 let mut say = Telling::new(self, &cluster, at, e.cluster, time_ms, each);
                 for proc in 0..e.template.procs {
+                    // A million jobs are told in several parts: what was told is not worked out again.
+                    if (at, proc + 1) <= say.each.after {
+                        say.key.1 += 1;
+                        continue;
+                    }
                     let host = format!("<{}>", say.story.host);
                     let notes = note(proc, "SubmitEventNotes");
                     let user_notes = note(proc, "SubmitEventUserNotes");
-                    say.line(proc, 0, Body::Submit { host, notes, user_notes });
+                    say.line(proc, 0, Body::Submit { host, notes, user_notes })?;
                 }
                 self.begun.insert(at);
                 self.clusters.insert(e.cluster, cluster);
             }
             Kind::ClaimMade(e) => {
-                let claim = Claim { at, machine: e.machine.clone(), slot: e.slot.clone(), resources: e.resources };
-                self.claims.insert(e.claim, claim);
-                self.begun.insert(at);
+                if *e.owner == *self.owner {
+                    self.claims.insert(e.claim, Claim::new(at, e));
+                    self.begun.insert(at);
+                }
             }
             Kind::ClaimEnded(e) => {
                 if let Some(claim) = self.claims.remove(&e.claim) {
@@ -124,45 +188,46 @@ impl Story {
                 }
             }
             Kind::JobStarted(e) => {
-                let Some(mut cluster) = self.clusters.remove(&e.cluster) else { return };
-                cluster.running.insert(e.proc, e.claim);
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
                 let claim = self.claims.get(&e.claim);
                 let machine = claim.map_or("unknown", |c| &c.machine);
                 let slot = claim.map(|c| format!("{}@{machine}", c.slot));
                 let props = claim.map(|c| properties(c.resources)).unwrap_or_default();
                 let body = Body::Execute(Execute { host: format!("<{machine}>"), slot, props });
-                Telling::new(self, &cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
-                self.clusters.insert(e.cluster, cluster);
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
+                if let Some(cluster) = self.clusters.get_mut(&e.cluster) {
+                    cluster.running.insert(e.proc, e.claim);
+                }
             }
             Kind::JobSuspended(e) => {
-                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
                 let body = Body::Suspended { processes: i64::from(e.processes) };
-                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
             }
             Kind::JobContinued(e) => {
-                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
                 Telling::new(self, cluster, at, e.cluster, time_ms, each).line(
                     e.proc,
                     e.claim,
                     Body::Unsuspended,
-                );
+                )?;
             }
             Kind::JobCheckpointed(e) => {
-                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
                 let body = Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } };
-                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
             }
             Kind::JobNotSaved(e) => {
-                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
                 let body = Body::Generic { text: format!("The job was not checkpointed: {}", e.reason) };
-                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
             }
             Kind::JobWarned(e) => {
-                let Some(cluster) = self.clusters.get(&e.cluster) else { return };
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
                 let why = if e.reason.is_empty() { String::new() } else { format!(": {}", e.reason) };
                 let text = format!("The job has {} seconds left on its machine{why}", e.remaining_s);
                 let body = Body::Generic { text };
-                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body);
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
             }
             Kind::JobExited(e) => {
                 let (exit, run) = (how(&e.exit), used(&e.exit));
@@ -172,7 +237,7 @@ impl Story {
                     let resources = ended.resources(Some(&e.exit));
                     vec![Body::Terminated(Terminated { exit, core: None, run, total, resources })]
                 };
-                self.all(at, e.cluster, &[Span { first: e.proc, count: 1 }], time_ms, each, say);
+                self.all(at, e.cluster, &[Span { first: e.proc, count: 1 }], time_ms, each, say)?;
                 self.finish(e.cluster, 1);
             }
             Kind::JobsRequeued(e) => {
@@ -190,7 +255,7 @@ impl Story {
                         ..Evicted::default()
                     })]
                 };
-                self.all(at, e.cluster, &e.procs, time_ms, each, say);
+                self.all(at, e.cluster, &e.procs, time_ms, each, say)?;
             }
             Kind::JobsHeld(e) => {
                 let reason = Some(e.reason.clone());
@@ -199,16 +264,16 @@ impl Story {
                     let told = (e.code != SUBMITTED_ON_HOLD).then(|| body.clone());
                     ended.eviction().into_iter().chain(told).collect()
                 };
-                self.all(at, e.cluster, &e.procs, time_ms, each, say);
+                self.all(at, e.cluster, &e.procs, time_ms, each, say)?;
             }
             Kind::JobsReleased(e) => {
                 let body = Body::Released { reason: Some(e.reason.clone()) };
-                self.all(at, e.cluster, &e.procs, time_ms, each, |_| vec![body.clone()]);
+                self.all(at, e.cluster, &e.procs, time_ms, each, |_| vec![body.clone()])?;
             }
             Kind::JobsRemoved(e) => {
                 let body = Body::Aborted { reason: Some(e.reason.clone()) };
                 let say = |ended: &Ending<'_>| ended.eviction().into_iter().chain([body.clone()]).collect();
-                self.all(at, e.cluster, &e.procs, time_ms, each, say);
+                self.all(at, e.cluster, &e.procs, time_ms, each, say)?;
                 self.finish(e.cluster, e.procs.iter().map(|s| s.count).sum());
             }
             Kind::StopRequested(e) => {
@@ -217,7 +282,9 @@ impl Story {
                     cluster.stops.insert(e.proc, (e.code, e.subcode, e.reason.clone()));
                 }
             }
-            Kind::ManagerStarted(_)
+            // Another user's.
+            Kind::ClusterSubmitted(_)
+            | Kind::ManagerStarted(_)
             | Kind::ClockStepped(_)
             | Kind::JournalSalvaged(_)
             | Kind::JobsAssigned(_)
@@ -236,6 +303,7 @@ impl Story {
             | Kind::MachineRevoked(_)
             | Kind::TokenRevoked(_) => {}
         }
+        ControlFlow::Continue(())
     }
 
     /// The same for all these procs, none of which runs any more; `say` is told what they were doing.
@@ -245,25 +313,27 @@ impl Story {
         id: u32,
         procs: &[Span],
         time_ms: u64,
-        each: &mut dyn FnMut(Line),
+        each: &mut Ear<'_>,
         say: impl Fn(&Ending<'_>) -> Vec<Body>,
-    ) {
-        let Some(mut cluster) = self.clusters.remove(&id) else { return };
-        let mut running = std::mem::take(&mut cluster.running);
-        let mut stops = std::mem::take(&mut cluster.stops);
-        let mut telling = Telling::new(self, &cluster, at, id, time_ms, each);
+    ) -> ControlFlow<()> {
+        let Some(cluster) = self.clusters.get(&id) else { return ControlFlow::Continue(()) };
+        let mut telling = Telling::new(self, cluster, at, id, time_ms, each);
         for proc in procs.iter().flat_map(|s| s.procs()) {
-            let claim = running.remove(&proc);
-            let stop = stops.remove(&proc);
+            let claim = cluster.running.get(&proc).copied();
+            let stop = cluster.stops.get(&proc);
             let known = claim.and_then(|c| self.claims.get(&c));
-            let ending = Ending { cluster: &cluster, id, proc, claim: known, stop: stop.as_ref() };
+            let ending = Ending { cluster, id, proc, claim: known, stop };
             for body in say(&ending) {
-                telling.line(proc, claim.unwrap_or(0), body);
+                telling.line(proc, claim.unwrap_or(0), body)?;
             }
         }
-        cluster.running = running;
-        cluster.stops = stops;
-        self.clusters.insert(id, cluster);
+        if let Some(cluster) = self.clusters.get_mut(&id) {
+            for proc in procs.iter().flat_map(|s| s.procs()) {
+                cluster.running.remove(&proc);
+                cluster.stops.remove(&proc);
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     fn finish(&mut self, id: u32, count: u32) {
@@ -332,51 +402,55 @@ impl Ending<'_> {
 }
 
 /// The lines of one event.
-struct Telling<'a> {
+struct Telling<'a, 'b> {
     story: &'a Story,
     cluster: &'a Cluster,
     id: u32,
     key: Key,
     time: Stamp,
-    each: &'a mut dyn FnMut(Line),
+    each: &'a mut Ear<'b>,
 }
 
-impl<'a> Telling<'a> {
+impl<'a, 'b> Telling<'a, 'b> {
     fn new(
         story: &'a Story,
         cluster: &'a Cluster,
         at: u64,
         id: u32,
         time_ms: u64,
-        each: &'a mut dyn FnMut(Line),
+        each: &'a mut Ear<'b>,
     ) -> Self {
         Self { story, cluster, id, key: (at, 0), time: stamp(time_ms), each }
     }
 
-    fn line(&mut self, proc: u32, claim: u64, body: Body) {
+    fn line(&mut self, proc: u32, claim: u64, body: Body) -> ControlFlow<()> {
         // Counted whether or not there is a log, so that a line has the same key whenever it is told.
         self.key.1 += 1;
-        let Some(path) = self.cluster.log(self.id, proc) else { return };
+        // What was told before is not written out again.
+        if self.key <= self.each.after {
+            return ControlFlow::Continue(());
+        }
+        let Some(log) = self.cluster.log(self.id, proc) else { return ControlFlow::Continue(()) };
         let made = self.story.claims.get(&claim).map_or(u64::MAX, |c| c.at);
         let is_xml = self.cluster.is_xml(self.id, proc);
         let (cluster, proc) = (self.id as i32, proc as i32);
         let event = joblog::Event { cluster, proc, subproc: 0, time: self.time, body };
-        (self.each)(Line {
+        (self.each.each)(Line {
             key: self.key,
             base: self.cluster.at.min(made),
-            log: Log { owner: self.cluster.owner.clone(), path },
+            log,
             text: if is_xml { self.story.writer.xml(&event) } else { self.story.writer.event(&event) },
-        });
+            about: About { cluster, proc, time: self.time, is_xml },
+        })
     }
 }
 
 impl Cluster {
     /// `None` when no proc has a log.
-    fn new(at: u64, owner: &str, template: &JobTemplate) -> Option<Self> {
+    fn new(at: u64, template: &JobTemplate) -> Option<Self> {
         let kept = |name: &str| KEPT.iter().any(|k| k.eq_ignore_ascii_case(name));
         let log = |name: &str| name.eq_ignore_ascii_case("UserLog");
-        let names = template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
-        if !names.into_iter().any(|n| log(n)) {
+        if !has_log(template) {
             return None;
         }
         let shared = template.shared.iter().filter(|a| kept(&a.name)).cloned().collect();
@@ -387,7 +461,6 @@ impl Cluster {
             JobTemplate { procs: template.procs, per_row: template.per_row, shared, varying, columns };
         let mut cluster = Self {
             at,
-            owner: Arc::from(owner),
             unfinished: template.procs,
             template,
             shared: None,
@@ -436,6 +509,12 @@ impl Cluster {
     }
 }
 
+/// True when jobs of a cluster may have a log.
+pub(super) fn has_log(template: &JobTemplate) -> bool {
+    let names = template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
+    names.into_iter().any(|name| name.eq_ignore_ascii_case("UserLog"))
+}
+
 fn stamp(time_ms: u64) -> Stamp {
     Stamp { seconds: (time_ms / 1000) as i64, millis: Some((time_ms % 1000) as u16) }
 }
@@ -461,4 +540,57 @@ fn how(exit: &Ended) -> Exit {
 fn used(exit: &Ended) -> Run {
     let remote = Usage { user: exit.user_us / 1_000_000, system: exit.sys_us / 1_000_000 };
     Run { remote, ..Run::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::event::{ClusterSubmitted, JobsRemoved};
+    use model::template::Attribute;
+
+    use super::*;
+
+    const PROCS: u32 = 10;
+
+    fn event(kind: Kind) -> Event {
+        Event { time_ms: 1_000, kind: Some(kind) }
+    }
+
+    fn submitted(owner: &str) -> Event {
+        let attribute = |name: &str, expr: &str| Attribute { name: name.into(), expr: expr.into() };
+        let shared = vec![attribute("UserLog", "\"log\""), attribute("Iwd", "\"/home\"")];
+        let template = JobTemplate { procs: PROCS, shared, ..JobTemplate::default() };
+        event(Kind::ClusterSubmitted(ClusterSubmitted {
+            cluster: 7,
+            owner: owner.into(),
+            template,
+            ..ClusterSubmitted::default()
+        }))
+    }
+
+    #[test]
+    fn what_is_told_in_parts_is_told_whole_and_with_the_same_keys() {
+        let removed = event(Kind::JobsRemoved(JobsRemoved {
+            cluster: 7,
+            procs: vec![Span { first: 0, count: PROCS }],
+            ..JobsRemoved::default()
+        }));
+        let mut story = Story::new(Arc::from("alice"), "host".into(), HashMap::new());
+        for (at, event) in [(3, submitted("bob")), (4, submitted("alice")), (5, removed)] {
+            let (mut keys, mut after) = (Vec::new(), (0, 0));
+            loop {
+                let mut left = 3;
+                let stopped = story.tell(at, &event, after, &mut |line| {
+                    assert_eq!(&*line.log, "/home/log");
+                    keys.push(line.key);
+                    left -= 1;
+                    if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+                let Some(last) = stopped else { break };
+                after = last;
+            }
+            let whole: Vec<Key> = (1..=PROCS).map(|n| (at, n)).filter(|_| at > 3).collect();
+            assert_eq!(keys, whole, "bob's jobs are not alice's");
+            assert_eq!(story.is_over(), at != 4);
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod gangs;
 mod guests;
 mod labs;
 mod offers;
+mod pages;
 mod platforms;
 mod provisioning;
 mod random;

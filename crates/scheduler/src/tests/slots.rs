@@ -7,8 +7,8 @@ use model::event::{Kind, PoolDrained, Resources};
 use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
-    AgentHello, AgentSlot, Core, HeldClaim, HeldJob, Obstacle, Report, ReportKind, Session, Settings, Shut,
-    SlotState, Standing,
+    AgentHello, AgentSlot, Core, Effect, HeldClaim, HeldJob, Obstacle, Report, ReportKind, Session, Settings,
+    Shut, SlotState, Standing,
 };
 
 fn size(cpus: u32) -> Resources {
@@ -258,4 +258,39 @@ fn a_drain_can_be_taken_back_and_a_wrong_one_is_refused() {
     assert_eq!(waiting.machines, [(Obstacle::Shut(Shut::Drained), 1)]);
     pool.core.drain(now, drain("x", 0, ""), digest, &mut pool.out).unwrap();
     assert_eq!(pool.live(job), 1);
+}
+
+#[test]
+fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs_end() {
+    let mut pool = Pool::new(Settings::default());
+    let mut hello = AgentHello { total: size(4), ad: ad("Partitionable", 4, ""), ..hello(1, 1) };
+    pool.core.agent_up(pool.now, hello.clone(), digest, &mut pool.out);
+    pool.submit("ann", with(2, &[("RequestCpus", "2")]));
+    let jobs: Vec<_> = pool
+        .out
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Claim { claim, key, .. } => Some((*claim, key.clone())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(jobs.len(), 2);
+    let of = |pool: &Pool, claim| {
+        let job = pool.core.pool.claims[&claim].jobs[0];
+        vec![HeldJob { job: crate::JobId { cluster: job.cluster, proc: job.proc }, attempt: 1 }]
+    };
+    let held = jobs.iter().map(|(claim, key)| HeldClaim {
+        claim: *claim,
+        key: key.clone(),
+        jobs: of(&pool, *claim),
+        ending: false,
+    });
+    hello = AgentHello { session: Session(2), total: size(3), claims: held.collect(), ..hello };
+    pool.core.agent_up(pool.now, hello, digest, &mut pool.out);
+    let gone = Report { claim: jobs[0].0, seq: 1, kind: ReportKind::Gone { reason: "gone".into() } };
+    pool.core.agent_report(pool.now, "m", Session(2), gone, digest, &mut pool.out);
+    let used: u32 = pool.core.pool.claims.values().map(|c| c.resources.cpus).sum();
+    let free = pool.core.machines().map(|m| m.free.cpus).sum::<u32>();
+    assert!(used + free <= 3, "{used} used and {free} free of 3");
 }

@@ -99,6 +99,7 @@ pub(crate) fn words_of_job(job: &Job) -> Vec<String> {
     if job.attempts > 1 || (job.attempts == 1 && matches!(job.standing, Standing::Waiting(_))) {
         out.push(format!("It was begun {} so far.", times(job.attempts)));
     }
+    out.extend(job.logs.iter().map(|what| format!("Note: {what}.")));
     out
 }
 

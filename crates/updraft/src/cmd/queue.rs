@@ -35,15 +35,10 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         let mut text = String::new();
         let mut replies = Vec::new();
         for name in &args.jobs {
-            let (cluster, only) = match name {
-                JobName::Cluster(cluster) => (*cluster, None),
-                JobName::Job(job) => (job.cluster, Some(job.to_string())),
+            let (cluster, reply) = match name {
+                JobName::Cluster(cluster) => (*cluster, client.cluster(*cluster, args.limit).await?),
+                JobName::Job(job) => (job.cluster, client.job(job.cluster, job.proc).await?),
             };
-            let mut reply =
-                client.cluster(cluster, if only.is_some() { 100_000 } else { args.limit }).await?;
-            if let Some(only) = only {
-                reply.jobs.retain(|j| j.job == only);
-            }
             text.push_str(&jobs(cluster, &reply));
             replies.push(reply);
         }
@@ -74,12 +69,7 @@ fn clusters(reply: &api::rest::QueueReply) -> String {
             name.clone(),
         ]);
     }
-    let mut text = t.render();
-    let hidden = reply.total_clusters.saturating_sub(reply.clusters.len() as u64);
-    if hidden > 0 {
-        text.push_str(&format!("and {hidden} clusters more\n"));
-    }
-    text
+    t.render()
 }
 
 fn jobs(cluster: u32, reply: &api::rest::ClusterReply) -> String {

@@ -177,7 +177,7 @@ async fn on_pool(client: Client, record: Record, args: &Args, is_resumed: bool) 
     let from = if let Some(position) = record.pool_position() {
         position
     } else {
-        let position = client.status(None, false).await?.position;
+        let position = client.about().await?.position;
         record.note_pool(Some(position))?;
         position
     };

@@ -1,5 +1,6 @@
 //! `updraft starter`: what agents start for each claim, by way of `updraft keeper`. Its standard input is its connection to
-//! the agent. `updraft clear` removes what starters had to set aside. None of them has a second thread.
+//! the agent. `updraft clear` removes what starters had to set aside, `updraft scribe` writes one user's job logs. None of them has
+//! a second thread.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -16,6 +17,12 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
 pub(crate) fn keep() -> Result<ExitCode, Failure> {
     let ended_well = ::starter::keeper::keep().map_err(|e| Failure::new(e.to_string()))?;
     Ok(if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn write_logs() -> Result<ExitCode, Failure> {
+    let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    ::starter::logbook::serve(stdin.into()).map_err(|e| Failure::new(e.to_string()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What to clear.

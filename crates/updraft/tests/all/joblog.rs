@@ -27,7 +27,7 @@ pub(crate) fn logged(path: &Path) -> Story {
 }
 
 /// What a log should say, by the journal.
-fn journalled(sandbox: &Sandbox, clusters: &[i32]) -> Story {
+pub(crate) fn journalled(sandbox: &Sandbox, clusters: &[i32]) -> Story {
     let mut story = Story::new();
     let mut running = std::collections::HashSet::new();
     let mut stopped = std::collections::HashSet::new();

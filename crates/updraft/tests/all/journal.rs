@@ -143,6 +143,31 @@ fn a_backup_that_is_put_back_uses_no_number_again_and_logs_go_on() {
 }
 
 #[test]
+fn jobs_run_again_under_other_claims_when_a_backup_of_before_them_is_put_back() {
+    let mut sandbox = Sandbox::new();
+    let copy = |from: &Path, to: &Path| {
+        assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+    };
+    let pid = sandbox.up(&["--cpus", "0"]);
+    let ran = sandbox.path().join("ran");
+    let script = format!("echo start >> {}; exec sleep 1000", ran.display());
+    sandbox.ok(&["submit", "--count", "2", "--", "sh", "-c", &script]);
+    signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success());
+    let (manager, backup) = (sandbox.state().join("manager"), sandbox.path().join("backup"));
+    copy(&manager, &backup);
+    let starts = || std::fs::read_to_string(&ran).unwrap_or_default().lines().count();
+    let pid = sandbox.up(&["--cpus", "2"]);
+    sandbox.until("both run", Duration::from_secs(20), || starts() == 2);
+    sandbox.kill(pid);
+    std::fs::remove_dir_all(&manager).unwrap();
+    copy(&backup, &manager);
+    sandbox.up(&["--cpus", "2"]);
+    sandbox.until("both run again", Duration::from_secs(30), || starts() == 4);
+    sandbox.ok(&["rm", "1"]);
+}
+
+#[test]
 fn a_segment_that_is_deleted_under_its_manager_stops_it() {
     let mut sandbox = Sandbox::new();
     let pid = sandbox.up(&["--cpus", "0"]);
@@ -403,6 +428,37 @@ fn the_copy_of_a_live_pool_is_refused_with_the_way_out() {
     sandbox.until("the copy is up", Duration::from_secs(10), || {
         sandbox.logs().contains(&format!("is up in {copy}"))
     });
+}
+
+#[test]
+fn the_copy_of_a_stopped_pool_is_refused_as_long_as_the_original_is_there() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "1"]);
+    let ran = sandbox.path().join("ran");
+    let script = format!("echo start >> {}; exec sleep 1000", ran.display());
+    sandbox.ok(&["submit", "--", "sh", "-c", &script]);
+    sandbox.until("it runs", Duration::from_secs(10), || ran.exists());
+    signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success());
+    let copy = sandbox.path().join("copy");
+    assert!(Command::new("cp").arg("-a").arg(sandbox.state()).arg(&copy).status().unwrap().success());
+    let path = copy.to_string_lossy().into_owned();
+    // Neither its manager nor its agent takes itself for the one that its jobs belong to.
+    for who in ["manager", "agent"] {
+        let out = sandbox.command(&["up", "--cpus", "1", "--state-dir", &path]).output().unwrap();
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.contains("is a copy of") && said.contains("still there"), "{said}");
+        let record = copy.join(who).join("home");
+        assert!(said.contains(&format!("remove {}", record.display())), "{said}");
+        std::fs::remove_file(record).unwrap();
+    }
+    sandbox.up(&["--cpus", "1"]);
+    sandbox.until("the job goes on", Duration::from_secs(20), || {
+        sandbox.json(&["queue", "--json"])["clusters"][0]["running"] == 1
+    });
+    assert_eq!(std::fs::read_to_string(&ran).unwrap(), "start\n");
+    sandbox.ok(&["rm", "1"]);
 }
 
 #[test]

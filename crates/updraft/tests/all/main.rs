@@ -13,6 +13,7 @@ mod journal_limits;
 mod maintenance;
 mod network;
 mod newcomer;
+mod openapi;
 mod policy;
 mod run;
 mod seg;

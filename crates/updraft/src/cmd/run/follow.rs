@@ -218,7 +218,7 @@ impl Follower {
                 return None;
             }
         }
-        if let Some(why) = client.status(None, false).await.ok().and_then(|status| status.degraded) {
+        if let Some(why) = client.about().await.ok().and_then(|status| status.degraded) {
             self.disk.look(&self.captured);
             let since = *self.no_room.get_or_insert_with(Instant::now);
             self.say_once(&format!("nothing can be recorded at the moment, so nothing goes on: {why}"));

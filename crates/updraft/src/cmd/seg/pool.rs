@@ -193,7 +193,7 @@ impl Worker {
         };
         self.next = Some(next);
         // What was forgotten meanwhile is gone; `tell` notes the gap.
-        let oldest = client.status(None, false).await?.oldest_position;
+        let oldest = client.about().await?.oldest_position;
         let mut events = client.events(Some(next.max(oldest)), None, self.follow).await?;
         while let Some(line) = events.next().await? {
             self.tell(line.position, &line.event)?;
@@ -202,7 +202,7 @@ impl Worker {
     }
 
     async fn begin(&self, client: &Client) -> Result<u64, Trouble> {
-        let status = client.status(None, false).await?;
+        let status = client.about().await?;
         let mut seek = Seek::new(self.teller.from, (status.oldest_position, status.position));
         loop {
             let position = match seek.next() {

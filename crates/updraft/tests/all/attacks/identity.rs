@@ -9,20 +9,20 @@ use model::template::Attribute;
 
 use crate::harness::{Sandbox, text};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A machine that says what it likes.
-struct Hostile {
-    link: Link,
+pub(super) struct Hostile {
+    pub(super) link: Link,
 }
 
 impl Hostile {
-    async fn connect(membership: &Membership) -> Result<Self, String> {
+    pub(super) async fn connect(membership: &Membership) -> Result<Self, String> {
         Ok(Self { link: Remote(membership.clone()).connect().await? })
     }
 
     fn say(&self, up: Up) {
-        self.link.up.send(ToManager { up: Some(up) }).unwrap();
+        self.link.up.try_send(ToManager { up: Some(up) }).unwrap();
     }
 
     /// Says hello without any claim.
@@ -60,29 +60,33 @@ impl Hostile {
     }
 
     /// Whether a hello without claims is taken.
-    async fn is_welcome(&mut self) -> bool {
+    pub(super) async fn is_welcome(&mut self) -> bool {
         self.hello(&[]);
         self.next(|word| matches!(word, Down::Welcome(_)).then_some(())).await.is_some()
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-fn token(sandbox: &Sandbox, arguments: &[&str]) -> trust::token::Token {
+pub(super) fn token(sandbox: &Sandbox, arguments: &[&str]) -> trust::token::Token {
     sandbox.ok(&[&["token", "create", "--role", "agent"], arguments].concat()).trim().parse().unwrap()
 }
 
 /// Joins as a machine of this name.
-async fn join(sandbox: &Sandbox, name: &str, token: &trust::token::Token) -> Result<Membership, String> {
+pub(super) async fn join(
+    sandbox: &Sandbox,
+    name: &str,
+    token: &trust::token::Token,
+) -> Result<Membership, String> {
     let state = sandbox.path().join(format!("hostile-{name}"));
     std::fs::create_dir_all(&state).unwrap();
     agent::join(&state, name, token, &sandbox.listen_address()).await.map_err(|e| e.to_string())
 }
 
 /// Starts an honest agent in a state directory of its own.
-fn start_agent(sandbox: &mut Sandbox, name: &str) {
+fn start_agent(sandbox: &mut Sandbox, name: &str) -> u32 {
     let join = format!(
         "{}@{}",
         sandbox.ok(&["token", "create", "--role", "agent"]).trim(),
@@ -90,9 +94,10 @@ fn start_agent(sandbox: &mut Sandbox, name: &str) {
     );
     let mut agent = sandbox.command(&["agent", "--name", name, "--cpus", "1", "--join", &join]);
     agent.env("UPDRAFT_STATE_DIR", sandbox.path().join(name));
-    sandbox.spawn(agent, &format!("{name}.log"));
+    let pid = sandbox.spawn(agent, &format!("{name}.log"));
     let here = || sandbox.ok(&["status"]).contains(&format!("slot1@{name}"));
     sandbox.until("it joined", PATIENCE, here);
+    pid
 }
 
 fn running(sandbox: &Sandbox) -> bool {
@@ -143,6 +148,41 @@ fn a_copied_state_directory_does_not_take_the_jobs_of_the_original() {
     sandbox.until("it is removed", PATIENCE, || {
         sandbox.json(&["queue", "--json"])["clusters"] == serde_json::json!([])
     });
+}
+
+#[test]
+fn a_copied_state_directory_waits_for_the_lease_also_when_the_original_is_out_of_contact() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0", "--lease", "10", "--beat", "300"]);
+    let original = start_agent(&mut sandbox, "m");
+    let (from, to) = (sandbox.path().join("m"), sandbox.path().join("copy"));
+    let copied = std::process::Command::new("cp").arg("-a").args([&from, &to]).status().unwrap();
+    assert!(copied.success());
+    // As on another machine: beside its original a copy does not start at all.
+    std::fs::remove_file(to.join("agent/home")).unwrap();
+    // Each attempt leaves its number, and lives until it is killed.
+    let pids = sandbox.path().join("pids");
+    let script = format!("echo $$ >> {}; exec sleep 1000", pids.display());
+    sandbox.ok(&["submit", "--", "sh", "-c", &script]);
+    let attempts = || -> Vec<u32> {
+        let text = std::fs::read_to_string(&pids).unwrap_or_default();
+        text.lines().filter_map(|l| l.parse().ok()).collect()
+    };
+    sandbox.until("it runs", PATIENCE, || running(&sandbox) && attempts().len() == 1);
+    // Its starter goes on without it until the lease ends.
+    crate::harness::signal(original, libc::SIGSTOP);
+    sandbox.until("the original is missed", PATIENCE, || {
+        sandbox.ok(&["explain", "1"]).contains("out of contact")
+    });
+    let mut copy = sandbox.command(&["agent", "--name", "m", "--cpus", "1"]);
+    copy.env("UPDRAFT_STATE_DIR", &to);
+    sandbox.spawn(copy, "copy.log");
+    sandbox.until("the job runs again", 2 * PATIENCE, || attempts().len() == 2);
+    let first = attempts()[0];
+    assert!(!std::path::Path::new(&format!("/proc/{first}")).exists(), "two attempts are alive");
+    let events = sandbox.ok(&["events", "--json"]);
+    assert!(events.contains("longer than the lease") && !events.contains("no longer has it"), "{events}");
+    sandbox.kill(original);
 }
 
 #[test]
@@ -260,9 +300,10 @@ fn a_checkpoint_is_for_the_machine_that_its_job_was_given_to() {
         let data = b"somebody's work".to_vec();
         let object: String = trust::digest(&data).iter().map(|byte| format!("{byte:02x}")).collect();
         let bytes = data.len() as u64;
-        one.say(Up::Put(Piece { object: object.clone(), bytes, offset: 0, data, error: String::new() }));
-        let safe = one.next(|word| if let Down::Took(took) = word { Some(took.safe) } else { None }).await;
-        assert_eq!(safe, Some(true));
+        one.say(Up::Put(Piece { object: object.clone(), bytes, data, claim: 1, ..Piece::default() }));
+        let took =
+            one.next(|word| if let Down::Took(took) = word { Some(took) } else { None }).await.unwrap();
+        assert!(!took.safe && took.error.contains("no such claim"), "nobody's job is saved: {took:?}");
         for machine in [&mut two, &mut one] {
             machine.say(Up::Get(Get { object: object.clone(), offset: 0, most: 1 << 20 }));
             let piece =

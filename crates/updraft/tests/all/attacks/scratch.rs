@@ -177,10 +177,10 @@ fn a_limit_of_the_machine_holds_for_jobs_that_ask_for_nothing() {
 }
 
 /// A small disk, as long as it lives.
-struct SmallDisk(PathBuf);
+pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn mount(at: PathBuf) -> Self {
+    pub(super) fn mount(at: PathBuf) -> Self {
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=200m,mode=755", "none"])
             .arg(&at)

@@ -1,0 +1,310 @@
+//! What one caller may use at a time, so that nobody's weight falls on others: requests, bytes of bodies, event streams, and
+//! turns at what costs time. Beyond that the answer is 429, with the name of the budget and when to come again.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use model::limits;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use trust::{Principal, Role};
+
+use super::who::Problem;
+
+/// Failed attempts to show who one is, per address and minute.
+const FAILURES: u32 = 20;
+const MINUTE: Duration = Duration::from_secs(60);
+/// Addresses remembered at most.
+const ADDRESSES: usize = 10_000;
+/// Turns of one caller at a time: one at the writer, one at rendering.
+const TURNS: usize = 2;
+
+/// Whose requests are counted together: a user is no machine of the same name, and strangers are told apart by where they
+/// come from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Payer {
+    User(String),
+    /// By a join token, which says on whose behalf.
+    Joining(String),
+    Machine(String),
+    Address(IpAddr),
+    /// Without a name, on this machine.
+    Nobody,
+}
+
+impl Payer {
+    pub(crate) fn of(principal: &Principal, address: Option<IpAddr>) -> Self {
+        match principal {
+            Principal::Anonymous => address.map_or(Self::Nobody, Self::Address),
+            Principal::User { name, role: Role::Agent } => Self::Joining(name.clone()),
+            Principal::User { name, .. } => Self::User(name.clone()),
+            Principal::Machine { name } => Self::Machine(name.clone()),
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Budget {
+    Requests,
+    BodyBytes,
+    Streams,
+}
+
+impl Budget {
+    /// Of one caller, and of all.
+    fn limits(self) -> (usize, usize) {
+        match self {
+            Self::Requests => (limits::REQUESTS_AT_A_TIME, usize::MAX),
+            Self::BodyBytes => (limits::BODY_BYTES_AT_A_TIME, limits::ALL_BODY_BYTES_AT_A_TIME),
+            Self::Streams => (limits::STREAMS_AT_A_TIME, limits::ALL_STREAMS_AT_A_TIME),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests under way",
+            Self::BodyBytes => "bytes of request bodies under way",
+            Self::Streams => "event streams",
+        }
+    }
+
+    fn retry_after_s(self) -> u32 {
+        match self {
+            Self::Requests | Self::BodyBytes => 1,
+            Self::Streams => 10,
+        }
+    }
+}
+
+/// Requests, bytes, streams.
+type Counts = [usize; 3];
+
+#[derive(Debug)]
+struct Account {
+    used: Counts,
+    turns: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    of: HashMap<Payer, Account>,
+    all: Counts,
+}
+
+/// All budgets. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Budgets {
+    books: Arc<Mutex<Books>>,
+    /// Threads that decode and render.
+    hands: Arc<Semaphore>,
+    failures: Arc<Mutex<HashMap<IpAddr, (Instant, u32)>>>,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        // More than one caller's turns, so that no caller has all of them.
+        let hands = cores.max(TURNS + 1);
+        Self { books: Arc::default(), hands: Arc::new(Semaphore::new(hands)), failures: Arc::default() }
+    }
+}
+
+/// Part of a budget, held as long as it is used.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    budgets: Budgets,
+    payer: Payer,
+    budget: Budget,
+    amount: usize,
+}
+
+/// A caller's turn; held while one thing is done for the caller.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    permit: Option<OwnedSemaphorePermit>,
+    budgets: Budgets,
+    payer: Payer,
+}
+
+impl Budgets {
+    fn with<T>(&self, change: impl FnOnce(&mut Books) -> T) -> T {
+        change(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes part of a budget, or says which one is used up.
+    pub(crate) fn take(&self, payer: &Payer, budget: Budget, amount: usize) -> Result<Hold, Problem> {
+        let (own, all) = budget.limits();
+        let exceeded = self.with(|books| {
+            let of_all = books.all[budget as usize];
+            let used = &mut books.of.entry(payer.clone()).or_insert_with(Account::new).used[budget as usize];
+            if amount > own.saturating_sub(*used) {
+                return Some(("yours", own));
+            }
+            if amount > all.saturating_sub(of_all) {
+                return Some(("everybody's", all));
+            }
+            *used += amount;
+            books.all[budget as usize] += amount;
+            None
+        });
+        let Some((whose, limit)) = exceeded else {
+            return Ok(Hold { budgets: self.clone(), payer: payer.clone(), budget, amount });
+        };
+        let what = budget.name();
+        let message =
+            format!("{whose} are too many {what}: at most {limit} at a time; wait for some to finish");
+        let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message);
+        problem.retry_after_s = Some(budget.retry_after_s());
+        Err(problem)
+    }
+
+    /// Waits for the caller's turn: what one caller asks for is done a little at a time, whatever others ask for.
+    pub(crate) async fn turn(&self, payer: &Payer) -> Turn {
+        let turns =
+            self.with(|books| books.of.entry(payer.clone()).or_insert_with(Account::new).turns.clone());
+        // It is never closed.
+        let permit = turns.acquire_owned().await.ok();
+        Turn { permit, budgets: self.clone(), payer: payer.clone() }
+    }
+
+    /// Does what takes its time on a thread that nobody else waits for.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let hand = self.hands.clone().acquire_owned().await.ok();
+        let done = tokio::task::spawn_blocking(move || {
+            let result = work();
+            drop(hand);
+            result
+        });
+        done.await.map_err(|_| {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the manager failed; see its log")
+        })
+    }
+
+    fn forget_if_unused(&self, payer: &Payer) {
+        self.with(|books| {
+            let unused = |a: &Account| a.used == Counts::default() && Arc::strong_count(&a.turns) == 1;
+            if books.of.get(payer).is_some_and(unused) {
+                books.of.remove(payer);
+            }
+        });
+    }
+
+    /// Notes a failed attempt.
+    pub(crate) fn failed(&self, address: IpAddr) {
+        let Ok(mut failures) = self.failures.lock() else { return };
+        if failures.len() >= ADDRESSES {
+            failures.retain(|_, (since, _)| since.elapsed() < MINUTE);
+        }
+        let entry = failures.entry(address).or_insert((Instant::now(), 0));
+        if entry.0.elapsed() >= MINUTE {
+            *entry = (Instant::now(), 0);
+        }
+        entry.1 = entry.1.saturating_add(1);
+    }
+
+    /// True when an address has failed too often lately.
+    pub(crate) fn is_barred(&self, address: IpAddr) -> bool {
+        self.failures
+            .lock()
+            .ok()
+            .and_then(|f| f.get(&address).copied())
+            .is_some_and(|(since, count)| count >= FAILURES && since.elapsed() < MINUTE)
+    }
+}
+
+impl Account {
+    fn new() -> Self {
+        Self { used: Counts::default(), turns: Arc::new(Semaphore::new(TURNS)) }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let at = self.budget as usize;
+        self.budgets.with(|books| {
+            books.all[at] -= self.amount;
+            if let Some(account) = books.of.get_mut(&self.payer) {
+                account.used[at] -= self.amount;
+            }
+        });
+        self.budgets.forget_if_unused(&self.payer);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.budgets.forget_if_unused(&self.payer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> Payer {
+        Payer::User(name.to_owned())
+    }
+
+    #[test]
+    fn one_caller_cannot_take_all_the_places() {
+        let budgets = Budgets::default();
+        let greedy = user("greedy");
+        let holds: Vec<_> = (0..limits::REQUESTS_AT_A_TIME)
+            .map(|_| budgets.take(&greedy, Budget::Requests, 1).unwrap())
+            .collect();
+        let refused = budgets.take(&greedy, Budget::Requests, 1).unwrap_err();
+        assert!(refused.message.contains("requests under way: at most 512"), "{}", refused.message);
+        assert_eq!((refused.status.as_u16(), refused.retry_after_s), (429, Some(1)));
+        // A machine of the same name is somebody else, and streams are another matter.
+        assert!(budgets.take(&Payer::Machine("greedy".into()), Budget::Requests, 1).is_ok());
+        assert!(budgets.take(&greedy, Budget::Streams, 1).is_ok());
+        drop(holds);
+        assert!(budgets.take(&greedy, Budget::Requests, 1).is_ok());
+        assert!(budgets.books.lock().unwrap().of.is_empty(), "who uses nothing is forgotten");
+        assert_eq!(budgets.books.lock().unwrap().all, [0, 0, 0]);
+    }
+
+    #[test]
+    fn bytes_of_all_are_bounded_too() {
+        let budgets = Budgets::default();
+        let take = |name: &str| budgets.take(&user(name), Budget::BodyBytes, limits::BODY_BYTES_AT_A_TIME);
+        let holds: Vec<_> = ["a", "b", "c", "d"].map(|name| take(name).unwrap()).into();
+        assert!(take("a").unwrap_err().message.starts_with("yours"));
+        assert!(take("e").unwrap_err().message.starts_with("everybody's"));
+        drop(holds);
+        assert!(take("e").is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_caller_with_many_requests_has_two_turns_and_others_have_theirs() {
+        let budgets = Budgets::default();
+        let turns = [budgets.turn(&user("greedy")).await, budgets.turn(&user("greedy")).await];
+        let greedy = user("greedy");
+        let third = budgets.turn(&greedy);
+        tokio::pin!(third);
+        let soon = Duration::from_millis(30);
+        assert!(tokio::time::timeout(soon, &mut third).await.is_err());
+        drop(budgets.turn(&user("modest")).await);
+        drop(turns);
+        drop(third.await);
+        assert!(budgets.books.lock().unwrap().of.is_empty());
+    }
+
+    #[test]
+    fn guessing_is_slowed_down_by_address() {
+        let budgets = Budgets::default();
+        let (bad, good) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        for _ in 0..FAILURES {
+            assert!(!budgets.is_barred(bad));
+            budgets.failed(bad);
+        }
+        assert!(budgets.is_barred(bad) && !budgets.is_barred(good));
+    }
+}

@@ -1,0 +1,262 @@
+//! Submitting jobs, acting on them, and the queue.
+
+use api::rest::{
+    ActReply, ActRequest, ActResult, Cluster, ClusterReply, Counts, Job, QueueReply, SubmitReply,
+    SubmitRequest,
+};
+use axum::Json;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use model::{JobId, JobName, limits, text};
+use scheduler::{Act, Actor, ClusterView, Control, JobCursor, JobState, JobView, Page, Submission, Which};
+use schemars::{JsonSchema, SchemaGenerator};
+use serde::Deserialize;
+use trust::Action;
+
+use super::route::{Call, Large, Media, Takes, parse_json};
+use super::who::Problem;
+use crate::Sharing;
+
+/// JSON for everybody, protobuf for our own client: a table of a million rows is not worth the quoting.
+pub(super) struct Submit(SubmitRequest);
+
+impl Takes for Submit {
+    const MEDIA: &'static [Media] = &[
+        ("application/json", Some(SchemaGenerator::subschema_for::<SubmitRequest>)),
+        ("application/protobuf", None),
+    ];
+    const LIMIT: usize = limits::SUBMIT_BYTES;
+
+    fn decode(media: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, Problem> {
+        let request = if media == "application/json" {
+            parse_json(&bytes)?
+        } else {
+            let template = api::submit::decode_template(&bytes).map_err(Problem::bad)?;
+            let key = headers.get("idempotency-key").and_then(|v| v.to_str().ok()).unwrap_or("");
+            SubmitRequest { template, idempotency_key: key.to_owned() }
+        };
+        // The core asks again; a large table that is wrong need not come so far.
+        let refused = |e: model::template::Invalid| scheduler::Refusal::from(e).to_string();
+        let checked = request.template.check().map_err(refused);
+        checked.map_err(|why| Problem::new(StatusCode::BAD_REQUEST, "refused", why))?;
+        Ok(Self(request))
+    }
+}
+
+pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitReply>, Problem> {
+    let Some((owner, _)) = call.caller.user() else { return Err(Problem::bad("only users submit")) };
+    if call.shared.sharing == Sharing::Shared && owner == "root" {
+        let message = "nobody's jobs run as root in a shared pool; submit as an ordinary user";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "root", message));
+    }
+    let owner = owner.to_owned();
+    let Submit(SubmitRequest { template, idempotency_key }) = call.body;
+    if idempotency_key.len() > limits::NAME_BYTES {
+        return Err(Problem::bad("the idempotency key is too long"));
+    }
+    let procs = template.procs;
+    let submission = Submission { owner, template, idempotency_key };
+    let cluster = call.shared.handle.submit(submission).await?.map_err(|refusal| {
+        let (status, code) = match refusal {
+            scheduler::Refusal::Quota { .. } => (StatusCode::TOO_MANY_REQUESTS, "quota"),
+            scheduler::Refusal::KeyReused { .. } => (StatusCode::CONFLICT, "key_reused"),
+            _ => (StatusCode::BAD_REQUEST, "refused"),
+        };
+        Problem::new(status, code, refusal.to_string())
+    })?;
+    Ok(Json(SubmitReply { cluster, procs }))
+}
+
+pub(super) async fn act(call: Call<(), (), Json<ActRequest>>) -> Result<Json<ActReply>, Problem> {
+    let Json(request) = call.body;
+    if request.jobs.len() > 10_000 {
+        return Err(Problem::bad("at most 10000 names at a time"));
+    }
+    let Some((user, _)) = call.caller.user() else { return Err(Problem::bad("only users act on jobs")) };
+    let actor = Actor { user: user.to_owned(), any_owner: call.caller.may(Action::ActOnAny).is_ok() };
+    let act = match request.act {
+        api::rest::Act::Hold => Act::Hold,
+        api::rest::Act::Release => Act::Release,
+        api::rest::Act::Remove => Act::Remove,
+        api::rest::Act::Vacate => Act::Vacate,
+        api::rest::Act::Suspend => Act::Control(Control::Suspend),
+        api::rest::Act::Continue => Act::Control(Control::Continue),
+        api::rest::Act::Checkpoint => Act::Control(Control::Checkpoint),
+        api::rest::Act::Extend if request.seconds == 0 => {
+            return Err(Problem::bad("by how many seconds is the time extended?"));
+        }
+        api::rest::Act::Extend => Act::Extend(request.seconds),
+        api::rest::Act::Return => Act::Return,
+    };
+    let reason = text::one_line(&request.reason, limits::REASON_BYTES);
+    let reason = if reason.is_empty() { default_reason(act, user) } else { reason };
+    let which = request.jobs.iter().map(|name| which(name)).collect::<Result<Vec<_>, _>>()?;
+    let outcomes = call.shared.handle.act(actor, act, which, reason).await?;
+    let results = request.jobs.into_iter().zip(outcomes).map(|(jobs, outcome)| match outcome {
+        Ok(o) => ActResult { jobs, changed: o.changed, unsuitable: o.unsuitable, error: None },
+        Err(refusal) => ActResult { jobs, changed: 0, unsuitable: 0, error: Some(refusal.to_string()) },
+    });
+    Ok(Json(ActReply { results: results.collect() }))
+}
+
+fn default_reason(act: Act, user: &str) -> String {
+    let verb = match act {
+        Act::Hold => "held",
+        Act::Release => "released",
+        Act::Remove => "removed",
+        Act::Vacate => "vacated",
+        Act::Control(_) => "asked for",
+        Act::Extend(_) => "extended",
+        Act::Return => "returned",
+    };
+    format!("{verb} by user {user}")
+}
+
+fn which(name: &str) -> Result<Which, Problem> {
+    if name == "all" {
+        return Ok(Which::All);
+    }
+    if let Some(user) = name.strip_prefix("user:") {
+        return Ok(Which::User(text::one_line(user, limits::NAME_BYTES)));
+    }
+    name.parse::<JobName>().map(Which::Named).map_err(|e| Problem::bad(e.to_string()))
+}
+
+/// Which part of the queue.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QueueQuery {
+    /// Only this user's clusters.
+    owner: Option<String>,
+    /// Clusters on the page, at most 1,000.
+    limit: Option<u32>,
+    /// `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// How many entries a page has.
+pub(super) fn page_size(asked: Option<u32>, most: usize) -> usize {
+    asked.map_or(most, |n| (n as usize).min(most))
+}
+
+pub(super) async fn queue(call: Call<(), QueueQuery>) -> Result<Large<QueueReply>, Problem> {
+    let QueueQuery { ref owner, limit, ref cursor } = call.query;
+    let from = cursor.as_deref().map_or(Ok(0), str::parse).map_err(|_| bad_cursor())?;
+    let (owner, limit) = (owner.clone(), page_size(limit, limits::PAGE));
+    let page = call.look(move |core| core.cluster_page(from, owner.as_deref(), limit)).await?;
+    Ok(Large::new(move || QueueReply {
+        clusters: page.items.iter().map(cluster_line).collect(),
+        next: page.next.map(|id| id.to_string()),
+    }))
+}
+
+pub(super) fn bad_cursor() -> Problem {
+    Problem::bad(scheduler::NotACursor.to_string())
+}
+
+fn cluster_line(view: &ClusterView) -> Cluster {
+    let unquoted = |name: &str| {
+        let text = view.template.attribute(view.cluster, 0, name).unwrap_or_default();
+        text::one_line(text.trim_matches('"'), 200)
+    };
+    let arguments = [unquoted("Arguments"), unquoted("Args")].concat();
+    Cluster {
+        cluster: view.cluster,
+        owner: view.owner.to_string(),
+        command: format!("{} {arguments}", unquoted("Cmd")).trim_end().to_owned(),
+        batch_name: unquoted("JobBatchName"),
+        submitted_ms: view.submitted_ms,
+        priority: view.priority,
+        total: view.total,
+        idle: view.idle,
+        running: view.running,
+        held: view.held,
+        completed: view.completed,
+        succeeded: view.done.succeeded,
+        failed: view.done.failed,
+        removed: view.done.removed,
+    }
+}
+
+/// Which jobs of a cluster.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobsQuery {
+    /// Jobs on the page, at most 1,000; 100 unless said otherwise.
+    jobs: Option<u32>,
+    /// `next` of the page before.
+    cursor: Option<String>,
+    /// Only this job.
+    proc: Option<u32>,
+}
+
+pub(super) async fn cluster(call: Call<u32, JobsQuery>) -> Result<Large<ClusterReply>, Problem> {
+    let id = call.part;
+    let JobsQuery { jobs, ref cursor, proc } = call.query;
+    let from = cursor.as_deref().map_or(Ok(JobCursor::default()), str::parse).map_err(|_| bad_cursor())?;
+    let limit = page_size(jobs.or(Some(100)), limits::PAGE);
+    let found = call.look(move |core| {
+        if let Some(view) = core.cluster(id) {
+            let page = match proc {
+                Some(proc) => {
+                    Page { items: core.job(JobId { cluster: id, proc }).into_iter().collect(), next: None }
+                }
+                None => core.job_page(id, from, limit),
+            };
+            return Ok((Ok(view), page));
+        }
+        match core.finished(id) {
+            Some(summary) => Ok((Err(summary), Page { items: Vec::new(), next: None })),
+            None if id > 0 && id < core.next_cluster() => {
+                Err("is over, and so long ago that only the events know how")
+            }
+            None => Err("does not exist"),
+        }
+    });
+    let (view, page) = found
+        .await?
+        .map_err(|why| Problem::new(StatusCode::NOT_FOUND, "no_such_job", format!("cluster {id} {why}")))?;
+    let active = view.is_ok();
+    let counts = match view {
+        Ok(view) => Counts {
+            idle: view.idle,
+            running: view.running,
+            held: view.held,
+            completed: view.completed,
+            succeeded: view.done.succeeded,
+            failed: view.done.failed,
+            removed: view.done.removed,
+        },
+        Err(s) => {
+            let (succeeded, failed, removed) = (s.succeeded, s.failed, s.removed);
+            Counts { succeeded, failed, removed, ..Counts::default() }
+        }
+    };
+    Ok(Large::new(move || ClusterReply {
+        active,
+        counts,
+        jobs: page.items.into_iter().map(job_line).collect(),
+        next: page.next.map(|cursor| cursor.to_string()),
+    }))
+}
+
+fn job_line(j: JobView) -> Job {
+    let state = match j.state {
+        JobState::Idle => j.recipe.unwrap_or("idle"),
+        JobState::Running => "running",
+        JobState::Suspended => "suspended",
+        JobState::Held => "held",
+        JobState::Completed => "completed",
+    };
+    Job {
+        job: j.job.to_string(),
+        state: state.to_owned(),
+        started_ms: j.started_ms,
+        machine: j.machine.map(|m| m.to_string()),
+        slot: j.slot,
+        attempts: j.attempts,
+        hold_code: j.hold_reason.as_ref().map(|(_, code)| *code),
+        hold_reason: j.hold_reason.map(|(reason, _)| reason),
+        guest_of: j.guest_of.map(|host| host.to_string()),
+    }
+}
