@@ -162,3 +162,15 @@ pub(crate) fn decode(head: &Head, mut events: &[u8]) -> Result<Vec<Event>, Misfi
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_larger_than_a_record_may_be_is_refused() {
+        // Zeros that nobody touches take no memory.
+        let bytes = vec![0; HEAD + LARGEST + 1];
+        assert!(close(Link { next: 1, chain: 0 }, 1, bytes).is_none());
+    }
+}

@@ -426,3 +426,70 @@ fn what_stands_behind_a_damaged_place_can_be_read() {
     }
     assert_eq!((next, lost), (901, holes.to_vec()), "all that is sound was read, and no more was lost");
 }
+
+#[test]
+fn batches_that_changed_places_are_noticed_though_each_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    for n in 1..=120 {
+        journal.append(&[event(n)]).unwrap();
+    }
+    drop(journal);
+    let segment = files(dir.path(), ".segment").pop().unwrap();
+    let places = records(&segment);
+    let ((a, size), (b, other)) = (places[59], places[109]);
+    assert_eq!(size, other, "they fit into each other's place");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let first = bytes[a..a + size].to_vec();
+    bytes.copy_within(b..b + size, a);
+    bytes[b..b + size].copy_from_slice(&first);
+    std::fs::write(&segment, bytes).unwrap();
+    assert!(matches!(Journal::open(dir.path()), Err(Error::Damaged { position: 60, .. })));
+    let mut reader = Reader::open(dir.path()).unwrap();
+    assert!(matches!(read_all(&mut reader, 1), Err(Error::Damaged { position: 60, .. })));
+    assert!(!journal::check(dir.path()).unwrap().findings.is_empty());
+}
+
+#[test]
+fn a_hint_that_is_wrong_costs_nothing_but_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    for n in 0..60 {
+        journal.append(&events(n * 100 + 1..=n * 100 + 100)).unwrap();
+    }
+    let path = files(dir.path(), ".hints").pop().unwrap();
+    let hints = std::fs::read(&path).unwrap();
+    let named = |hint: &[u8]| u64::from_le_bytes(hint[..8].try_into().unwrap());
+    assert!(hints.len() >= 3 * 16);
+    for wrong in [8, 1_000] {
+        let mut changed = hints.clone();
+        for hint in changed.chunks_exact_mut(16) {
+            let offset = u64::from_le_bytes(hint[8..].try_into().unwrap()) + wrong;
+            hint[8..].copy_from_slice(&offset.to_le_bytes());
+        }
+        std::fs::write(&path, changed).unwrap();
+        for first in hints.chunks_exact(16).map(named) {
+            assert_eq!(positions(&Reader::open(dir.path()).unwrap().read(first, 1).unwrap())[0], first);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_said_to_be_damaged() {
+    let original = tempfile::tempdir().unwrap();
+    drop(sample(original.path()));
+    let segments: Vec<String> = files(original.path(), ".segment").iter().map(|p| name(p)).collect();
+    // The newest is a link to itself, which cannot be opened; an old one is a directory, which cannot be read.
+    let hurt = copy(original.path());
+    let newest = journal::directory(hurt.path()).join(segments.last().unwrap());
+    std::fs::remove_file(&newest).unwrap();
+    std::os::unix::fs::symlink(&newest, &newest).unwrap();
+    let error = Journal::open_sized(hurt.path(), SMALL).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::System { .. }), "{error}");
+    let hurt = copy(original.path());
+    let oldest = journal::directory(hurt.path()).join(&segments[0]);
+    std::fs::remove_file(&oldest).unwrap();
+    std::fs::create_dir(&oldest).unwrap();
+    let error = Journal::open_sized(hurt.path(), SMALL).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::System { .. }), "{error}");
+}
