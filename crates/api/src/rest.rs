@@ -214,6 +214,9 @@ pub struct StatusReply {
     /// Why nothing new is accepted, when that is so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub degraded: Option<String>,
+    /// Damage to the journal that somebody has met since the manager was started, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub damage: Option<String>,
     /// For a while nothing new starts on some machines, or on any.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub drains: Vec<Drain>,

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::manifest::{self, Manifest};
-use crate::record::{self, Head, Link};
+use crate::record::{self, Head, Link, Misfit};
 use crate::segment::{self, RECORDS, Stop, Walk};
 use crate::{Error, head, snapshot};
 
@@ -40,23 +40,34 @@ pub struct Report {
     pub events: u64,
     /// Positions of snapshots that can be read.
     pub snapshots: Vec<u64>,
+    /// Events of kinds that this version does not know, and the first of them.
+    pub unknown: u64,
+    /// Position of the first of these.
+    pub first_unknown: Option<u64>,
+    /// The version that wrote last.
+    pub version: String,
     /// What is wrong; empty for a sound journal.
     pub findings: Vec<Finding>,
 }
 
-/// A batch that can be read.
+/// Batches of a segment that follow each other and can be read: what is remembered grows with the damage, not with the journal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sound {
+pub(crate) struct Stretch {
     pub(crate) segment: usize,
-    pub(crate) offset: u64,
-    pub(crate) head: Head,
+    /// Where it begins and ends in the file.
+    offset: u64,
+    end: u64,
+    pub(crate) first: u64,
+    /// Position after its last event.
+    pub(crate) next: u64,
+    batches: u64,
 }
 
 /// Everything that can be read of a journal.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) manifest: Manifest,
-    pub(crate) sound: Vec<Sound>,
+    pub(crate) sound: Vec<Stretch>,
     pub(crate) report: Report,
 }
 
@@ -82,16 +93,21 @@ pub(crate) fn survey(directory: &Path) -> Result<Survey, Error> {
     };
     report.oldest = manifest.oldest();
     report.segments = manifest.segments.len();
+    report.version.clone_from(&manifest.version);
     let mut sound = Vec::new();
     for segment in 0..manifest.segments.len() {
         survey_segment(directory, &manifest, segment, &mut sound, &mut report)?;
     }
     let known = head::read(directory, manifest.id)?;
-    if let Some(known) = known.filter(|link| link.next > report.head + 1) {
-        let (path, lost) = (head::path(directory), Some((report.head + 1, known.next - 1)));
+    let witnesses = [(head::path(directory), known), (manifest::path(directory), Some(manifest.reached))];
+    let furthest = witnesses.into_iter().filter_map(|(path, link)| Some((path, link?.next)));
+    if let Some((path, next)) = furthest.max_by_key(|(_, next)| *next)
+        && next > report.head + 1
+    {
+        let lost = Some((report.head + 1, next - 1));
         let what = "the newest segment is older than the journal, or gone".to_owned();
         report.findings.push(Finding { path, lost, what });
-        report.head = known.next - 1;
+        report.head = next - 1;
     }
     report.end_unknown &= known.is_none();
     for position in &manifest.snapshots {
@@ -103,8 +119,8 @@ pub(crate) fn survey(directory: &Path) -> Result<Survey, Error> {
             Err(error) => return Err(error),
         }
     }
-    report.batches = sound.len() as u64;
-    report.events = sound.iter().map(|s| u64::from(s.head.count)).sum();
+    report.batches = sound.iter().map(|s| s.batches).sum();
+    report.events = sound.iter().map(|s| s.next - s.first).sum();
     Ok(Survey { manifest, sound, report })
 }
 
@@ -145,14 +161,15 @@ fn survey_segment(
     directory: &Path,
     manifest: &Manifest,
     segment: usize,
-    sound: &mut Vec<Sound>,
+    sound: &mut Vec<Stretch>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let begin = manifest.segments[segment];
     let path = segment::path(directory, begin.next);
     let unreadable = |e| Error::of_read("cannot read", &path, e);
+    let mut findings = Vec::new();
     let mut tell = |lost: Option<(u64, u64)>, what: String| {
-        report.findings.push(Finding { path: path.clone(), lost, what });
+        findings.push(Finding { path: path.clone(), lost, what });
     };
     let after = manifest.segments.get(segment + 1).map(|link| link.next);
     let file = match segment::open(directory, manifest.id, begin, false) {
@@ -161,6 +178,7 @@ fn survey_segment(
             let Ok(file) = File::open(&path) else {
                 let last = after.unwrap_or(begin.next) - 1;
                 tell(after.map(|_| (begin.next, last)), what);
+                report.findings.append(&mut findings);
                 report.head = last;
                 report.end_unknown |= after.is_none();
                 return Ok(());
@@ -182,12 +200,18 @@ fn survey_segment(
     let length = file.metadata().map_err(unreadable)?.len();
     let mut walk = Walk::new(file.try_clone().map_err(unreadable)?, RECORDS, Some(begin));
     let mut next = begin.next;
+    let reached = manifest.reached;
+    let mut reaches = after.is_some() || reached.next < begin.next || reached == begin;
     loop {
         let offset = walk.offset();
         let why = match walk.next(length) {
-            Ok(Some((head, _))) => {
+            Ok(Some((head, events))) => {
                 next = head.link().next;
-                sound.push(Sound { segment, offset, head });
+                reaches |= head.link() == reached;
+                if let Err(misfit) = look_at_events(&head, events, report) {
+                    tell(None, misfit.to_string());
+                }
+                lengthen(sound, segment, offset, &head);
                 continue;
             }
             Ok(None) => "nothing is there".to_owned(),
@@ -208,13 +232,87 @@ fn survey_segment(
         next = head.first;
         walk = Walk::new(file.try_clone().map_err(unreadable)?, offset, None);
     }
+    if !reaches && findings.is_empty() && next >= reached.next {
+        let what = format!("it is not the segment that the manifest knows up to {}", reached.next - 1);
+        findings.push(Finding { path, lost: None, what });
+    }
+    report.findings.append(&mut findings);
     report.head = next.max(stop) - 1;
     report.end_unknown |= end_unknown;
     Ok(())
 }
 
+/// Adds a batch to what can be read.
+fn lengthen(sound: &mut Vec<Stretch>, segment: usize, offset: u64, head: &Head) {
+    let (first, next) = (head.first, head.link().next);
+    match sound.last_mut() {
+        Some(last) if last.segment == segment && last.end == offset && last.next == first => {
+            (last.end, last.next, last.batches) = (offset + head.size(), next, last.batches + 1);
+        }
+        _ => sound.push(Stretch { segment, offset, end: offset + head.size(), first, next, batches: 1 }),
+    }
+}
+
+/// Looks whether this version knows a batch's events.
+fn look_at_events(head: &Head, mut events: &[u8], report: &mut Report) -> Result<(), Misfit> {
+    let mut position = head.first;
+    while !events.is_empty() {
+        if record::decode_next(&mut events)?.kind.is_none() {
+            report.unknown += 1;
+            report.first_unknown.get_or_insert(position);
+        }
+        position += 1;
+    }
+    let found = position - head.first;
+    if found == u64::from(head.count) { Ok(()) } else { Err(Misfit::Count { said: head.count, found }) }
+}
+
+/// Reads what can be read once more, batch by batch.
+pub(crate) fn each_batch(
+    directory: &Path,
+    manifest: &Manifest,
+    sound: &[Stretch],
+    mut take: impl FnMut(&Head, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for stretch in sound {
+        let path = segment::path(directory, manifest.segments[stretch.segment].next);
+        let unreadable = |e| Error::of_read("cannot read", &path, e);
+        let mut walk = Walk::new(File::open(&path).map_err(unreadable)?, stretch.offset, None);
+        loop {
+            match walk.next(stretch.end) {
+                Ok(Some((head, events))) => take(&head, events)?,
+                Ok(None) => break,
+                Err(Stop::Unreadable(error)) => return Err(unreadable(error)),
+                Err(Stop::Misfit(misfit)) => {
+                    let what = format!("it could be read a moment ago, but now {misfit}");
+                    return Err(Error::Damaged { path, position: stretch.first, what });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first position at or behind `position` that can be read in a segment or after it; `None` when nothing follows.
+pub(crate) fn sound_from(
+    directory: &Path,
+    manifest: &Manifest,
+    segment: usize,
+    position: u64,
+) -> Result<Option<u64>, Error> {
+    let mut sound = Vec::new();
+    survey_segment(directory, manifest, segment, &mut sound, &mut Report::default())?;
+    let here = sound.iter().find(|s| s.next > position).map(|s| s.first.max(position));
+    Ok(here.or_else(|| manifest.segments.get(segment + 1).map(|link| link.next)))
+}
+
 /// The next place at which a record of the wanted positions stands whole.
-fn search(file: &File, from: u64, length: u64, wanted: (u64, u64)) -> std::io::Result<Option<(u64, Head)>> {
+pub(crate) fn search(
+    file: &File,
+    from: u64,
+    length: u64,
+    wanted: (u64, u64),
+) -> std::io::Result<Option<(u64, Head)>> {
     let mut at = from;
     while at + record::HEAD as u64 <= length {
         let mut bytes = vec![0; SEARCHED.min((length - at) as usize)];

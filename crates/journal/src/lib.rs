@@ -38,6 +38,19 @@ pub type Positioned = (u64, model::Event);
 /// The journal's own directory inside the manager's.
 const DIRECTORY: &str = "journal";
 
+/// True when a manager's directory has a journal, whole or not; an error when nobody lets us look.
+pub fn is_in(manager: &std::path::Path) -> Result<bool, Error> {
+    for directory in [directory(manager), manager.join(salvage::SALVAGED)] {
+        match std::fs::metadata(&directory) {
+            Ok(metadata) if metadata.is_dir() => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::of_read("cannot look at", &directory, error)),
+        }
+    }
+    Ok(false)
+}
+
 /// The directory that holds the journal of a manager's directory.
 pub fn directory(manager: &std::path::Path) -> std::path::PathBuf {
     manager.join(DIRECTORY)

@@ -1,10 +1,11 @@
 //! Which segments and snapshots belong to a journal, and who leads: one small file of lines, replaced as a whole.
 //!
 //! ```text
-//! updraft-journal 2
+//! updraft-journal 3
 //! id 0f3c...
 //! epoch 7
 //! version 0.1.0
+//! reached 700150 11fe09c2
 //! segment 1 00000000
 //! segment 700123 9ac2f011
 //! snapshot 690000
@@ -20,8 +21,10 @@ use std::path::{Path, PathBuf};
 use crate::record::Link;
 use crate::{Error, files};
 
-/// The format that this version writes, and the only one that it reads.
-const FORMAT: u32 = 2;
+/// The format that this version writes.
+const FORMAT: u32 = 3;
+/// The oldest that it reads: there was no `reached` in it.
+const OLDEST_FORMAT: u32 = 2;
 const FILE: &str = "manifest";
 /// Bytes of a manifest at most: some hundred thousand segments.
 const LARGEST: u64 = 16 << 20;
@@ -35,6 +38,8 @@ pub(crate) struct Manifest {
     pub(crate) epoch: u64,
     /// The version of the software that wrote last.
     pub(crate) version: String,
+    /// How far the journal was committed when the manifest was written: files that do not reach it are older copies.
+    pub(crate) reached: Link,
     /// Where each segment begins, oldest first; never empty.
     pub(crate) segments: Vec<Link>,
     /// Positions of the snapshots, oldest first.
@@ -55,8 +60,9 @@ impl Manifest {
         let source = Path::new("/dev/urandom");
         let drawn = File::open(source).and_then(|mut f| f.read_exact(&mut id));
         drawn.map_err(|e| Error::of_read("cannot draw random numbers from", source, e))?;
-        let segments = vec![Link { next: begin, chain: 0 }];
-        Ok(Self { id, epoch: 0, version: own_version().to_owned(), segments, snapshots: Vec::new() })
+        let begin = Link { next: begin, chain: 0 };
+        let (version, segments) = (own_version().to_owned(), vec![begin]);
+        Ok(Self { id, epoch: 0, version, reached: begin, segments, snapshots: Vec::new() })
     }
 
     /// The first position that is kept.
@@ -97,6 +103,7 @@ impl Manifest {
             let _ = write!(text, "{byte:02x}");
         }
         let _ = write!(text, "\nepoch {}\nversion {}\n", self.epoch, self.version);
+        let _ = writeln!(text, "reached {} {:08x}", self.reached.next, self.reached.chain);
         for link in &self.segments {
             let _ = writeln!(text, "segment {} {:08x}", link.next, link.chain);
         }
@@ -118,7 +125,7 @@ impl Manifest {
             Some(found) if found > FORMAT && has_good_check(text) => {
                 return Err(Error::Newer { path: path.to_owned(), found, known: FORMAT });
             }
-            Some(FORMAT) if has_good_check(text) => {}
+            Some(OLDEST_FORMAT..=FORMAT) if has_good_check(text) => {}
             _ => return Err(damaged("the manifest's checksum differs")),
         }
         let odd = || damaged("the manifest has a line that makes no sense");
@@ -126,6 +133,7 @@ impl Manifest {
             id: [0; 16],
             epoch: 0,
             version: String::new(),
+            reached: Link { next: 0, chain: 0 },
             segments: Vec::new(),
             snapshots: Vec::new(),
         };
@@ -135,7 +143,8 @@ impl Manifest {
                 "id" => manifest.id = parse_id(rest).ok_or_else(odd)?,
                 "epoch" => manifest.epoch = rest.parse().map_err(|_| odd())?,
                 "version" => rest.clone_into(&mut manifest.version),
-                "segment" => manifest.segments.push(parse_segment(rest).ok_or_else(odd)?),
+                "reached" => manifest.reached = parse_link(rest).ok_or_else(odd)?,
+                "segment" => manifest.segments.push(parse_link(rest).ok_or_else(odd)?),
                 "snapshot" => manifest.snapshots.push(rest.parse().map_err(|_| odd())?),
                 "check" => {}
                 _ => return Err(odd()),
@@ -148,7 +157,7 @@ impl Manifest {
     }
 }
 
-fn parse_segment(text: &str) -> Option<Link> {
+fn parse_link(text: &str) -> Option<Link> {
     let (next, chain) = text.split_once(' ')?;
     Some(Link { next: next.parse().ok()?, chain: u32::from_str_radix(chain, 16).ok()? })
 }
@@ -204,6 +213,7 @@ mod tests {
             id: [7; 16],
             epoch: 9,
             version: "0.1.0".into(),
+            reached: Link { next: 99, chain: 0xfeed_beef },
             segments: vec![Link { next: 1, chain: 0 }, Link { next: 70, chain: 0xdead_beef }],
             snapshots: vec![12, 60],
         };
@@ -226,10 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_of_the_format_before_is_read() {
+        let id = "07".repeat(16);
+        let body = format!("updraft-journal 2\nid {id}\nepoch 9\nversion 0.1.0\nsegment 70 deadbeef\n");
+        let text = format!("{body}check {:08x}\n", crc32fast::hash(body.as_bytes()));
+        let manifest = Manifest::parse(text.as_bytes(), Path::new("manifest")).unwrap();
+        assert_eq!((manifest.epoch, manifest.oldest(), manifest.reached.next), (9, 70, 0));
+    }
+
+    #[test]
     fn a_newer_format_is_named() {
-        let body = "updraft-journal 3\nid ?\n";
+        let body = "updraft-journal 4\nid ?\n";
         let text = format!("{body}check {:08x}\n", crc32fast::hash(body.as_bytes()));
         let error = Manifest::parse(text.as_bytes(), Path::new("manifest")).unwrap_err();
-        assert!(matches!(error, Error::Newer { found: 3, known: 2, .. }), "{error}");
+        assert!(matches!(error, Error::Newer { found: 4, known: 3, .. }), "{error}");
     }
 }

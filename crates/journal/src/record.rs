@@ -146,15 +146,31 @@ pub(crate) fn close(link: Link, count: u32, mut bytes: Vec<u8>) -> Option<(Head,
     Some((head, bytes))
 }
 
+/// Decodes the first of a checked record's events, and leaves the others.
+pub(crate) fn decode_next(events: &mut &[u8]) -> Result<Event, Misfit> {
+    Event::decode_length_delimited(events).map_err(|e| Misfit::Coding(e.to_string()))
+}
+
 /// Decodes the events of a record that was checked.
 pub(crate) fn decode(head: &Head, mut events: &[u8]) -> Result<Vec<Event>, Misfit> {
     let mut found = Vec::with_capacity(head.count.min(1 << 16) as usize);
     while !events.is_empty() {
-        let event = Event::decode_length_delimited(&mut events);
-        found.push(event.map_err(|e| Misfit::Coding(e.to_string()))?);
+        found.push(decode_next(&mut events)?);
     }
     if found.len() as u64 != u64::from(head.count) {
         return Err(Misfit::Count { said: head.count, found: found.len() as u64 });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_larger_than_a_record_may_be_is_refused() {
+        // Zeros that nobody touches take no memory.
+        let bytes = vec![0; HEAD + LARGEST + 1];
+        assert!(close(Link { next: 1, chain: 0 }, 1, bytes).is_none());
+    }
 }

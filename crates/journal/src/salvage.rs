@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +10,7 @@ use model::Event;
 use model::event::{JournalSalvaged, Kind, cluster_of};
 use serde::Serialize;
 
-use crate::check::{Finding, Sound, survey};
+use crate::check::{Finding, Stretch, each_batch, survey};
 use crate::manifest::Manifest;
 use crate::record::{self, HEAD, Link};
 use crate::segment::{self, Active, Mark, RECORDS};
@@ -117,10 +116,10 @@ fn free_name(manager: &Path) -> PathBuf {
 
 /// Which positions to keep: of the states that can be had (each snapshot, and the empty one before the first event), the
 /// one from which events can be followed furthest; and as much history before it as there is without a hole.
-fn choose(sound: &[Sound], snapshots: &[u64]) -> ((u64, u64), Option<u64>) {
+fn choose(sound: &[Stretch], snapshots: &[u64]) -> ((u64, u64), Option<u64>) {
     let mut runs: Vec<(u64, u64)> = Vec::new();
-    for batch in sound {
-        let (first, last) = (batch.head.first, batch.head.link().next - 1);
+    for stretch in sound {
+        let (first, last) = (stretch.first, stretch.next - 1);
         match runs.last_mut() {
             Some(run) if run.1 + 1 == first => run.1 = last,
             _ => runs.push((first, last)),
@@ -142,20 +141,12 @@ fn choose(sound: &[Sound], snapshots: &[u64]) -> ((u64, u64), Option<u64>) {
     best.map_or(((1, 0), None), |(snapshot, kept)| (kept, snapshot))
 }
 
-fn read_events(directory: &Path, manifest: &Manifest, batch: &Sound) -> Result<Vec<u8>, Error> {
-    let path = segment::path(directory, manifest.segments[batch.segment].next);
-    let mut events = vec![0; batch.head.length as usize];
-    let read = File::open(&path).and_then(|f| f.read_exact_at(&mut events, batch.offset + HEAD as u64));
-    read.map_err(|e| Error::of_read("cannot read", &path, e))?;
-    Ok(events)
-}
-
 /// Writes the batches that are kept into a new journal, as they are: also events that this version does not know.
 fn write(
     old: &Path,
     new: &Path,
     manifest: &Manifest,
-    sound: &[Sound],
+    sound: &[Stretch],
     kept: (u64, u64),
     note: Option<JournalSalvaged>,
 ) -> Result<(), Error> {
@@ -167,25 +158,31 @@ fn write(
         Active::resume(new, file, begin, Mark { end: RECORDS, link: begin }, (RECORDS, &[]))
     };
     let mut active = start(next.segments[0], next.id)?;
-    let mut bytes = vec![0; HEAD];
-    let mut count = 0;
-    let mut batches = sound.iter().filter(|s| s.head.first >= kept.0 && s.head.first <= kept.1).peekable();
-    while let Some(batch) = batches.next() {
-        bytes.extend(read_events(old, manifest, batch)?);
-        count += batch.head.count;
-        if bytes.len() < TOGETHER && batches.peek().is_some() {
-            continue;
-        }
-        let full = std::mem::replace(&mut bytes, vec![0; HEAD]);
+    let mut batch = (0, vec![0; HEAD]);
+    let append = |(count, bytes): (u32, Vec<u8>), next: &mut Manifest, active: &mut Active| {
         let too_large = Error::TooLarge { events: count as usize, limit: record::LARGEST };
-        let (head, record) = record::close(active.link(), count, full).ok_or(too_large)?;
+        let (head, record) = record::close(active.link(), count, bytes).ok_or(too_large)?;
         if active.end() > RECORDS && active.end() + record.len() as u64 > SEGMENT {
             active.settle()?;
-            active = start(active.link(), next.id)?;
+            *active = start(active.link(), next.id)?;
             next.segments.push(active.begin());
         }
-        active.append(&head, &record)?;
-        count = 0;
+        active.append(&head, &record)
+    };
+    each_batch(old, manifest, sound, |head, events| {
+        if head.first < kept.0 || head.first > kept.1 {
+            return Ok(());
+        }
+        // Together they must not become larger than a record may be.
+        if batch.0 > 0 && batch.1.len() + events.len() > TOGETHER {
+            append(std::mem::replace(&mut batch, (0, vec![0; HEAD])), &mut next, &mut active)?;
+        }
+        batch.0 += head.count;
+        batch.1.extend_from_slice(events);
+        Ok(())
+    })?;
+    if batch.0 > 0 {
+        append(batch, &mut next, &mut active)?;
     }
     if let Some(note) = note {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -202,24 +199,25 @@ fn write(
             next.snapshots.push(*position);
         }
     }
+    next.reached = active.link();
     next.save(new)?;
     Ok(())
 }
 
 /// Leadership goes on from the highest epoch that is known, also when the manifest is gone.
-fn newest_epoch(old: &Path, manifest: &Manifest, sound: &[Sound]) -> Result<u64, Error> {
+fn newest_epoch(old: &Path, manifest: &Manifest, sound: &[Stretch]) -> Result<u64, Error> {
     if manifest.epoch > 0 {
         return Ok(manifest.epoch);
     }
     let mut newest = 0;
-    for batch in sound {
-        let events = read_events(old, manifest, batch)?;
-        for event in record::decode(&batch.head, &events).unwrap_or_default() {
+    each_batch(old, manifest, sound, |head, events| {
+        for event in record::decode(head, events).unwrap_or_default() {
             if let Some(Kind::ManagerStarted(started)) = event.kind {
                 newest = newest.max(started.epoch);
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(newest)
 }
 
@@ -234,18 +232,18 @@ struct Unreached {
 fn tell_left_out(
     directory: &Path,
     manifest: &Manifest,
-    sound: &[Sound],
+    sound: &[Stretch],
     kept: (u64, u64),
     path: &Path,
 ) -> Result<Unreached, Error> {
     let fail = |e| Error::of_write("cannot write", path, e);
     let mut file = BufWriter::new(File::create(path).map_err(fail)?);
     let mut unreached = Unreached::default();
-    for batch in sound.iter().filter(|s| s.head.first > kept.1) {
-        let events = read_events(directory, manifest, batch)?;
-        for (position, event) in
-            (batch.head.first..).zip(record::decode(&batch.head, &events).unwrap_or_default())
-        {
+    each_batch(directory, manifest, sound, |head, events| {
+        if head.first <= kept.1 {
+            return Ok(());
+        }
+        for (position, event) in (head.first..).zip(record::decode(head, events).unwrap_or_default()) {
             let cluster = event.kind.as_ref().and_then(cluster_of).unwrap_or(0);
             unreached.last_cluster = unreached.last_cluster.max(cluster);
             if let Some(Kind::ClaimMade(made)) = &event.kind {
@@ -255,7 +253,8 @@ fn tell_left_out(
             serde_json::to_writer(&mut file, &LeftOut { position, event }).map_err(|e| fail(e.into()))?;
             file.write_all(b"\n").map_err(fail)?;
         }
-    }
+        Ok(())
+    })?;
     file.flush().map_err(fail)?;
     Ok(unreached)
 }

@@ -222,6 +222,13 @@ impl Walk {
         Ok(Some((head, &self.buffer[events])))
     }
 
+    /// Forgets the bytes of a large record once they are of no more use.
+    pub(crate) fn give_back_memory(&mut self) {
+        if self.buffer.len() > READ {
+            (self.buffer, self.buffer_at) = (Vec::new(), 0);
+        }
+    }
+
     /// Has so many bytes from the present place on in the buffer, if they lie before `end` and in the file; says where.
     /// Nothing behind `end` is read ahead: it may be written later.
     fn fill(&mut self, size: u64, end: u64) -> Result<Option<usize>, Stop> {
@@ -383,5 +390,50 @@ impl Active {
 
     fn sync(&self) -> Result<(), Error> {
         self.file.sync_data().map_err(|e| Error::of_sync(&self.path, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Event;
+
+    use super::*;
+
+    #[test]
+    fn less_is_read_only_at_the_end_and_the_amount_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("ten"), b"0123456789").unwrap();
+        let file = File::open(dir.path().join("ten")).unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(read_at(&file, &mut bytes, 4).unwrap(), 6);
+        assert_eq!(&bytes[..7], b"456789\0");
+        assert_eq!(read_at(&file, &mut bytes, 10).unwrap(), 0);
+        assert_eq!(read_at(&file, &mut bytes[..3], 1).unwrap(), 3);
+    }
+
+    #[test]
+    fn nothing_is_appended_that_could_not_be_synced() {
+        // Takes every write, and no sync.
+        let file = File::options().write(true).open("/dev/null").unwrap();
+        let link = Link { next: 1, chain: 0 };
+        let mut active = Active {
+            file,
+            path: "/dev/null".into(),
+            begin: link,
+            end: RECORDS,
+            link,
+            zeroed: RECORDS,
+            turn: 0,
+            littered: false,
+            mark_owed: false,
+        };
+        let (head, bytes) = record::encode(link, &[Event { time_ms: 1, kind: None }]).unwrap();
+        assert!(matches!(active.append(&head, &bytes), Err(Error::Sync { .. })));
+        assert_eq!((active.link(), active.end()), (link, RECORDS), "it did not happen");
+        assert!(matches!(active.settle(), Err(Error::Sync { .. })));
+        assert!(matches!(
+            active.probe(),
+            Err(Error::ReadOnly { .. } | Error::System { .. } | Error::Sync { .. })
+        ));
     }
 }

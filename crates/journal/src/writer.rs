@@ -54,6 +54,8 @@ pub struct Journal {
     active: Active,
     hints: Hints,
     head: HeadFile,
+    /// Bytes of records behind the newest snapshot.
+    to_replay: u64,
     _lock: File,
 }
 
@@ -79,10 +81,11 @@ impl Journal {
         };
         manifest.epoch += 1;
         let newest = manifest.segments.len() - 1;
-        for begin in &manifest.segments[..newest] {
-            segment::open(&directory, manifest.id, *begin, false)?;
+        for pair in manifest.segments.windows(2) {
+            check_sealed(&directory, manifest.id, pair[0], pair[1])?;
         }
-        let (active, hints) = recover(&directory, manifest.id, manifest.segments[newest])?;
+        let (active, hints) = recover(&directory, manifest.id, manifest.segments[newest], manifest.reached)?;
+        manifest.reached = active.link();
         let mut head_file = HeadFile::open(&directory, manifest.id);
         head_file.note(active.mark());
         manifest::own_version().clone_into(&mut manifest.version);
@@ -95,8 +98,19 @@ impl Journal {
         note_made(manager)?;
         let head = active.link().next - 1;
         check_snapshot(&directory, &manifest, snapshot.as_ref().map(|(p, _)| *p), head)?;
+        let to_replay = bytes_behind(&directory, &manifest, snapshot.as_ref().map_or(0, |(p, _)| *p));
         let recovery = Recovery { snapshot, head, epoch: manifest.epoch };
-        let journal = Self { directory, sizes, manifest, stamp, active, hints, head: head_file, _lock: lock };
+        let journal = Self {
+            directory,
+            sizes,
+            manifest,
+            stamp,
+            active,
+            hints,
+            head: head_file,
+            to_replay,
+            _lock: lock,
+        };
         Ok((journal, recovery))
     }
 
@@ -115,6 +129,7 @@ impl Journal {
         }
         let offset = self.active.end();
         self.active.append(&head, &bytes)?;
+        self.to_replay += bytes.len() as u64;
         self.head.note(self.active.mark());
         self.hints.note(Hint { first: head.first, offset });
         Ok(head.first)
@@ -137,6 +152,7 @@ impl Journal {
         let dropped: Vec<u64> =
             next.snapshots.drain(..next.snapshots.len().saturating_sub(SNAPSHOTS)).collect();
         self.lead_with(next)?;
+        self.to_replay = 0;
         for position in dropped {
             remove(&snapshot::path(&self.directory, position));
         }
@@ -181,6 +197,11 @@ impl Journal {
         self.active.link().next - 1
     }
 
+    /// Bytes of events that recovery would have to read, besides the snapshot; after an opening, by whole segments.
+    pub fn bytes_to_replay(&self) -> u64 {
+        self.to_replay
+    }
+
     /// The oldest position that is kept.
     pub fn oldest(&self) -> u64 {
         self.manifest.oldest()
@@ -206,7 +227,8 @@ impl Journal {
         Err(Error::Fenced { path: self.directory.clone(), theirs, ours: self.manifest.epoch })
     }
 
-    fn lead_with(&mut self, manifest: Manifest) -> Result<(), Error> {
+    fn lead_with(&mut self, mut manifest: Manifest) -> Result<(), Error> {
+        manifest.reached = self.active.link();
         self.stamp = manifest.save(&self.directory)?;
         self.manifest = manifest;
         Ok(())
@@ -304,8 +326,28 @@ fn files_are_durable(directory: &Path) -> Result<(), Error> {
     crate::files::sync_directory_of(directory)
 }
 
+/// Looks at the first page of a segment that another one follows: it must be there, and end where the other begins. Its
+/// records are read when somebody wants them.
+fn check_sealed(directory: &Path, id: [u8; 16], begin: Link, next: Link) -> Result<(), Error> {
+    let path = segment::path(directory, begin.next);
+    let unreadable = |e| Error::of_read("cannot read", &path, e);
+    let file = segment::open(directory, id, begin, false)?;
+    let (mark, both) = segment::read_marks(&file, begin).map_err(unreadable)?;
+    // One mark alone may be that of the last batch but one.
+    let Some(mark) = mark else { return Ok(()) };
+    let damaged =
+        |what: String| Error::Damaged { path: path.clone(), position: mark.link.next.min(next.next), what };
+    if both && mark.link != next {
+        return Err(damaged(format!("the segment does not end where the next one begins, at {}", next.next)));
+    }
+    if file.metadata().map_err(unreadable)?.len() < mark.end {
+        return Err(damaged("the file is cut off".to_owned()));
+    }
+    Ok(())
+}
+
 /// Walks over the newest segment: every committed record must be there.
-fn recover(directory: &Path, id: [u8; 16], begin: Link) -> Result<(Active, Hints), Error> {
+fn recover(directory: &Path, id: [u8; 16], begin: Link, reached: Link) -> Result<(Active, Hints), Error> {
     let path = segment::path(directory, begin.next);
     let unreadable = |e| Error::of_read("cannot read", &path, e);
     let file = segment::open(directory, id, begin, true)?;
@@ -316,6 +358,8 @@ fn recover(directory: &Path, id: [u8; 16], begin: Link) -> Result<(Active, Hints
     let mut hints = Hints::create(&path);
     let mut end = Mark { end: RECORDS, link: begin };
     let mut last = (RECORDS, 0);
+    // What lies in an older segment was checked with the beginning of this one.
+    let mut reaches = reached.next < begin.next || reached == begin;
     let why = loop {
         let offset = walk.offset();
         match walk.next(u64::MAX) {
@@ -323,6 +367,7 @@ fn recover(directory: &Path, id: [u8; 16], begin: Link) -> Result<(Active, Hints
                 hints.note(Hint { first: head.first, offset });
                 last = (offset, head.size());
                 end = Mark { end: offset + head.size(), link: head.link() };
+                reaches |= end.link == reached;
             }
             Ok(None) => break "nothing is there".to_owned(),
             Err(Stop::Misfit(misfit)) => break misfit.to_string(),
@@ -341,6 +386,11 @@ fn recover(directory: &Path, id: [u8; 16], begin: Link) -> Result<(Active, Hints
     {
         let what = format!("the file is older than the journal, whose last event was at {}", known.next - 1);
         return Err(damaged(end.link.next.min(known.next), what));
+    }
+    if !reaches {
+        let what =
+            format!("the file is an older copy: the manifest knows of events up to {}", reached.next - 1);
+        return Err(damaged(end.link.next.min(reached.next), what));
     }
     let mut bytes = vec![0; last.1 as usize];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, last.0).map_err(unreadable)?;
@@ -366,6 +416,12 @@ fn check_snapshot(
         return Err(damaged(head + 1, what));
     }
     Ok(())
+}
+
+/// Bytes of the segments that have events behind a position.
+fn bytes_behind(directory: &Path, manifest: &Manifest, position: u64) -> u64 {
+    let first = manifest.segment_of(position + 1).unwrap_or(0);
+    manifest.segments[first..].iter().map(|s| file_bytes(&segment::path(directory, s.next))).sum()
 }
 
 fn file_bytes(path: &Path) -> u64 {

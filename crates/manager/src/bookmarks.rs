@@ -13,6 +13,8 @@ use model::Event;
 use tokio::sync::{Notify, Semaphore, watch};
 use usage::{Bookmark, Head, Projection, SteadyClock};
 
+use crate::damage::Damage;
+
 /// Events from one bookmark to the next; what a question about the present has to read at most.
 const STRIDE: u64 = 200_000;
 /// Events read at a time.
@@ -37,6 +39,7 @@ pub(crate) struct Bookmarks {
     pub(crate) questions: Arc<Semaphore>,
     /// How far the clock was set, as of a position that somebody has read up to.
     clock: Mutex<Option<(u64, SteadyClock)>>,
+    pub(crate) damage: Arc<Damage>,
 }
 
 /// A bookmark on disk, as far as its first bytes tell.
@@ -84,7 +87,7 @@ impl Found {
 
 impl Bookmarks {
     /// Those of the journal in the manager's directory.
-    pub(crate) fn of(manager_dir: &Path) -> Self {
+    pub(crate) fn of(manager_dir: &Path, damage: Arc<Damage>) -> Self {
         Self {
             journal_dir: manager_dir.to_owned(),
             dir: manager_dir.join("usage"),
@@ -92,6 +95,7 @@ impl Bookmarks {
             due: Notify::new(),
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             clock: Mutex::new(None),
+            damage,
         }
     }
 
@@ -266,6 +270,7 @@ pub(crate) async fn keep(bookmarks: Arc<Bookmarks>, mut stopped: watch::Receiver
         let (ours, stop) = (bookmarks.clone(), stopped.clone());
         let extended = tokio::task::spawn_blocking(move || ours.extend(&|| !*stop.borrow())).await;
         if let Ok(Err(error)) = extended {
+            bookmarks.damage.note(&error, None);
             tracing::warn!(%error, "no bookmarks of usage; questions will take longer");
         }
         tokio::select! {

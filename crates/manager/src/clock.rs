@@ -39,6 +39,32 @@ fn stepped_by(before_ms: u64, after_ms: u64) -> Option<i64> {
     (before_ms.abs_diff(after_ms) > STEP_MS).then(|| after_ms as i64 - before_ms as i64)
 }
 
+/// The distance of a host's two clocks: as long as the host is not started anew, only setting the wall clock changes it.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct HostClock {
+    /// Which start of the host.
+    #[prost(string, tag = "1")]
+    pub(crate) boot: String,
+    /// What the wall clock showed when the monotonic clock began.
+    #[prost(sint64, tag = "2")]
+    pub(crate) offset_ms: i64,
+}
+
+impl HostClock {
+    /// That of this host, now; `None` when it cannot be told.
+    pub(crate) fn now() -> Option<Self> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+        let monotonic_ms = starter::uptime::monotonic_ms()?;
+        Some(Self { boot, offset_ms: wall_ms() as i64 - monotonic_ms as i64 })
+    }
+
+    /// How far the wall clock was set since `earlier`, if it was and if that can be told.
+    pub(crate) fn stepped_since(&self, earlier: &Self) -> Option<i64> {
+        let by = self.offset_ms.saturating_sub(earlier.offset_ms);
+        (self.boot == earlier.boot && by.unsigned_abs() > STEP_MS).then_some(by)
+    }
+}
+
 pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
@@ -62,6 +88,18 @@ mod tests {
         for (before, after, expected) in cases {
             assert_eq!(stepped_by(before, after), expected, "{before} to {after}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_while_nobody_ran_is_told_as_long_as_the_host_was_not_started_anew() {
+        let clock = |boot: &str, offset_ms| HostClock { boot: boot.to_owned(), offset_ms };
+        let before = clock("one", 1_000_000);
+        assert_eq!(clock("one", 8_200_000).stepped_since(&before), Some(7_200_000));
+        assert_eq!(clock("one", -6_200_000).stepped_since(&before), Some(-7_200_000));
+        assert_eq!(clock("one", 1_000_400).stepped_since(&before), None, "the time between two readings");
+        assert_eq!(clock("two", 8_200_000).stepped_since(&before), None, "nobody knows");
+        let now = HostClock::now().unwrap();
+        assert_eq!(HostClock::now().unwrap().stepped_since(&now), None);
     }
 
     #[test]

@@ -3,13 +3,16 @@
 //! What was committed lately is in memory once, for all who follow. Who is further behind reads from disk, a little at a time, and
 //! has no more of it in memory than that; so have all when something large was committed.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use journal::{Positioned, Reader};
-use model::event::Kind;
-use tokio::sync::{broadcast, mpsc};
+use prost::Message as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc};
+
+use crate::damage::Damage;
 
 /// Events read from disk at a time.
 const CHUNK: usize = 1_000;
@@ -17,8 +20,12 @@ const CHUNK: usize = 1_000;
 pub(crate) const SMALL_CHUNK: usize = 64;
 /// Batches that a subscriber may be behind before it reads from disk again; kept in memory, so not many.
 const LIVE_BATCHES: usize = 64;
-/// Bytes of tables of jobs beyond which a batch is not kept in memory, nor more read from disk at a time.
+/// Bytes of events beyond which a batch is not kept in memory, nor more read from disk at a time.
 const HEAVY_BYTES: usize = 1 << 20;
+/// KiB of events that a subscriber may have in hand; one batch, if that is larger.
+const IN_HAND_KIB: u32 = 4 << 10;
+/// What is taken of it before it is known how large the next batch is.
+const AT_LEAST_KIB: u32 = 64;
 
 /// Committed events that follow each other without a gap. Batches are shared between subscribers, not copied.
 #[derive(Debug)]
@@ -34,15 +41,29 @@ pub(crate) struct Batch {
 pub(crate) struct Feed {
     live: broadcast::Sender<Arc<Batch>>,
     journal_dir: Arc<PathBuf>,
+    damage: Arc<Damage>,
 }
 
-/// About how much memory an event takes beyond what all take.
-fn weight(event: &model::Event) -> usize {
-    let Some(Kind::ClusterSubmitted(submitted)) = &event.kind else { return 0 };
-    let template = &submitted.template;
-    let columns = template.columns.iter().map(|c| c.text.len() + 4 * c.ends.len()).sum::<usize>();
-    let shared = template.shared.iter().map(|a| a.name.len() + a.expr.len()).sum::<usize>();
-    columns + shared + 64 * template.varying.iter().map(|v| v.pieces.len()).sum::<usize>()
+/// A batch in the hands of a subscriber, who gets no more than so many bytes of them at a time.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    batch: Arc<Batch>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Deref for Handed {
+    type Target = Batch;
+
+    fn deref(&self) -> &Batch {
+        &self.batch
+    }
+}
+
+/// What somebody who reads does about a damaged place in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AtDamage {
+    End,
+    GoBehind,
 }
 
 impl Batch {
@@ -55,6 +76,11 @@ impl Batch {
         (self.first..).zip(&self.events).filter(move |(position, _)| *position >= next)
     }
 
+    /// About how much memory its events take.
+    fn bytes(&self) -> usize {
+        self.events.iter().map(model::Event::encoded_len).sum()
+    }
+
     /// The position after its last event.
     pub(crate) fn end(&self) -> u64 {
         self.first + self.events.len() as u64
@@ -63,53 +89,80 @@ impl Batch {
 
 /// What a subscriber gets: batches in order without gaps, or the error that ends it. The first may begin before the
 /// position asked for: see [`Batch::from`].
-pub(crate) type Subscription = mpsc::Receiver<Result<Arc<Batch>, journal::Error>>;
+pub(crate) type Subscription = mpsc::Receiver<Result<Handed, journal::Error>>;
 
 impl Feed {
-    pub(crate) fn new(journal_dir: PathBuf) -> Self {
-        Self { live: broadcast::channel(LIVE_BATCHES).0, journal_dir: Arc::new(journal_dir) }
+    pub(crate) fn new(journal_dir: PathBuf, damage: Arc<Damage>) -> Self {
+        Self { live: broadcast::channel(LIVE_BATCHES).0, journal_dir: Arc::new(journal_dir), damage }
+    }
+
+    /// Damage to the journal that somebody has met, in words.
+    pub(crate) fn damage(&self) -> Option<String> {
+        self.damage.told()
     }
 
     pub(crate) fn publish(&self, batch: Batch) {
-        let heavy = batch.events.iter().map(weight).sum::<usize>() > HEAVY_BYTES;
         // A batch without events begins after a gap, which everybody reads from disk.
-        let batch = if heavy { Batch::new(batch.end(), Vec::new()) } else { batch };
+        let batch = if batch.bytes() > HEAVY_BYTES { Batch::new(batch.end(), Vec::new()) } else { batch };
         // Nobody listening is fine.
         let _ = self.live.send(Arc::new(batch));
     }
 
-    /// Everything from a position on, a batch whenever the next one is asked for; from disk about `chunk` events at a time.
+    /// Everything from a position on, a batch whenever the next one is asked for; from disk about `chunk` events at a time. A
+    /// damaged place ends it.
     pub(crate) fn follow(&self, from: u64, goes_on: bool, chunk: usize) -> Follower {
+        self.follow_with(from, goes_on, chunk, AtDamage::End)
+    }
+
+    fn follow_with(&self, from: u64, goes_on: bool, chunk: usize, at_damage: AtDamage) -> Follower {
         Follower {
             // Before anything is read: what is committed in between arrives twice rather than never.
             live: self.live.subscribe(),
             journal_dir: self.journal_dir.clone(),
+            damage: self.damage.clone(),
             reader: None,
             next: from.max(1),
             behind: true,
             goes_on,
             chunk,
+            at_damage,
         }
     }
 
-    /// Everything from a position on; ends at the present unless it is to follow.
+    /// Everything from a position on; ends at the present unless it is to follow. For those who can go on without some of it:
+    /// what is damaged is to them as what was forgotten, and the error says from where on there is more.
     pub(crate) fn subscribe(&self, from: u64, goes_on: bool) -> Subscription {
         let (out, subscription) = mpsc::channel(16);
-        let mut follower = self.follow(from, goes_on, CHUNK);
+        let follower = self.follow_with(from, goes_on, CHUNK, AtDamage::GoBehind);
         tokio::spawn(async move {
-            loop {
-                let batch = tokio::select! {
-                    batch = follower.next() => batch,
-                    () = out.closed() => return,
-                };
-                let Some(batch) = batch.transpose() else { return };
-                let failed = batch.is_err();
-                if out.send(batch).await.is_err() || failed {
-                    return;
-                }
+            tokio::select! {
+                () = pump(follower, &out) => {}
+                () = out.closed() => {}
             }
         });
         subscription
+    }
+}
+
+/// Hands batches over as long as the subscriber has room for them: nothing is read as long as its hands are full.
+async fn pump(mut follower: Follower, out: &mpsc::Sender<Result<Handed, journal::Error>>) {
+    let room = Arc::new(Semaphore::new(IN_HAND_KIB as usize));
+    loop {
+        let Ok(mut taken) = room.clone().acquire_many_owned(AT_LEAST_KIB).await else { return };
+        let batch = match follower.next().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return,
+            Err(error) => {
+                let _ = out.send(Err(error)).await;
+                return;
+            }
+        };
+        let kib = u32::try_from(batch.bytes() >> 10).unwrap_or(u32::MAX).clamp(AT_LEAST_KIB, IN_HAND_KIB);
+        let Ok(more) = room.clone().acquire_many_owned(kib - AT_LEAST_KIB).await else { return };
+        taken.merge(more);
+        if out.send(Ok(Handed { batch, _room: taken })).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -118,12 +171,14 @@ impl Feed {
 pub(crate) struct Follower {
     live: broadcast::Receiver<Arc<Batch>>,
     journal_dir: Arc<PathBuf>,
+    damage: Arc<Damage>,
     reader: Option<Reader>,
     next: u64,
     /// What comes next is on disk.
     behind: bool,
     goes_on: bool,
     chunk: usize,
+    at_damage: AtDamage,
 }
 
 impl Follower {
@@ -161,14 +216,17 @@ impl Follower {
 
     async fn read(&mut self) -> Result<Option<Batch>, journal::Error> {
         let (reader, dir) = (self.reader.take(), self.journal_dir.clone());
-        let (next, chunk) = (self.next, self.chunk);
+        let (next, chunk, at_damage) = (self.next, self.chunk, self.at_damage);
+        let damage = self.damage.clone();
         let done = tokio::task::spawn_blocking(move || {
             let mut reader = match reader {
                 Some(reader) => reader,
                 None => Reader::open(&dir)?,
             };
-            let events = read_some(&mut reader, next, chunk)?;
-            Ok((reader, events))
+            match read_some(&mut reader, next, chunk) {
+                Ok(events) => Ok((reader, events)),
+                Err(error) => Err(explain(error, next, &mut reader, &damage, at_damage)),
+            }
         });
         // The closure does not panic, and blocking tasks are not cancelled once they run.
         let (reader, events) = done.await.unwrap_or_else(|_| unreachable!("reading does not panic"))?;
@@ -178,15 +236,37 @@ impl Follower {
     }
 }
 
+/// Tells the manager what could not be read, and makes of it what whoever reads understands.
+fn explain(
+    error: journal::Error,
+    next: u64,
+    reader: &mut Reader,
+    damage: &Damage,
+    at_damage: AtDamage,
+) -> journal::Error {
+    let is_damage = matches!(error, journal::Error::Damaged { .. });
+    let behind = is_damage.then(|| reader.behind_damage(next).ok().flatten()).flatten();
+    let behind = behind.filter(|behind| *behind > next);
+    damage.note(&error, behind.map(|behind| (next, behind - 1)));
+    match (at_damage, behind) {
+        (AtDamage::GoBehind, Some(oldest)) => journal::Error::Forgotten { asked: next, oldest },
+        _ => error,
+    }
+}
+
 /// Events from a position on, until they are many or heavy.
 fn read_some(reader: &mut Reader, from: u64, chunk: usize) -> Result<Vec<Positioned>, journal::Error> {
     let (mut found, mut weighs) = (Vec::new(), 0);
     let mut next = from;
     while found.len() < chunk && weighs < HEAVY_BYTES {
-        let mut more = reader.read(next, 1)?;
+        let mut more = match reader.read(next, 1) {
+            // What comes before it is handed out first.
+            Err(_) if !found.is_empty() => break,
+            more => more?,
+        };
         let Some((last, _)) = more.last() else { break };
         next = last + 1;
-        weighs += more.iter().map(|(_, event)| weight(event)).sum::<usize>();
+        weighs += more.iter().map(|(_, event)| event.encoded_len()).sum::<usize>();
         found.append(&mut more);
     }
     Ok(found)

@@ -5,7 +5,7 @@
 //! - `registry`: tokens, and the keys that machines' names are bound to
 //! - `agents`: an agent's connection, questions to machines; `sessions`: the core's decisions as messages to agents
 //! - `objects`: the store for checkpoints; `traces`: what machines' policies did lately
-//! - `feed`: subscribers that replay the journal from any position and then follow it
+//! - `feed`: subscribers that replay the journal from any position and then follow it; `damage`: what they could not read
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `usage`: where the time went, from the journal; `bookmarks`: so that it need not begin at the beginning
 //! - `http`: the API for people, the port for agents
@@ -16,6 +16,7 @@ mod agents;
 mod bookmarks;
 mod books;
 mod clock;
+mod damage;
 mod feed;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -121,6 +122,7 @@ pub struct Manager {
 impl Manager {
     /// Opens the state, recovers the queue, and serves.
     pub async fn start(options: Options) -> Result<Self, Error> {
+        starter::pages::give_back_large_blocks();
         let state = StateDir::open(&options.state, options.sharing)?;
         let authority = Arc::new(trust::ca::Authority::open(&state.trust())?);
         let metrics = Arc::new(metrics::Metrics::default());

@@ -13,7 +13,7 @@ pub fn next_cluster(state: &Path) -> Result<Option<u32>, Error> {
     }
     let mut reader = journal::Reader::open(&dir)?;
     let snapshot = reader.snapshot()?;
-    let (books, _) = Books::recover(&scheduler::Settings::default(), snapshot.as_ref(), &mut reader)?;
+    let (books, _) = Books::recover(&scheduler::Settings::default(), snapshot, &mut reader)?;
     Ok(Some(books.core.next_cluster()))
 }
 

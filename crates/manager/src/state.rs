@@ -37,6 +37,12 @@ pub enum Error {
     /// A copy of another manager's directory.
     #[error(transparent)]
     Home(#[from] starter::home::Error),
+    /// The disk is full.
+    #[error("the disk that holds {path} is full; free some space there and start again, nothing was lost")]
+    Full {
+        /// The file that could not be written.
+        path: PathBuf,
+    },
     /// It cannot be made, read or written.
     #[error("{doing} {path}: {source}")]
     System {
@@ -68,8 +74,18 @@ impl StateDir {
         make_dir(&root, mode)?;
         make_dir(&manager, 0o700)?;
         make_dir(&manager.join("trust"), 0o700)?;
-        let lock = starter::lock::take(&manager.join("lock"), "manager", &root)?;
-        let home = starter::home::enter(&manager, &root, "manager", Elsewhere::MayRun)?;
+        let lock =
+            starter::lock::take(&manager.join("lock"), "manager", &root).map_err(|error| match error {
+                starter::lock::Error::File { doing, path, source } => fail(doing, &path)(source),
+                error @ starter::lock::Error::InUse { .. } => error.into(),
+            })?;
+        let home =
+            starter::home::enter(&manager, &root, "manager", Elsewhere::MayRun).map_err(
+                |error| match error {
+                    starter::home::Error::File { doing, path, source } => fail(doing, &path)(source),
+                    error @ starter::home::Error::Copy { .. } => error.into(),
+                },
+            )?;
         Ok(Self { root, home, _lock: lock })
     }
 
@@ -109,7 +125,10 @@ pub fn check_owner(root: &Path) -> Result<(), Error> {
 
 fn fail(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
-    move |source| Error::System { doing, path, source }
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full { path },
+        _ => Error::System { doing, path, source },
+    }
 }
 
 fn make_dir(path: &Path, mode: u32) -> Result<(), Error> {

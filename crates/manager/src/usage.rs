@@ -48,7 +48,11 @@ impl Bookmarks {
     ) -> Result<Reply, NoAnswer> {
         let mut reader = Reader::open(&self.journal_dir)?;
         let extent = Extent::of(&mut reader)?;
-        self.answer_within(question, extent, &mut reader, goes_on, row)
+        let answer = self.answer_within(question, extent, &mut reader, goes_on, row);
+        if let Err(NoAnswer::Journal(error)) = &answer {
+            self.damage.note(error, None);
+        }
+        answer
     }
 
     pub(crate) fn answer_within(

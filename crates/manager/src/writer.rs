@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 
 use crate::bookmarks::Bookmarks;
 use crate::books::Books;
-use crate::clock::Clock;
 pub(crate) use crate::clock::wall_ms;
+use crate::clock::{Clock, HostClock};
+use crate::damage::Damage;
 use crate::feed::{Batch, Feed};
 use crate::handle::{Answer, FromAgent, Handle, Input, Query, Unavailable};
 use crate::metrics::Metrics;
@@ -35,6 +36,8 @@ const QUEUE: usize = 16_384;
 const TOGETHER: usize = 8_192;
 /// Events after which a snapshot is worth its cost, whatever the size of the queue.
 const SNAPSHOT_EVENTS: u64 = 200_000;
+/// Bytes of events after which it is, unless the queue itself is larger.
+const SNAPSHOT_BYTES: u64 = 256 << 20;
 /// Events kept for those who replay, behind the snapshot.
 const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
@@ -55,19 +58,21 @@ pub(crate) fn start(
     let (journal, recovery) = Journal::open(&dir)?;
     let mut reader = journal.reader()?;
     let clock = Clock::start();
-    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot.as_ref(), &mut reader)?;
-    books.core.recovered(clock.now());
     let snapshot_at = recovery.snapshot.as_ref().map_or(0, |(position, _)| *position);
+    let snapshot_bytes = recovery.snapshot.as_ref().map_or(0, |(_, state)| state.len() as u64);
+    let (mut books, position) = Books::recover(&options.settings, recovery.snapshot, &mut reader)?;
+    books.core.recovered(clock.now());
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
     let (people, from_people) = mpsc::channel(QUEUE);
     let (agents, from_agents) = mpsc::channel(QUEUE);
     let objects = Store::open(&dir)
         .map_err(|source| Error::System { doing: "cannot open the store for checkpoints", source })?;
+    let damage = Arc::<Damage>::default();
     let handle = Handle {
         people,
         agents,
-        bookmarks: Arc::new(Bookmarks::of(&dir)),
-        feed: Feed::new(dir),
+        bookmarks: Arc::new(Bookmarks::of(&dir, damage.clone())),
+        feed: Feed::new(dir, damage),
         registry: Arc::new(RwLock::new(Arc::new(books.registry.clone()))),
         degraded: Arc::new(RwLock::new(None)),
         objects,
@@ -91,12 +96,19 @@ pub(crate) fn start(
         stepped_ms: 0,
         bookmarks: handle.bookmarks.clone(),
         snapshot_at,
+        snapshot_at_bytes: 0,
+        snapshot_bytes,
         last_tick_ms: 0,
         last_look_ms: 0,
         registry_changed: false,
     };
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let started = ManagerStarted { version, epoch: recovery.epoch };
+    let host = HostClock::now().unwrap_or_default();
+    let stepped_ms = writer.books.host_clock.as_ref().and_then(|earlier| host.stepped_since(earlier));
+    // Set while no manager ran.
+    writer.record_step(stepped_ms.unwrap_or(0));
+    let HostClock { boot, offset_ms } = host;
+    let started = ManagerStarted { version, epoch: recovery.epoch, boot, offset_ms };
     writer.record(Kind::ManagerStarted(started));
     writer.commit()?;
     let thread = std::thread::Builder::new()
@@ -158,6 +170,10 @@ struct Writer {
     stepped_ms: i64,
     bookmarks: Arc<Bookmarks>,
     snapshot_at: u64,
+    /// What there was to replay after the last attempt at a snapshot: nothing, if it could be written.
+    snapshot_at_bytes: u64,
+    /// Size of the last snapshot.
+    snapshot_bytes: u64,
     last_tick_ms: u64,
     last_look_ms: u64,
     registry_changed: bool,
@@ -228,7 +244,7 @@ impl Writer {
                 if self.pending.due.is_some_and(|due| due <= Instant::now()) {
                     self.commit()?;
                 }
-                if self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS {
+                if self.is_snapshot_due() {
                     self.commit()?;
                     self.snapshot()?;
                 }
@@ -252,10 +268,17 @@ impl Writer {
     /// Dates what follows. That the clock was set goes before it; there is nobody who waits for that.
     fn read_clock(&mut self) {
         self.stepped_ms += self.clock.read_wall().unwrap_or(0);
-        if self.stepped_ms != 0 && self.degraded().is_none() {
+        if self.degraded().is_none() {
             let by_ms = std::mem::take(&mut self.stepped_ms);
+            self.record_step(by_ms);
+        }
+    }
+
+    fn record_step(&mut self, by_ms: i64) {
+        if by_ms != 0 {
             tracing::warn!(by_ms, "the clock of this host was set");
             let kind = Kind::ClockStepped(ClockStepped { by_ms });
+            self.books.read_clock(&kind);
             self.pending.out.events.push(Event { time_ms: self.clock.now().wall_ms, kind: Some(kind) });
             self.pending.linger();
         }
@@ -481,6 +504,7 @@ impl Writer {
     /// Records a fact that is the manager's own.
     fn record(&mut self, kind: Kind) {
         self.books.registry.apply(&kind);
+        self.books.read_clock(&kind);
         self.registry_changed = true;
         self.pending.out.events.push(Event { time_ms: self.clock.now().wall_ms, kind: Some(kind) });
     }
@@ -569,7 +593,7 @@ impl Writer {
     fn fall_back(&mut self, error: &journal::Error) -> Result<(), Error> {
         tracing::error!(%error, "the journal cannot be written; nothing new is accepted until it can");
         // The snapshot on disk may be old; reading it again is cheaper than keeping a second copy of the books.
-        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?.as_ref(), &mut self.reader)?;
+        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?, &mut self.reader)?;
         let before = std::mem::replace(&mut self.books, books);
         self.books.registry.keep_locals(&before.registry);
         self.books.core.recovered(self.clock.now());
@@ -628,6 +652,14 @@ impl Writer {
         }
     }
 
+    /// By events, so that a restart is quick; by bytes, so that it needs little memory and old segments go in time, but not more
+    /// bytes of snapshots than of events.
+    fn is_snapshot_due(&self) -> bool {
+        let bytes = self.journal.bytes_to_replay() - self.snapshot_at_bytes;
+        self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS
+            || bytes >= SNAPSHOT_BYTES.max(self.snapshot_bytes)
+    }
+
     fn snapshot(&mut self) -> Result<(), Error> {
         let head = self.journal.head();
         if head == self.snapshot_at {
@@ -649,7 +681,8 @@ impl Writer {
             Err(error) if error.may_pass() => tracing::warn!(%error, "no snapshot"),
             Err(error) => return Err(error.into()),
         }
-        self.snapshot_at = head;
+        (self.snapshot_at, self.snapshot_bytes) = (head, state.len() as u64);
+        self.snapshot_at_bytes = self.journal.bytes_to_replay();
         Ok(())
     }
 }

@@ -161,6 +161,14 @@ pub struct ManagerStarted {
     /// Leadership epoch; writes of an older one are refused.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
+    /// Which start of its host this is; empty when nobody knows.
+    #[prost(string, tag = "3")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot: String,
+    /// What the wall clock showed when the monotonic clock of that host began, in milliseconds.
+    #[prost(sint64, tag = "4")]
+    #[serde(default)]
+    pub offset_ms: i64,
 }
 
 /// The wall clock of the manager's host was set: it moved against the monotonic one.

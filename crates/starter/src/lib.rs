@@ -17,9 +17,10 @@
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
+//! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
 //! - `logbook`: the process that writes one user's job logs (for the manager)
 //!
-//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore` and `nest`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages` and `uptime`.
 
 mod archive;
 
@@ -36,6 +37,7 @@ pub mod leftovers;
 pub mod lock;
 pub mod logbook;
 pub mod nest;
+pub mod pages;
 pub mod quota;
 mod raw;
 pub mod remove;
@@ -48,6 +50,7 @@ pub mod spool;
 mod sys;
 mod transparent;
 mod tree;
+pub mod uptime;
 mod usage;
 pub mod user;
 pub mod wire;

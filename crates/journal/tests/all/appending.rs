@@ -1,6 +1,9 @@
 //! Appending, reading from any position, fencing.
 
 use journal::{Error, Journal, Reader, Sizes};
+use model::Event;
+use model::event::{ClaimEnded, Kind};
+use prost::Message as _;
 
 use crate::world::{SMALL, event, events, files, positions, read_all, records, sample, state};
 
@@ -113,7 +116,8 @@ fn an_event_of_a_kind_that_this_version_does_not_know_is_refused() {
     journal.append(&[event(2), model::Event { time_ms: 3, kind: None }]).unwrap();
     let mut reader = journal.reader().unwrap();
     assert_eq!(positions(&reader.read(1, 1).unwrap()), [1]);
-    let error = reader.read(2, 9).unwrap_err();
+    assert_eq!(positions(&reader.read(2, 9).unwrap()), [2], "what comes before it can be read");
+    let error = reader.read(3, 9).unwrap_err();
     assert!(matches!(error, Error::UnknownEvent { position: 3, .. }), "{error}");
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(error.to_string().matches(version).count(), 2, "both versions are named: {error}");
@@ -156,4 +160,39 @@ fn a_reader_finds_a_place_to_begin_in_every_64_kib_of_a_segment() {
     let written = stretches.last().map(|(at, size)| at + size).unwrap() as u64;
     // A hint is at the first record behind its 64 KiB, so there are a few less than one in each.
     assert!((written / (72 << 10)..=written / (64 << 10)).contains(&hints), "{hints} in {written} bytes");
+}
+
+#[test]
+fn a_reading_ends_after_some_mebibytes_whether_they_are_one_batch_or_many() {
+    let large = |n: u64| {
+        let reason = format!("{n}-").repeat(200_000);
+        Event { time_ms: n, kind: Some(Kind::ClaimEnded(ClaimEnded { claim: n, reason })) }
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    // Forty events of half a mebibyte: the first half as one batch, the others as a batch each.
+    journal.append(&(1..=20).map(large).collect::<Vec<_>>()).unwrap();
+    for n in 21..=40 {
+        journal.append(&[large(n)]).unwrap();
+    }
+    for from in [1, 7, 20, 33] {
+        let mut reader = journal.reader().unwrap();
+        let (mut next, mut readings) = (from, 0);
+        loop {
+            let found = reader.read(next, 1_000_000).unwrap();
+            let bytes: usize = found.iter().map(|(_, e)| e.encoded_len()).sum();
+            let Some((last, _)) = found.last() else { break };
+            assert!(bytes < 5 << 20, "{bytes} bytes at {next}");
+            for ((position, found), expected) in found.iter().zip(next..) {
+                assert_eq!((*position, found), (expected, &large(expected)));
+            }
+            (next, readings) = (last + 1, readings + 1);
+        }
+        assert!(next == 41 && readings >= (41 - from) / 12, "{next}, {readings}");
+    }
+    // What was begun is left for something else, and taken up again.
+    let mut reader = journal.reader().unwrap();
+    let next = reader.read(1, 1_000).unwrap().last().unwrap().0 + 1;
+    assert_eq!(reader.read(30, 1).unwrap()[0].0, 30);
+    assert_eq!(reader.read(next, 1).unwrap()[0], (next, large(next)));
 }

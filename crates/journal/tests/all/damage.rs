@@ -308,3 +308,188 @@ fn the_end_is_known_as_long_as_the_head_or_a_mark_of_the_newest_segment_is() {
     spoil_marks(segments.last().unwrap());
     assert!(journal::check(dir.path()).unwrap().end_unknown);
 }
+
+#[test]
+fn older_copies_of_the_newest_segment_and_the_head_together_are_noticed_by_the_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let (newest, head) =
+        (files(dir.path(), ".segment").pop().unwrap(), journal::directory(dir.path()).join("head"));
+    let old = [&newest, &head].map(|path| std::fs::read(path).unwrap());
+    let (mut journal, _) = Journal::open_sized(dir.path(), SMALL).unwrap();
+    journal.append(&events(901..=921)).unwrap();
+    drop(journal);
+    // A writer takes over, and has nothing to write; then the files of before are put back.
+    drop(Journal::open_sized(dir.path(), SMALL).unwrap());
+    assert_eq!(files(dir.path(), ".segment").pop().unwrap(), newest, "they are in the same segment");
+    std::fs::write(&newest, &old[0]).unwrap();
+    std::fs::write(&head, &old[1]).unwrap();
+    let error = recover(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::Damaged { position: 901, .. }), "{error}");
+    let report = journal::check(dir.path()).unwrap();
+    assert_eq!((report.head, report.findings.last().unwrap().lost), (921, Some((901, 921))));
+    let salvaged = journal::salvage(dir.path()).unwrap().unwrap();
+    assert_eq!((salvaged.kept, salvaged.head), ((1, 900), 921));
+    assert!(journal::check(dir.path()).unwrap().findings.is_empty());
+}
+
+#[test]
+fn another_continuation_of_the_journal_is_not_taken_for_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let fork = copy(dir.path());
+    let lengthen = |manager: &Path, with: u64| {
+        let (mut journal, _) = Journal::open_sized(manager, SMALL).unwrap();
+        journal.append(&[event(with)]).unwrap();
+        drop(journal);
+        drop(Journal::open_sized(manager, SMALL).unwrap());
+    };
+    lengthen(dir.path(), 901);
+    lengthen(fork.path(), 902);
+    let newest = files(dir.path(), ".segment").pop().unwrap();
+    std::fs::copy(journal::directory(fork.path()).join(name(&newest)), &newest).unwrap();
+    let head = |manager: &Path| journal::directory(manager).join("head");
+    std::fs::copy(head(fork.path()), head(dir.path())).unwrap();
+    assert!(matches!(recover(dir.path()), Err(Error::Damaged { .. })));
+    assert!(!journal::check(dir.path()).unwrap().findings.is_empty());
+}
+
+#[test]
+fn a_segment_that_does_not_reach_the_next_one_stops_the_start_and_a_flipped_bit_in_it_does_not() {
+    let original = tempfile::tempdir().unwrap();
+    drop(sample(original.path()));
+    let first = name(&files(original.path(), ".segment")[0]);
+    let hurt = |how: &dyn Fn(&mut Vec<u8>)| {
+        let hurt = copy(original.path());
+        let path = journal::directory(hurt.path()).join(&first);
+        let mut bytes = std::fs::read(&path).unwrap();
+        how(&mut bytes);
+        std::fs::write(&path, bytes).unwrap();
+        Journal::open_sized(hurt.path(), SMALL).map(|_| ())
+    };
+    let (last, size) = *records(&files(original.path(), ".segment")[0]).last().unwrap();
+    assert!(hurt(&|_| {}).is_ok());
+    let cut = hurt(&|bytes| bytes.truncate(last + size - 1)).unwrap_err();
+    assert!(matches!(cut, Error::Damaged { .. }) && cut.to_string().contains("cut off"), "{cut}");
+    assert!(hurt(&|bytes| bytes.truncate(last + size)).is_ok(), "nothing but zeros is gone");
+    assert!(hurt(&|bytes| bytes[last + 30] ^= 1).is_ok(), "found by whoever reads it");
+    for mark in [512, 1024] {
+        assert!(hurt(&|bytes| bytes[mark] ^= 1).is_ok(), "one mark may be that of the batch before");
+    }
+    // As it was before its last batch: both marks say so.
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open_sized(dir.path(), SMALL).unwrap();
+    journal.append(&events(1..=9)).unwrap();
+    let older = std::fs::read(&files(dir.path(), ".segment")[0]).unwrap();
+    for n in 10..=600 {
+        journal.append(&[event(n)]).unwrap();
+    }
+    journal.save_snapshot(600, b"all").unwrap();
+    drop(journal);
+    std::fs::write(&files(dir.path(), ".segment")[0], older).unwrap();
+    let error = Journal::open_sized(dir.path(), SMALL).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("does not end where the next one begins"), "{error}");
+}
+
+#[test]
+fn what_stands_behind_a_damaged_place_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let segments = files(dir.path(), ".segment");
+    let range_of = |path: &Path, (at, _): (usize, usize)| {
+        let bytes = std::fs::read(path).unwrap();
+        let first = u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap());
+        (first, first + u64::from(u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap())))
+    };
+    // One in the middle of a segment, and the last of another.
+    let middle = records(&segments[1])[3];
+    let last = *records(&segments[2]).last().unwrap();
+    let holes = [range_of(&segments[1], middle), range_of(&segments[2], last)];
+    for (path, (at, size)) in [(&segments[1], middle), (&segments[2], last)] {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[at + size - 1] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let (mut next, mut lost) = (1, Vec::new());
+    loop {
+        match reader.read(next, 1_000) {
+            Ok(found) if found.is_empty() => break,
+            Ok(found) => next = positions(&found).last().unwrap() + 1,
+            Err(error) => {
+                assert!(matches!(error, Error::Damaged { position, .. } if position == next), "{error}");
+                let behind = reader.behind_damage(next).unwrap().unwrap();
+                lost.push((next, behind));
+                next = behind;
+            }
+        }
+    }
+    assert_eq!((next, lost), (901, holes.to_vec()), "all that is sound was read, and no more was lost");
+}
+
+#[test]
+fn batches_that_changed_places_are_noticed_though_each_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    for n in 1..=120 {
+        journal.append(&[event(n)]).unwrap();
+    }
+    drop(journal);
+    let segment = files(dir.path(), ".segment").pop().unwrap();
+    let places = records(&segment);
+    let ((a, size), (b, other)) = (places[59], places[109]);
+    assert_eq!(size, other, "they fit into each other's place");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let first = bytes[a..a + size].to_vec();
+    bytes.copy_within(b..b + size, a);
+    bytes[b..b + size].copy_from_slice(&first);
+    std::fs::write(&segment, bytes).unwrap();
+    assert!(matches!(Journal::open(dir.path()), Err(Error::Damaged { position: 60, .. })));
+    let mut reader = Reader::open(dir.path()).unwrap();
+    assert!(matches!(read_all(&mut reader, 1), Err(Error::Damaged { position: 60, .. })));
+    assert!(!journal::check(dir.path()).unwrap().findings.is_empty());
+}
+
+#[test]
+fn a_hint_that_is_wrong_costs_nothing_but_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    for n in 0..60 {
+        journal.append(&events(n * 100 + 1..=n * 100 + 100)).unwrap();
+    }
+    let path = files(dir.path(), ".hints").pop().unwrap();
+    let hints = std::fs::read(&path).unwrap();
+    let named = |hint: &[u8]| u64::from_le_bytes(hint[..8].try_into().unwrap());
+    assert!(hints.len() >= 3 * 16);
+    for wrong in [8, 1_000] {
+        let mut changed = hints.clone();
+        for hint in changed.chunks_exact_mut(16) {
+            let offset = u64::from_le_bytes(hint[8..].try_into().unwrap()) + wrong;
+            hint[8..].copy_from_slice(&offset.to_le_bytes());
+        }
+        std::fs::write(&path, changed).unwrap();
+        for first in hints.chunks_exact(16).map(named) {
+            assert_eq!(positions(&Reader::open(dir.path()).unwrap().read(first, 1).unwrap())[0], first);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_said_to_be_damaged() {
+    let original = tempfile::tempdir().unwrap();
+    drop(sample(original.path()));
+    let segments: Vec<String> = files(original.path(), ".segment").iter().map(|p| name(p)).collect();
+    // The newest is a link to itself, which cannot be opened; an old one is a directory, which cannot be read.
+    let hurt = copy(original.path());
+    let newest = journal::directory(hurt.path()).join(segments.last().unwrap());
+    std::fs::remove_file(&newest).unwrap();
+    std::os::unix::fs::symlink(&newest, &newest).unwrap();
+    let error = Journal::open_sized(hurt.path(), SMALL).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::System { .. }), "{error}");
+    let hurt = copy(original.path());
+    let oldest = journal::directory(hurt.path()).join(&segments[0]);
+    std::fs::remove_file(&oldest).unwrap();
+    std::fs::create_dir(&oldest).unwrap();
+    let error = Journal::open_sized(hurt.path(), SMALL).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::System { .. }), "{error}");
+}

@@ -2,7 +2,7 @@
 
 use journal::{Error, Journal, Reader, Sizes};
 
-use crate::world::{SMALL, event, files, positions, read_all, sample, state};
+use crate::world::{SMALL, event, events, files, positions, read_all, records, sample, state};
 
 #[test]
 fn only_what_snapshots_cover_is_forgotten_and_readers_are_told() {
@@ -92,4 +92,49 @@ fn two_snapshots_are_kept_and_the_newest_is_used() {
     let empty = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(empty.path()).unwrap();
     assert_eq!(journal.reader().unwrap().snapshot().unwrap(), None);
+}
+
+#[test]
+fn bytes_that_a_restart_would_have_to_read_are_counted_and_a_snapshot_ends_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = Sizes { segment_bytes: 256 << 10, ..SMALL };
+    let (mut journal, _) = Journal::open_sized(dir.path(), sizes).unwrap();
+    let empty = journal.bytes_to_replay();
+    for n in 0..200 {
+        journal.append(&events(n * 100 + 1..=n * 100 + 100)).unwrap();
+    }
+    let bytes = journal.bytes_to_replay() - empty;
+    let written: usize = files(dir.path(), ".segment").iter().flat_map(|f| records(f)).map(|r| r.1).sum();
+    assert_eq!(bytes, written as u64);
+    drop(journal);
+    let (mut journal, _) = Journal::open_sized(dir.path(), sizes).unwrap();
+    assert!(journal.bytes_to_replay() >= bytes, "also what was written before");
+    journal.save_snapshot(20_000, b"state").unwrap();
+    assert_eq!(journal.bytes_to_replay(), 0);
+    drop(journal);
+    let (journal, _) = Journal::open_sized(dir.path(), sizes).unwrap();
+    let left = journal.bytes_to_replay();
+    assert!(left < 400 << 10 && bytes > 600 << 10, "only the newest segment: {left} of {bytes}");
+}
+
+#[test]
+fn a_journal_that_takes_a_snapshot_every_so_many_bytes_stays_below_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = Sizes { segment_bytes: 256 << 10, kept_bytes: 2 << 20 };
+    let (mut journal, _) = Journal::open_sized(dir.path(), sizes).unwrap();
+    let every = 512 << 10;
+    let mut most = 0;
+    for n in 0..1_200 {
+        journal.append(&events(n * 100 + 1..=n * 100 + 100)).unwrap();
+        if journal.bytes_to_replay() >= every {
+            let head = journal.head();
+            journal.save_snapshot(head, &state(head)).unwrap();
+            journal.forget_before(1).unwrap();
+        }
+        let bytes: u64 = files(dir.path(), ".segment").iter().map(|f| f.metadata().unwrap().len()).sum();
+        most = most.max(bytes);
+    }
+    assert!(journal.oldest() > 10_000, "more was written than is kept");
+    // A segment more than the bytes between two snapshots, with the zeros that are written ahead.
+    assert!(most <= sizes.kept_bytes + every + 2 * sizes.segment_bytes, "{most}");
 }

@@ -89,3 +89,20 @@ fn a_first_start_that_was_killed_is_begun_again() {
     let (_, recovery) = Journal::open(dir.path()).unwrap();
     assert_eq!(recovery.head, 1);
 }
+
+#[test]
+fn the_marks_are_written_in_turns_so_that_one_is_always_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    let segment = files(dir.path(), ".segment").pop().unwrap();
+    for n in 1..=6 {
+        journal.append(&[event(n)]).unwrap();
+        for file in [segment.clone(), journal::directory(dir.path()).join("head")] {
+            let bytes = std::fs::read(&file).unwrap();
+            let next = |at: usize| u64::from_le_bytes(bytes[at + 8..at + 16].try_into().unwrap());
+            let mut both = [next(512), next(1024)];
+            both.sort_unstable();
+            assert_eq!(both, [n, n + 1], "{}: the newest, and the one before it", file.display());
+        }
+    }
+}

@@ -114,7 +114,7 @@ fn without_any_snapshot_everything_is_replayed_from_the_first_event() {
 fn a_lost_manifest_is_made_again_and_epochs_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = sample(dir.path());
-    let started = model::event::ManagerStarted { version: "0".into(), epoch: 41 };
+    let started = model::event::ManagerStarted { version: "0".into(), epoch: 41, ..Default::default() };
     let started = model::Event { time_ms: 901, kind: Some(model::event::Kind::ManagerStarted(started)) };
     journal.append(&[started]).unwrap();
     drop(journal);
@@ -184,4 +184,27 @@ fn a_missing_segment_and_a_damaged_first_page_are_holes() {
     // A second damage is set aside beside the first.
     hurt_batch(dir.path(), 890);
     assert_ne!(salvage(dir.path()).damaged, salvaged.damaged);
+}
+
+#[test]
+fn what_is_kept_is_written_in_large_batches_and_few_segments() {
+    let large = |n: u64| {
+        let kind = model::event::ClaimEnded { claim: n, reason: "r".repeat(1 << 20) };
+        model::Event { time_ms: n, kind: Some(Kind::ClaimEnded(kind)) }
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open_sized(dir.path(), SMALL).unwrap();
+    for n in 1..=70 {
+        journal.append(&[large(n)]).unwrap();
+    }
+    drop(journal);
+    hurt_batch(dir.path(), 69);
+    let salvaged = salvage(dir.path());
+    assert_eq!(salvaged.kept, (1, 68));
+    let report = journal::check(dir.path()).unwrap();
+    assert_eq!((report.segments, report.events), (2, 69), "64 MiB each, and the note");
+    assert!((68 / 4..=68 / 3 + 2).contains(&report.batches), "{} batches", report.batches);
+    let mut reader = journal::Reader::open(dir.path()).unwrap();
+    let all = read_all(&mut reader, 1).unwrap();
+    assert!(all[..68].iter().enumerate().all(|(i, (p, e))| *p == i as u64 + 1 && *e == large(*p)));
 }

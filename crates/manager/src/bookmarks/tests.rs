@@ -72,7 +72,7 @@ fn write_journal(dir: &Path, events: &[Event]) {
 }
 
 fn bookmarks_of(dir: &Path, stride: u64) -> Bookmarks {
-    Bookmarks { stride, ..Bookmarks::of(dir) }
+    Bookmarks { stride, ..Bookmarks::of(dir, Arc::default()) }
 }
 
 fn question(since_ms: Option<u64>, until_ms: u64, rows: bool) -> Question {

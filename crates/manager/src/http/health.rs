@@ -9,12 +9,16 @@ use super::route::{Call, Line, Media, Reply};
 use super::who::Problem;
 
 pub(super) async fn alive(_: Call) -> Result<Line, Problem> {
-    Ok(Line("ok\n"))
+    Ok(Line("ok\n".to_owned()))
 }
 
+/// A pool whose history is damaged works, and says that it is.
 pub(super) async fn ready(call: Call) -> Result<Line, Problem> {
     match call.shared.handle.degraded() {
-        None => Ok(Line("ready\n")),
+        None => Ok(Line(match call.shared.handle.feed.damage() {
+            None => "ready\n".to_owned(),
+            Some(damage) => format!("ready, but the journal is damaged: {damage}\n"),
+        })),
         Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "degraded", why)),
     }
 }

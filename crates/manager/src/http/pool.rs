@@ -45,6 +45,7 @@ pub(super) async fn status(call: Call<(), StatusQuery>) -> Result<Large<StatusRe
     });
     let (page, drains) = found.await?;
     let kept = events::kept(&call.shared).await?;
+    let damage = call.shared.handle.feed.damage();
     let (pool, degraded) = (call.shared.authority.pool().to_owned(), call.shared.handle.degraded());
     Ok(Large::new(move || StatusReply {
         machines: page.items.into_iter().map(|m| machine_line(m, ads)).collect(),
@@ -54,6 +55,7 @@ pub(super) async fn status(call: Call<(), StatusQuery>) -> Result<Large<StatusRe
         position: kept.head,
         oldest_position: kept.oldest,
         degraded,
+        damage,
         drains: drains
             .into_iter()
             .map(|d| Drain {

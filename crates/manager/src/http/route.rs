@@ -471,7 +471,7 @@ impl Reply for Done {
 }
 
 /// A line for whoever watches over the service.
-pub(super) struct Line(pub(super) &'static str);
+pub(super) struct Line(pub(super) String);
 
 impl Reply for Line {
     const MEDIA: &'static [Media] = &[("text/plain", None)];

@@ -39,10 +39,18 @@ enum Verb {
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
     let manager = state.join("manager");
-    if !journal::directory(&manager).is_dir() && !manager.join("journal.salvaged").is_dir() {
-        let message =
-            format!("there is no pool's journal in {}; say where with --state-dir", state.display());
-        return Err(Failure::new(message));
+    match journal::is_in(&manager) {
+        Ok(true) => {}
+        Ok(false) => {
+            let message =
+                format!("there is no pool's journal in {}; say where with --state-dir", state.display());
+            return Err(Failure::new(message));
+        }
+        Err(error) => {
+            // Whose it is, if it is somebody else's.
+            manager::check_owner(&state).map_err(manager::Error::from)?;
+            return Err(Failure::new(error.to_string()));
+        }
     }
     match args.verb {
         Verb::Check { json } => check(&manager, &state, json),
@@ -59,11 +67,16 @@ fn check(manager: &Path, state: &Path, as_json: bool) -> Result<ExitCode, Failur
     if as_json {
         print_json(&json!({
             "oldest": report.oldest, "head": report.head, "files": report.segments, "batches": report.batches,
-            "events": report.events, "snapshots": report.snapshots,
+            "events": report.events, "snapshots": report.snapshots, "unknown": report.unknown,
+            "first_unknown": report.first_unknown, "version": report.version,
             "damage": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
         }))?;
     } else {
         print(&describe(&report, &journal::directory(manager)))?;
+    }
+    if report.findings.is_empty() && report.unknown > 0 {
+        let hint = format!("use updraft {}, which wrote the journal last", report.version);
+        return Err(Failure::new(hint));
     }
     if report.findings.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -93,6 +106,14 @@ fn describe(report: &Report, directory: &Path) -> String {
     );
     if report.findings.is_empty() {
         text.push_str("Every event and snapshot is as it was written.\n");
+    }
+    if let Some(first) = report.first_unknown {
+        text.push_str(&format!(
+            "{} of them, from position {first} on, are of kinds that updraft {} does not know: it does not start with what it cannot \
+             read.\n",
+            report.unknown,
+            env!("CARGO_PKG_VERSION")
+        ));
     }
     if report.end_unknown {
         text.push_str("How far the journal went is known to nobody.\n");

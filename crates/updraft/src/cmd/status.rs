@@ -109,6 +109,9 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     if let Some(why) = &reply.degraded {
         text.push_str(&format!("Nothing new is accepted: {why}\n"));
     }
+    if let Some(damage) = &reply.damage {
+        text.push_str(&format!("The journal is damaged: {damage}\n"));
+    }
     print(&text)
 }
 

@@ -219,15 +219,20 @@ fn a_failed_sync_of_any_kind_stops_the_manager() {
 /// A pool that was stopped in an orderly way and whose journal is then lengthened by something.
 fn stopped_pool(then: impl FnOnce(&mut Journal, Vec<u8>)) -> Sandbox {
     let mut sandbox = Sandbox::new();
+    let sizes = Sizes { segment_bytes: 64 << 10, ..Sizes::default() };
+    lengthen(&mut sandbox, sizes, then);
+    sandbox
+}
+
+/// Starts and stops a pool, and lengthens its journal.
+pub(crate) fn lengthen(sandbox: &mut Sandbox, sizes: Sizes, then: impl FnOnce(&mut Journal, Vec<u8>)) {
     let pid = sandbox.up(&["--cpus", "0"]);
-    submit_held(&sandbox);
+    submit_held(sandbox);
     signal(pid, libc::SIGTERM);
     assert!(sandbox.reap(pid).success());
-    let sizes = Sizes { segment_bytes: 64 << 10, ..Sizes::default() };
     let (mut journal, recovery) = Journal::open_sized(&sandbox.state().join("manager"), sizes).unwrap();
     let (_, state) = recovery.snapshot.expect("an orderly stop leaves a snapshot");
     then(&mut journal, state);
-    sandbox
 }
 
 #[test]
@@ -235,7 +240,11 @@ fn a_reader_from_a_position_that_is_gone_is_told_the_oldest() {
     let mut oldest = 0;
     let mut sandbox = stopped_pool(|journal, state| {
         let started = |epoch| {
-            let kind = Kind::ManagerStarted(ManagerStarted { version: "x".repeat(100), epoch });
+            let kind = Kind::ManagerStarted(ManagerStarted {
+                version: "x".repeat(100),
+                epoch,
+                ..Default::default()
+            });
             Event { time_ms: 1_800_000_000_000, kind: Some(kind) }
         };
         for epoch in 0..3_000 {
@@ -271,6 +280,108 @@ fn an_event_of_a_newer_version_is_refused_with_both_versions() {
     let refused = refused_up(&sandbox);
     assert!(refused.contains("of a kind that updraft 0.1.0 does not know"), "{refused}");
     assert!(refused.contains("last written by updraft 0.1.0"), "{refused}");
+    let check = sandbox.run(&["journal", "check"]);
+    let told = text(&check.stdout);
+    assert_eq!(check.status.code(), Some(1), "{told}");
+    assert!(told.contains("1 of them, from position") && told.contains("does not know"), "{told}");
+    assert!(text(&check.stderr).contains("use updraft 0.1.0"), "{}", text(&check.stderr));
+}
+
+#[test]
+fn damaged_history_is_told_and_job_logs_go_on_behind_it() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    sandbox.ok(&["submit", "--set", "hold=true", "--", "echo", "MARKER"]);
+    sandbox.ok(&["rm", "1"]);
+    submit_held(&sandbox);
+    signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success());
+    // Before the snapshot, in a segment that is not the newest: the queue does not need it.
+    let sizes = Sizes { segment_bytes: 4 << 10, ..Sizes::default() };
+    let (mut journal, recovery) = Journal::open_sized(&sandbox.state().join("manager"), sizes).unwrap();
+    let (_, state) = recovery.snapshot.unwrap();
+    let started = ManagerStarted { version: "x".repeat(100), epoch: 9, ..Default::default() };
+    journal.append(&[Event { time_ms: 1, kind: Some(Kind::ManagerStarted(started)) }]).unwrap();
+    let head = journal.head();
+    journal.save_snapshot(head, &state).unwrap();
+    drop(journal);
+    let oldest = segments(&sandbox).remove(0);
+    let bytes = std::fs::read(&oldest).unwrap();
+    flip(&oldest, bytes.windows(6).position(|w| w == b"MARKER").unwrap());
+    // A log that was never written to begins at the first position, and meets the damage.
+    for entry in std::fs::read_dir(sandbox.state().join("manager")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("joblogs") {
+            let path = entry.path();
+            let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        }
+    }
+    sandbox.up(&["--cpus", "1", "--health", "127.0.0.1:0"]);
+    let log = sandbox.path().join("job.joblog");
+    let set = format!("log={}", log.display());
+    sandbox.ok(&["submit", "--set", &set, "--", "true"]);
+    let told = || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("005 (003.000.000)"));
+    sandbox.until("the log is written", Duration::from_secs(20), told);
+    let status = sandbox.ok(&["status"]);
+    assert!(
+        status.contains("The journal is damaged") && status.contains("updraft journal check"),
+        "{status}"
+    );
+    let mut health = std::net::TcpStream::connect(sandbox.health_address()).unwrap();
+    std::io::Write::write_all(&mut health, b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
+    let mut ready = String::new();
+    std::io::Read::read_to_string(&mut health, &mut ready).unwrap();
+    assert!(
+        ready.starts_with("HTTP/1.0 200") && ready.contains("ready, but the journal is damaged"),
+        "{ready}"
+    );
+    // Whoever wants everything is told too; the manager's log says it once.
+    let events = sandbox.run(&["events", "--from", "1"]);
+    assert!(text(&events.stderr).contains("damaged at position"), "{}", text(&events.stderr));
+    let up = std::fs::read_to_string(sandbox.path().join("up.log")).unwrap();
+    assert_eq!(up.matches("The queue is safe").count(), 1, "{up}");
+    assert!(up.contains("cannot be read; job logs go on behind them"), "{up}");
+}
+
+#[test]
+fn the_journal_of_another_user_is_not_said_to_be_missing() {
+    if !is_root() {
+        return skip("asking as another user needs root");
+    }
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success());
+    // The binary itself may stand where others may not go.
+    let binary = sandbox.path().join("updraft");
+    std::fs::copy(crate::harness::updraft(), &binary).unwrap();
+    for verb in ["check", "salvage"] {
+        let mut command = Command::new(&binary);
+        command.args(["journal", verb]).env("UPDRAFT_STATE_DIR", sandbox.state()).current_dir("/");
+        std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+        let out = command.output().unwrap();
+        let said = text(&out.stderr);
+        assert!(!out.status.success() && said.contains("belongs to root, not to nobody"), "{said}");
+    }
+}
+
+#[test]
+fn a_full_disk_at_the_start_is_said_with_what_to_do() {
+    if !is_root() {
+        return skip("mounting a small file system needs root");
+    }
+    let sandbox = Sandbox::new();
+    let state = sandbox.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs"]).arg(&state).status();
+    if !mounted.is_ok_and(|m| m.success()) {
+        return skip("nothing can be mounted here");
+    }
+    std::fs::create_dir(state.join("manager")).unwrap();
+    let fill = std::fs::write(state.join("filler"), vec![1; 1 << 20]);
+    assert!(fill.is_err(), "it is full");
+    let said = refused_up(&sandbox);
+    assert!(said.contains("is full; free some space there"), "{said}");
 }
 
 #[test]

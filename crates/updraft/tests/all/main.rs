@@ -9,6 +9,7 @@ mod garbage;
 mod harness;
 mod joblog;
 mod journal;
+mod journal_limits;
 mod maintenance;
 mod network;
 mod newcomer;

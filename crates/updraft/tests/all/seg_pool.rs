@@ -154,3 +154,17 @@ fn the_end_of_the_input_is_noticed_at_once_also_here() {
     follower.end();
     assert!(start.elapsed() < Duration::from_millis(1_000), "{:?}", start.elapsed());
 }
+
+#[test]
+fn the_journal_of_a_pool_at_rest_is_read_also_when_its_socket_is_gone() {
+    let mut sandbox = Sandbox::new();
+    let begin = now();
+    let pid = sandbox.up(&["--cpus", "1"]);
+    sandbox.ok(&["submit", "--", "true"]);
+    sandbox.ok(&["wait", "1", "--timeout", "20"]);
+    stop(&mut sandbox, pid);
+    let expected = replay(&sandbox, begin);
+    assert!(!expected.is_empty());
+    let _ = std::fs::remove_file(sandbox.state().join("manager.sock"));
+    assert_eq!(replay(&sandbox, begin), expected);
+}

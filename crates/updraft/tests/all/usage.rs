@@ -130,3 +130,39 @@ fn a_clock_that_is_set_changes_no_usage() {
     let recent = sandbox.json(&["usage", "--json", "--since", "10m"]);
     assert_eq!(core_ms(&recent, "running"), running);
 }
+
+#[test]
+fn a_clock_that_is_set_while_no_manager_runs_changes_no_usage() {
+    let mut sandbox = Sandbox::new();
+    let Some(library) = set_clock_library(&sandbox) else { return };
+    let file = sandbox.path().join("ahead");
+    let up = |sandbox: &mut Sandbox, ahead: &str| {
+        std::fs::write(&file, ahead).unwrap();
+        let mut command = sandbox.command(&["up", "--cpus", "2"]);
+        command.env("LD_PRELOAD", &library).env("TEST_CLOCK_FILE", &file);
+        let pid = sandbox.spawn(command, "up.log");
+        sandbox.wait_until_up();
+        pid
+    };
+    // Killed while jobs run, and stopped in an orderly way, which leaves a snapshot and no events behind it.
+    for (n, (ahead, stop)) in
+        [("0", libc::SIGKILL), ("7200", libc::SIGTERM), ("-7200", 0)].into_iter().enumerate()
+    {
+        let pid = up(&mut sandbox, ahead);
+        assert_eq!(sandbox.ok(&["events"]).matches("ClockStepped").count(), n, "each is recorded once");
+        if stop != 0 {
+            sandbox.ok(&["submit", "--count", "2", "--", "sleep", "3"]);
+            let events = || sandbox.ok(&["events", "--json"]).matches("\"event\":\"JobStarted\"").count();
+            sandbox.until("both run", Duration::from_secs(20), || events() == 2 * (n + 1));
+            signal(pid, stop);
+            sandbox.reap(pid);
+        }
+    }
+    for cluster in ["1", "2"] {
+        sandbox.ok(&["wait", cluster, "--timeout", "60"]);
+    }
+    let usage = sandbox.json(&["usage", "--json"]);
+    let (claimed, capacity) = (core_ms(&usage, "claimed"), core_ms(&usage, "capacity"));
+    assert!(claimed < 600_000, "no hour was claimed: {usage}");
+    assert!(capacity < 3_600_000, "no hour was added or taken: {usage}");
+}

@@ -103,7 +103,7 @@ impl Pool {
             Endpoint::Unix(socket) => {
                 let state = socket.parent().map(PathBuf::from).unwrap_or_default();
                 let journal = state.join("manager");
-                if !socket.exists() && !journal.join("journal.db").exists() {
+                if !socket.exists() && !journal::is_in(&journal).map_err(|e| e.to_string())? {
                     return Err(format!(
                         "{} has neither a running pool nor a journal; say where with --state-dir or --pool",
                         state.display()
