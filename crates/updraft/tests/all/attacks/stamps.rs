@@ -50,11 +50,13 @@ fn a_job_is_whose_the_manager_says_in_any_case_of_letters() {
         [("uSeR", "\"boss\""), ("OWNER", "\"boss\""), ("qdate", "1"), ("clusterID", "77"), ("procid", "9")];
     for (shared, varying) in [(&forged[..], &forged[..0]), (&forged[..0], &forged[..])] {
         let event = submit(&sandbox, shared, varying).unwrap();
-        for name in ["User", "Owner", "QDate", "ClusterId", "ProcId"] {
+        for (name, lie) in forged {
             let found = values(&event, name);
             assert_eq!(found.len(), 1, "{name}: {event}");
-            let lie = ["boss", "77", "9\"}"].iter().any(|lie| found[0].contains(lie));
-            assert!(!lie && found[0] != "1" && found[0] != "9", "{name} = {found:?}");
+            // A value that varies is written as its pieces.
+            let in_pieces = json!({"Text": lie}).to_string();
+            // Compared whole: the date of submission may well have a 77 in it.
+            assert!(found[0] != lie && !found[0].contains(&in_pieces), "{name} = {found:?}");
         }
     }
     // One reader would take the first, another the last.
