@@ -170,6 +170,11 @@ fn write_value(value: &Value, form: Form, out: &mut String) {
             time::format_abs(*t, out);
             out.push_str("\")");
         }
+        Value::RelTime(secs) if !secs.is_finite() => {
+            out.push_str("relTime(");
+            write_real(*secs, form, out);
+            out.push(')');
+        }
         Value::RelTime(secs) => {
             out.push_str("relTime(\"");
             time::format_rel(*secs, out);

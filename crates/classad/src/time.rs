@@ -139,7 +139,7 @@ pub(crate) fn parse_rel(text: &[u8]) -> Option<f64> {
         rest = head.trim_ascii_end();
         total = -total;
     }
-    rest.is_empty().then_some(total)
+    (rest.is_empty() && total.is_finite()).then_some(total)
 }
 
 /// Prints an absolute time without the `absTime("")` around it.

@@ -110,6 +110,7 @@ fn write_expr(expr: &Expr, out: &mut String) {
             time::format_abs(*t, &mut text);
             element("at", &text, out);
         }
+        Value::RelTime(secs) if !secs.is_finite() => element("e", &expr.to_string(), out),
         Value::RelTime(secs) => {
             let mut text = String::new();
             time::format_rel(*secs, &mut text);

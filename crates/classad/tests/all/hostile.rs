@@ -135,3 +135,16 @@ fn ads_beyond_the_limit_are_refused() {
     assert!(ClassAd::parse_json(&deep).is_err());
     assert!(ClassAd::parse_xml(&"<c><a n=\"a\">".repeat(MANY)).is_err());
 }
+
+#[test]
+fn times_without_end_are_refused_or_printed_so_that_they_can_be_read() {
+    let nines = "9".repeat(400);
+    assert!(Expr::parse(&format!("relTime(\"{nines}\")")).is_err());
+    assert!(Expr::parse(&format!("relTime(\"{nines}+00:00:01\")")).is_err());
+    for text in ["relTime(1e308)*1e10", "relTime(1e308)*-1e10", "relTime(1e308)*1e10-relTime(1e308)*1e10"] {
+        let value = Scope::new().eval(&Expr::parse(text).unwrap()).to_string();
+        let again = Scope::new().eval(&Expr::parse(&value).unwrap()).to_string();
+        assert_eq!(value, again, "{text}");
+        assert!(!value.contains("nan\""), "{value}");
+    }
+}
