@@ -78,19 +78,7 @@ pub fn check(manager: &Path) -> Result<Report, Error> {
 
 pub(crate) fn survey(directory: &Path) -> Result<Survey, Error> {
     let mut report = Report::default();
-    let manifest = match Manifest::load(directory) {
-        Ok(Some((manifest, _))) => manifest,
-        Ok(None) => {
-            let what = "the manifest is missing".to_owned();
-            report.findings.push(Finding { path: manifest::path(directory), lost: None, what });
-            guess_manifest(directory)?
-        }
-        Err(Error::Damaged { path, what, .. }) => {
-            report.findings.push(Finding { path, lost: None, what });
-            guess_manifest(directory)?
-        }
-        Err(error) => return Err(error),
-    };
+    let manifest = find_manifest(directory, &mut report)?;
     report.oldest = manifest.oldest();
     report.segments = manifest.segments.len();
     report.version.clone_from(&manifest.version);
@@ -98,7 +86,7 @@ pub(crate) fn survey(directory: &Path) -> Result<Survey, Error> {
     for segment in 0..manifest.segments.len() {
         survey_segment(directory, &manifest, segment, &mut sound, &mut report)?;
     }
-    let known = head::read(directory, manifest.id)?;
+    let known = head::read(directory, manifest.id)?.map(|known| known.link);
     let witnesses = [(head::path(directory), known), (manifest::path(directory), Some(manifest.reached))];
     let furthest = witnesses.into_iter().filter_map(|(path, link)| Some((path, link?.next)));
     if let Some((path, next)) = furthest.max_by_key(|(_, next)| *next)
@@ -124,25 +112,61 @@ pub(crate) fn survey(directory: &Path) -> Result<Survey, Error> {
     Ok(Survey { manifest, sound, report })
 }
 
-/// A manifest made from the files that are there, when there is none to believe.
+/// The manifest, or one made from the files that are there when there is none to believe.
+fn find_manifest(directory: &Path, report: &mut Report) -> Result<Manifest, Error> {
+    // Listed before the manifest is read: a running manager names a segment before it writes to it.
+    let mut written = Vec::new();
+    for (position, path) in segment::list(directory)? {
+        // A running manager may forget it meanwhile.
+        if segment::has_records(&path).unwrap_or(true) {
+            written.push((position, path));
+        }
+    }
+    let mut tell = |path: PathBuf, what: String| report.findings.push(Finding { path, lost: None, what });
+    let manifest = match Manifest::load(directory) {
+        Ok(Some((manifest, _))) => manifest,
+        Ok(None) => {
+            tell(manifest::path(directory), "the manifest is missing".to_owned());
+            return guess_manifest(directory);
+        }
+        Err(Error::Damaged { path, what, .. }) => {
+            tell(path, what);
+            return guess_manifest(directory);
+        }
+        Err(error) => return Err(error),
+    };
+    let known = head::read(directory, manifest.id)?;
+    if known.is_none() && manifest.epoch > 0 {
+        tell(head::path(directory), head::MISSING.to_owned());
+    }
+    let Some(what) = manifest.find_older(&written, known)? else { return Ok(manifest) };
+    tell(manifest::path(directory), what);
+    let guessed = guess_manifest(directory)?;
+    let epoch = manifest.epoch.max(known.map_or(0, |known| known.epoch));
+    Ok(Manifest { epoch, version: manifest.version, id: manifest.id, ..guessed })
+}
+
+/// A manifest made from the files that are there.
 fn guess_manifest(directory: &Path) -> Result<Manifest, Error> {
     let entries = std::fs::read_dir(directory).map_err(|e| Error::of_read("cannot read", directory, e))?;
     let mut manifest = Manifest::new(1)?;
     let mut heads = Vec::new();
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if let Some(position) = snapshot::position_of(&name) {
+        if let Some(position) = snapshot::position_of(&entry.file_name().to_string_lossy()) {
             manifest.snapshots.push(position);
         }
-        if let Some(first) = segment::position_of(&name) {
-            let head = File::open(entry.path()).and_then(|f| segment::read_head(&f));
-            // A damaged first page is found again when the segment is looked at.
-            let head = head.map_err(|e| Error::of_read("cannot read", &entry.path(), e))?;
-            heads.push((first, head));
-        }
     }
-    heads.sort_by_key(|(first, _)| *first);
+    let listed = segment::list(directory)?;
+    let newest = listed.last().map(|(first, _)| *first);
+    for (first, path) in listed {
+        // A segment that was begun and never written to is one only as the newest.
+        if Some(first) != newest && !segment::has_records(&path)? {
+            continue;
+        }
+        let head = File::open(&path).and_then(|f| segment::read_head(&f));
+        // A damaged first page is found again when the segment is looked at.
+        heads.push((first, head.map_err(|e| Error::of_read("cannot read", &path, e))?));
+    }
     manifest.snapshots.sort_unstable();
     if heads.is_empty() {
         let source = std::io::ErrorKind::NotFound.into();

@@ -18,8 +18,9 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::head::Known;
 use crate::record::Link;
-use crate::{Error, files};
+use crate::{Error, files, segment};
 
 /// The format that this version writes.
 const FORMAT: u32 = 3;
@@ -73,6 +74,33 @@ impl Manifest {
     /// The index of the segment that holds a position, if it is kept.
     pub(crate) fn segment_of(&self, position: u64) -> Option<usize> {
         self.segments.partition_point(|link| link.next <= position).checked_sub(1)
+    }
+
+    /// Tells why this manifest is older than what lies beside it, if it is: a segment with records that it does not name
+    /// (a segment is named before anything is written to it, and forgotten only from the old end), or a head that knows of
+    /// a later leader.
+    pub(crate) fn find_older(
+        &self,
+        listed: &[(u64, PathBuf)],
+        known: Option<Known>,
+    ) -> Result<Option<String>, Error> {
+        for (position, path) in listed {
+            let named = self.segments.iter().any(|link| link.next == *position);
+            if named || *position < self.oldest() || !segment::has_records(path)? {
+                continue;
+            }
+            let file = File::open(path).map_err(|e| Error::of_read("cannot read", path, e))?;
+            let head = segment::read_head(&file).map_err(|e| Error::of_read("cannot read", path, e))?;
+            // A segment of another journal was put there by somebody and is nobody's business.
+            if head.is_none_or(|(id, _)| id == self.id) {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                return Ok(Some(format!("the manifest is an older copy: it does not name {name}")));
+            }
+        }
+        let (ours, last) = (self.epoch, known.map_or(0, |known| known.epoch));
+        Ok((last > ours).then(|| {
+            format!("the manifest is an older copy: it is of the manager's start {ours}, the last was {last}")
+        }))
     }
 
     /// Reads the manifest of a journal's directory; `None` when there is none.

@@ -11,6 +11,7 @@ use model::event::{JournalSalvaged, Kind, cluster_of};
 use serde::Serialize;
 
 use crate::check::{Finding, Stretch, each_batch, survey};
+use crate::head::HeadFile;
 use crate::manifest::Manifest;
 use crate::record::{self, HEAD, Link};
 use crate::segment::{self, Active, Mark, RECORDS};
@@ -200,6 +201,7 @@ fn write(
         }
     }
     next.reached = active.link();
+    HeadFile::open(new, next.id, active.mark())?;
     next.save(new)?;
     Ok(())
 }

@@ -55,6 +55,28 @@ pub(crate) fn position_of(name: &str) -> Option<u64> {
     name.strip_suffix(".segment").filter(|n| n.len() == 20)?.parse().ok()
 }
 
+/// The segments that lie in a directory, named by a manifest or not, by position.
+pub(crate) fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
+    let entries = std::fs::read_dir(directory).map_err(|e| Error::of_read("cannot read", directory, e))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| Error::of_read("cannot read", directory, e))?;
+        if let Some(position) = position_of(&entry.file_name().to_string_lossy()) {
+            found.push((position, entry.path()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// True when anything stands where a segment's first record would: of a segment that was begun and never written to,
+/// there are zeros.
+pub(crate) fn has_records(path: &Path) -> Result<bool, Error> {
+    let unreadable = |e| Error::of_read("cannot read", path, e);
+    let file = File::open(path).map_err(unreadable)?;
+    Ok(!matches!(Walk::new(file, RECORDS, None).next(u64::MAX), Ok(None)))
+}
+
 fn head_bytes(id: [u8; 16], begin: Link) -> Vec<u8> {
     let mut head = Vec::with_capacity(COVERED + 4);
     head.extend_from_slice(MAGIC);
@@ -146,7 +168,7 @@ pub(crate) fn write_mark(file: &File, begin: Link, mark: Mark, turn: usize) -> i
 }
 
 /// Reads as much as there is; less than asked for only at the end of the file.
-fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<usize> {
+pub(crate) fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<usize> {
     let whole = bytes.len();
     while !bytes.is_empty() {
         match file.read_at(bytes, offset) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use model::Event;
 
-use crate::head::{self, HeadFile};
+use crate::head::{self, HeadFile, Known};
 use crate::hints::{Hint, Hints};
 use crate::manifest::{self, Manifest, Stamp};
 use crate::record::{self, Link};
@@ -79,18 +79,19 @@ impl Journal {
             Some((manifest, _)) => manifest,
             None => begin(&directory)?,
         };
+        let known = check_manifest(&directory, &manifest)?;
         manifest.epoch += 1;
         let newest = manifest.segments.len() - 1;
         for pair in manifest.segments.windows(2) {
             check_sealed(&directory, manifest.id, pair[0], pair[1])?;
         }
-        let (active, hints) = recover(&directory, manifest.id, manifest.segments[newest], manifest.reached)?;
+        let (active, hints) = recover(&directory, &manifest, manifest.segments[newest], known)?;
         manifest.reached = active.link();
-        let mut head_file = HeadFile::open(&directory, manifest.id);
-        head_file.note(active.mark());
+        let mut head_file = HeadFile::open(&directory, manifest.id, active.mark())?;
         manifest::own_version().clone_into(&mut manifest.version);
         // Leadership is taken with the manifest: from here on an older writer finds that it is not its own.
         let stamp = manifest.save(&directory)?;
+        head_file.note_epoch(manifest.epoch)?;
         let snapshot = match manifest.snapshots.last() {
             Some(position) => Some((*position, snapshot::load(&directory, manifest.id, *position)?)),
             None => None,
@@ -234,6 +235,19 @@ impl Journal {
         Ok(())
     }
 
+    /// True when an opening would read what stands in a file at a position: all of the newest segment, and whatever is
+    /// behind the newest snapshot.
+    pub fn needs_at_start(&self, file: &Path, position: u64) -> bool {
+        let covered = self.manifest.snapshots.last().copied().unwrap_or(0);
+        file == self.active.path() || position > covered
+    }
+
+    /// Goes on in a new segment, so that the one before is history as soon as a snapshot covers it.
+    pub fn turn_page(&mut self) -> Result<(), Error> {
+        self.check_leadership()?;
+        if self.active.end() == RECORDS { Ok(()) } else { self.begin_segment() }
+    }
+
     fn begin_segment(&mut self) -> Result<(), Error> {
         self.active.settle()?;
         let begin = self.active.link();
@@ -288,19 +302,13 @@ fn refuse_if_gone(manager: &Path, directory: &Path) -> Result<(), Error> {
 
 /// Makes a journal where there is none.
 fn begin(directory: &Path) -> Result<Manifest, Error> {
-    let entries = std::fs::read_dir(directory).map_err(|e| Error::of_read("cannot read", directory, e))?;
     // Segments without a manifest: of a first start that was killed, before anything was acknowledged, there is one empty
     // segment at most.
-    let mut bytes = 0;
-    for entry in entries.flatten() {
-        if segment::position_of(&entry.file_name().to_string_lossy()).is_some() {
-            let file =
-                File::open(entry.path()).map_err(|e| Error::of_read("cannot open", &entry.path(), e))?;
-            let mut walk = Walk::new(file, RECORDS, None);
-            bytes += u64::from(!matches!(walk.next(u64::MAX), Ok(None)));
-        }
+    let mut written = false;
+    for (_, path) in segment::list(directory)? {
+        written |= segment::has_records(&path)?;
     }
-    if bytes > 0 {
+    if written {
         let path = manifest::path(directory);
         return Err(Error::Damaged { path, position: 0, what: "the manifest is missing".into() });
     }
@@ -326,6 +334,22 @@ fn files_are_durable(directory: &Path) -> Result<(), Error> {
     crate::files::sync_directory_of(directory)
 }
 
+/// Looks whether the manifest is the one that was written last: whoever believed an older one would take what came since
+/// for never written, and use its numbers again. Gives what the head says.
+fn check_manifest(directory: &Path, manifest: &Manifest) -> Result<Option<Known>, Error> {
+    let position = manifest.reached.next;
+    let known = head::read(directory, manifest.id)?;
+    // A first start may have been killed before its head was made.
+    if known.is_none() && manifest.epoch > 0 {
+        return Err(Error::Damaged { path: head::path(directory), position, what: head::MISSING.into() });
+    }
+    let listed = segment::list(directory)?;
+    match manifest.find_older(&listed, known)? {
+        Some(what) => Err(Error::Damaged { path: manifest::path(directory), position, what }),
+        None => Ok(known),
+    }
+}
+
 /// Looks at the first page of a segment that another one follows: it must be there, and end where the other begins. Its
 /// records are read when somebody wants them.
 fn check_sealed(directory: &Path, id: [u8; 16], begin: Link, next: Link) -> Result<(), Error> {
@@ -347,7 +371,13 @@ fn check_sealed(directory: &Path, id: [u8; 16], begin: Link, next: Link) -> Resu
 }
 
 /// Walks over the newest segment: every committed record must be there.
-fn recover(directory: &Path, id: [u8; 16], begin: Link, reached: Link) -> Result<(Active, Hints), Error> {
+fn recover(
+    directory: &Path,
+    manifest: &Manifest,
+    begin: Link,
+    known: Option<Known>,
+) -> Result<(Active, Hints), Error> {
+    let (id, reached) = (manifest.id, manifest.reached);
     let path = segment::path(directory, begin.next);
     let unreadable = |e| Error::of_read("cannot read", &path, e);
     let file = segment::open(directory, id, begin, true)?;
@@ -381,7 +411,7 @@ fn recover(directory: &Path, id: [u8; 16], begin: Link, reached: Link) -> Result
     if end.link.next == mark.link.next && end != mark {
         return Err(damaged(end.link.next, "the mark is not that of the last batch".into()));
     }
-    if let Some(known) = head::read(directory, id)?
+    if let Some(Known { link: known, .. }) = known
         && (known.next > end.link.next || (known.next == end.link.next && known.chain != end.link.chain))
     {
         let what = format!("the file is older than the journal, whose last event was at {}", known.next - 1);

@@ -1,5 +1,5 @@
-//! Damage to the journal that somebody met while reading it. The queue does not need what stands before the last snapshot, so the
-//! manager goes on; but it says so, once in its log and to whoever asks how it is.
+//! Damage to the journal that somebody met while reading it. The manager has the queue in memory and goes on; where a restart
+//! would need what is damaged, the writer makes a snapshot. The manager says so, once in its log and to whoever asks how it is.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,6 +15,8 @@ pub(crate) struct Damage(Mutex<Met>);
 struct Met {
     /// File and position of each.
     places: BTreeSet<(std::path::PathBuf, u64)>,
+    /// Those that the writer has not looked at yet.
+    found: Vec<(std::path::PathBuf, u64)>,
     /// The first of them, in words.
     told: Option<String>,
 }
@@ -36,9 +38,18 @@ impl Damage {
         let gone = lost.map_or_else(String::new, |(first, last)| {
             format!(" Positions {first} to {last} cannot be read; job logs go on behind them.")
         });
-        let words = format!("{error}.{gone} The queue is safe: what it needs was read at the start.");
+        // Where nobody knows the position, it may be one that a restart needs.
+        met.found.push((path.clone(), if position == 0 { u64::MAX } else { position }));
+        let words = format!(
+            "{error}.{gone} The queue is safe: the manager has it, and writes it down anew if need be."
+        );
         tracing::error!("{words}");
         met.told.get_or_insert(words);
+    }
+
+    /// What was met since the last call.
+    pub(crate) fn take_found(&self) -> Vec<(std::path::PathBuf, u64)> {
+        self.0.lock().map(|mut met| std::mem::take(&mut met.found)).unwrap_or_default()
     }
 
     /// What is wrong, in words.

@@ -6,6 +6,8 @@
 //! When the journal cannot be written, the books go back to what is on disk, everybody who waits for an answer gets an
 //! error, agents keep their leases, and the writer tries until the disk takes writes again.
 
+mod snapshots;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
@@ -34,12 +36,6 @@ use crate::{Error, Options};
 const QUEUE: usize = 16_384;
 /// Inputs decided together at most.
 const TOGETHER: usize = 8_192;
-/// Events after which a snapshot is worth its cost, whatever the size of the queue.
-const SNAPSHOT_EVENTS: u64 = 200_000;
-/// Bytes of events after which it is, unless the queue itself is larger.
-const SNAPSHOT_BYTES: u64 = 256 << 20;
-/// Events kept for those who replay, behind the snapshot.
-const KEPT_EVENTS: u64 = 20_000_000;
 const PROBE: Duration = Duration::from_millis(500);
 /// How often a manager that writes nothing looks whether it still leads.
 const LOOK_MS: u64 = 2_000;
@@ -72,7 +68,7 @@ pub(crate) fn start(
         people,
         agents,
         bookmarks: Arc::new(Bookmarks::of(&dir, damage.clone())),
-        feed: Feed::new(dir, damage),
+        feed: Feed::new(dir, damage.clone()),
         registry: Arc::new(RwLock::new(Arc::new(books.registry.clone()))),
         degraded: Arc::new(RwLock::new(None)),
         objects,
@@ -95,6 +91,7 @@ pub(crate) fn start(
         clock,
         stepped_ms: 0,
         bookmarks: handle.bookmarks.clone(),
+        damage,
         snapshot_at,
         snapshot_at_bytes: 0,
         snapshot_bytes,
@@ -169,6 +166,7 @@ struct Writer {
     /// How far the clock was set, as long as the journal does not say so.
     stepped_ms: i64,
     bookmarks: Arc<Bookmarks>,
+    damage: Arc<Damage>,
     snapshot_at: u64,
     /// What there was to replay after the last attempt at a snapshot: nothing, if it could be written.
     snapshot_at_bytes: u64,
@@ -244,6 +242,7 @@ impl Writer {
                 if self.pending.due.is_some_and(|due| due <= Instant::now()) {
                     self.commit()?;
                 }
+                self.secure_queue()?;
                 if self.is_snapshot_due() {
                     self.commit()?;
                     self.snapshot()?;
@@ -650,39 +649,5 @@ impl Writer {
             }
             Err(error) => self.set_degraded(Some(error.to_string())),
         }
-    }
-
-    /// By events, so that a restart is quick; by bytes, so that it needs little memory and old segments go in time, but not more
-    /// bytes of snapshots than of events.
-    fn is_snapshot_due(&self) -> bool {
-        let bytes = self.journal.bytes_to_replay() - self.snapshot_at_bytes;
-        self.journal.head() - self.snapshot_at >= SNAPSHOT_EVENTS
-            || bytes >= SNAPSHOT_BYTES.max(self.snapshot_bytes)
-    }
-
-    fn snapshot(&mut self) -> Result<(), Error> {
-        let head = self.journal.head();
-        if head == self.snapshot_at {
-            return Ok(());
-        }
-        let started = Instant::now();
-        let state = self.books.snapshot();
-        let saved = self
-            .journal
-            .save_snapshot(head, &state)
-            .and_then(|()| self.journal.forget_before(head.saturating_sub(KEPT_EVENTS)));
-        match saved {
-            Ok(()) => {
-                let ms = started.elapsed().as_millis() as u64;
-                tracing::info!(position = head, bytes = state.len(), ms, "snapshot saved");
-                self.bookmarks.ask_to_extend();
-            }
-            // The journal has everything; only the next recovery takes longer.
-            Err(error) if error.may_pass() => tracing::warn!(%error, "no snapshot"),
-            Err(error) => return Err(error.into()),
-        }
-        (self.snapshot_at, self.snapshot_bytes) = (head, state.len() as u64);
-        self.snapshot_at_bytes = self.journal.bytes_to_replay();
-        Ok(())
     }
 }

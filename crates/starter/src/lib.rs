@@ -17,10 +17,11 @@
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
+//! - `streams`: which standard streams the process was started with
 //! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
 //! - `logbook`: the process that writes one user's job logs (for the manager)
 //!
-//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages` and `uptime`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages`, `streams` and `uptime`.
 
 mod archive;
 
@@ -47,6 +48,7 @@ mod scratch;
 mod seal;
 mod spawn;
 pub mod spool;
+pub mod streams;
 mod sys;
 mod transparent;
 mod tree;

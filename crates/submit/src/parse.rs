@@ -116,6 +116,16 @@ pub(crate) fn unused(set: &MacroSet, used: &HashSet<String>) -> Vec<Diagnostic> 
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 
+/// The macros that a text mentions, as `$(name)`, `$(name:default)` or `$INT(name)`, in small letters.
+fn mentioned(text: &str) -> impl Iterator<Item = String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    text.split('$').skip(1).filter_map(move |behind| {
+        let (function, inside) = behind.split_once('(')?;
+        let name = inside.trim_start().split(|c| !is_part(c)).next()?;
+        function.chars().all(is_part).then(|| name.to_ascii_lowercase())
+    })
+}
+
 struct Statements<'a> {
     context: &'a Context,
     files: &'a dyn Files,
@@ -140,6 +150,7 @@ impl Hook for Statements<'_> {
         }
         let mut table = queue::read(reader, self.files, self.context, logical, lines)?;
         table.names_are_keywords = true;
+        self.used.borrow_mut().extend(mentioned(&logical.text));
         let place = || logical.span.place(0, logical.text.len());
         if self.templates.len() >= STATEMENTS {
             return Err(Diagnostic::error(format!("more than {STATEMENTS} queue statements")).at(place()));

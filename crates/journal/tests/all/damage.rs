@@ -193,15 +193,18 @@ fn an_older_copy_of_the_newest_segment_is_noticed() {
     let report = journal::check(dir.path()).unwrap();
     assert_eq!((report.head, report.findings.last().unwrap().lost), (901, Some((901, 901))));
     assert!(!report.end_unknown);
-    // A head that cannot be read says nothing: the segment's own mark is what counts.
-    std::fs::write(journal::directory(dir.path()).join("head"), "garbage").unwrap();
-    assert_eq!(recover(dir.path()).unwrap().1.len(), 900);
-    // That of another journal does not count either.
-    let other = tempfile::tempdir().unwrap();
-    let mut longer = sample(other.path());
-    longer.append(&[event(901)]).unwrap();
+    // Nor does a head that cannot be read, or that of another journal, let it pass.
     let head = |dir: &Path| journal::directory(dir).join("head");
-    std::fs::copy(head(other.path()), head(dir.path())).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    drop(sample(other.path()));
+    for bytes in [b"garbage".to_vec(), Vec::new(), std::fs::read(head(other.path())).unwrap()] {
+        std::fs::write(head(dir.path()), bytes).unwrap();
+        let error = recover(dir.path()).unwrap_err();
+        assert!(matches!(&error, Error::Damaged { path, .. } if *path == head(dir.path())), "{error}");
+        let report = journal::check(dir.path()).unwrap();
+        assert_eq!(report.findings.iter().map(|f| &f.path).collect::<Vec<_>>(), [&head(dir.path())]);
+    }
+    assert!(journal::salvage(dir.path()).unwrap().is_some());
     assert_eq!(recover(dir.path()).unwrap().1.len(), 900);
 }
 

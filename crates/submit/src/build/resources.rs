@@ -21,13 +21,25 @@ fn is_wanted(scope: &Scope<'_>, value: Option<&String>) -> Read<bool> {
     Ok(!cancelled && universe_of(scope)?.0 != Universe::Grid)
 }
 
+/// A plain number below zero asks for nothing that a machine could give.
+fn refuse_negative(scope: &Scope<'_>, names: &[&str], value: &str) -> Read<()> {
+    let number = value.trim().strip_prefix('-').map(str::trim);
+    if number.is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
+        return Err(scope.wrong(names, &format!("is below zero: {}", value.trim())));
+    }
+    Ok(())
+}
+
 pub(crate) fn cpus(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let value = scope.get(&CPUS)?;
     if !is_wanted(scope, value.as_ref())? {
         return Ok(());
     }
     match value {
-        Some(value) => out.put("RequestCpus", expr::of_keyword(scope, &CPUS, &value)?),
+        Some(value) => {
+            refuse_negative(scope, &CPUS, &value)?;
+            out.put("RequestCpus", expr::of_keyword(scope, &CPUS, &value)?);
+        }
         None => out.put("RequestCpus", "1"),
     }
     Ok(())
@@ -51,6 +63,7 @@ fn sized(
         }
         return Ok(());
     };
+    refuse_negative(scope, names, &value)?;
     match units::size(&value, unit) {
         Some(size) => out.put(attribute, size.to_string()),
         None => out.put(attribute, expr::of_keyword(scope, names, &value)?),
@@ -114,6 +127,7 @@ pub(crate) fn gpus(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         return Ok(());
     }
     if let Some(value) = scope.get(&GPUS)? {
+        refuse_negative(scope, &GPUS, &value)?;
         out.put("RequestGPUs", expr::of_keyword(scope, &GPUS, &value)?);
     }
     for (keyword, attribute) in
@@ -163,6 +177,7 @@ pub(crate) fn misspelt_request(name: &str) -> Option<&'static str> {
 
 pub(crate) fn custom(scope: &Scope<'_>, out: &mut Out, keyword: &str, resource: &str) -> Read<()> {
     if let Some(value) = scope.get(&[keyword])? {
+        refuse_negative(scope, &[keyword], &value)?;
         let amount = expr::of_keyword(scope, &[keyword], &value).map_err(|stop| {
             match (stop, misspelt_request(keyword)) {
                 (Stop::Wrong(wrong), Some(near)) => wrong.hint(format!("did you mean {near}?")).into(),

@@ -124,6 +124,11 @@ fn unused_and_misspelt_lines_warn() {
     assert!(all.contains("job.sub:2:17: warning: nothing uses reqest_memory"), "{all}");
     assert!(all.contains("did you mean request_memory?") && all.contains("nothing uses foo"), "{all}");
     assert!(all.contains("queue variable frm"), "{all}");
+    let used_by_queue = ["queue $(n)", "queue $INT(n)", "queue $(n:2) x in (a)", "queue x in ( $(n) )"];
+    for queue in used_by_queue {
+        let (_, warnings) = accepted(&format!("executable = /bin/sleep\nn = 3\narguments = $(x)\n{queue}\n"));
+        assert!(warnings.is_empty(), "{queue}: {warnings:?}");
+    }
     let (_, warnings) = accepted("executable = /bin/sleep\nif true\nqueue\n");
     assert!(warnings[0].contains("no endif"), "{warnings:?}");
     let (_, warnings) = accepted("executable = /bin/sleep\n");

@@ -181,7 +181,7 @@ async fn on_pool(client: Client, record: Record, args: &Args, is_resumed: bool) 
         record.note_pool(Some(position))?;
         position
     };
-    let manner = args.manner(from + 1, Machines::MayCome);
+    let manner = args.manner(from + 1, Machines::MayCome, is_resumed);
     let follower = match Follower::start(&client, &record, record.templates()?, manner).await {
         Ok(follower) => follower,
         Err(error) => return Err(refused(error, record, is_resumed)),
@@ -194,8 +194,8 @@ async fn on_pool(client: Client, record: Record, args: &Args, is_resumed: bool) 
 }
 
 impl Args {
-    fn manner(&self, from: u64, machines: Machines) -> Manner {
-        Manner { from, quiet: self.quiet, unordered: self.unordered, machines }
+    fn manner(&self, from: u64, machines: Machines, is_resumed: bool) -> Manner {
+        Manner { from, quiet: self.quiet, unordered: self.unordered, machines, is_resumed }
     }
 }
 
@@ -223,11 +223,11 @@ fn conclude(ending: Ending, record: Record, embedded: bool) -> Result<ExitCode, 
         }
         Ending::NoRoom => {
             let dir = record.dir().display();
-            errln!("updraft: {dir} cannot be written; make room, then: updraft run --resume {}", record.id());
+            errln!("updraft: {dir} cannot be written; make room, then: {}", record.resume_command());
             Err(Failure::silent(1))
         }
         Ending::Stuck => {
-            errln!("updraft: mend what is wrong, then: updraft run --resume {}", record.id());
+            errln!("updraft: mend what is wrong, then: {}", record.resume_command());
             Err(Failure::silent(1))
         }
         Ending::Hopeless { begun } => {
@@ -243,10 +243,7 @@ fn conclude(ending: Ending, record: Record, embedded: bool) -> Result<ExitCode, 
         }
         Ending::Interrupted(signal) => {
             let what = if embedded { "Nothing runs any more" } else { "The jobs go on in the pool" };
-            errln!(
-                "\nupdraft: interrupted ({signal}). {what}; take it up with: updraft run --resume {}",
-                record.id()
-            );
+            errln!("\nupdraft: interrupted ({signal}). {what}; take it up with: {}", record.resume_command());
             Err(Failure::silent(130))
         }
     }

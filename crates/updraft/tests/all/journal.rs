@@ -288,6 +288,27 @@ fn an_event_of_a_newer_version_is_refused_with_both_versions() {
 }
 
 #[test]
+fn damage_that_a_restart_would_meet_is_made_history_by_a_snapshot() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    sandbox.ok(&["submit", "--set", "hold=true", "--", "echo", "MARKER"]);
+    submit_held(&sandbox);
+    let live = segments(&sandbox).pop().unwrap();
+    let bytes = std::fs::read(&live).unwrap();
+    flip(&live, bytes.windows(6).position(|w| w == b"MARKER").unwrap());
+    // Somebody reads it, and the manager is killed before anything else happens.
+    let events = sandbox.run(&["events", "--from", "1"]);
+    assert!(text(&events.stderr).contains("damaged at position"), "{}", text(&events.stderr));
+    let saved = || std::fs::read_to_string(sandbox.path().join("up.log")).unwrap().contains("snapshot saved");
+    sandbox.until("the queue is written down", Duration::from_secs(20), saved);
+    signal(pid, libc::SIGKILL);
+    sandbox.reap(pid);
+    sandbox.up(&["--cpus", "0"]);
+    let queue = sandbox.ok(&["queue"]);
+    assert!(queue.contains("MARKER") && queue.contains("/usr/bin/true"), "{queue}");
+}
+
+#[test]
 fn damaged_history_is_told_and_job_logs_go_on_behind_it() {
     let mut sandbox = Sandbox::new();
     let pid = sandbox.up(&["--cpus", "0"]);

@@ -16,6 +16,7 @@ mod newcomer;
 mod openapi;
 mod policy;
 mod run;
+mod run_endings;
 mod seg;
 mod seg_design;
 mod seg_pool;

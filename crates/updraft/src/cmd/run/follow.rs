@@ -64,6 +64,7 @@ pub(crate) struct Manner {
     pub(crate) quiet: bool,
     pub(crate) unordered: bool,
     pub(crate) machines: Machines,
+    pub(crate) is_resumed: bool,
 }
 
 pub(crate) struct Follower {
@@ -110,7 +111,8 @@ impl Disk {
 }
 
 impl Follower {
-    /// Submits (again, with the same key, if it is a resumed run) and lets jobs go that were held for a mended reason.
+    /// Submits (again, with the same key, if it is a resumed run). Of a resumed run those jobs go that were held: the reason
+    /// is mended, or the user wants them now.
     pub(crate) async fn start(
         client: &Client,
         record: &Record,
@@ -122,8 +124,7 @@ impl Follower {
         for (i, template) in templates.into_iter().enumerate() {
             let reply = client.submit(&template, &format!("{}.{i}", record.id())).await?;
             total += u64::from(template.procs);
-            let active = client.cluster(reply.cluster, 0).await?;
-            if active.counts.held > 0 {
+            if manner.is_resumed && client.cluster(reply.cluster, 0).await?.counts.held > 0 {
                 let reason = "taken up again".to_owned();
                 let jobs = vec![reply.cluster.to_string()];
                 client.act(&ActRequest { act: Act::Release, jobs, reason, seconds: 0 }).await?;
@@ -230,6 +231,11 @@ impl Follower {
             match client.explain_job(&cluster.to_string()).await {
                 Ok(job) if is_hopeless(&job) => hopeless = Some(job),
                 Ok(job) if matches!(job.standing, Standing::Gone { .. } | Standing::Held { .. }) => {}
+                Ok(job) if is_fixed && self.tally.running() == 0 => {
+                    // It may start yet, but nobody should have to guess what the run waits for.
+                    self.say_once(&words_of_job(&job).join("\n    "));
+                    return None;
+                }
                 _ => return None,
             }
         }

@@ -9,7 +9,7 @@ use client::Client;
 use manager::Sharing;
 use model::JobTemplate;
 
-use super::follow::{Ending, Follower, Machines};
+use super::follow::{Ending, Follower, Machines, Manner};
 use super::record::Record;
 use super::{Args, conclude, logs, neighbours, refused};
 use crate::cmd::{Failure, stop_signal};
@@ -43,7 +43,8 @@ pub(crate) async fn run(
         errln!("updraft: {notice}");
     }
     let pool = Pool::start(options(&record, args, first_cluster)).await?;
-    let result = with_pool(&pool, &record, args, templates).await;
+    let manner = args.manner(1, Machines::Fixed, is_resumed);
+    let result = with_pool(&pool, &record, manner, templates).await;
     // Whatever happened: nothing runs on.
     // Of jobs that are over the logs are looked at below, so they are written to their end; nobody starts this pool again.
     let patience = match &result {
@@ -121,13 +122,12 @@ impl<T: Into<Failure>> From<T> for Stopped {
 async fn with_pool(
     pool: &Pool,
     record: &Record,
-    args: &Args,
+    manner: Manner,
     templates: Vec<JobTemplate>,
 ) -> Result<(Ending, super::echo::Clusters), Stopped> {
     let socket = client::Endpoint::Unix(record.dir().join("pool/manager.sock"));
     let client = Client::connect(&socket, None).await?;
     wait_for_machine(&client, &templates).await?;
-    let manner = args.manner(1, Machines::Fixed);
     let follower = Follower::start(&client, record, templates, manner).await.map_err(Stopped::Refused)?;
     let clusters = follower.clusters();
     let ending = tokio::select! {
@@ -174,7 +174,7 @@ fn check_logs(ending: &Ending, clusters: &[(u32, JobTemplate)], record: &Record)
     }
     let told = missing.join("\nupdraft: ");
     Err(Failure::new(format!(
-        "{told}\nupdraft: mend that, then have it written with: updraft run --resume {}",
-        record.id()
+        "{told}\nupdraft: mend that, then have it written with: {}",
+        record.resume_command()
     )))
 }

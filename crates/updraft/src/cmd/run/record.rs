@@ -10,6 +10,7 @@ use prost::Message as _;
 use serde_json::json;
 
 use crate::cmd::Failure;
+use crate::place::Place;
 
 /// Finished runs with failures that are kept for a look.
 const KEPT: usize = 20;
@@ -55,6 +56,15 @@ impl Record {
             .collect();
         open.sort_by_key(|r| (r.field("cwd").as_str() == Some(&here), r.id.clone()));
         open.pop().ok_or_else(|| Failure::new("there is no interrupted run to take up"))
+    }
+
+    /// The command that takes the run up, from any directory.
+    pub(crate) fn resume_command(&self) -> String {
+        let usual = Place { state_dir: None, pool: None }.state().ok();
+        match self.dir.ancestors().nth(2).filter(|state| usual.as_deref() != Some(*state)) {
+            Some(state) => format!("updraft run --resume {} --state-dir {}", self.id, state.display()),
+            None => format!("updraft run --resume {}", self.id),
+        }
     }
 
     /// True while a process has this run's pool.

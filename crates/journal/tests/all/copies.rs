@@ -1,0 +1,147 @@
+//! Files of a journal exchanged for older copies of themselves, or lost, in every combination: the journal is refused, or
+//! reads exactly as before. What was acknowledged is never taken for never written.
+
+use std::path::{Path, PathBuf};
+
+use journal::{Error, Journal};
+
+use crate::world::{SMALL, copy, event, events, files, positions, read_all, sample};
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Kept,
+    Older,
+    Lost,
+}
+
+const FATES: [Fate; 3] = [Fate::Kept, Fate::Older, Fate::Lost];
+
+/// What happened between the older copy and now.
+#[derive(Debug, Clone, Copy)]
+enum Since {
+    Batches,
+    Restart,
+    Snapshot,
+    Segments,
+}
+
+/// A journal, and a copy of it as it was some time before.
+fn two_ages(since: Since) -> (tempfile::TempDir, tempfile::TempDir, u64) {
+    let now = tempfile::tempdir().unwrap();
+    let mut journal = sample(now.path());
+    let older = copy(now.path());
+    let mut last = 901;
+    journal.append(&[event(last)]).unwrap();
+    match since {
+        Since::Batches => {}
+        Since::Restart => {
+            drop(journal);
+            journal = Journal::open_sized(now.path(), SMALL).unwrap().0;
+        }
+        Since::Snapshot => journal.save_snapshot(last, b"state").unwrap(),
+        Since::Segments => {
+            while last < 2_000 {
+                journal.append(&events(last + 1..=last + 10)).unwrap();
+                last += 10;
+            }
+        }
+    }
+    drop(journal);
+    (now, older, last)
+}
+
+/// Positions that a manager would find, or nothing when it refuses to start.
+fn found(manager: &Path) -> Option<Vec<u64>> {
+    match Journal::open_sized(manager, SMALL) {
+        Ok((journal, _)) => Some(positions(&read_all(&mut journal.reader().unwrap(), 1).unwrap())),
+        Err(Error::Damaged { .. } | Error::Gone { .. }) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn no_combination_of_older_copies_hides_what_came_later() {
+    for since in [Since::Batches, Since::Restart, Since::Snapshot, Since::Segments] {
+        let (now, older, last) = two_ages(since);
+        let segment = files(older.path(), ".segment").pop().unwrap();
+        let names: Vec<PathBuf> =
+            ["manifest".into(), "head".into(), segment.file_name().unwrap().into()].to_vec();
+        for round in 0..27_usize {
+            let fates = [FATES[round % 3], FATES[round / 3 % 3], FATES[round / 9]];
+            let hurt = copy(now.path());
+            for (name, fate) in names.iter().zip(fates) {
+                let (from, to) =
+                    (older.path().join("journal").join(name), hurt.path().join("journal").join(name));
+                match fate {
+                    Fate::Kept => {}
+                    Fate::Older => drop(std::fs::copy(from, to).unwrap()),
+                    Fate::Lost => std::fs::remove_file(to).unwrap(),
+                }
+            }
+            let report = journal::check(hurt.path());
+            let is_sound = report.is_ok_and(|report| report.findings.is_empty());
+            let found = found(hurt.path());
+            let what = format!("{since:?}, manifest, head, segment {fates:?}");
+            assert!(found.is_some() || !is_sound, "check tells what stops a start: {what}");
+            if let Some(found) = found {
+                // All files that tell of the end are of the same moment: that is a backup, put back.
+                let [manifest, head, segment] = fates;
+                let backup = head == Fate::Older && segment == Fate::Older;
+                let named = manifest == Fate::Older || matches!(since, Since::Batches);
+                let whole = found == (1..=last).collect::<Vec<_>>();
+                assert!(whole || (backup && named && !matches!(since, Since::Segments)), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_manifest_costs_nothing_when_it_is_salvaged() {
+    let (now, older, last) = two_ages(Since::Segments);
+    for names in [&["manifest"][..], &["manifest", "head"]] {
+        let hurt = copy(now.path());
+        for name in names {
+            let (from, to) =
+                (older.path().join("journal").join(name), hurt.path().join("journal").join(name));
+            std::fs::copy(from, to).unwrap();
+        }
+        let error = Journal::open_sized(hurt.path(), SMALL).unwrap_err().to_string();
+        assert!(error.contains("older copy") && error.contains(".segment"), "{error}");
+        let salvaged = journal::salvage(hurt.path()).unwrap().unwrap();
+        assert_eq!((salvaged.kept, salvaged.left_out), ((1, last), 0));
+        assert_eq!(found(hurt.path()).unwrap().len(), last as usize);
+    }
+}
+
+#[test]
+fn an_older_manifest_of_the_same_segments_is_refused_and_no_epoch_is_used_twice() {
+    let (now, older, _) = two_ages(Since::Restart);
+    std::fs::copy(older.path().join("journal/manifest"), now.path().join("journal/manifest")).unwrap();
+    let error = Journal::open_sized(now.path(), SMALL).unwrap_err().to_string();
+    assert!(error.contains("start 1, the last was 2"), "{error}");
+    journal::salvage(now.path()).unwrap().unwrap();
+    assert_eq!(Journal::open_sized(now.path(), SMALL).unwrap().1.epoch, 3);
+}
+
+#[test]
+fn a_segment_that_was_begun_and_not_named_before_a_kill_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let newest = files(dir.path(), ".segment").pop().unwrap();
+    let begun = newest.with_file_name(format!("{:020}.segment", 901));
+    let mut bytes = std::fs::read(&newest).unwrap();
+    bytes[4096..].fill(0);
+    std::fs::write(&begun, bytes).unwrap();
+    assert!(journal::check(dir.path()).unwrap().findings.is_empty());
+    assert_eq!(found(dir.path()).unwrap().len(), 900);
+    // A first start that was killed before its head was made.
+    let dir = tempfile::tempdir().unwrap();
+    drop(Journal::open_sized(dir.path(), SMALL).unwrap());
+    let manifest = dir.path().join("journal/manifest");
+    let text = std::fs::read_to_string(&manifest).unwrap().replace("epoch 1", "epoch 0");
+    let body = &text[..text.rfind("check ").unwrap()];
+    std::fs::write(&manifest, format!("{body}check {:08x}\n", crc32fast::hash(body.as_bytes()))).unwrap();
+    std::fs::remove_file(dir.path().join("journal/head")).unwrap();
+    assert_eq!(Journal::open_sized(dir.path(), SMALL).unwrap().1.epoch, 1);
+}
