@@ -6,6 +6,8 @@
 //! When the journal cannot be written, the books go back to what is on disk, everybody who waits for an answer gets an
 //! error, agents keep their leases, and the writer tries until the disk takes writes again.
 
+mod degraded;
+mod pending;
 mod snapshots;
 
 use std::collections::VecDeque;
@@ -15,9 +17,10 @@ use std::time::{Duration, Instant};
 use journal::Journal;
 use model::event::{ClockStepped, Kind, MachineJoined, MachineRevoked, ManagerStarted, TokenRevoked};
 use model::{ClaimKey, Event, Now};
-use scheduler::{Effect, Out, Session};
+use scheduler::{Effect, Session};
 use tokio::sync::mpsc;
 
+use self::pending::Pending;
 use crate::bookmarks::Bookmarks;
 use crate::books::Books;
 pub(crate) use crate::clock::wall_ms;
@@ -41,8 +44,6 @@ const PROBE: Duration = Duration::from_millis(500);
 const LOOK_MS: u64 = 2_000;
 /// How long people look at the books between two commits.
 const LOOKING: Duration = Duration::from_millis(5);
-/// How long what nobody waits for may stay off the disk, so that short jobs share a sync.
-const LINGER: Duration = Duration::from_millis(10);
 
 /// Recovers the books and starts the thread.
 pub(crate) fn start(
@@ -122,31 +123,6 @@ pub(crate) fn start(
         })
         .map_err(|source| Error::System { doing: "cannot start the writer", source })?;
     Ok((handle, thread))
-}
-
-/// Told whether what it waited for is on disk.
-type After = Box<dyn FnOnce(Result<(), Unavailable>) + Send>;
-
-/// Decided, not yet on disk.
-#[derive(Default)]
-struct Pending {
-    out: Out,
-    after: Vec<After>,
-    queries: VecDeque<Query>,
-    /// When it goes to the disk; `None` while there is nothing.
-    due: Option<Instant>,
-}
-
-impl Pending {
-    /// Somebody waits for it.
-    fn hurry(&mut self) {
-        self.due = Some(Instant::now());
-    }
-
-    /// Nobody waits for it.
-    fn linger(&mut self) {
-        self.due.get_or_insert_with(|| Instant::now() + LINGER);
-    }
 }
 
 struct Writer {
@@ -234,6 +210,9 @@ impl Writer {
                     Input::Stop(done) => stop = Some(done),
                     input if self.degraded().is_some() => self.refuse(input),
                     input => self.take(input),
+                }
+                if self.pending.is_heavy() {
+                    self.commit()?;
                 }
             }
             self.look_for_another_leader()?;
@@ -516,7 +495,7 @@ impl Writer {
 
     /// Writes what was decided; then, and only then, lets it take effect.
     fn commit(&mut self) -> Result<(), Error> {
-        let Pending { out, after, queries, due: _ } = std::mem::take(&mut self.pending);
+        let Pending { out, after, queries, .. } = std::mem::take(&mut self.pending);
         for warning in &out.warnings {
             tracing::warn!("{warning}");
         }
@@ -574,80 +553,6 @@ impl Writer {
         if !queries.is_empty() {
             self.pending.queries = queries;
             self.pending.hurry();
-        }
-    }
-
-    fn degraded(&self) -> Option<String> {
-        self.handle_degraded.read().ok().and_then(|d| d.clone())
-    }
-
-    fn set_degraded(&self, why: Option<String>) {
-        self.metrics.set_degraded(why.is_some());
-        if let Ok(mut degraded) = self.handle_degraded.write() {
-            *degraded = why;
-        }
-    }
-
-    /// The batch could not be written: what it decided never happened.
-    fn fall_back(&mut self, error: &journal::Error) -> Result<(), Error> {
-        tracing::error!(%error, "the journal cannot be written; nothing new is accepted until it can");
-        // The snapshot on disk may be old; reading it again is cheaper than keeping a second copy of the books.
-        let (books, _) = Books::recover(&self.settings, self.reader.snapshot()?, &mut self.reader)?;
-        let before = std::mem::replace(&mut self.books, books);
-        self.books.registry.keep_locals(&before.registry);
-        self.books.core.recovered(self.clock.now());
-        self.registry_changed = true;
-        self.set_degraded(Some(error.to_string()));
-        Ok(())
-    }
-
-    /// What still works while the journal cannot be written.
-    fn refuse(&mut self, input: Input) {
-        let told = || Unavailable::Degraded(self.degraded().unwrap_or_default());
-        match input {
-            Input::Submit(_, answer) => drop(answer.send(Err(told()))),
-            Input::Act { answer, .. } => drop(answer.send(Err(told()))),
-            Input::IssueToken(_, answer) | Input::SetPriority(_, answer) => drop(answer.send(Err(told()))),
-            Input::Drain(_, answer) => drop(answer.send(Err(told()))),
-            Input::SetMachine { answer, .. } => drop(answer.send(Err(told()))),
-            Input::SetLab(_, answer) => drop(answer.send(Err(told()))),
-            Input::RevokeToken { answer, .. } | Input::RevokeMachine { answer, .. } => {
-                drop(answer.send(Err(told())));
-            }
-            Input::Join { answer, .. } => drop(answer.send(Err(told()))),
-            Input::Look(query) => query(&mut self.books.core, self.clock.now()),
-            Input::OpenSession { machine, key, answer } => {
-                let admitted = self.books.registry.admit(&machine, &key);
-                let _ = answer.send(admitted.map(|()| self.sessions.open(machine, key)));
-            }
-            Input::Tell(machine, down, answer) => drop(answer.send(self.sessions.tell(&machine, down))),
-            Input::Stop(_) => {}
-        }
-    }
-
-    /// Leases go on without the journal, so that running jobs do; reports will be repeated when we ask for them.
-    fn put_off(&mut self, word: FromAgent) {
-        match word {
-            FromAgent::Said(session, message, _) => match message.up {
-                Some(api::agent::Up::Beat(n)) => self.sessions.say(session, api::agent::Down::Beat(n)),
-                Some(api::agent::Up::Hello(_)) => self.sessions.welcome(session, self.beat_ms, self.private),
-                _ => {}
-            },
-            FromAgent::Closed(session) => self.sessions.close(session),
-        }
-    }
-
-    /// Does the disk take writes again?
-    fn try_again(&mut self) {
-        match self.journal.probe() {
-            Ok(()) => {
-                tracing::info!(sessions = self.sessions.len(), "the journal can be written again");
-                self.set_degraded(None);
-                // Leases were kept up meanwhile without being noted.
-                self.books.core.recovered(self.clock.now());
-                self.sessions.ask_all_again();
-            }
-            Err(error) => self.set_degraded(Some(error.to_string())),
         }
     }
 }
