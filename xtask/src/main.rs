@@ -2,20 +2,24 @@
 //!
 //! - `test`: installs what the tests need and runs everything: format, lints, tests, documentation, tidiness
 //! - `bench [--quick] [NAME ...]`: measures and writes docs/benchmarks.md
+//! - `mutants CRATE [--sample N]`: changes to a crate that its tests do not notice
 //! - `doc`: the API documentation
 //! - `deny`: licences and doubled versions
+
+#![forbid(unsafe_code)]
 
 mod bench;
 mod criu;
 mod deny;
+mod mutants;
 mod named;
 mod test;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str =
-    "usage: cargo xtask test [--all] | bench [--quick] [NAME ...] | bench soak [JOBS] | doc | deny";
+const USAGE: &str = "usage: cargo xtask test [--all] | bench [--quick] [NAME ...] | bench soak [JOBS] | mutants CRATE [--sample N] | doc | \
+     deny";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +32,7 @@ fn main() -> ExitCode {
         ["hold", file, mib] => bench::saving::hold(file, mib),
         ["attack", rest @ ..] => bench::attacks::play(rest),
         ["bench", rest @ ..] => bench::run(rest),
+        ["mutants", rest @ ..] => mutants::run(rest),
         ["doc"] => doc(),
         ["deny"] => deny::run(),
         _ => {

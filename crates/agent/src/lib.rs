@@ -19,6 +19,8 @@
 //! - `run`: the loop that wires these together; `wishes`: its part between owner and starters
 //! - `join`: from a join token to a certificate
 
+#![forbid(unsafe_code)]
+
 mod answers;
 mod claims;
 mod clearing;

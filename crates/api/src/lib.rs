@@ -8,6 +8,8 @@
 //!
 //! Types and their framing only: who may say what is decided in `trust`, what it means in `manager` and `agent`.
 
+#![forbid(unsafe_code)]
+
 pub mod agent;
 pub mod explain;
 pub mod grpc;

@@ -20,6 +20,9 @@
 //! # Ok::<(), classad::ParseError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod ad;
 pub mod diagnose;
 pub mod engine;

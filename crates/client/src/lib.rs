@@ -3,6 +3,8 @@
 //! - `connect`: where a manager is, and one HTTP/2 connection to it
 //! - `calls`: the REST calls; `events`: the event stream; `usage`: where the time went, row by row; `lines`: bodies in lines
 
+#![forbid(unsafe_code)]
+
 mod calls;
 mod connect;
 mod events;

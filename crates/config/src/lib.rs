@@ -4,6 +4,9 @@
 //! error points at a character. Files, commands and the environment come through [`Host`], so nothing here does IO.
 //! The submit language (crate `submit`) is built on the same reader and the same expansion.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod defaults;
 pub mod diag;
 pub mod expand;

@@ -1,5 +1,7 @@
 //! How much memory and time an input may take. Both are the thread's own: they do not depend on what else the machine does.
 
+#![allow(unsafe_code)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

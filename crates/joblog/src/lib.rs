@@ -4,6 +4,9 @@
 //! ([`Follower`]); and whether a sequence of events makes sense ([`sequence`]). Nothing here opens a file or reads a
 //! clock: bytes, file sizes, the time zone and the current year are given.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod event;
 pub mod fields;
 pub mod sequence;

@@ -13,6 +13,8 @@
 //!
 //! Why files of our own and not a database: docs/decisions/024-the-journal-is-a-chain-of-segments.md.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod error;
 mod files;

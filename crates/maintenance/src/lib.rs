@@ -5,6 +5,9 @@
 //! the calendar, the core that decides, a plan that predicts and a simulation that checks. It does no IO, reads no
 //! clock, starts no thread: a driver performs the [`Output`]s and reports back with [`Input`]s.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod calendar;
 pub mod core;
 pub mod event;

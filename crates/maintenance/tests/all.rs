@@ -1,5 +1,7 @@
 //! Tests of the maintenance core, all in virtual time. One binary, so that it links once.
 
+#![allow(clippy::disallowed_methods)]
+
 #[path = "all/calendar.rs"]
 mod calendar;
 #[path = "all/checklist.rs"]

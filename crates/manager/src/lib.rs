@@ -12,6 +12,8 @@
 //! - `fuzzing`: agents' words without journal and sockets, for crates/fuzz
 //! - `numbers`: cluster numbers that a pool at rest has used; `metrics`: counters; `state`: the state directory and its lock
 
+#![forbid(unsafe_code)]
+
 mod agents;
 mod bookmarks;
 mod books;

@@ -2,6 +2,9 @@
 //!
 //! Nothing here does IO, reads a clock or decides anything.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod class;
 pub mod event;
 pub mod id;

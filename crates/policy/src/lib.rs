@@ -16,6 +16,9 @@
 //!   `evaluate`: what is tested at a poll, and in which order
 //! - `why`: which part of an expression decides, in words for people
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod ad;
 mod evaluate;
 mod expressions;

@@ -1,5 +1,7 @@
 //! All integration tests of `policy` in one binary.
 
+#![allow(clippy::disallowed_methods)]
+
 mod all {
     mod invariants;
     mod loading;

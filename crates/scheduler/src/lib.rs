@@ -25,6 +25,9 @@
 //! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people; `pages`: long ones, a page at a time
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod accounts;
 mod actions;
 mod agents;
@@ -127,9 +130,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The default, in the time zone of this machine.
-    pub fn of_this_machine() -> Self {
-        Self { zone: TimeZone::system(), ..Self::default() }
+    /// The default, in a time zone.
+    pub fn in_zone(zone: TimeZone) -> Self {
+        Self { zone, ..Self::default() }
     }
 }
 

@@ -9,6 +9,8 @@
 //! - `world`: random workloads with simulated machines and faults; `model`: every reachable state of a small lab
 //! - `cli`: what `updraft sim` does
 
+#![forbid(unsafe_code)]
+
 pub mod cli;
 pub mod gantt;
 pub mod model;

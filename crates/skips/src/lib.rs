@@ -1,6 +1,8 @@
 //! Tests that cannot run here say so, so that nobody takes them for passed. In CI (`CI=true`) such a test fails, unless
 //! `tests/not-here.toml` names it with the capability that is missing and the reason. For tests only.
 
+#![forbid(unsafe_code)]
+
 use std::path::Path;
 
 use serde::Deserialize;

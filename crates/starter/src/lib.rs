@@ -23,6 +23,8 @@
 //!
 //! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages`, `streams` and `uptime`.
 
+#![allow(unsafe_code)]
+
 mod archive;
 
 mod board;

@@ -1,6 +1,8 @@
 //! Prints how long a million items take to parse and how much memory that needs: `cargo run --release -p submit
 //! --example scale`. Figures belong in the report of `cargo xtask bench`, not in tests.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::fmt::Write as _;
 use std::time::Instant;
 

@@ -5,6 +5,9 @@
 //! [`JobTemplate`] with a table of differences. Nothing here does IO: files, directories, commands and the environment
 //! come through [`Files`], the time and the user through [`Context`].
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod args;
 pub mod env;
 pub mod glob;

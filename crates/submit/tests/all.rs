@@ -1,5 +1,7 @@
 //! All integration tests of `submit` in one binary.
 
+#![allow(clippy::disallowed_methods)]
+
 mod all {
     mod messages;
     mod mutations;

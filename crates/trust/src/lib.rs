@@ -7,6 +7,8 @@
 //! - `tls`: rustls settings for both ends, and who the peer is
 //! - `decide`: the one function that says yes or no
 
+#![forbid(unsafe_code)]
+
 pub mod ca;
 pub mod decide;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The one binary: arguments in, text out, no logic.
 
+#![forbid(unsafe_code)]
+
 /// A line on standard output. `println!` would end the process when nobody reads it any more.
 macro_rules! outln {
     ($($words:tt)*) => {{

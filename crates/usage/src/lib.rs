@@ -18,6 +18,9 @@
 //! - `answer`: sums by machine, lab, user and pool; `spread`: percentiles
 //! - `steady`: the clock; `bookmark`: all of it as bytes, so that the next question need not begin at the beginning
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod answer;
 mod bookmark;
 mod closing;

@@ -4,6 +4,8 @@
 //! functions. What a module tells goes as protocol lines through a pipe to the loop, which checks and filters it like any
 //! log; a full pipe makes the module wait.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{self, PipeWriter, Write as _};
 use std::os::fd::BorrowedFd;

@@ -1,5 +1,7 @@
 //! The crate's integration tests, one binary.
 
+#![allow(clippy::disallowed_methods)]
+
 mod engine;
 mod forms;
 mod fuzz;

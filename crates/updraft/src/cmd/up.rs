@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let settings = scheduler::Settings {
         lease_ms: args.lease * 1000,
         first_cluster: numbers.as_ref().map_or(1, Numbers::next),
-        ..scheduler::Settings::of_this_machine()
+        ..scheduler::Settings::in_zone(jiff::tz::TimeZone::system())
     };
     let settings = configuration::load("MANAGER", None, &files).and_then(|c| settings.configured(&c));
     let (settings, warnings) =

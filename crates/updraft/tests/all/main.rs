@@ -1,5 +1,7 @@
 //! The real binary under real conditions: processes, sockets, kills, full disks, cut cables.
 
+#![allow(unsafe_code)]
+
 mod attacks;
 mod cli;
 mod crash;

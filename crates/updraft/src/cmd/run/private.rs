@@ -73,7 +73,7 @@ fn options(record: &Record, args: &Args, first_cluster: u32) -> Options {
             settings: scheduler::Settings {
                 lease_ms: 60_000,
                 first_cluster,
-                ..scheduler::Settings::of_this_machine()
+                ..scheduler::Settings::in_zone(jiff::tz::TimeZone::system())
             },
             beat_ms: 2_000,
         },
