@@ -17,6 +17,7 @@ mod jobs;
 mod machines;
 mod openapi;
 mod pool;
+mod prompt;
 mod route;
 mod serve;
 mod table;
