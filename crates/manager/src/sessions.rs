@@ -7,6 +7,8 @@ use api::agent::{
     Stop, ToAgent, ToManager, Up, Verb, Welcome,
 };
 use classad::ClassAd;
+use model::event::Resources;
+use model::limits;
 use model::report::{Attempt, Happening};
 use model::{ClaimId, ClaimKey, JobId, MachineName};
 use scheduler::{AgentHello, AgentSlot, Core, Effect, HeldClaim, HeldJob, ReportKind, Session, SlotState};
@@ -302,9 +304,23 @@ fn hello_of(session: Session, machine: &MachineName, hello: Hello) -> AgentHello
     let claims = claims.collect();
     let more = hello.more.iter().take(model::limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
     let more = more
-        .map(|s| AgentSlot { number: s.number, total: s.total, ad: ad_of(&s.ad, machine, s.number) })
+        .map(|s| AgentSlot {
+            number: s.number,
+            total: believable(&s.total),
+            ad: ad_of(&s.ad, machine, s.number),
+        })
         .collect();
-    AgentHello { machine: machine.to_string(), session, total: hello.total, ad, more, claims }
+    AgentHello { machine: machine.to_string(), session, total: believable(&hello.total), ad, more, claims }
+}
+
+/// Sums over many machines must stay what can be counted, whatever one of them says.
+fn believable(said: &Resources) -> Resources {
+    Resources {
+        cpus: said.cpus.min(limits::CORES_PER_MACHINE),
+        memory_mib: said.memory_mib.min(limits::MEMORY_MIB_PER_MACHINE),
+        disk_kib: said.disk_kib.min(limits::DISK_KIB_PER_MACHINE),
+        gpus: said.gpus.min(limits::CORES_PER_MACHINE),
+    }
 }
 
 /// What a machine says of a slot, under the names that its certificate gives it: a machine that called itself like another
@@ -367,6 +383,16 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_is_believed_up_to_what_a_machine_can_have() {
+        let said = Resources { cpus: u32::MAX, memory_mib: u64::MAX, disk_kib: u64::MAX, gpus: u32::MAX };
+        let Resources { cpus, memory_mib, disk_kib, gpus } = believable(&said);
+        assert_eq!((cpus, gpus), (1 << 16, 1 << 16));
+        assert_eq!((memory_mib, disk_kib), (1 << 30, 1 << 50));
+        let usual = Resources { cpus: 64, memory_mib: 512 << 10, disk_kib: 1 << 34, gpus: 8 };
+        assert_eq!(believable(&usual), usual);
+    }
 
     #[test]
     fn jobs_that_are_large_together_go_in_messages_that_can_be_read() {
