@@ -206,6 +206,32 @@ fn a_revoked_key_gets_no_other_name_and_a_key_has_one() {
 }
 
 #[test]
+fn a_certificate_is_renewed_for_its_own_key_only() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    runtime().block_on(async {
+        let any = token(&sandbox, &["--uses", "9"]);
+        let machine = join(&sandbox, "m", &any).await.unwrap();
+        let other = join(&sandbox, "other", &any).await.unwrap();
+        let renew = async |with: &Membership, key_pem: &str| {
+            let client = client::Client::connect(&with.endpoint(), None).await.map_err(|e| e.to_string())?;
+            let certificate_request = trust::ca::agent_request_with(key_pem).unwrap();
+            let request = api::rest::RenewRequest { certificate_request };
+            client.renew(&request).await.map_err(|e| e.to_string())
+        };
+        let (fresh, _) = trust::ca::agent_request().unwrap();
+        for key in [&fresh, &other.credentials.key_pem] {
+            let refused = renew(&machine, key).await.unwrap_err();
+            assert!(refused.contains("bound to its key"), "{refused}");
+        }
+        let renewed = renew(&machine, &machine.credentials.key_pem).await.unwrap();
+        assert_eq!(renewed.machine, "m");
+        sandbox.ok(&["machine", "m", "--revoke"]);
+        assert!(renew(&machine, &machine.credentials.key_pem).await.is_err(), "nor by one that was revoked");
+    });
+}
+
+#[test]
 fn a_copied_state_directory_does_not_take_the_jobs_of_the_original() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0", "--lease", "60"]);
