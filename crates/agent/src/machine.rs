@@ -8,12 +8,12 @@ use model::text::quote;
 
 use crate::Options;
 
-/// The host's name.
+/// The host's name, as a machine's name.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String =
         name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')).collect();
-    if trust::ca::is_machine_name(&name) { name } else { "localhost".to_owned() }
+    name.parse::<model::MachineName>().map_or("localhost".to_owned(), |name| name.to_string())
 }
 
 /// What a machine has to offer: all its cores and memory, and the disk under its state directory.

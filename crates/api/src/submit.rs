@@ -1,5 +1,9 @@
-//! A submit in protobuf, looked through before it is decoded: two bytes on the wire can be a hundred in memory.
+//! A submit in protobuf, looked through before it is decoded: two bytes on the wire can be a hundred in memory. `json`: the same in
+//! JSON.
 
+mod json;
+
+pub use json::decode_request;
 use model::{JobTemplate, limits};
 use prost::Message as _;
 use prost::bytes::Buf;

@@ -21,7 +21,9 @@ impl Events {
     /// The next event; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<EventLine>, Error> {
         while let Some(line) = self.lines.next().await? {
-            if line.starts_with("event: error") {
+            if line == "event: end" {
+                return Ok(None);
+            } else if line.starts_with("event: error") {
                 self.failed = true;
             } else if let Some(data) = line.strip_prefix("data: ") {
                 if self.failed {

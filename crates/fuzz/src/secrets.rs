@@ -27,9 +27,12 @@ pub fn credentials(bytes: &[u8]) {
         let _ = tls::key_of(&der);
     }
     let _ = (tls::key_of_pem(text), tls::not_after(text), ca::agent_request_with(text));
-    if let Ok(chain) = authority.sign_agent(text, "node") {
+    if let Ok(chain) = authority.sign_agent(text, &"node".parse().unwrap()) {
         let der = ca_of(&chain);
-        assert_eq!(tls::principal_of(&der, authority.pool()), Principal::Machine { name: "node".into() });
+        assert_eq!(
+            tls::principal_of(&der, authority.pool()),
+            Principal::Machine { name: "node".parse().unwrap() }
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Took, Up};
+use model::MachineName;
 use prost::Message as _;
 use scheduler::Session;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -28,7 +29,7 @@ const READING: Duration = Duration::from_secs(30);
 pub(crate) struct Questions {
     next: AtomicU64,
     /// With the machine that was asked: no other's answer counts.
-    open: Mutex<HashMap<u64, (String, oneshot::Sender<Answer>)>>,
+    open: Mutex<HashMap<u64, (MachineName, oneshot::Sender<Answer>)>>,
 }
 
 /// Why a machine gave no answer.
@@ -36,10 +37,10 @@ pub(crate) struct Questions {
 pub enum NoAnswer {
     /// It is not there.
     #[error("machine {0} is not connected")]
-    NotConnected(String),
+    NotConnected(MachineName),
     /// It took too long.
     #[error("machine {0} did not answer within 10 s")]
-    Silent(String),
+    Silent(MachineName),
     /// It said no.
     #[error("{0}")]
     Refused(String),
@@ -49,19 +50,19 @@ pub enum NoAnswer {
 }
 
 impl Questions {
-    fn ask(&self, machine: &str) -> (u64, oneshot::Receiver<Answer>) {
+    fn ask(&self, machine: &MachineName) -> (u64, oneshot::Receiver<Answer>) {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, reply) = oneshot::channel();
         if let Ok(mut open) = self.open.lock() {
-            open.insert(id, (machine.to_owned(), answer));
+            open.insert(id, (machine.clone(), answer));
         }
         (id, reply)
     }
 
     /// Takes the question of this number that was put to this machine.
-    fn take(&self, id: u64, machine: &str) -> Option<oneshot::Sender<Answer>> {
+    fn take(&self, id: u64, machine: &MachineName) -> Option<oneshot::Sender<Answer>> {
         let mut open = self.open.lock().ok()?;
-        if open.get(&id)?.0 != machine {
+        if open.get(&id)?.0 != *machine {
             return None;
         }
         open.remove(&id).map(|(_, answer)| answer)
@@ -70,20 +71,20 @@ impl Questions {
 
 impl Handle {
     /// Asks a machine something and waits for its answer.
-    pub async fn ask_machine(&self, machine: &str, question: Question) -> Result<String, NoAnswer> {
+    pub async fn ask_machine(&self, machine: &MachineName, question: Question) -> Result<String, NoAnswer> {
         let (id, reply) = self.questions.ask(machine);
-        let sent = self.tell_machine(machine, Down::Ask(Ask { id, question: Some(question) })).await;
+        let sent = self.tell_machine(machine.clone(), Down::Ask(Ask { id, question: Some(question) })).await;
         if !matches!(sent, Ok(true)) {
             self.questions.take(id, machine);
             sent?;
-            return Err(NoAnswer::NotConnected(machine.to_owned()));
+            return Err(NoAnswer::NotConnected(machine.clone()));
         }
         match tokio::time::timeout(PATIENCE, reply).await {
             Ok(Ok(answer)) if answer.done => Ok(answer.text),
             Ok(Ok(answer)) => Err(NoAnswer::Refused(answer.text)),
             Ok(Err(_)) | Err(_) => {
                 self.questions.take(id, machine);
-                Err(NoAnswer::Silent(machine.to_owned()))
+                Err(NoAnswer::Silent(machine.clone()))
             }
         }
     }
@@ -113,7 +114,7 @@ impl Unheard {
 #[derive(Debug)]
 pub struct AgentSession {
     pub(crate) session: Session,
-    pub(crate) machine: String,
+    pub(crate) machine: MachineName,
     pub(crate) pieces: mpsc::Sender<ToAgent>,
     pub(crate) wanted: watch::Receiver<()>,
     pub(crate) handle: Handle,
@@ -131,14 +132,14 @@ impl AgentSession {
                     return self.say(Ok(Down::Took(refused))).await;
                 }
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
-                let took = tokio::task::spawn_blocking(move || store.put(&machine, &piece)).await;
+                let took = tokio::task::spawn_blocking(move || store.put(machine.as_str(), &piece)).await;
                 self.say(took.map(Down::Took)).await?;
             }
             Some(Up::Get(want)) => {
                 let store = self.handle.objects.clone();
                 if !self.may_fetch(&want.object).await? {
                     tracing::warn!(
-                        machine = self.machine,
+                        machine = %self.machine,
                         "asked for a checkpoint of a job that it does not have"
                     );
                     let error = "no job that begins from this object was given to this machine".to_owned();
@@ -172,7 +173,7 @@ impl AgentSession {
         if tokio::time::timeout(READING, sending).await.is_ok() {
             return Ok(());
         }
-        tracing::warn!(machine = self.machine, "does not read what it asked for; its session is closed");
+        tracing::warn!(machine = %self.machine, "does not read what it asked for; its session is closed");
         Err(Unavailable::Stopping)
     }
 
@@ -183,18 +184,18 @@ impl AgentSession {
         if piece.offset > 0 {
             // Whoever was not let in, or by an earlier manager, begins anew.
             let begin = Took { object, ..Took::default() };
-            return Ok((!store.is_admitted(&self.machine, &piece.object)).then_some(begin));
+            return Ok((!store.is_admitted(self.machine.as_str(), &piece.object)).then_some(begin));
         }
         let (machine, claim) = (self.machine.clone(), model::ClaimId(piece.claim));
-        let charge = self.handle.look(move |core| core.charge_checkpoint(&machine, claim)).await?;
+        let charge = self.handle.look(move |core| core.charge_checkpoint(machine.as_str(), claim)).await?;
         let error = match charge {
             None => "this machine has no such claim".to_owned(),
-            Some(charge) => match store.admit(&self.machine, piece, &charge) {
+            Some(charge) => match store.admit(self.machine.as_str(), piece, &charge) {
                 Ok(()) => return Ok(None),
                 Err(why) => why,
             },
         };
-        tracing::warn!(machine = self.machine, error, "a checkpoint is not stored");
+        tracing::warn!(machine = %self.machine, error, "a checkpoint is not stored");
         Ok(Some(Took { object, error, never: true, ..Took::default() }))
     }
 
@@ -204,7 +205,7 @@ impl AgentSession {
             return Ok(true);
         }
         let (machine, wanted) = (self.machine.clone(), object.to_owned());
-        let may = self.handle.look(move |core| core.may_fetch(&machine, &wanted)).await?;
+        let may = self.handle.look(move |core| core.may_fetch(machine.as_str(), &wanted)).await?;
         if may && let Ok(mut known) = self.fetches.lock() {
             object.clone_into(&mut known);
         }

@@ -68,7 +68,8 @@ impl Pool {
 
     /// A machine connects; the number of its connection.
     pub fn connect(&mut self, machine: &str) -> u64 {
-        let opened = self.sessions.open(machine.to_owned(), "key".to_owned());
+        let Ok(machine) = machine.parse() else { return 0 };
+        let opened = self.sessions.open(machine, "key".to_owned());
         self.open.push((opened.session, opened.from));
         opened.session.0
     }
@@ -81,7 +82,7 @@ impl Pool {
     /// A machine says something; `false` when it is hung up on.
     pub fn hear(&mut self, connection: u64, message: ToManager) -> bool {
         let session = Session(connection);
-        let Some(machine) = self.sessions.machine(session).map(str::to_owned) else { return false };
+        let Some(machine) = self.sessions.machine(session).cloned() else { return false };
         match understand(session, &machine, message) {
             None => {}
             Some(Said::Hello(hello)) => {
@@ -98,18 +99,18 @@ impl Pool {
                 }
             }
             Some(Said::Beat(n)) => {
-                self.core.agent_heard(self.now, &machine, session);
+                self.core.agent_heard(self.now, machine.as_str(), session);
                 self.sessions.say(session, api::agent::Down::Beat(n));
             }
             Some(Said::Machine { ads, slots }) => {
                 self.decide(|core, now, out| {
-                    core.machine_changed(now, &machine, session, ads, slots, digest, out);
+                    core.machine_changed(now, machine.as_str(), session, ads, slots, digest, out);
                 });
             }
             Some(Said::Report(report)) => {
                 let claim = report.claim;
                 self.decide(|core, now, out| {
-                    core.agent_report(now, &machine, session, report, digest, out);
+                    core.agent_report(now, machine.as_str(), session, report, digest, out);
                     core.has_plenty(claim)
                 });
             }

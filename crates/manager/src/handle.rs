@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, RwLock};
 
 use api::agent::Down;
-use model::Now;
 use model::event::{LabSet, MachineStanding, PoolDrained, PrioritySet, TokenIssued};
+use model::{MachineName, Now};
 use scheduler::{
     Act, Actor, Core, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission, Which,
 };
@@ -52,7 +52,7 @@ pub(crate) enum Input {
     Drain(PoolDrained, Answer<Result<(), String>>),
     SetMachine {
         actor: Actor,
-        machine: String,
+        machine: MachineName,
         change: StandingChange,
         answer: Answer<Result<MachineStanding, StandingRefusal>>,
     },
@@ -64,24 +64,24 @@ pub(crate) enum Input {
     },
     Join {
         token: Token,
-        machine: String,
+        machine: MachineName,
         key: String,
         answer: Answer<Result<(), NoJoin>>,
     },
     RevokeMachine {
-        machine: String,
+        machine: MachineName,
         by: String,
         reason: String,
         answer: Answer<bool>,
     },
     Look(Query),
     OpenSession {
-        machine: String,
+        machine: MachineName,
         key: String,
         answer: oneshot::Sender<Result<Opened, Stranger>>,
     },
     /// A word for a machine; answered whether it is connected.
-    Tell(String, Down, oneshot::Sender<bool>),
+    Tell(MachineName, Down, oneshot::Sender<bool>),
     Stop(oneshot::Sender<()>),
 }
 
@@ -150,7 +150,7 @@ impl Handle {
     pub(crate) async fn set_machine(
         &self,
         actor: Actor,
-        machine: String,
+        machine: MachineName,
         change: StandingChange,
     ) -> Result<Result<MachineStanding, StandingRefusal>, Unavailable> {
         self.ask(|answer| Input::SetMachine { actor, machine, change, answer }).await?
@@ -167,7 +167,7 @@ impl Handle {
     pub(crate) async fn join(
         &self,
         token: Token,
-        machine: String,
+        machine: MachineName,
         key: String,
     ) -> Result<Result<(), NoJoin>, Unavailable> {
         self.ask(|answer| Input::Join { token, machine, key, answer }).await?
@@ -176,7 +176,7 @@ impl Handle {
     /// Denies a machine; false for the manager's own.
     pub(crate) async fn revoke_machine(
         &self,
-        machine: String,
+        machine: MachineName,
         by: String,
         reason: String,
     ) -> Result<bool, Unavailable> {
@@ -210,7 +210,8 @@ impl Handle {
     }
 
     /// Opens the session of the agent in the manager's own process.
-    pub async fn open_local_session(&self, machine: String) -> Result<(AgentSession, FromManager), String> {
+    pub async fn open_local_session(&self, machine: &str) -> Result<(AgentSession, FromManager), String> {
+        let machine = machine.parse::<MachineName>().map_err(|e| e.to_string())?;
         let opened = self.open_session(machine, LOCAL_KEY.to_owned()).await.map_err(|e| e.to_string())?;
         opened.map_err(|e| e.to_string())
     }
@@ -218,7 +219,7 @@ impl Handle {
     /// Opens the session of an agent that showed a certificate for this key.
     pub(crate) async fn open_session(
         &self,
-        machine: String,
+        machine: MachineName,
         key: String,
     ) -> Result<Result<(AgentSession, FromManager), Stranger>, Unavailable> {
         let name = machine.clone();
@@ -241,18 +242,17 @@ impl Handle {
     }
 
     /// May a machine of this name with this key be here?
-    pub(crate) fn admit(&self, machine: &str, key: &str) -> Result<(), Stranger> {
-        let stranger = || Stranger::OtherKey(machine.to_owned());
+    pub(crate) fn admit(&self, machine: &MachineName, key: &str) -> Result<(), Stranger> {
+        let stranger = || Stranger::OtherKey(machine.clone());
         self.registry.read().map_err(|_| stranger())?.admit(machine, key)
     }
 
-    /// True when a machine of this name is not let through the handshake.
-    pub(crate) fn is_revoked(&self, machine: &str) -> bool {
-        self.registry.read().map_or(true, |registry| registry.is_revoked(machine))
+    /// True when a machine of this name with this key is not let through the handshake.
+    pub(crate) fn is_denied(&self, machine: &MachineName, key: &str) -> bool {
+        self.registry.read().map_or(true, |registry| registry.is_denied(machine, key))
     }
 
-    pub(crate) async fn tell_machine(&self, machine: &str, down: Down) -> Result<bool, Unavailable> {
-        let machine = machine.to_owned();
+    pub(crate) async fn tell_machine(&self, machine: MachineName, down: Down) -> Result<bool, Unavailable> {
         self.ask(|answer| Input::Tell(machine, down, answer)).await
     }
 

@@ -151,7 +151,7 @@ impl Manager {
         if let Some(address) = options.listen {
             let credentials = authority.manager_credentials()?;
             let registry = handle.clone();
-            let is_denied = move |machine: &str, _key: &str| registry.is_revoked(machine);
+            let is_denied = move |machine: &trust::MachineName, key: &str| registry.is_denied(machine, key);
             let tls = trust::tls::server(&authority, &credentials, Arc::new(is_denied))?;
             listen = Some(http::serve_tls(address, tls, shared.clone(), &mut servers).await?);
         }

@@ -7,8 +7,10 @@ use api::agent::{
     Stop, ToAgent, ToManager, Up, Verb, Welcome,
 };
 use classad::ClassAd;
+use model::event::Resources;
+use model::limits;
 use model::report::{Attempt, Happening};
-use model::{ClaimId, ClaimKey, JobId};
+use model::{ClaimId, ClaimKey, JobId, MachineName};
 use scheduler::{AgentHello, AgentSlot, Core, Effect, HeldClaim, HeldJob, ReportKind, Session, SlotState};
 use tokio::sync::{mpsc, watch};
 
@@ -61,7 +63,7 @@ pub type Incoming = ToManager;
 
 #[derive(Debug)]
 struct Open {
-    machine: String,
+    machine: MachineName,
     key: String,
     words: mpsc::Sender<ToAgent>,
     known: HashSet<u32>,
@@ -82,7 +84,7 @@ impl Sessions {
         Self { checkpoint_key, ..Self::default() }
     }
 
-    pub(crate) fn open(&mut self, machine: String, key: String) -> Opened {
+    pub(crate) fn open(&mut self, machine: MachineName, key: String) -> Opened {
         self.next += 1;
         let session = Session(self.next);
         let (words, from_words) = mpsc::channel(WORDS);
@@ -94,8 +96,8 @@ impl Sessions {
     }
 
     /// The sessions of a machine.
-    pub(crate) fn of(&self, machine: &str) -> Vec<Session> {
-        self.open.iter().filter(|(_, open)| open.machine == machine).map(|(session, _)| *session).collect()
+    pub(crate) fn of(&self, machine: &MachineName) -> Vec<Session> {
+        self.open.iter().filter(|(_, open)| open.machine == *machine).map(|(session, _)| *session).collect()
     }
 
     pub(crate) fn key(&self, session: Session) -> Option<&str> {
@@ -120,8 +122,8 @@ impl Sessions {
         self.open.remove(&session);
     }
 
-    pub(crate) fn machine(&self, session: Session) -> Option<&str> {
-        self.open.get(&session).map(|o| o.machine.as_str())
+    pub(crate) fn machine(&self, session: Session) -> Option<&MachineName> {
+        self.open.get(&session).map(|o| &o.machine)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -135,15 +137,15 @@ impl Sessions {
     }
 
     /// Says something to a machine; false when it is not connected.
-    pub(crate) fn tell(&self, machine: &str, down: Down) -> bool {
+    pub(crate) fn tell(&self, machine: &MachineName, down: Down) -> bool {
         // The newest, should an old connection still be around.
-        let newest = self.open.iter().filter(|(_, open)| open.machine == machine).max_by_key(|(s, _)| **s);
+        let newest = self.open.iter().filter(|(_, open)| open.machine == *machine).max_by_key(|(s, _)| **s);
         newest.is_some_and(|(_, open)| open.words.try_send(ToAgent { down: Some(down) }).is_ok())
     }
 
     pub(crate) fn welcome(&self, session: Session, beat_ms: u64, private: bool) {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        if let Some(machine) = self.machine(session).map(str::to_owned) {
+        if let Some(machine) = self.machine(session).map(ToString::to_string) {
             self.say(session, Down::Welcome(Welcome { version, beat_ms, machine, private }));
         }
     }
@@ -256,7 +258,7 @@ pub(crate) enum Said {
     Machine { ads: Vec<(u32, ClassAd)>, slots: Vec<(ClaimId, SlotState)> },
 }
 
-pub(crate) fn understand(session: Session, machine: &str, message: ToManager) -> Option<Said> {
+pub(crate) fn understand(session: Session, machine: &MachineName, message: ToManager) -> Option<Said> {
     match message.up? {
         Up::Hello(hello) => Some(Said::Hello(Box::new(hello_of(session, machine, hello)))),
         Up::Beat(n) => Some(Said::Beat(n)),
@@ -292,7 +294,7 @@ fn held(attempt: Attempt) -> HeldJob {
     HeldJob { job: JobId { cluster: attempt.cluster, proc: attempt.proc }, attempt: attempt.attempt }
 }
 
-fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
+fn hello_of(session: Session, machine: &MachineName, hello: Hello) -> AgentHello {
     let ad = ad_of(&hello.ad, machine, 1);
     let claims = hello.claims.into_iter().filter_map(|claim| {
         let key = ClaimKey(claim.key.try_into().ok()?);
@@ -302,20 +304,34 @@ fn hello_of(session: Session, machine: &str, hello: Hello) -> AgentHello {
     let claims = claims.collect();
     let more = hello.more.iter().take(model::limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
     let more = more
-        .map(|s| AgentSlot { number: s.number, total: s.total, ad: ad_of(&s.ad, machine, s.number) })
+        .map(|s| AgentSlot {
+            number: s.number,
+            total: believable(&s.total),
+            ad: ad_of(&s.ad, machine, s.number),
+        })
         .collect();
-    AgentHello { machine: machine.to_owned(), session, total: hello.total, ad, more, claims }
+    AgentHello { machine: machine.to_string(), session, total: believable(&hello.total), ad, more, claims }
+}
+
+/// Sums over many machines must stay what can be counted, whatever one of them says.
+fn believable(said: &Resources) -> Resources {
+    Resources {
+        cpus: said.cpus.min(limits::CORES_PER_MACHINE),
+        memory_mib: said.memory_mib.min(limits::MEMORY_MIB_PER_MACHINE),
+        disk_kib: said.disk_kib.min(limits::DISK_KIB_PER_MACHINE),
+        gpus: said.gpus.min(limits::CORES_PER_MACHINE),
+    }
 }
 
 /// What a machine says of a slot, under the names that its certificate gives it: a machine that called itself like another
 /// would get the jobs that are meant for that one.
-fn ad_of(attributes: &[model::template::Attribute], machine: &str, slot: u32) -> ClassAd {
+fn ad_of(attributes: &[model::template::Attribute], machine: &MachineName, slot: u32) -> ClassAd {
     let mut ad = ClassAd::new();
     for attribute in attributes.iter().take(model::limits::ATTRIBUTES_PER_AD) {
         // A machine's mistake in one attribute must not hide the machine.
         let _ = ad.insert_text(&attribute.name, &attribute.expr);
     }
-    ad.insert_str("Machine", machine);
+    ad.insert_str("Machine", machine.as_str());
     ad.insert_str("Name", &format!("slot{slot}@{machine}"));
     ad.insert_int("SlotID", i64::from(slot));
     ad
@@ -367,6 +383,16 @@ fn report_of(report: Report) -> Option<scheduler::Report> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_is_believed_up_to_what_a_machine_can_have() {
+        let said = Resources { cpus: u32::MAX, memory_mib: u64::MAX, disk_kib: u64::MAX, gpus: u32::MAX };
+        let Resources { cpus, memory_mib, disk_kib, gpus } = believable(&said);
+        assert_eq!((cpus, gpus), (1 << 16, 1 << 16));
+        assert_eq!((memory_mib, disk_kib), (1 << 30, 1 << 50));
+        let usual = Resources { cpus: 64, memory_mib: 512 << 10, disk_kib: 1 << 34, gpus: 8 };
+        assert_eq!(believable(&usual), usual);
+    }
 
     #[test]
     fn jobs_that_are_large_together_go_in_messages_that_can_be_read() {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use api::agent::Trace;
 use api::rest::TransitionLine;
-use model::{limits, text};
+use model::{MachineName, limits, text};
 
 /// Transitions that are remembered of one machine.
 const PER_MACHINE: usize = 2_000;
@@ -15,16 +15,16 @@ const MACHINES: usize = 100_000;
 /// The memory.
 #[derive(Debug, Default)]
 pub(crate) struct Traces {
-    machines: Mutex<HashMap<String, VecDeque<TransitionLine>>>,
+    machines: Mutex<HashMap<MachineName, VecDeque<TransitionLine>>>,
 }
 
 impl Traces {
-    pub(crate) fn take(&self, machine: &str, trace: Trace) {
+    pub(crate) fn take(&self, machine: &MachineName, trace: Trace) {
         let Ok(mut machines) = self.machines.lock() else { return };
         if !machines.contains_key(machine) && machines.len() >= MACHINES {
             return;
         }
-        let lines = machines.entry(machine.to_owned()).or_default();
+        let lines = machines.entry(machine.clone()).or_default();
         let first = lines.back().map_or(1, |line| line.position + 1);
         let word = |text: &str| text::one_line(text, limits::REASON_BYTES);
         for (number, t) in (first..).zip(trace.transitions) {
@@ -48,7 +48,7 @@ impl Traces {
     }
 
     /// What is remembered of a machine after a position.
-    pub(crate) fn after(&self, machine: &str, position: u64) -> Vec<TransitionLine> {
+    pub(crate) fn after(&self, machine: &MachineName, position: u64) -> Vec<TransitionLine> {
         let Ok(machines) = self.machines.lock() else { return Vec::new() };
         let lines = machines.get(machine).into_iter().flatten();
         lines.filter(|line| line.position > position).cloned().collect()
@@ -64,8 +64,9 @@ mod tests {
     #[test]
     fn a_machine_that_left_out_more_than_can_be_counted_breaks_nothing() {
         let traces = Traces::default();
-        traces.take("m", Trace { transitions: vec![Transition::default()], left_out: u64::MAX });
-        traces.take("m", Trace { transitions: Vec::new(), left_out: u64::MAX });
-        assert_eq!(traces.after("m", 0)[0].left_out, u64::MAX);
+        let m = "m".parse().unwrap();
+        traces.take(&m, Trace { transitions: vec![Transition::default()], left_out: u64::MAX });
+        traces.take(&m, Trace { transitions: Vec::new(), left_out: u64::MAX });
+        assert_eq!(traces.after(&m, 0)[0].left_out, u64::MAX);
     }
 }

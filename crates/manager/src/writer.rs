@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use journal::Journal;
 use model::event::{ClockStepped, Kind, MachineJoined, MachineRevoked, ManagerStarted, TokenRevoked};
-use model::{ClaimKey, Event, Now};
+use model::{ClaimKey, Event, MachineName, Now};
 use scheduler::{Effect, Session};
 use tokio::sync::mpsc;
 
@@ -320,7 +320,7 @@ impl Writer {
                 self.answer_after(answer, done);
             }
             Input::SetMachine { actor, machine, change, answer } => {
-                let result = self.books.core.set_machine(now, &actor, &machine, change, digest, out);
+                let result = self.books.core.set_machine(now, &actor, machine.as_str(), change, digest, out);
                 self.answer_after(answer, result);
             }
             Input::SetLab(set, answer) => {
@@ -335,10 +335,10 @@ impl Writer {
                 self.answer_after(answer, known);
             }
             Input::Join { token, machine, key, answer } => {
-                let result = self.books.registry.check_join(&token, &machine, now.wall_ms);
+                let result = self.books.registry.check_join(&token, &machine, &key, now.wall_ms);
                 if result.is_ok() {
                     self.end_sessions(&machine, |other| other != key);
-                    let token = token.id.to_string();
+                    let (token, machine) = (token.id.to_string(), machine.to_string());
                     self.record(Kind::MachineJoined(MachineJoined { token, machine, key }));
                 }
                 self.answer_after(answer, result);
@@ -347,6 +347,7 @@ impl Writer {
                 let revocable = !self.books.registry.is_local(&machine);
                 if revocable {
                     self.end_sessions(&machine, |_| true);
+                    let machine = machine.to_string();
                     self.record(Kind::MachineRevoked(MachineRevoked { machine, by, reason }));
                 }
                 self.answer_after(answer, revocable);
@@ -365,22 +366,23 @@ impl Writer {
     }
 
     /// Lets a machine in that may be here; a name without a key is bound to the first that comes with it.
-    fn open_session(&mut self, machine: String, key: String) -> Result<Opened, Stranger> {
+    fn open_session(&mut self, machine: MachineName, key: String) -> Result<Opened, Stranger> {
         if key == LOCAL_KEY && !self.books.registry.is_local(&machine) {
-            self.books.registry.add_local(&machine);
+            self.books.registry.add_local(machine.clone());
             self.registry_changed = true;
             self.end_sessions(&machine, |other| other != LOCAL_KEY);
         }
         self.books.registry.admit(&machine, &key)?;
         if self.books.registry.is_unbound(&machine) {
-            let joined = MachineJoined { token: String::new(), machine: machine.clone(), key: key.clone() };
+            let joined =
+                MachineJoined { token: String::new(), machine: machine.to_string(), key: key.clone() };
             self.record(Kind::MachineJoined(joined));
         }
         Ok(self.sessions.open(machine, key))
     }
 
     /// Hangs up on the sessions of a machine with such keys. What they hold lives on until its lease runs out.
-    fn end_sessions(&mut self, machine: &str, with: impl Fn(&str) -> bool) {
+    fn end_sessions(&mut self, machine: &MachineName, with: impl Fn(&str) -> bool) {
         for session in self.sessions.of(machine) {
             if self.sessions.key(session).is_some_and(&with) {
                 self.close(session);
@@ -398,20 +400,20 @@ impl Writer {
     }
 
     fn take_word(&mut self, now: Now, session: Session, message: Incoming) {
-        let Some(machine) = self.sessions.machine(session).map(str::to_owned) else { return };
+        let Some(machine) = self.sessions.machine(session).cloned() else { return };
         let out = &mut self.pending.out;
         match understand(session, &machine, message) {
             None => {}
             Some(Said::Hello(hello)) => {
                 tracing::info!(
-                    machine,
+                    %machine,
                     claims = hello.claims.len(),
                     cpus = hello.total.cpus,
                     "machine connected"
                 );
                 if !self.may_take_over(session, &hello) {
                     tracing::warn!(
-                        machine,
+                        %machine,
                         "somebody with this machine's name does not have the jobs that it runs; they are not let in before those have ended or their leases have"
                     );
                     self.close(session);
@@ -427,15 +429,15 @@ impl Writer {
                 }
             }
             Some(Said::Beat(n)) => {
-                self.books.core.agent_heard(now, &machine, session);
+                self.books.core.agent_heard(now, machine.as_str(), session);
                 self.sessions.say(session, api::agent::Down::Beat(n));
             }
             Some(Said::Machine { ads, slots }) => {
-                self.books.core.machine_changed(now, &machine, session, ads, slots, digest, out);
+                self.books.core.machine_changed(now, machine.as_str(), session, ads, slots, digest, out);
             }
             Some(Said::Report(report)) => {
                 let (claim, before) = (report.claim, out.effects.len());
-                self.books.core.agent_report(now, &machine, session, report, digest, out);
+                self.books.core.agent_report(now, machine.as_str(), session, report, digest, out);
                 let only_heard = out.effects[before..].iter().all(|e| matches!(e, Effect::Ack { .. }));
                 if only_heard && self.books.core.has_plenty(claim) {
                     self.pending.linger();
@@ -448,7 +450,7 @@ impl Writer {
 
     fn close(&mut self, session: Session) {
         if let Some(machine) = self.sessions.machine(session) {
-            tracing::info!(machine, "machine disconnected");
+            tracing::info!(%machine, "machine disconnected");
         }
         self.sessions.close(session);
         self.books.core.agent_down(session);

@@ -10,6 +10,7 @@ pub mod event;
 pub mod id;
 mod lab;
 pub mod limits;
+pub mod machine;
 pub mod maintenance;
 pub mod procs;
 pub mod report;
@@ -20,6 +21,7 @@ pub mod text;
 pub use class::Class;
 pub use event::Event;
 pub use id::{ClaimId, ClaimKey, JobId, JobName};
+pub use machine::MachineName;
 pub use procs::{ProcSet, Span};
 pub use template::JobTemplate;
 

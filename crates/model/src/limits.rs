@@ -26,6 +26,12 @@ pub const OBJECT_BYTES: u64 = 1 << 40;
 pub const STARTER_MESSAGE_BYTES: usize = 8 << 20;
 /// Bytes of free text that a person gives (hold reason, batch name).
 pub const REASON_BYTES: usize = 1_024;
+/// Cores, and GPUs, that a machine may say it has. More is taken for so much.
+pub const CORES_PER_MACHINE: u32 = 1 << 16;
+/// The same of its memory in MiB.
+pub const MEMORY_MIB_PER_MACHINE: u64 = 1 << 30;
+/// The same of its disk in KiB.
+pub const DISK_KIB_PER_MACHINE: u64 = 1 << 50;
 /// Slots that one agent may offer.
 pub const SLOTS_PER_AGENT: usize = 4_096;
 /// Connections that one manager serves at a time.

@@ -116,14 +116,21 @@ pub(crate) fn lower_limit(resource: u32, value: u64) -> Result {
     }
 }
 
-/// SIGPIPE ends who gets it, as programs expect, and no signal is blocked.
+/// The kernel's last real-time signal.
+const LAST_SIGNAL: usize = 64;
+
+/// Every signal does what it does by default, whatever we and whoever started us ignore, and none is blocked.
 pub(crate) fn reset_signals() -> Result {
     let (default, none) = ([0u64; 4], [0u64; 1]);
     let signals = size_of_val(&none);
     // SAFETY: the kernel's sigaction (handler, flags, restorer, mask) and its set of signals, all zeros.
     unsafe {
         let action = (&raw const default).addr();
-        check(call(libc::SYS_rt_sigaction, [libc::SIGPIPE as usize, action, 0, signals, 0]))?;
+        for signal in 1..=LAST_SIGNAL {
+            if signal != libc::SIGKILL as usize && signal != libc::SIGSTOP as usize {
+                check(call(libc::SYS_rt_sigaction, [signal, action, 0, signals, 0]))?;
+            }
+        }
         let set = (&raw const none).addr();
         check(call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, set, 0, signals, 0])).map(drop)
     }

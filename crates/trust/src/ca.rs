@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use model::MachineName;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
@@ -114,11 +115,8 @@ impl Authority {
     }
 
     /// Signs a machine's request. The machine's name is what the manager says, not what the request says.
-    pub fn sign_agent(&self, request_pem: &str, machine: &str) -> Result<String, Error> {
+    pub fn sign_agent(&self, request_pem: &str, machine: &MachineName) -> Result<String, Error> {
         let fail = certificate_error("the machine's certificate request cannot be signed");
-        if !is_machine_name(machine) {
-            return Err(fail(format!("{:?} is not a machine name", model::text::shorten(machine, 80))));
-        }
         let mut request =
             CertificateSigningRequestParams::from_pem(request_pem).map_err(|e| fail(e.to_string()))?;
         request.params =
@@ -155,14 +153,6 @@ pub fn agent_request_with(key_pem: &str) -> Result<String, Error> {
     let key = KeyPair::from_pem(key_pem).map_err(|e| fail(e.to_string()))?;
     let request = CertificateParams::default().serialize_request(&key).map_err(|e| fail(e.to_string()))?;
     request.pem().map_err(|e| fail(e.to_string()))
-}
-
-/// Letters, digits, dots and dashes: what may stand in a certificate and in a file name.
-pub fn is_machine_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= model::limits::NAME_BYTES
-        && !name.starts_with(['.', '-'])
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
 
 /// Writes a file that only its owner may read, all or nothing.

@@ -10,6 +10,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use model::MachineName;
+
 /// What somebody may do, weakest first. Each role may do what the weaker ones may, except `Agent`, which is apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
@@ -68,7 +70,7 @@ pub enum Principal {
     /// A machine, by its certificate.
     Machine {
         /// Name.
-        name: String,
+        name: MachineName,
     },
 }
 
@@ -77,7 +79,8 @@ impl Principal {
     pub fn name(&self) -> &str {
         match self {
             Self::Anonymous => "anonymous",
-            Self::User { name, .. } | Self::Machine { name } => name,
+            Self::User { name, .. } => name,
+            Self::Machine { name } => name.as_str(),
         }
     }
 }
@@ -201,7 +204,7 @@ mod tests {
             user(Role::Write),
             user(Role::Admin),
             user(Role::Agent),
-            Principal::Machine { name: "m".into() },
+            Principal::Machine { name: "m".parse().unwrap() },
         ];
         let table = [
             "yyyyyy", // Health
@@ -241,7 +244,7 @@ mod tests {
             let nobody = |p| decide_about(&p, action, Some("u")).is_ok() == decide(&p, action).is_ok();
             assert!(nobody(Principal::Anonymous), "{action:?}");
             // A machine that is called like its owner is not its owner.
-            assert!(nobody(Principal::Machine { name: "u".into() }), "{action:?}");
+            assert!(nobody(Principal::Machine { name: "u".parse().unwrap() }), "{action:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod tls;
 pub mod token;
 
 pub use decide::{Action, Principal, Role, decide, decide_about};
+pub use model::MachineName;
 
 /// What can go wrong with keys and certificates.
 #[derive(Debug, thiserror::Error)]

@@ -20,7 +20,7 @@ fn pool() -> (tempfile::TempDir, Authority) {
 
 fn machine(authority: &Authority, name: &str) -> Credentials {
     let (key_pem, request) = ca::agent_request().unwrap();
-    Credentials { chain_pem: authority.sign_agent(&request, name).unwrap(), key_pem }
+    Credentials { chain_pem: authority.sign_agent(&request, &name.parse().unwrap()).unwrap(), key_pem }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -98,7 +98,7 @@ fn a_denial_says_who_may_not_do_what_and_why() {
     );
     let only = "only a machine with a certificate of this pool may";
     assert_eq!(why(user(Role::Admin), Action::ServeAsMachine).why, only);
-    let machine = Principal::Machine { name: "node".into() };
+    let machine = Principal::Machine { name: "node".parse().unwrap() };
     assert_eq!(why(machine, Action::Submit).who, "node");
     assert_eq!(why(Principal::Anonymous, Action::Look).who, "anonymous");
     assert!(why(user(Role::Write), Action::RunMachine).to_string().contains("MACHINE_OWNER"));
@@ -148,7 +148,10 @@ fn the_pool_is_named_by_its_certificate() {
     assert_ne!(name(&authority), name(&other));
     let long = machine(&authority, &"n".repeat(200));
     let der = ca::der_of(&long.chain_pem).unwrap();
-    assert_eq!(tls::principal_of(&der, authority.pool()), Principal::Machine { name: "n".repeat(200) });
+    assert_eq!(
+        tls::principal_of(&der, authority.pool()),
+        Principal::Machine { name: "n".repeat(200).parse().unwrap() }
+    );
 }
 
 #[test]
@@ -201,7 +204,10 @@ fn both_ends_know_each_other_by_the_pools_ca_and_by_nothing_else() {
     assert_eq!(shake(client(None), server(), MANAGER_NAME), Ok(None), "people come with tokens");
     let node = machine(&authority, "node");
     let seen = shake(client(Some(&node)), server(), MANAGER_NAME).unwrap().unwrap();
-    assert_eq!(tls::principal_of(&seen, authority.pool()), Principal::Machine { name: "node".into() });
+    assert_eq!(
+        tls::principal_of(&seen, authority.pool()),
+        Principal::Machine { name: "node".parse().unwrap() }
+    );
     assert_eq!(tls::key_of(&seen), tls::key_of_pem(&node.chain_pem));
 
     let refused = |outcome: Result<Option<Vec<u8>>, String>| outcome.unwrap_err();

@@ -57,7 +57,7 @@ impl Connector for Local {
         Box::pin(async move {
             let (up, mut from_agent) = mpsc::channel::<ToManager>(agent::LINK_WORDS);
             let (forward, down) = mpsc::channel(agent::LINK_WORDS);
-            let (session, mut from_manager) = self.handle.open_local_session(self.machine.clone()).await?;
+            let (session, mut from_manager) = self.handle.open_local_session(&self.machine).await?;
             tokio::spawn(async move {
                 while let Some(message) = from_manager.recv().await {
                     if forward.send(message).await.is_err() {

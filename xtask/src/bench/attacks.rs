@@ -83,11 +83,12 @@ async fn measure_one(attack: &str, jobs: usize) -> Result<Vec<f64>> {
         .output()
         .map_err(fail("updraft token"))?;
     let token = String::from_utf8_lossy(&token.stdout).trim().to_owned();
-    let attacker =
-        as_user(ATTACKER, Some("0"), &["attack", attack], &[&socket.to_string_lossy(), &address, &token])?
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(fail("the attacker"))?;
+    let attacker = as_user(ATTACKER, Some("0"), &["attack", attack], &[&socket.to_string_lossy(), &address])?
+        // Not an argument: those can be seen by everybody on this machine.
+        .env(TOKEN, token)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(fail("the attacker"))?;
     let mut attacker = Stopped(attacker);
     // It says when it has begun.
     if let Some(told) = &mut attacker.0.stdout {
@@ -107,6 +108,9 @@ async fn measure_one(attack: &str, jobs: usize) -> Result<Vec<f64>> {
     times.sort_by(f64::total_cmp);
     Ok(times)
 }
+
+/// Where the attacker finds its token.
+const TOKEN: &str = "UPDRAFT_TOKEN";
 
 /// This program again, as another user, on one core or on all.
 fn as_user(user: &str, core: Option<&str>, words: &[&str], more: &[&str]) -> Result<Command> {
@@ -129,7 +133,8 @@ pub(crate) fn play(words: &[&str]) -> Result<()> {
             let jobs = jobs.parse().map_err(|_| "how many jobs?".to_owned())?;
             runtime.block_on(use_pool(Path::new(socket), jobs))
         }
-        [attack, socket, address, token] => {
+        [attack, socket, address] => {
+            let token = std::env::var(TOKEN).map_err(|_| format!("{TOKEN} is not set"))?;
             let token: Token = token.parse().map_err(|_| "the token is none".to_owned())?;
             let socket = Path::new(socket);
             match *attack {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use model::limits;
+use model::{MachineName, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use trust::{Principal, Role};
 
@@ -28,7 +28,7 @@ pub(crate) enum Payer {
     User(String),
     /// By a join token, which says on whose behalf.
     Joining(String),
-    Machine(String),
+    Machine(MachineName),
     Address(IpAddr),
     /// Without a name, on this machine.
     Nobody,
@@ -263,7 +263,7 @@ mod tests {
         assert!(refused.message.contains("requests under way: at most 512"), "{}", refused.message);
         assert_eq!((refused.status.as_u16(), refused.retry_after_s), (429, Some(1)));
         // A machine of the same name is somebody else, and streams are another matter.
-        assert!(budgets.take(&Payer::Machine("greedy".into()), Budget::Requests, 1).is_ok());
+        assert!(budgets.take(&Payer::Machine("greedy".parse().unwrap()), Budget::Requests, 1).is_ok());
         assert!(budgets.take(&greedy, Budget::Streams, 1).is_ok());
         drop(holds);
         assert!(budgets.take(&greedy, Budget::Requests, 1).is_ok());

@@ -90,7 +90,7 @@ pub(super) async fn stream(call: Call<(), EventsQuery>) -> Result<EventStream, P
     tokio::spawn(async move {
         tokio::select! {
             () = sender.send_all() => {}
-            _ = stopped.wait_for(|stop| *stop) => {}
+            _ = stopped.wait_for(|stop| *stop) => sender.say_goodbye(),
         }
         drop(hold);
     });
@@ -130,6 +130,14 @@ impl Sender {
                 return;
             }
         }
+    }
+
+    /// Tells whoever reads along that the stream did not break: there will be more when a manager runs again.
+    fn say_goodbye(&self) {
+        let next = self.next;
+        let text = format!("event: end\ndata: the manager is stopping; go on with from={next}\n\n");
+        // Who does not read what was sent before sees the end of the connection only.
+        let _ = self.out.try_send(Ok(text.into()));
     }
 
     async fn send(&mut self, text: Bytes) -> Result<(), Gone> {
@@ -215,7 +223,8 @@ fn render(position: u64, event: &Event, with_secrets: bool) -> Bytes {
                 cluster: submitted.cluster,
                 owner: submitted.owner.clone(),
                 template: shown_template(&submitted.template, with_secrets),
-                idempotency_key: submitted.idempotency_key.clone(),
+                // Who knows a key could find out what it was used for, or use it up.
+                idempotency_key: if with_secrets { submitted.idempotency_key.clone() } else { String::new() },
             })),
             time_ms: event.time_ms,
         },

@@ -141,7 +141,7 @@ fn clause(c: scheduler::Refusing) -> Clause {
 
 /// Why a machine does what it does.
 pub(super) async fn machine(call: Call<String>) -> Result<Json<Machine>, Problem> {
-    let (name, asked) = (&call.part, call.part.clone());
+    let (name, asked) = (&call.part, model::machine::fold(&call.part));
     let turn = call.turn().await;
     let found = call.shared.handle.explain(move |core, now| core.explain_machine(&asked, now)).await?;
     drop(turn);

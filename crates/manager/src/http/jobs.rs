@@ -7,13 +7,13 @@ use api::rest::{
 use axum::Json;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
-use model::{JobId, JobName, limits, text};
+use model::{JobId, JobName, JobTemplate, limits, text};
 use scheduler::{Act, Actor, ClusterView, Control, JobCursor, JobState, JobView, Page, Submission, Which};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Deserialize;
 use trust::Action;
 
-use super::route::{Call, Large, Media, Takes, parse_json};
+use super::route::{Call, Large, Media, Takes};
 use super::who::Problem;
 use crate::Sharing;
 
@@ -29,7 +29,7 @@ impl Takes for Submit {
 
     fn decode(media: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, Problem> {
         let request = if media == "application/json" {
-            parse_json(&bytes)?
+            api::submit::decode_request(&bytes).map_err(|e| Problem::bad(text::one_line(&e, 300)))?
         } else {
             let template = api::submit::decode_template(&bytes).map_err(Problem::bad)?;
             let key = headers.get("idempotency-key").and_then(|v| v.to_str().ok()).unwrap_or("");
@@ -38,9 +38,27 @@ impl Takes for Submit {
         // The core asks again; a large table that is wrong need not come so far.
         let refused = |e: model::template::Invalid| scheduler::Refusal::from(e).to_string();
         let checked = request.template.check().map_err(refused);
+        let checked = checked.and_then(|()| check_expressions(&request.template));
         checked.map_err(|why| Problem::new(StatusCode::BAD_REQUEST, "refused", why))?;
         Ok(Self(request))
     }
+}
+
+/// A job has a command, and what it says can be read: of what differs between jobs, in the first and the last of them.
+fn check_expressions(template: &JobTemplate) -> Result<(), String> {
+    let read = |name: &str, expr: &str| match classad::Expr::parse(expr) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("attribute {}: {error}", text::shorten(name, 80))),
+    };
+    let names = || template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
+    if !names().any(|name| name.eq_ignore_ascii_case("Cmd")) {
+        return Err("job template: there is no attribute Cmd, the program to run".to_owned());
+    }
+    template.shared.iter().try_for_each(|a| read(&a.name, &a.expr))?;
+    for proc in [0, template.procs.saturating_sub(1)] {
+        template.varying.iter().try_for_each(|v| read(&v.name, &template.expand(v, 1, proc)))?;
+    }
+    Ok(())
 }
 
 pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitReply>, Problem> {

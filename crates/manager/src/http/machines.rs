@@ -9,7 +9,7 @@ use api::rest::{
 use axum::Json;
 use axum::http::StatusCode;
 use model::event::{Condition, LabSet, MachineStanding, PoolDrained};
-use model::{limits, text};
+use model::{MachineName, limits, text};
 use scheduler::{Actor, StandingChange, StandingRefusal};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -36,7 +36,11 @@ impl From<NoAnswer> for Problem {
     }
 }
 
-async fn ask(shared: &Shared, machine: &str, question: Question) -> Result<Json<MachineReply>, Problem> {
+async fn ask(
+    shared: &Shared,
+    machine: &MachineName,
+    question: Question,
+) -> Result<Json<MachineReply>, Problem> {
     let text = shared.handle.ask_machine(machine, question).await?;
     Ok(Json(MachineReply { text }))
 }
@@ -51,7 +55,9 @@ pub(super) struct After {
 }
 
 /// What the machine's policy did lately.
-pub(super) async fn transitions(call: Call<String, After>) -> Result<Json<Vec<TransitionLine>>, Problem> {
+pub(super) async fn transitions(
+    call: Call<MachineName, After>,
+) -> Result<Json<Vec<TransitionLine>>, Problem> {
     let mut lines = call.shared.handle.traces.after(&call.part, call.query.after);
     lines.truncate(limits::PAGE);
     Ok(Json(lines))
@@ -66,12 +72,13 @@ pub(super) async fn drain(call: Call<(), (), Json<DrainRequest>>) -> Result<Done
         caller.may(Action::ManageMachines)?;
     } else {
         caller.may_run(&shared, &machine).await?;
-        if !trust::ca::is_machine_name(&machine) || !name.is_empty() || !constraint.is_empty() {
+        let machine = machine.parse::<MachineName>().map_err(|e| Problem::bad(e.to_string()))?;
+        if !name.is_empty() || !constraint.is_empty() {
             return Err(Problem::bad("the drain of one machine needs the machine's name, and nothing else"));
         }
         // Not a name of the owner's choosing: that could be the name of a drain of others.
         name = format!("machine {machine}");
-        constraint = format!("Machine == {}", text::quote(&machine));
+        constraint = format!("Machine == {}", text::quote(machine.as_str()));
     }
     if name.is_empty() || name != text::one_line(&name, limits::NAME_BYTES) {
         return Err(Problem::bad("a drain needs a name of at most 256 bytes, in one line"));
@@ -88,18 +95,18 @@ pub(super) async fn drain(call: Call<(), (), Json<DrainRequest>>) -> Result<Done
 }
 
 /// Which part of which expression keeps the machine as it is.
-pub(super) async fn why(call: Call<String>) -> Result<Json<MachineReply>, Problem> {
+pub(super) async fn why(call: Call<MachineName>) -> Result<Json<MachineReply>, Problem> {
     ask(&call.shared, &call.part, Question::Why(true)).await
 }
 
 /// The machine's configuration, with sources.
-pub(super) async fn config(call: Call<String>) -> Result<Json<MachineReply>, Problem> {
+pub(super) async fn config(call: Call<MachineName>) -> Result<Json<MachineReply>, Problem> {
     ask(&call.shared, &call.part, Question::Config(true)).await
 }
 
 /// Sets or removes policy macros on the machine.
 pub(super) async fn configure(
-    call: Call<String, (), Json<ConfigRequest>>,
+    call: Call<MachineName, (), Json<ConfigRequest>>,
 ) -> Result<Json<MachineReply>, Problem> {
     let by = call.user();
     let Json(ConfigRequest { set, text }) = call.body;
@@ -110,13 +117,13 @@ pub(super) async fn configure(
 }
 
 /// Has the machine read its configuration again.
-pub(super) async fn reconfigure(call: Call<String>) -> Result<Json<MachineReply>, Problem> {
+pub(super) async fn reconfigure(call: Call<MachineName>) -> Result<Json<MachineReply>, Problem> {
     ask(&call.shared, &call.part, Question::Reconfigure(true)).await
 }
 
 /// Does something with everything that runs on the machine.
 pub(super) async fn control(
-    call: Call<String, (), Json<ControlRequest>>,
+    call: Call<MachineName, (), Json<ControlRequest>>,
 ) -> Result<Json<MachineReply>, Problem> {
     let Json(request) = call.body;
     let verb = match request.verb {
@@ -153,13 +160,10 @@ impl From<StandingRefusal> for Problem {
 
 /// Sets a machine's condition, lends it, holds it, or takes that back.
 pub(super) async fn stand(
-    call: Call<String, (), Json<StandingRequest>>,
+    call: Call<MachineName, (), Json<StandingRequest>>,
 ) -> Result<Json<MachineStanding>, Problem> {
     let (user, any_owner) = (call.user(), call.caller.may(Action::ManageMachines).is_ok());
     let (machine, Json(request)) = (call.part, call.body);
-    if !trust::ca::is_machine_name(&machine) {
-        return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
-    }
     let names = request.loaned_to.iter().chain([&request.held_by]);
     if !names.into_iter().all(|name| *name == text::one_line(name, limits::NAME_BYTES)) {
         return Err(Problem::bad("a user's name is one line of at most 256 bytes"));
@@ -181,12 +185,9 @@ pub(super) async fn stand(
 }
 
 /// Denies a machine: its streams are closed, and neither its certificate nor a new one lets it in.
-pub(super) async fn revoke(call: Call<String, (), Json<RevokeRequest>>) -> Result<Done, Problem> {
+pub(super) async fn revoke(call: Call<MachineName, (), Json<RevokeRequest>>) -> Result<Done, Problem> {
     let by = call.user();
     let (machine, Json(RevokeRequest { reason })) = (call.part, call.body);
-    if !trust::ca::is_machine_name(&machine) {
-        return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
-    }
     let reason = text::one_line(&reason, limits::REASON_BYTES);
     if call.shared.handle.revoke_machine(machine, by, reason).await? {
         Ok(Done)

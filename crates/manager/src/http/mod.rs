@@ -1,7 +1,7 @@
 //! Sockets and requests: who is calling, may they, what do they want.
 //!
 //! - `serve`: the Unix socket, the TLS port, the plain health port; limits on connections
-//! - `doors`: how many connections each caller may have, and how long one may be silent
+//! - `doors`: the places for connections, and who goes when there are too many; `prompt`: how long one may be silent
 //! - `who`: from a connection and its headers to a principal
 //! - `budgets`: what each caller may use at a time
 //! - `table`: every path, with what it needs, takes and gives; `route`: what happens on each of them; `openapi`: the table as documents
@@ -17,6 +17,7 @@ mod jobs;
 mod machines;
 mod openapi;
 mod pool;
+mod prompt;
 mod route;
 mod serve;
 mod table;

@@ -38,7 +38,7 @@ pub(super) async fn status(call: Call<(), StatusQuery>) -> Result<Large<StatusRe
     let found = call.look(move |core| {
         let drains: Vec<_> = core.drains().cloned().collect();
         let page = match wanted.as_deref() {
-            Some(wanted) => Page { items: core.machines_named(wanted), next: None },
+            Some(wanted) => Page { items: core.machines_named(&model::machine::fold(wanted)), next: None },
             None => core.machine_page(&cursor, limit),
         };
         (page, drains)

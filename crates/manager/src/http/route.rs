@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use model::{limits, text};
+use model::{MachineName, limits, text};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -383,6 +383,13 @@ impl Part for String {
     const SCHEMA: Option<Describe> = Some(SchemaGenerator::subschema_for::<Self>);
     fn parse(text: &str) -> Result<Self, Problem> {
         Ok(text.to_owned())
+    }
+}
+
+impl Part for MachineName {
+    const SCHEMA: Option<Describe> = <String as Part>::SCHEMA;
+    fn parse(text: &str) -> Result<Self, Problem> {
+        text.parse().map_err(|e: model::machine::NotAMachineName| Problem::bad(e.to_string()))
     }
 }
 

@@ -23,7 +23,9 @@ use tower::ServiceExt as _;
 use trust::Principal;
 
 use super::Shared;
-use super::doors::{PER_CALLER, Places, Prompt};
+use super::budgets::Payer;
+use super::doors::{Origin, PER_CALLER, Places, Rank, SentAway, address_of};
+use super::prompt::Prompt;
 use super::table::{health_router, router};
 use super::who::Connection;
 use crate::{Error, Sharing};
@@ -49,17 +51,15 @@ pub(crate) fn serve_unix(
     let listener = bind_unix(path).map_err(fail)?;
     let mode = if sharing == Sharing::Shared { 0o666 } else { 0o600 };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
-    let own_uid = shared.own_uid;
     let router = router(shared);
     let places = Places::new(model::limits::CONNECTIONS, PER_CALLER);
     let each = move |(stream, _): (UnixStream, _)| {
         let uid = stream.peer_cred().ok()?.uid();
-        // Administrators have the kept places beside their own.
-        let kept = || if uid == 0 || uid == own_uid { places.take_kept() } else { None };
-        let place = places.take(uid).or_else(kept)?;
+        let (place, sent_away) = places.take(Origin::Uid(uid))?;
         let router = router.clone();
         Some(async move {
-            serve(stream, Connection::Local { uid }, router).await;
+            let connection = Connection::Local { uid, place: place.clone() };
+            unless_sent_away(sent_away, serve(stream, connection, router)).await;
             drop(place);
         })
     };
@@ -91,12 +91,13 @@ pub(crate) async fn serve_tls(
     let pool: Arc<str> = shared.authority.pool().into();
     let handle = shared.handle.clone();
     let router = router(shared);
-    let places = Arc::new(Places::new(model::limits::CONNECTIONS, PER_CALLER));
+    let places = Places::new(model::limits::CONNECTIONS, PER_CALLER);
     let each = move |(stream, peer): (TcpStream, SocketAddr)| {
-        let mut place = places.take(peer.ip())?;
-        let (places, handle) = (places.clone(), handle.clone());
+        let address = address_of(peer.ip());
+        let (place, sent_away) = places.take(Origin::Address(address))?;
+        let handle = handle.clone();
         let (acceptor, router, pool) = (acceptor.clone(), router.clone(), pool.clone());
-        Some(async move {
+        Some(unless_sent_away(sent_away, async move {
             let _ = stream.set_nodelay(true);
             // Who does not get through the handshake in time is not worth a place.
             let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
@@ -108,13 +109,13 @@ pub(crate) async fn serve_tls(
                 certificate.map_or(Principal::Anonymous, |cert| trust::tls::principal_of(cert, &pool));
             if let Principal::Machine { name } = &certificate
                 && handle.admit(name, &key).is_ok()
-                && let Some(kept) = places.take_kept()
             {
-                place = kept;
+                place.open(&Payer::Machine(name.clone()), Rank::Kept);
             }
-            serve(stream, Connection::Remote { address: peer.ip(), certificate, key }, router).await;
+            let connection = Connection::Remote { address, certificate, key, place: place.clone() };
+            serve(stream, connection, router).await;
             drop(place);
-        })
+        }))
     };
     servers.spawn(welcome(move |cx| listener.poll_accept(cx), each));
     Ok(local)
@@ -133,13 +134,10 @@ pub(crate) async fn serve_health(
     let places = Places::new(128, 32);
     let each = move |(stream, peer): (TcpStream, SocketAddr)| {
         let (certificate, key) = (Principal::Anonymous, String::new());
-        let connection = Connection::Remote { address: peer.ip(), certificate, key };
-        let place = places.take(peer.ip())?;
-        let router = router.clone();
-        Some(async move {
-            serve(stream, connection, router).await;
-            drop(place);
-        })
+        let address = address_of(peer.ip());
+        let (place, sent_away) = places.take(Origin::Address(address))?;
+        let connection = Connection::Remote { address, certificate, key, place };
+        Some(unless_sent_away(sent_away, serve(stream, connection, router.clone())))
     };
     servers.spawn(welcome(move |cx| listener.poll_accept(cx), each));
     Ok(local)
@@ -161,6 +159,14 @@ async fn welcome<T, F>(
         if let Some(work) = each(accepted) {
             tokio::spawn(work);
         }
+    }
+}
+
+/// Serves a connection until it ends, or has to make room for another.
+async fn unless_sent_away(sent_away: SentAway, serving: impl Future<Output = ()>) {
+    tokio::select! {
+        () = serving => {}
+        Ok(()) = sent_away => {}
     }
 }
 

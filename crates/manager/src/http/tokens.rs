@@ -7,12 +7,16 @@ use axum::Json;
 use axum::http::StatusCode;
 use model::event::TokenIssued;
 use model::{limits, text};
-use trust::Role;
 use trust::token::Token;
+use trust::{MachineName, Principal, Role};
 
 use super::pool::{ListQuery, page_of};
 use super::route::{Call, Done, Large};
 use super::who::{Connection, Problem};
+
+fn read_name(text: &str) -> Result<MachineName, Problem> {
+    text.parse().map_err(|e: model::machine::NotAMachineName| Problem::bad(e.to_string()))
+}
 
 pub(super) async fn issue(call: Call<(), (), Json<TokenRequest>>) -> Result<Json<TokenReply>, Problem> {
     let by = call.user();
@@ -26,9 +30,10 @@ pub(super) async fn issue(call: Call<(), (), Json<TokenRequest>>) -> Result<Json
         return Err(Problem::bad("a token needs a plain user name and a life of one second to ten years"));
     }
     let named = !request.machine.is_empty();
-    if named && (role != Role::Agent || !trust::ca::is_machine_name(&request.machine)) {
-        return Err(Problem::bad("only an AGENT token is for one machine, and by its name"));
+    if named && role != Role::Agent {
+        return Err(Problem::bad("only an AGENT token is for one machine"));
     }
+    let machine = if named { read_name(&request.machine)?.to_string() } else { String::new() };
     let token = Token::fresh(call.shared.authority.fingerprint());
     let expires_ms = crate::writer::wall_ms() + request.ttl_seconds * 1000;
     let issued = TokenIssued {
@@ -39,7 +44,7 @@ pub(super) async fn issue(call: Call<(), (), Json<TokenRequest>>) -> Result<Json
         uses: if role == Role::Agent { request.uses.max(1) } else { 0 },
         secret_digest: token.secret_digest().to_vec(),
         by,
-        machine: request.machine,
+        machine,
     };
     call.shared.handle.issue_token(issued).await?;
     Ok(Json(TokenReply { id: token.id.to_string(), token: token.reveal(), expires_ms }))
@@ -78,21 +83,21 @@ pub(super) async fn revoke(call: Call<String>) -> Result<Done, Problem> {
 /// Buys a certificate with a join token, which is good for nothing else.
 pub(super) async fn join(call: Call<(), (), Json<JoinRequest>>) -> Result<Json<CertificateReply>, Problem> {
     let (Json(request), shared) = (call.body, call.shared);
-    if !trust::ca::is_machine_name(&request.machine) {
-        return Err(Problem::bad("a machine's name has letters, digits, dots and dashes only"));
-    }
-    let sign = |machine: &str| shared.authority.sign_agent(&request.certificate_request, machine);
+    let machine = read_name(&request.machine)?;
     // Signed before the use is counted: a request that cannot be signed must not use the token up.
-    let chain = sign(&request.machine).map_err(|e| Problem::bad(e.to_string()))?;
+    let chain = shared.authority.sign_agent(&request.certificate_request, &machine);
+    let chain = chain.map_err(|e| Problem::bad(e.to_string()))?;
     let token = call.bearer.parse::<Token>().map_err(|e| Problem::bad(e.to_string()))?;
     let key = trust::tls::key_of_pem(&chain).ok_or_else(|| Problem::bad("the request has no key"))?;
-    shared.handle.join(token, request.machine.clone(), key).await??;
-    tracing::info!(machine = request.machine, "machine joined");
-    Ok(Json(CertificateReply { chain, machine: request.machine }))
+    shared.handle.join(token, machine.clone(), key).await??;
+    tracing::info!(%machine, "machine joined");
+    Ok(Json(CertificateReply { chain, machine: machine.to_string() }))
 }
 
 pub(super) async fn renew(call: Call<(), (), Json<RenewRequest>>) -> Result<Json<CertificateReply>, Problem> {
-    let machine = call.user();
+    let Principal::Machine { name: machine } = call.caller.principal else {
+        return Err(Problem::bad("only machines renew"));
+    };
     let Json(request) = call.body;
     let chain = call.shared.authority.sign_agent(&request.certificate_request, &machine);
     let chain = chain.map_err(|e| Problem::bad(e.to_string()))?;
@@ -102,5 +107,5 @@ pub(super) async fn renew(call: Call<(), (), Json<RenewRequest>>) -> Result<Json
     if trust::tls::key_of_pem(&chain) != Some(key) {
         return Err(Problem::bad("a machine's name is bound to its key: renew with the key that you have"));
     }
-    Ok(Json(CertificateReply { chain, machine }))
+    Ok(Json(CertificateReply { chain, machine: machine.to_string() }))
 }

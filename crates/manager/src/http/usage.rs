@@ -51,7 +51,11 @@ pub(super) async fn answer(call: Call<(), Asked>) -> Result<UsageAnswer, Problem
     let question = Question {
         since_ms: asked.since_ms,
         until_ms: asked.until_ms.map_or(now_ms, |until| until.min(now_ms)),
-        filter: Filter { lab: asked.lab, machine: asked.machine, user: asked.user },
+        filter: Filter {
+            lab: asked.lab,
+            machine: asked.machine.map(|name| model::machine::fold(&name)),
+            user: asked.user,
+        },
         rows: asked.rows,
         machines: whole_machines(&machines),
     };

@@ -1,6 +1,7 @@
 //! From a connection and its headers to a principal. Nothing a request says about itself counts, except a token.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -13,6 +14,7 @@ use trust::{Action, Principal, Role};
 
 use super::Shared;
 use super::budgets::{Budget, Payer};
+use super::doors::{Place, Rank};
 use crate::Sharing;
 
 /// A request that has not arrived and been answered by then is not waited for.
@@ -25,6 +27,7 @@ pub(crate) enum Connection {
     Local {
         /// From the kernel.
         uid: u32,
+        place: Arc<Place>,
     },
     /// Over TLS.
     Remote {
@@ -34,7 +37,23 @@ pub(crate) enum Connection {
         certificate: Principal,
         /// The certificate's key; empty without one.
         key: String,
+        place: Arc<Place>,
     },
+}
+
+impl Connection {
+    /// Somebody on it has shown who they are: it keeps its place. Machines had theirs when their certificate was looked at.
+    fn is_known_as(&self, principal: &Principal, payer: &Payer) {
+        match (self, principal) {
+            (Self::Local { place, .. }, Principal::User { role: Role::Admin, .. }) => {
+                place.open(payer, Rank::Kept)
+            }
+            (Self::Local { place, .. } | Self::Remote { place, .. }, Principal::User { .. }) => {
+                place.open(payer, Rank::User);
+            }
+            (_, Principal::Anonymous | Principal::Machine { .. }) => {}
+        }
+    }
 }
 
 /// Who is calling, for handlers.
@@ -111,6 +130,7 @@ impl From<crate::registry::NoJoin> for Problem {
         let (status, code) = match why {
             NoJoin::Rejected(_) => (StatusCode::UNAUTHORIZED, "bad_token"),
             NoJoin::OtherName(_) => (StatusCode::FORBIDDEN, "other_machine"),
+            NoJoin::Key(_) => (StatusCode::FORBIDDEN, "denied_key"),
             NoJoin::Known(_) | NoJoin::Managers(_) => (StatusCode::CONFLICT, "known_machine"),
         };
         Self::new(status, code, why.to_string())
@@ -119,7 +139,7 @@ impl From<crate::registry::NoJoin> for Problem {
 
 /// Establishes the caller of every request, and lets it in if there is room.
 pub(crate) async fn establish(
-    State(shared): State<std::sync::Arc<Shared>>,
+    State(shared): State<Arc<Shared>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
@@ -128,22 +148,25 @@ pub(crate) async fn establish(
         Some(Connection::Remote { address, .. }) => Some(*address),
         _ => None,
     };
-    let principal = match connection {
-        Some(Connection::Local { uid }) => local(&shared, uid)?,
-        Some(Connection::Remote { address, certificate, key }) => {
-            let principal = remote(&shared, address, certificate, &request)?;
+    let principal = match &connection {
+        Some(Connection::Local { uid, .. }) => local(&shared, *uid)?,
+        Some(Connection::Remote { address, certificate, key, .. }) => {
+            let principal = remote(&shared, *address, certificate.clone(), &request)?;
             // An agent's session asks by itself and says no in its own protocol.
             let asks_itself = request.uri().path().starts_with("/updraft.v1.Agents/");
             if let Principal::Machine { name } = &principal
                 && !asks_itself
             {
-                shared.handle.admit(name, &key)?;
+                shared.handle.admit(name, key)?;
             }
             principal
         }
         None => Principal::Anonymous,
     };
     let payer = Payer::of(&principal, address);
+    if let Some(connection) = &connection {
+        connection.is_known_as(&principal, &payer);
+    }
     let hold = shared.budgets.take(&payer, Budget::Requests, 1).inspect_err(|_| {
         shared.metrics.refused.inc();
     })?;
@@ -208,7 +231,7 @@ impl Caller {
         }
         // Who is nobody's owner is told so without a look at the books.
         let owner = if matches!(self.user(), Some((_, Role::Write))) {
-            let machine = machine.to_owned();
+            let machine = model::machine::fold(machine);
             shared.handle.look(move |core| core.machine_owner(&machine)).await?
         } else {
             None

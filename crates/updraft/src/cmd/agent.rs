@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::agent::{Membership, OnStop, Remote};
+use model::MachineName;
 use tokio::sync::watch;
 use trust::token::Token;
 
@@ -50,12 +51,8 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     if args.cpus == Some(0) {
         return Err(usage("an agent without cores is of no use: --cpus 1 or more"));
     }
-    if !trust::ca::is_machine_name(&options.machine) {
-        return Err(usage(format!(
-            "{:?} is not a machine name: letters, digits, dots and dashes",
-            options.machine
-        )));
-    }
+    options.machine =
+        options.machine.parse::<MachineName>().map_err(|e| usage(format!("--name: {e}")))?.to_string();
     small_runtime()?.block_on(async {
         let membership = match (&args.join, Membership::load(&state)) {
             (_, Some(membership)) => membership,

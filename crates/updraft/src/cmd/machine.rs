@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use api::rest::{DrainRequest, Machine, RevokeRequest, StandingRequest};
+use model::MachineName;
 use model::event::{Condition, MachineStanding};
 
 use crate::cmd::{Failure, print, print_json, seconds, small_runtime, usage};
@@ -53,11 +54,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
+pub(crate) fn run(mut args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let held_seconds = args.span.as_deref().map(seconds).transpose()?.unwrap_or(0);
-    if !trust::ca::is_machine_name(&args.machine) {
-        return Err(usage("a machine's name has letters, digits, dots and dashes only"));
-    }
+    args.machine = args.machine.parse::<MachineName>().map_err(|e| usage(e.to_string()))?.to_string();
     if args.loan.as_deref() == Some("") {
         return Err(usage("to whom? --return-loan takes a loan back"));
     }

@@ -96,8 +96,8 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     }
     text.push_str(&t.render());
     text.push_str(&standings);
-    let cpus: u32 = reply.machines.iter().map(|m| m.cpus).sum();
-    let free: u32 = reply.machines.iter().map(|m| m.cpus_free).sum();
+    let cpus: u64 = reply.machines.iter().map(|m| u64::from(m.cpus)).sum();
+    let free: u64 = reply.machines.iter().map(|m| u64::from(m.cpus_free)).sum();
     text.push_str(&format!(
         "Pool {}: {} machines, {cpus} cores, {free} free.\n",
         reply.pool,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use client::{Client, Endpoint};
 
+use super::identity::{Hostile, join, runtime};
 use crate::harness::{Sandbox, is_root, skip, text, updraft};
 
 /// More than all the places of a door.
@@ -48,6 +49,56 @@ fn silent_connections_close_no_door() {
     let unix: Vec<_> = (0..SILENT).map_while(|_| UnixStream::connect(&socket).ok()).collect();
     sandbox.until("the socket answers", patience, || sandbox.run(&["status"]).status.success());
     drop(unix);
+}
+
+/// Connects from one of the addresses that this host has for itself.
+fn connect_from(address: [u8; 4], to: &str) -> Option<TcpStream> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().ok()?;
+        socket.bind((address, 0).into()).ok()?;
+        socket.connect(to.parse().unwrap()).await.ok()?.into_std().ok()
+    })
+}
+
+/// Six addresses, each with fewer silent connections than one may have, and all of them together more than there are places;
+/// what is closed is opened again.
+#[test]
+fn silent_connections_from_several_addresses_close_no_door() {
+    if !raise_limit() {
+        return skip("too few descriptors are allowed here");
+    }
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    let (address, token) = (sandbox.listen_address(), read_token(&sandbox));
+    let connect = {
+        let address = address.clone();
+        move |n: usize| connect_from([127, 0, 0, 11 + (n % 6) as u8], &address)
+    };
+    let mut silent: std::collections::VecDeque<_> = (0..3_000).filter_map(&connect).collect();
+    assert_eq!(silent.len(), 3_000);
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let attack = {
+        let over = over.clone();
+        std::thread::spawn(move || {
+            for n in 0.. {
+                if over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                silent.pop_front();
+                silent.extend(connect(n));
+            }
+        })
+    };
+    let served: Vec<bool> = (0..5).map(|_| status_over_tls(&sandbox, &token)).collect();
+    let joined = runtime().block_on(async {
+        let token = super::identity::token(&sandbox, &[]);
+        let machine = join(&sandbox, "late", &token).await?;
+        Ok::<bool, String>(Hostile::connect(&machine).await?.is_welcome().await)
+    });
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    attack.join().unwrap();
+    assert_eq!((served, joined), (vec![true; 5], Ok(true)));
 }
 
 #[test]

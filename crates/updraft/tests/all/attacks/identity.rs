@@ -131,6 +131,106 @@ fn a_join_token_signs_no_name_that_is_taken() {
     });
 }
 
+/// Expressions compare names without regard to case: a machine that is called like another in other letters would get its jobs.
+#[test]
+fn a_name_in_other_letters_is_the_same_name() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0"]);
+    let host = agent::host_name();
+    sandbox.until("it is here", PATIENCE, || sandbox.ok(&["status"]).contains(&format!("slot1@{host}")));
+    runtime().block_on(async {
+        let any = token(&sandbox, &["--uses", "99"]);
+        let first = join(&sandbox, "Node-1.example", &any).await.unwrap();
+        assert_eq!(first.machine, "node-1.example");
+        assert!(Hostile::connect(&first).await.unwrap().is_welcome().await);
+        for name in ["node-1.example", "NODE-1.EXAMPLE", "Node-1.example", "node-1.example."] {
+            let refused = join(&sandbox, name, &any).await.unwrap_err();
+            assert!(refused.contains("belongs to the pool already"), "{name}: {refused}");
+        }
+        for name in [host.to_uppercase(), format!("{host}.")] {
+            let refused = join(&sandbox, &name, &any).await.unwrap_err();
+            assert!(refused.contains("manager's own"), "{name}: {refused}");
+        }
+        sandbox.ok(&["machine", "NODE-1.example", "--revoke"]);
+        for name in ["node-1.example", "NODE-1.EXAMPLE"] {
+            assert!(join(&sandbox, name, &any).await.is_err(), "{name} was revoked in other letters");
+        }
+        assert!(Hostile::connect(&first).await.is_err(), "and is out");
+        let consent = token(&sandbox, &["--machine", "NODE-1.Example"]);
+        let again = join(&sandbox, "node-1.EXAMPLE", &consent).await.unwrap();
+        let mut machine = Hostile::connect(&again).await.unwrap();
+        assert!(machine.is_welcome().await);
+        let found = sandbox.json(&["status", "NODE-1.example", "--json"]);
+        assert_eq!(found["machines"][0]["name"], "node-1.example", "all letters find it");
+    });
+}
+
+/// What a machine asks for, with a key of its choice.
+async fn join_with_key(
+    sandbox: &Sandbox,
+    name: &str,
+    key_pem: &str,
+    token: &trust::token::Token,
+) -> Result<api::rest::CertificateReply, String> {
+    let endpoint = client::Endpoint::Tls {
+        address: sandbox.listen_address(),
+        ca_fingerprint: token.ca_fingerprint,
+        credentials: None,
+    };
+    let client = client::Client::connect(&endpoint, Some(token)).await.map_err(|e| e.to_string())?;
+    let certificate_request = trust::ca::agent_request_with(key_pem).unwrap();
+    let request = api::rest::JoinRequest { machine: name.into(), certificate_request };
+    client.join(&request).await.map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_revoked_key_gets_no_other_name_and_a_key_has_one() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    runtime().block_on(async {
+        let any = token(&sandbox, &["--uses", "99"]);
+        let machine = join(&sandbox, "m", &any).await.unwrap();
+        let key = machine.credentials.key_pem.clone();
+        let refused = join_with_key(&sandbox, "n", &key, &any).await.unwrap_err();
+        assert!(refused.contains("bound to the name m"), "{refused}");
+        sandbox.ok(&["machine", "m", "--revoke"]);
+        for (name, token) in [("n", any.clone()), ("m", token(&sandbox, &["--replace", "m"]))] {
+            let refused = join_with_key(&sandbox, name, &key, &token).await.unwrap_err();
+            assert!(refused.contains("good for no name"), "{name}: {refused}");
+        }
+        let consent = token(&sandbox, &["--replace", "m"]);
+        let again = join(&sandbox, "m", &consent).await.unwrap();
+        assert!(Hostile::connect(&again).await.unwrap().is_welcome().await, "with a key of its own it may");
+        assert!(Hostile::connect(&machine).await.is_err(), "and the old key is still out");
+    });
+}
+
+#[test]
+fn a_certificate_is_renewed_for_its_own_key_only() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    runtime().block_on(async {
+        let any = token(&sandbox, &["--uses", "9"]);
+        let machine = join(&sandbox, "m", &any).await.unwrap();
+        let other = join(&sandbox, "other", &any).await.unwrap();
+        let renew = async |with: &Membership, key_pem: &str| {
+            let client = client::Client::connect(&with.endpoint(), None).await.map_err(|e| e.to_string())?;
+            let certificate_request = trust::ca::agent_request_with(key_pem).unwrap();
+            let request = api::rest::RenewRequest { certificate_request };
+            client.renew(&request).await.map_err(|e| e.to_string())
+        };
+        let (fresh, _) = trust::ca::agent_request().unwrap();
+        for key in [&fresh, &other.credentials.key_pem] {
+            let refused = renew(&machine, key).await.unwrap_err();
+            assert!(refused.contains("bound to its key"), "{refused}");
+        }
+        let renewed = renew(&machine, &machine.credentials.key_pem).await.unwrap();
+        assert_eq!(renewed.machine, "m");
+        sandbox.ok(&["machine", "m", "--revoke"]);
+        assert!(renew(&machine, &machine.credentials.key_pem).await.is_err(), "nor by one that was revoked");
+    });
+}
+
 #[test]
 fn a_copied_state_directory_does_not_take_the_jobs_of_the_original() {
     let mut sandbox = Sandbox::new();

@@ -11,6 +11,7 @@ mod quotas;
 mod scratch;
 mod secrets;
 mod stamps;
+mod submits;
 mod survivors;
 mod weight;
 
