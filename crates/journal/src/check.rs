@@ -136,13 +136,15 @@ fn find_manifest(directory: &Path, report: &mut Report) -> Result<Manifest, Erro
         Err(error) => return Err(error),
     };
     let known = head::read(directory, manifest.id)?;
-    if known.is_none() && manifest.epoch > 0 {
-        tell(head::path(directory), head::MISSING.to_owned());
+    let one_mark = || "one of its marks cannot be read; the other is enough for a start".to_owned();
+    let fault = head::find_fault(known, manifest.epoch);
+    if let Some(what) = fault.or_else(|| known.is_some_and(|k| !k.is_whole).then(one_mark)) {
+        tell(head::path(directory), what);
     }
     let Some(what) = manifest.find_older(&written, known)? else { return Ok(manifest) };
     tell(manifest::path(directory), what);
     let guessed = guess_manifest(directory)?;
-    let epoch = manifest.epoch.max(known.map_or(0, |known| known.epoch));
+    let epoch = manifest.epoch.max(known.map_or(0, |known| known.leader.epoch));
     Ok(Manifest { epoch, version: manifest.version, id: manifest.id, ..guessed })
 }
 
@@ -232,10 +234,11 @@ fn survey_segment(
             Ok(Some((head, events))) => {
                 next = head.link().next;
                 reaches |= head.link() == reached;
-                if let Err(misfit) = look_at_events(&head, events, report) {
-                    tell(None, misfit.to_string());
+                match look_at_events(&head, events, report) {
+                    Ok(()) => lengthen(sound, segment, offset, &head),
+                    // Written so, but no events: nobody can replay them.
+                    Err(misfit) => tell(Some((head.first, next - 1)), misfit.to_string()),
                 }
-                lengthen(sound, segment, offset, &head);
                 continue;
             }
             Ok(None) => "nothing is there".to_owned(),

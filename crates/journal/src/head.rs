@@ -13,20 +13,28 @@ use crate::record::Link;
 use crate::segment::{self, Mark};
 use crate::{Error, files};
 
-/// Where the epoch stands, in a sector of its own.
-const EPOCH: u64 = 2048;
-
-/// What a head that cannot be read means.
-pub(crate) const MISSING: &str =
-    "it is missing or cannot be read, so that nobody can tell whether the newest segment is an older copy";
+/// Where the leader stands, in a sector of its own.
+const LEADER: u64 = 2048;
+const LEADER_BYTES: usize = 8 + 1 + 4;
 
 /// What a head says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     /// The link after the last committed batch.
     pub(crate) link: Link,
-    /// The last writer that took over; 0 when that cannot be read.
+    /// Who leads.
+    pub(crate) leader: Leader,
+    /// Both marks can be read; one is enough.
+    pub(crate) is_whole: bool,
+}
+
+/// The last writer that took over, or was about to. A writer notes that it is about to lead, then the manifest, then that
+/// it leads: so whatever dies, neither of the two files is behind the other by more than that step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leader {
     pub(crate) epoch: u64,
+    /// The manifest says so, too.
+    pub(crate) leads: bool,
 }
 
 /// The writer's side.
@@ -39,8 +47,8 @@ pub(crate) struct HeadFile {
 }
 
 impl HeadFile {
-    /// Opens the head of a journal, or makes one, and notes durably how far the journal is committed.
-    pub(crate) fn open(directory: &Path, id: [u8; 16], mark: Mark) -> Result<Self, Error> {
+    /// Opens the head of a journal, or makes one, and notes durably how far the journal is committed, and who is about to lead.
+    pub(crate) fn open(directory: &Path, id: [u8; 16], mark: Mark, epoch: u64) -> Result<Self, Error> {
         let path = path(directory);
         let fail = |e| Error::of_write("cannot write", &path, e);
         let options = File::options().create(true).truncate(false).read(true).write(true).open(&path);
@@ -48,14 +56,19 @@ impl HeadFile {
         for turn in 0..2 {
             segment::write_mark(&head.file, head.begin, mark, turn).map_err(fail)?;
         }
+        head.note_leader(Leader { epoch, leads: false })?;
         head.file.sync_all().map_err(|e| Error::of_sync(&path, e))?;
         files::sync_directory_of(&path)?;
         Ok(head)
     }
 
-    /// Notes durably who leads. The manifest says so already: a head is never ahead of it.
-    pub(crate) fn note_epoch(&mut self, epoch: u64) -> Result<(), Error> {
-        let written = self.file.write_all_at(&epoch_bytes(self.begin, epoch), EPOCH);
+    /// Notes durably who leads, as the manifest says already.
+    pub(crate) fn note_lead(&self, epoch: u64) -> Result<(), Error> {
+        self.note_leader(Leader { epoch, leads: true })
+    }
+
+    fn note_leader(&self, leader: Leader) -> Result<(), Error> {
+        let written = self.file.write_all_at(&leader_bytes(self.begin, leader), LEADER);
         written.map_err(|e| Error::of_write("cannot write", &self.path, e))?;
         self.file.sync_all().map_err(|e| Error::of_sync(&self.path, e))
     }
@@ -76,20 +89,42 @@ pub(crate) fn read(directory: &Path, id: [u8; 16]) -> Result<Option<Known>, Erro
         opened => opened.map_err(unreadable)?,
     };
     let begin = begin_of(id);
-    let (mark, _) = segment::read_marks(&file, begin).map_err(unreadable)?;
-    let mut bytes = [0; 12];
-    let read = segment::read_at(&file, &mut bytes, EPOCH).map_err(unreadable)?;
-    let epoch = bytes[..8].try_into().map_or(0, u64::from_le_bytes);
-    let epoch = if read == bytes.len() && epoch_bytes(begin, epoch) == bytes { epoch } else { 0 };
-    Ok(mark.map(|mark| Known { link: mark.link, epoch }))
+    let (mark, is_whole) = segment::read_marks(&file, begin).map_err(unreadable)?;
+    let leader = read_leader(&file, begin).map_err(unreadable)?;
+    let both = mark.zip(leader);
+    Ok(both.map(|(mark, leader)| Known { link: mark.link, leader, is_whole }))
 }
 
-fn epoch_bytes(begin: Link, epoch: u64) -> [u8; 12] {
-    let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&epoch.to_le_bytes());
+/// Tells why a head cannot be believed beside a manifest of an epoch, if so.
+pub(crate) fn find_fault(known: Option<Known>, epoch: u64) -> Option<String> {
+    match known {
+        // A first start may have been killed before its head was made.
+        None if epoch == 0 => None,
+        None => Some(
+            "it is missing or cannot be read, so that nobody can tell whether the newest segment is an older copy"
+                .to_owned(),
+        ),
+        Some(Known { leader, .. }) if leader.epoch < epoch => {
+            Some(format!("it is an older copy: it is of the manager's start {}, the last was {epoch}", leader.epoch))
+        }
+        Some(_) => None,
+    }
+}
+
+fn read_leader(file: &File, begin: Link) -> std::io::Result<Option<Leader>> {
+    let mut bytes = [0; LEADER_BYTES];
+    segment::read_at(file, &mut bytes, LEADER)?;
+    let leader = Leader { epoch: bytes[..8].try_into().map_or(0, u64::from_le_bytes), leads: bytes[8] != 0 };
+    Ok(Some(leader).filter(|leader| leader_bytes(begin, *leader) == bytes))
+}
+
+fn leader_bytes(begin: Link, leader: Leader) -> [u8; LEADER_BYTES] {
+    let mut bytes = [0; LEADER_BYTES];
+    bytes[..8].copy_from_slice(&leader.epoch.to_le_bytes());
+    bytes[8] = u8::from(leader.leads);
     let mut crc = crc32fast::Hasher::new_with_initial(begin.chain);
-    crc.update(&bytes[..8]);
-    bytes[8..].copy_from_slice(&crc.finalize().to_le_bytes());
+    crc.update(&bytes[..9]);
+    bytes[9..].copy_from_slice(&crc.finalize().to_le_bytes());
     bytes
 }
 

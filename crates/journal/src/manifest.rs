@@ -18,7 +18,7 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::head::Known;
+use crate::head::{Known, Leader};
 use crate::record::Link;
 use crate::{Error, files, segment};
 
@@ -97,8 +97,11 @@ impl Manifest {
                 return Ok(Some(format!("the manifest is an older copy: it does not name {name}")));
             }
         }
-        let (ours, last) = (self.epoch, known.map_or(0, |known| known.epoch));
-        Ok((last > ours).then(|| {
+        let Some(Known { leader: Leader { epoch: last, leads }, .. }) = known else { return Ok(None) };
+        let ours = self.epoch;
+        // A writer that was about to lead may have died before the manifest said so.
+        let is_older = last > ours + 1 || (last > ours && leads);
+        Ok(is_older.then(|| {
             format!("the manifest is an older copy: it is of the manager's start {ours}, the last was {last}")
         }))
     }

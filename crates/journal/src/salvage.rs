@@ -201,8 +201,9 @@ fn write(
         }
     }
     next.reached = active.link();
-    HeadFile::open(new, next.id, active.mark())?;
+    let head = HeadFile::open(new, next.id, active.mark(), next.epoch)?;
     next.save(new)?;
+    head.note_lead(next.epoch)?;
     Ok(())
 }
 

@@ -318,6 +318,15 @@ impl Active {
         Ok(active)
     }
 
+    /// Writes the first page anew, as it should be.
+    pub(crate) fn write_first_page(&mut self, id: [u8; 16]) -> Result<(), Error> {
+        let written = self.file.write_all_at(&head_bytes(id, self.begin), 0);
+        written.map_err(|e| Error::of_write("cannot write", &self.path, e))?;
+        self.write_mark()?;
+        self.write_mark()?;
+        self.sync()
+    }
+
     /// What the next record continues.
     pub(crate) fn link(&self) -> Link {
         self.link

@@ -87,11 +87,11 @@ impl Journal {
         }
         let (active, hints) = recover(&directory, &manifest, manifest.segments[newest], known)?;
         manifest.reached = active.link();
-        let mut head_file = HeadFile::open(&directory, manifest.id, active.mark())?;
+        let head_file = HeadFile::open(&directory, manifest.id, active.mark(), manifest.epoch)?;
         manifest::own_version().clone_into(&mut manifest.version);
         // Leadership is taken with the manifest: from here on an older writer finds that it is not its own.
         let stamp = manifest.save(&directory)?;
-        head_file.note_epoch(manifest.epoch)?;
+        head_file.note_lead(manifest.epoch)?;
         let snapshot = match manifest.snapshots.last() {
             Some(position) => Some((*position, snapshot::load(&directory, manifest.id, *position)?)),
             None => None,
@@ -242,9 +242,11 @@ impl Journal {
         file == self.active.path() || position > covered
     }
 
-    /// Goes on in a new segment, so that the one before is history as soon as a snapshot covers it.
+    /// Goes on in a new segment, so that the one before is history as soon as a snapshot covers it. Its first page, which a
+    /// start looks at, is written anew: the writer knows what stands there.
     pub fn turn_page(&mut self) -> Result<(), Error> {
         self.check_leadership()?;
+        self.active.write_first_page(self.manifest.id)?;
         if self.active.end() == RECORDS { Ok(()) } else { self.begin_segment() }
     }
 
@@ -339,9 +341,8 @@ fn files_are_durable(directory: &Path) -> Result<(), Error> {
 fn check_manifest(directory: &Path, manifest: &Manifest) -> Result<Option<Known>, Error> {
     let position = manifest.reached.next;
     let known = head::read(directory, manifest.id)?;
-    // A first start may have been killed before its head was made.
-    if known.is_none() && manifest.epoch > 0 {
-        return Err(Error::Damaged { path: head::path(directory), position, what: head::MISSING.into() });
+    if let Some(what) = head::find_fault(known, manifest.epoch) {
+        return Err(Error::Damaged { path: head::path(directory), position, what });
     }
     let listed = segment::list(directory)?;
     match manifest.find_older(&listed, known)? {
@@ -461,4 +462,30 @@ fn file_bytes(path: &Path) -> u64 {
 /// What cannot be removed now costs space and nothing else: no manifest names it.
 fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_of_bytes_that_are_no_events_is_a_hole_to_check_and_salvage() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(dir.path()).unwrap();
+        let event = |time_ms| Event { time_ms, kind: None };
+        journal.append(&[event(1), event(2)]).unwrap();
+        // Its checksum is right: whoever wrote it, wrote it so.
+        let mut bytes = vec![0; record::HEAD];
+        bytes.extend_from_slice(&[200, 200, 200]);
+        let (head, bytes) = record::close(journal.active.link(), 1, bytes).unwrap();
+        journal.active.append(&head, &bytes).unwrap();
+        journal.append(&[event(4)]).unwrap();
+        drop(journal);
+        let report = crate::check(dir.path()).unwrap();
+        assert_eq!(report.findings.iter().filter_map(|f| f.lost).collect::<Vec<_>>(), [(3, 3)]);
+        let salvaged = crate::salvage(dir.path()).unwrap().unwrap();
+        assert_eq!((salvaged.kept, salvaged.left_out), ((1, 2), 1));
+        assert!(crate::check(dir.path()).unwrap().findings.is_empty());
+        assert!(Journal::open(dir.path()).is_ok());
+    }
 }

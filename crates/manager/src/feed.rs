@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -42,6 +43,8 @@ pub(crate) struct Feed {
     live: broadcast::Sender<Arc<Batch>>,
     journal_dir: Arc<PathBuf>,
     damage: Arc<Damage>,
+    /// Position of the last event that is on disk.
+    head: Arc<AtomicU64>,
 }
 
 /// A batch in the hands of a subscriber, who gets no more than so many bytes of them at a time.
@@ -92,8 +95,14 @@ impl Batch {
 pub(crate) type Subscription = mpsc::Receiver<Result<Handed, journal::Error>>;
 
 impl Feed {
-    pub(crate) fn new(journal_dir: PathBuf, damage: Arc<Damage>) -> Self {
-        Self { live: broadcast::channel(LIVE_BATCHES).0, journal_dir: Arc::new(journal_dir), damage }
+    pub(crate) fn new(journal_dir: PathBuf, damage: Arc<Damage>, head: u64) -> Self {
+        let (live, journal_dir) = (broadcast::channel(LIVE_BATCHES).0, Arc::new(journal_dir));
+        Self { live, journal_dir, damage, head: Arc::new(AtomicU64::new(head)) }
+    }
+
+    /// Position of the last event that is on disk.
+    pub(crate) fn head(&self) -> u64 {
+        self.head.load(Ordering::Acquire)
     }
 
     /// Damage to the journal that somebody has met, in words.
@@ -104,6 +113,7 @@ impl Feed {
     pub(crate) fn publish(&self, batch: Batch) {
         // A batch without events begins after a gap, which everybody reads from disk.
         let batch = if batch.bytes() > HEAVY_BYTES { Batch::new(batch.end(), Vec::new()) } else { batch };
+        self.head.store(batch.end() - 1, Ordering::Release);
         // Nobody listening is fine.
         let _ = self.live.send(Arc::new(batch));
     }

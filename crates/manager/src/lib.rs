@@ -28,6 +28,7 @@ mod joblogs;
 mod metrics;
 mod numbers;
 mod objects;
+mod occupied;
 mod registry;
 mod sessions;
 mod state;
@@ -127,6 +128,8 @@ impl Manager {
         starter::pages::give_back_large_blocks();
         let state = StateDir::open(&options.state, options.sharing)?;
         let authority = Arc::new(trust::ca::Authority::open(&state.trust())?);
+        let mut servers = tokio::task::JoinSet::new();
+        state.occupy(authority.pool(), &mut servers)?;
         let metrics = Arc::new(metrics::Metrics::default());
         let (handle, writer) = writer::start(&state, &options, metrics.clone())?;
         let mut reader = journal::Reader::open(&state.manager())?;
@@ -145,7 +148,6 @@ impl Manager {
             job_logs: logs.troubles(),
             stopped: stopped.clone(),
         });
-        let mut servers = tokio::task::JoinSet::new();
         http::serve_unix(&state.socket(), options.sharing, shared.clone(), &mut servers)?;
         let mut listen = None;
         if let Some(address) = options.listen {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use starter::home::{Elsewhere, Home};
 
 use crate::Sharing;
+use crate::occupied::{self, Other};
 
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,19 @@ pub enum Error {
         owner: String,
         /// Who we are.
         me: String,
+    },
+    /// A manager of the same pool runs in another directory.
+    #[error(
+        "pool {pool} is up already in {there}; {path} is a copy of that directory, or that one of this. Two managers of a pool \
+         would run its jobs twice: use the one that is up, or stop it first"
+    )]
+    Occupied {
+        /// The pool's name.
+        pool: String,
+        /// Where its manager runs, in words.
+        there: String,
+        /// The directory that is not used.
+        path: PathBuf,
     },
     /// A copy of another manager's directory.
     #[error(transparent)]
@@ -87,6 +101,21 @@ impl StateDir {
                 },
             )?;
         Ok(Self { root, home, _lock: lock })
+    }
+
+    /// Makes sure that no other manager of the pool runs on this machine for this user.
+    pub(crate) fn occupy(&self, pool: &str, servers: &mut tokio::task::JoinSet<()>) -> Result<(), Error> {
+        let there = match occupied::occupy(pool, &self.root, servers) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(Other::At(there))) => there.display().to_string(),
+            Ok(Err(Other::Silent)) => "a process that does not answer".to_owned(),
+            // Copies are mostly told by their own records.
+            Err(error) => {
+                tracing::warn!(%error, "another manager of this pool on this machine would not be noticed");
+                return Ok(());
+            }
+        };
+        Err(Error::Occupied { pool: pool.to_owned(), there, path: self.root.clone() })
     }
 
     /// The manager has stopped in an orderly way.

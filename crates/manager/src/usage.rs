@@ -47,8 +47,10 @@ impl Bookmarks {
         row: &mut dyn FnMut(Row),
     ) -> Result<Reply, NoAnswer> {
         let mut reader = Reader::open(&self.journal_dir)?;
-        let extent = Extent::of(&mut reader)?;
-        let answer = self.answer_within(question, extent, &mut reader, goes_on, row);
+        let answer = match Extent::of(&mut reader) {
+            Ok(extent) => self.answer_within(question, extent, &mut reader, goes_on, row),
+            Err(error) => Err(error.into()),
+        };
         if let Err(NoAnswer::Journal(error)) = &answer {
             self.damage.note(error, None);
         }

@@ -69,7 +69,7 @@ pub(crate) fn start(
         people,
         agents,
         bookmarks: Arc::new(Bookmarks::of(&dir, damage.clone())),
-        feed: Feed::new(dir, damage.clone()),
+        feed: Feed::new(dir, damage.clone(), position),
         registry: Arc::new(RwLock::new(Arc::new(books.registry.clone()))),
         degraded: Arc::new(RwLock::new(None)),
         objects,

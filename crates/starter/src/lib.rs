@@ -17,6 +17,7 @@
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
+//! - `home`: which directory a state directory is (for manager and agent)
 //! - `streams`: which standard streams the process was started with
 //! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
 //! - `logbook`: the process that writes one user's job logs (for the manager)

@@ -22,6 +22,8 @@ const FATES: [Fate; 3] = [Fate::Kept, Fate::Older, Fate::Lost];
 enum Since {
     Batches,
     Restart,
+    /// Copied while no manager ran, as a careful person would.
+    Stop,
     Snapshot,
     Segments,
 }
@@ -30,11 +32,18 @@ enum Since {
 fn two_ages(since: Since) -> (tempfile::TempDir, tempfile::TempDir, u64) {
     let now = tempfile::tempdir().unwrap();
     let mut journal = sample(now.path());
+    if matches!(since, Since::Stop) {
+        journal.save_snapshot(900, b"state").unwrap();
+    }
     let older = copy(now.path());
+    if matches!(since, Since::Stop) {
+        drop(journal);
+        journal = Journal::open_sized(now.path(), SMALL).unwrap().0;
+    }
     let mut last = 901;
     journal.append(&[event(last)]).unwrap();
     match since {
-        Since::Batches => {}
+        Since::Batches | Since::Stop => {}
         Since::Restart => {
             drop(journal);
             journal = Journal::open_sized(now.path(), SMALL).unwrap().0;
@@ -62,7 +71,7 @@ fn found(manager: &Path) -> Option<Vec<u64>> {
 
 #[test]
 fn no_combination_of_older_copies_hides_what_came_later() {
-    for since in [Since::Batches, Since::Restart, Since::Snapshot, Since::Segments] {
+    for since in [Since::Batches, Since::Restart, Since::Stop, Since::Snapshot, Since::Segments] {
         let (now, older, last) = two_ages(since);
         let segment = files(older.path(), ".segment").pop().unwrap();
         let names: Vec<PathBuf> =
@@ -144,4 +153,56 @@ fn a_segment_that_was_begun_and_not_named_before_a_kill_is_no_damage() {
     std::fs::write(&manifest, format!("{body}check {:08x}\n", crc32fast::hash(body.as_bytes()))).unwrap();
     std::fs::remove_file(dir.path().join("journal/head")).unwrap();
     assert_eq!(Journal::open_sized(dir.path(), SMALL).unwrap().1.epoch, 1);
+}
+
+/// The bytes of a head that say who leads, or is about to.
+fn leader(manager: &Path, epoch: u64, leads: bool) -> Vec<u8> {
+    let manifest = std::fs::read_to_string(manager.join("journal/manifest")).unwrap();
+    let id = manifest.lines().find_map(|line| line.strip_prefix("id ")).unwrap();
+    let id: Vec<u8> = (0..16).map(|i| u8::from_str_radix(&id[2 * i..2 * i + 2], 16).unwrap()).collect();
+    let mut bytes = epoch.to_le_bytes().to_vec();
+    bytes.push(u8::from(leads));
+    let mut crc = crc32fast::Hasher::new_with_initial(crc32fast::hash(&id));
+    crc.update(&bytes);
+    bytes.extend_from_slice(&crc.finalize().to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_start_that_was_killed_while_it_took_over_is_followed_by_another() {
+    for (epoch, leads, is_good) in [
+        (1, true, true),
+        // Killed behind the manifest, and before it.
+        (1, false, true),
+        (2, false, true),
+        (2, true, false),
+        (3, false, false),
+        (0, true, false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(sample(dir.path()));
+        let path = dir.path().join("journal/head");
+        let mut head = std::fs::read(&path).unwrap();
+        let bytes = leader(dir.path(), epoch, leads);
+        head[2048..2048 + bytes.len()].copy_from_slice(&bytes);
+        std::fs::write(&path, head).unwrap();
+        assert_eq!(found(dir.path()).is_some(), is_good, "epoch {epoch}, {leads}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_head_is_told_by_check_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let path = dir.path().join("journal/head");
+    let bytes = std::fs::read(&path).unwrap();
+    let used = (512..532).chain(1024..1044).chain(2048..2061);
+    for at in used {
+        let mut hurt = bytes.clone();
+        hurt[at] ^= 1 << (at % 8);
+        std::fs::write(&path, hurt).unwrap();
+        let report = journal::check(dir.path()).unwrap();
+        assert_eq!(report.findings.len(), 1, "byte {at}: {:?}", report.findings);
+        assert_eq!(report.findings[0].path, path);
+    }
 }

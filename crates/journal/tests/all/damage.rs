@@ -328,7 +328,7 @@ fn older_copies_of_the_newest_segment_and_the_head_together_are_noticed_by_the_m
     std::fs::write(&newest, &old[0]).unwrap();
     std::fs::write(&head, &old[1]).unwrap();
     let error = recover(dir.path()).unwrap_err();
-    assert!(matches!(error, Error::Damaged { position: 901, .. }), "{error}");
+    assert!(matches!(error, Error::Damaged { position: 922, .. }), "{error}");
     let report = journal::check(dir.path()).unwrap();
     assert_eq!((report.head, report.findings.last().unwrap().lost), (921, Some((901, 921))));
     let salvaged = journal::salvage(dir.path()).unwrap().unwrap();

@@ -204,10 +204,10 @@ pub(super) struct Kept {
 
 /// Which positions the journal has now.
 pub(super) async fn kept(shared: &Shared) -> Result<Kept, Problem> {
-    let dir = shared.journal_dir.clone();
+    let (dir, head) = (shared.journal_dir.clone(), shared.handle.feed.head());
     let look = move || {
-        let mut reader = journal::Reader::open(&dir)?;
-        Ok::<_, journal::Error>(Kept { oldest: reader.oldest()?, head: reader.head()? })
+        let oldest = journal::Reader::open(&dir)?.oldest()?;
+        Ok::<_, journal::Error>(Kept { oldest, head })
     };
     let looked = tokio::task::spawn_blocking(look).await.map_err(|e| e.to_string());
     looked

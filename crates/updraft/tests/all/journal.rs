@@ -289,23 +289,28 @@ fn an_event_of_a_newer_version_is_refused_with_both_versions() {
 
 #[test]
 fn damage_that_a_restart_would_meet_is_made_history_by_a_snapshot() {
-    let mut sandbox = Sandbox::new();
-    let pid = sandbox.up(&["--cpus", "0"]);
-    sandbox.ok(&["submit", "--set", "hold=true", "--", "echo", "MARKER"]);
-    submit_held(&sandbox);
-    let live = segments(&sandbox).pop().unwrap();
-    let bytes = std::fs::read(&live).unwrap();
-    flip(&live, bytes.windows(6).position(|w| w == b"MARKER").unwrap());
-    // Somebody reads it, and the manager is killed before anything else happens.
-    let events = sandbox.run(&["events", "--from", "1"]);
-    assert!(text(&events.stderr).contains("damaged at position"), "{}", text(&events.stderr));
-    let saved = || std::fs::read_to_string(sandbox.path().join("up.log")).unwrap().contains("snapshot saved");
-    sandbox.until("the queue is written down", Duration::from_secs(20), saved);
-    signal(pid, libc::SIGKILL);
-    sandbox.reap(pid);
-    sandbox.up(&["--cpus", "0"]);
-    let queue = sandbox.ok(&["queue"]);
-    assert!(queue.contains("MARKER") && queue.contains("/usr/bin/true"), "{queue}");
+    // In the events, and in the first page, which the manager knows by heart.
+    for place in ["MARKER", "UPDSEGM2"] {
+        let mut sandbox = Sandbox::new();
+        let pid = sandbox.up(&["--cpus", "0"]);
+        sandbox.ok(&["submit", "--set", "hold=true", "--", "echo", "MARKER"]);
+        submit_held(&sandbox);
+        let live = segments(&sandbox).pop().unwrap();
+        let bytes = std::fs::read(&live).unwrap();
+        flip(&live, bytes.windows(place.len()).position(|w| w == place.as_bytes()).unwrap());
+        // Somebody reads it, and the manager is killed before anything else happens.
+        let events = sandbox.run(&["events", "--from", "1"]);
+        assert!(text(&events.stderr).contains("damaged at position"), "{}", text(&events.stderr));
+        let up_log = sandbox.path().join("up.log");
+        let saved = || std::fs::read_to_string(&up_log).unwrap().contains("snapshot saved");
+        sandbox.until("the queue is written down", Duration::from_secs(20), saved);
+        assert!(sandbox.ok(&["status"]).contains("The journal is damaged"));
+        signal(pid, libc::SIGKILL);
+        sandbox.reap(pid);
+        sandbox.up(&["--cpus", "0"]);
+        let queue = sandbox.ok(&["queue"]);
+        assert!(queue.contains("MARKER") && queue.contains("/usr/bin/true"), "{queue}");
+    }
 }
 
 #[test]
@@ -480,6 +485,32 @@ fn the_copy_of_a_stopped_pool_is_refused_as_long_as_the_original_is_there() {
     });
     assert_eq!(std::fs::read_to_string(&ran).unwrap(), "start\n");
     sandbox.ok(&["rm", "1"]);
+}
+
+#[test]
+fn a_pool_that_was_moved_and_the_copy_in_its_place_are_not_up_at_the_same_time() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success());
+    let moved = sandbox.path().join("moved");
+    std::fs::rename(sandbox.state(), &moved).unwrap();
+    assert!(Command::new("cp").arg("-a").arg(&moved).arg(sandbox.state()).status().unwrap().success());
+    let pid = sandbox.up(&["--cpus", "0"]);
+    let up_there = || sandbox.command(&["up", "--cpus", "0", "--state-dir"]).arg(&moved).output().unwrap();
+    let out = up_there();
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    let state = sandbox.state().display().to_string();
+    assert!(said.contains(&format!("is up already in {state}")) && said.contains("stop it first"), "{said}");
+    signal(pid, libc::SIGKILL);
+    sandbox.reap(pid);
+    let mut command = sandbox.command(&["up", "--cpus", "0", "--state-dir"]);
+    command.arg(&moved);
+    sandbox.spawn(command, "moved.log");
+    let is_up =
+        || std::fs::read_to_string(sandbox.path().join("moved.log")).is_ok_and(|l| l.contains("is up in"));
+    sandbox.until("the other may be used when the first is gone", Duration::from_secs(20), is_up);
 }
 
 #[test]
