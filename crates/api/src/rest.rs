@@ -46,6 +46,8 @@ pub enum Act {
     Extend,
     /// Give machines back that were kept after the run (ReserveAfter).
     Return,
+    /// Give whole clusters another priority, or another class.
+    Prio,
 }
 
 /// `POST /v1/act`
@@ -62,6 +64,12 @@ pub struct ActRequest {
     /// How many seconds more, for `extend`.
     #[serde(default)]
     pub seconds: u64,
+    /// The priority among the owner's jobs, for `prio`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Low, Medium, Normal, High or Urgent, for `prio` by administrators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
 }
 
 /// Answer: one entry per name asked about.

@@ -476,6 +476,7 @@ impl Core {
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
         self.offer_again(now, digest, out);
+        self.offer_overtaken(now, digest, out);
         self.offer_rest(now, digest, out);
         if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
             self.resume(now, digest, out);
@@ -554,7 +555,7 @@ impl Core {
         }
         // Who was not offered to the machines yet has another number now.
         if !std::mem::take(&mut self.unoffered).is_empty() {
-            let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+            let line = self.accounts.in_line().flat_map(|at| at.waiting());
             self.unoffered = line.map(|(_, shape)| shape).collect();
         }
     }

@@ -1,19 +1,20 @@
 //! The only place where durable state changes: one fact at a time, live and in recovery alike.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use model::event::{
-    Afterwards, ClaimEnded, ClaimMade, ClusterSubmitted, JobCheckpointed, JobExited, JobStarted,
-    JobsAssigned, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind, StopRequested,
+    Afterwards, ClaimEnded, ClaimMade, ClusterReordered, ClusterSubmitted, JobCheckpointed, JobExited,
+    JobStarted, JobsAssigned, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
+    StopRequested,
 };
-use model::{ClaimId, JobId, ProcSet};
+use model::{ClaimId, Class, JobId, ProcSet};
 
 use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, place_of};
 use crate::provision;
 use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
+use crate::shape::Ready;
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -59,6 +60,7 @@ impl Core {
                 let claims = self.pool.next_claim.max(e.last_claim.saturating_add(1));
                 self.pool.next_claim = claims.saturating_add(e.unread);
             }
+            Kind::ClusterReordered(e) => self.apply_reordered(e),
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)
             | Kind::JobNotSaved(_)
@@ -81,6 +83,7 @@ impl Core {
             template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
             priority,
+            class: Class::default(),
             gang: e.template.is_gang(),
             guests: crate::gangs::known_guests(&e.template),
             parts,
@@ -98,6 +101,20 @@ impl Core {
         self.queue.clusters.insert(e.cluster, Box::new(cluster));
         self.reindex(e.cluster);
         self.put_off(e.cluster, &ProcSet::all(e.template.procs));
+    }
+
+    /// A cluster has another place among those that wait.
+    fn apply_reordered(&mut self, e: &ClusterReordered) {
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let before: Vec<Ready> =
+            (0..cluster.parts.len()).map(|part| cluster.ready(e.cluster, part)).collect();
+        cluster.priority = e.priority.unwrap_or(cluster.priority);
+        let class = e.class.as_deref().and_then(Class::from_name);
+        cluster.class = class.unwrap_or(cluster.class);
+        for (part, entry) in cluster.parts.iter().zip(before).filter(|_| !cluster.gang) {
+            self.shapes.set_ready(part.shape, entry, false, &mut self.accounts);
+        }
+        self.reindex(e.cluster);
     }
 
     fn apply_held(&mut self, e: &JobsHeld, time_ms: u64) {
@@ -379,7 +396,7 @@ impl Core {
             return;
         }
         for (index, part) in cluster.parts.iter().enumerate() {
-            let entry = (Reverse(cluster.priority), cluster_id, index as u32);
+            let entry = cluster.ready(cluster_id, index);
             self.shapes.set_ready(part.shape, entry, !part.idle.is_empty(), &mut self.accounts);
         }
     }

@@ -13,7 +13,8 @@
 //! - `gangs`: clusters that start together, by `gang`'s planner
 //! - `provision`: machines that are made ready for jobs, or could not be
 //! - `reserve`: more time for running jobs; machines that owners keep after the run
-//! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
+//! - `accounts`: fair share; `admission`: what a set takes beside machines; `concurrency`: named limits; `throttle`: bursts of
+//!   starts
 //! - `drain`: nothing new for a while
 //! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
 //! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
@@ -27,6 +28,7 @@
 
 mod accounts;
 mod actions;
+mod admission;
 mod agents;
 mod alike;
 mod apply;
@@ -71,6 +73,7 @@ use shape::ShapeId;
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
+pub use admission::{Scarce, Shortage};
 pub use concurrency::Limits;
 pub use explain::{
     Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Occupant, Refusing, Standing,

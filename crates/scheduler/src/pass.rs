@@ -95,6 +95,9 @@ impl Core {
             };
             // Usually the first; another one where this machine is no use to it.
             let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
+            if self.gangs_go_first(now, &name, Candidate { shape, ready }, digest, out) {
+                continue;
+            }
             if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
                 return;
             }
@@ -118,7 +121,7 @@ impl Core {
                 return;
             }
             let kept = std::mem::take(&mut self.kept_back);
-            let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+            let line = self.accounts.in_line().flat_map(|at| at.waiting());
             let line: Vec<ShapeId> = line.map(|(_, shape)| shape).filter(|s| kept.contains(s)).collect();
             for shape in line {
                 self.offer_shape(now, shape, digest, out);
@@ -133,7 +136,7 @@ impl Core {
         if std::mem::replace(&mut self.again.second, second) == second {
             return;
         }
-        let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+        let line = self.accounts.in_line().flat_map(|at| at.waiting());
         let mut waiting: Vec<ShapeId> = line.map(|(_, shape)| shape).collect();
         if let Some(after) = self.again.after.take() {
             waiting.sort_unstable();
@@ -183,10 +186,33 @@ impl Core {
                 return;
             }
             let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
+            if self.gangs_go_first(now, name, candidate, digest, out) {
+                continue;
+            }
             if !self.start(now, name, candidate, digest, out) {
                 return;
             }
         }
+    }
+
+    /// Gangs that are before a plain job which is about to start on a machine: they start if they can, or have the machine
+    /// kept for them, and then the job is another question. Costs nothing while no gang waits.
+    fn gangs_go_first(
+        &mut self,
+        now: Now,
+        name: &Arc<str>,
+        candidate: Candidate,
+        digest: Digest,
+        out: &mut Out,
+    ) -> bool {
+        if !self.gangs.has_waiting() {
+            return false;
+        }
+        let Some(user) = self.shapes.all.get(&candidate.shape).map(|s| s.user) else { return false };
+        let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return false };
+        let rank = self.rank_of_jobs(user, candidate.ready, now.wall_ms);
+        let before = self.gangs.earmark(number);
+        self.start_gangs(now, Some(rank), digest, out) || self.gangs.earmark(number) != before
     }
 
     /// Goes on with what was left undone for want of keys, or for the throttle.
@@ -224,13 +250,6 @@ impl Core {
         out.effects.push(self.claim_effect(session, claim, key));
         self.feed(now, claim, digest, out);
         true
-    }
-
-    /// True unless a limit or a quota stands against another claim for such jobs.
-    pub(crate) fn may_have_more(&self, shape: ShapeId) -> bool {
-        let Some(shape) = self.shapes.all.get(&shape) else { return false };
-        self.in_use.short_of(&shape.limits).is_none()
-            && self.accounts.over_quota(shape.user, f64::from(shape.request.cpus)).is_none()
     }
 
     /// May such a job take room on this machine, whoever it is lent or promised to?
@@ -287,8 +306,8 @@ impl Core {
     /// The first in line among the jobs that fit into `room` on a machine.
     fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(name)?;
-        for user in self.accounts.in_line() {
-            for (_, shape) in user.waiting() {
+        for at in self.accounts.in_line() {
+            for (_, shape) in at.waiting() {
                 let fits = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
                 if fits
                     && self.shapes.can_run(shape, machine)
@@ -317,8 +336,12 @@ impl Core {
             if !fit || self.lease_ms(s.lease_ms) != claim.lease_ms || s.limits != claim.limits {
                 continue;
             }
+            let cores = f64::from(claim.resources.cpus);
+            if self.kept_for_older(None, s.user, cores, &s.limits).is_some() {
+                continue;
+            }
             let Some(ready) = self.first_for(machine, shape) else { continue };
-            let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
+            let same_owner = self.queue.clusters.get(&ready.cluster).is_some_and(|c| c.owner == claim.owner);
             if same_owner && self.may_take(machine, shape, now_ms) && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
             }
@@ -339,7 +362,7 @@ impl Core {
         out: &mut Out,
     ) -> Option<ClaimId> {
         let shape = self.shapes.all.get(&candidate.shape)?;
-        let owner = self.queue.clusters.get(&candidate.ready.1)?.owner.to_string();
+        let owner = self.queue.clusters.get(&candidate.ready.cluster)?.owner.to_string();
         let submitter = self.accounts.get(shape.user).name.to_string();
         let submitter = if submitter == owner { String::new() } else { submitter };
         let machine = self.pool.machines.get(name)?;
@@ -415,7 +438,7 @@ impl Core {
             if held > 0 && held > depth / 2 {
                 return;
             }
-            let (_, cluster_id, part) = candidate.ready;
+            let Ready { cluster: cluster_id, part, .. } = candidate.ready;
             let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
             let idle = &cluster.parts[part as usize].idle;
             let fair = u32::try_from(idle.len().div_ceil(self.seats())).unwrap_or(u32::MAX);

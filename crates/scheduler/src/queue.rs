@@ -4,17 +4,18 @@
 //! live are interval sets, so a million like-minded procs cost as much as one; only live procs have a record each. Idle ones
 //! whose time has not come are in `later` instead of in their part.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock};
 
 use model::event::Afterwards;
-use model::{ClaimId, JobTemplate, ProcSet, Span};
+use model::{ClaimId, Class, JobTemplate, ProcSet, Span};
 
 use crate::gangs::Guests;
 use crate::lifecycle::{Past, Policies};
 use crate::recount::JobCount;
-use crate::shape::ShapeId;
+use crate::shape::{Ready, ShapeId};
 
 /// Finished clusters whose outcome is still known without reading history.
 pub(crate) const REMEMBERED: usize = 100_000;
@@ -121,6 +122,8 @@ pub(crate) struct Cluster {
     pub(crate) template: Stored,
     pub(crate) submitted_ms: u64,
     pub(crate) priority: i32,
+    /// How urgent it is to the pool, as administrators said.
+    pub(crate) class: Class,
     /// Its jobs start together or not at all.
     pub(crate) gang: bool,
     /// Jobs that run on the machine of another one, each with that one; rarely any.
@@ -353,6 +356,12 @@ impl Cluster {
     /// A gang of which some wait, or are on hold: the others cannot go on without them.
     pub(crate) fn is_broken(&self) -> bool {
         self.idle_count() > 0 || self.is_held_up()
+    }
+
+    /// Where a part of it stands in line, under the cluster's own number.
+    pub(crate) fn ready(&self, id: u32, part: usize) -> Ready {
+        let (class, priority) = (Reverse(self.class), Reverse(self.priority));
+        Ready { class, priority, cluster: id, part: part as u32 }
     }
 
     /// The part a proc belongs to.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use model::event::{Afterwards, ClaimMade, Exit, JobReserved, Kind, LabSet, MachineStanding};
-use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
+use model::{ClaimId, Class, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
@@ -103,6 +103,9 @@ struct SavedCluster {
     /// Flattened pairs (proc, seconds).
     #[prost(uint64, repeated, tag = "19")]
     extended: Vec<u64>,
+    /// The number of its class; absent for the usual one.
+    #[prost(uint32, optional, tag = "20")]
+    class: Option<u32>,
     /// Which of the templates.
     #[prost(uint32, tag = "50")]
     base: u32,
@@ -385,6 +388,7 @@ impl Core {
             template: self.shapes.store(template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
+            class: saved.class.and_then(|c| Class::ALL.get(c as usize).copied()).unwrap_or_default(),
             gang: template.is_gang(),
             guests: crate::gangs::known_guests(template),
             parts,
@@ -471,6 +475,7 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
         summary: save_summary(id, c.summary),
         requeues: c.requeues,
         priority: c.priority,
+        class: (c.class != Class::default()).then_some(c.class as u32),
         past: c.past.iter().map(|(&proc, p)| save_past(proc, p)).collect(),
         checkpoints: c
             .checkpoints
