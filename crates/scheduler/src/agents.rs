@@ -212,6 +212,11 @@ impl Core {
             ReportKind::Exited { job, exit, started_ms } => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
+                // How long it ran is measured by a clock that nobody sets; when it began follows from that.
+                let known = live.started_ms;
+                let latest = now.wall_ms.saturating_sub(exit.wall_us / 1000);
+                let started_ms =
+                    known.unwrap_or_else(|| self.date_start(now, id, job.job, started_ms).min(latest));
                 self.note_start(now, id, job, started_ms, out);
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
@@ -374,9 +379,19 @@ impl Core {
         let JobId { cluster, proc } = held.job;
         let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&proc));
         if live.is_some_and(|l| l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()) {
+            let started_ms = self.date_start(now, id, held.job, started_ms);
             let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
             self.record(now, Kind::JobStarted(started), out);
         }
+    }
+
+    /// When a run began, by our own clock. Its machine's clock may be another one: what it says is believed only between the
+    /// moment when the job was given to it and now.
+    fn date_start(&self, now: Now, id: ClaimId, job: JobId, said_ms: u64) -> u64 {
+        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let made_ms = self.pool.claims.get(&id).map_or(0, |c| c.made_ms);
+        let given_ms = live.map_or(0, |l| l.assigned_ms).max(made_ms).min(now.wall_ms);
+        said_ms.clamp(given_ms, now.wall_ms)
     }
 
     /// The record of an attempt, when it is the live one of this claim.
@@ -473,6 +488,7 @@ impl Core {
         self.end_reservations(now, digest, out);
         self.give_up_gangs(now, out);
         self.wake(now, digest, out);
+        self.end_overruns(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
         self.offer_again(now, digest, out);
@@ -519,8 +535,9 @@ impl Core {
         }
         let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
-        // To the millisecond: a deferred job starts in its second.
-        self.next_wake_ms().map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
+        // To the millisecond: a deferred job starts in its second, and a limit ends one in its.
+        let next = self.next_wake_ms().into_iter().chain(self.next_limit_ms()).min();
+        next.map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
     }
 
     /// Some machine looks at an attribute that nobody looked at before: sort all jobs anew.

@@ -29,7 +29,7 @@ impl Core {
             Kind::JobsRemoved(e) => self.apply_removed(e),
             Kind::StopRequested(e) => self.apply_stop(e),
             Kind::ClaimMade(e) => self.apply_claim_made(e, time_ms),
-            Kind::JobsAssigned(e) => self.apply_assigned(e),
+            Kind::JobsAssigned(e) => self.apply_assigned(e, time_ms),
             Kind::JobStarted(e) => self.apply_started(e),
             Kind::JobProvisioning(e) => {
                 if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
@@ -212,7 +212,7 @@ impl Core {
         self.pool.note_room(&machine);
     }
 
-    fn apply_assigned(&mut self, e: &JobsAssigned) {
+    fn apply_assigned(&mut self, e: &JobsAssigned, time_ms: u64) {
         let claim_id = ClaimId(e.claim);
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         for span in &e.procs {
@@ -220,7 +220,7 @@ impl Core {
             for proc in span.procs() {
                 let attempt = cluster.attempts.get(&proc).copied().unwrap_or(0) + 1;
                 cluster.attempts.insert(proc, attempt);
-                cluster.live.insert(proc, Live::new(claim_id, attempt));
+                cluster.live.insert(proc, Live::new(claim_id, attempt, time_ms));
             }
         }
         let shape =
@@ -247,6 +247,7 @@ impl Core {
             live.started_ms = Some(e.started_ms);
             self.touch_claim(ClaimId(e.claim));
             self.touch_gang(e.cluster);
+            self.watch_limit(JobId { cluster: e.cluster, proc: e.proc });
             if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
                 cluster.note_start(e.proc);
                 if cluster.guests.is_some() {
@@ -295,6 +296,10 @@ impl Core {
         if let Some(shape) = shape.and_then(|s| self.shapes.all.get_mut(&s)) {
             let sample = e.exit.wall_us as f64;
             shape.mean_us = Some(shape.mean_us.map_or(sample, |mean| mean + (sample - mean) * 0.1));
+        }
+        if self.queue.clusters.get(&e.cluster).is_some_and(|c| c.policies.together) {
+            // Those that it was within its limits for may be past theirs.
+            self.watch_limits(e.cluster);
         }
         self.finish(e.cluster, u64::from(!e.stays));
     }

@@ -363,8 +363,8 @@ impl Core {
         let changed = std::mem::take(&mut self.shapes.changed);
         let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.pool.touched).into_iter().collect();
         numbers.extend(&changed.machines);
-        // Who is overdue is taken to need a little longer each time.
-        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end < now_s + ends::OVERDUE_S);
+        // What has not started is taken to start now, each time anew.
+        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end <= now_s);
         numbers.extend(overdue.map(|(_, number)| *number));
         if all {
             self.gangs.ends.clear();

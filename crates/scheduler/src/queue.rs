@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock};
 
 use model::event::Afterwards;
-use model::{ClaimId, Class, JobTemplate, ProcSet, Span};
+use model::{ClaimId, Class, JobId, JobTemplate, ProcSet, Span};
 
 use crate::gangs::Guests;
 use crate::lifecycle::{Past, Policies};
@@ -42,6 +42,9 @@ pub(crate) struct Queue {
     /// Clusters with idle procs whose time comes or is over then, in Unix milliseconds. Made anew by recovery; an entry
     /// too many is harmless.
     pub(crate) due: BTreeSet<(u64, u32)>,
+    /// Runs by when they have lasted as long as they may, in Unix milliseconds. Made anew by recovery; an entry too many is
+    /// harmless.
+    pub(crate) limits: BTreeSet<(u64, JobId)>,
 }
 
 /// How a cluster ended (or stands).
@@ -309,6 +312,8 @@ pub(crate) struct Live {
     pub(crate) attempt: u32,
     /// When its process was started; `None` while it waits in its starter.
     pub(crate) started_ms: Option<u64>,
+    /// When it was given to the claim, by our own clock.
+    pub(crate) assigned_ms: u64,
     pub(crate) stop: Option<Stop>,
     /// Its processes stand still.
     pub(crate) suspended: bool,
@@ -329,8 +334,9 @@ pub(crate) enum Stage {
 }
 
 impl Live {
-    pub(crate) fn new(claim: ClaimId, attempt: u32) -> Self {
-        Self { claim, attempt, started_ms: None, stop: None, suspended: false, stage: Stage::default() }
+    pub(crate) fn new(claim: ClaimId, attempt: u32, assigned_ms: u64) -> Self {
+        let stage = Stage::default();
+        Self { claim, attempt, started_ms: None, assigned_ms, stop: None, suspended: false, stage }
     }
 }
 

@@ -185,6 +185,8 @@ struct SavedLive {
     /// 0 scheduled, 1 waiting, 2 installing.
     #[prost(uint32, tag = "11")]
     stage: u32,
+    #[prost(uint64, tag = "12")]
+    assigned_ms: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -431,6 +433,7 @@ impl Core {
         self.bind_all(saved.id, saved.submitted_ms);
         self.reindex(saved.id);
         self.put_off(saved.id, &idle);
+        self.watch_limits(saved.id);
     }
 }
 
@@ -516,6 +519,7 @@ fn save_live(proc: u32, l: &Live) -> SavedLive {
         stop_code: stop.map_or(0, |s| s.code),
         stop_subcode: stop.map_or(0, |s| s.subcode),
         suspended: l.suspended,
+        assigned_ms: l.assigned_ms,
         stage: match l.stage {
             Stage::Scheduled => 0,
             Stage::Waiting => 1,
@@ -535,7 +539,8 @@ fn load_live(l: SavedLive) -> (u32, Live) {
         1 => Stage::Waiting,
         _ => Stage::Installing,
     };
-    (l.proc, Live { claim, attempt, started_ms, stop, suspended, stage })
+    let assigned_ms = l.assigned_ms;
+    (l.proc, Live { claim, attempt, started_ms, assigned_ms, stop, suspended, stage })
 }
 
 #[cfg(test)]

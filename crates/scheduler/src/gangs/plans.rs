@@ -115,7 +115,7 @@ impl Core {
             let free = times(largest, machine.free) >= seats;
             Some(if free { now_ms / 1000 } else { self.empty_by(machine, now_ms) })
         });
-        machines.max()
+        machines.max().map(|by| by.max(now_ms / 1000))
     }
 
     /// A gang starts: what it was promised is no promise any more.

@@ -4,6 +4,7 @@ mod explaining;
 mod gangs;
 mod guests;
 mod labs;
+mod limits;
 mod offers;
 mod order;
 mod pages;
