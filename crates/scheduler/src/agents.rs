@@ -493,6 +493,7 @@ impl Core {
         self.recall_stuck(now, out);
         self.offer_again(now, digest, out);
         self.offer_overtaken(now, digest, out);
+        self.preempt_again(now, out);
         self.offer_rest(now, digest, out);
         if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
             self.resume(now, digest, out);

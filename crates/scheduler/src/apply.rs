@@ -340,7 +340,11 @@ impl Core {
             self.pool.reserved.remove(&(reserved.job.cluster, ClaimId(e.claim)));
         }
         if let Some(rival) = claim.rival {
-            self.pool.rivals.remove(&rival);
+            let left = self.pool.rivals.get(&rival).map_or(0, |n| n.saturating_sub(1));
+            self.pool.rivals.insert(rival, left);
+            if left == 0 {
+                self.pool.rivals.remove(&rival);
+            }
         }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);

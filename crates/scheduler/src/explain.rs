@@ -379,7 +379,7 @@ impl Core {
             lacking: lacking.filter(|l| l.wants > l.most && !names.is_empty()).collect(),
             looked_at: clauses.seen,
             clauses: clauses.sorted(),
-            preempting: self.pool.rivals.contains(&id),
+            preempting: self.pool.rivals.contains_key(&id),
             promised: promised.into_values().collect(),
             gang: self.explain_gang(ready.cluster, now),
         })

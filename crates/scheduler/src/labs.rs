@@ -326,6 +326,7 @@ impl Core {
         for name in names {
             self.offer_machine(now, name, digest, out);
         }
+        self.preempt_on(now, names, out);
     }
 
     /// Holds whose time is over.

@@ -253,7 +253,7 @@ impl Core {
     }
 
     /// May such a job take room on this machine, whoever it is lent or promised to?
-    fn may_take(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
+    pub(crate) fn may_take(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
         self.is_for(machine, shape)
             && self.first_for(machine, shape).is_some()
             && self.respects_promises(machine, shape, now_ms)

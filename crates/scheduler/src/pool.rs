@@ -56,8 +56,11 @@ pub(crate) struct Pool {
     pub(crate) reserved: BTreeSet<(u32, ClaimId)>,
     /// Machines whose room, claims or connection have changed, by number, until the gang pass has seen it.
     pub(crate) touched: Vec<u32>,
-    /// Shapes that a claim was asked to leave for.
-    pub(crate) rivals: BTreeSet<ShapeId>,
+    /// Shapes that claims were asked to leave for, and how many.
+    pub(crate) rivals: BTreeMap<ShapeId, usize>,
+    /// The second in which somebody was last looked for who must go, and where that look ended when there were too many.
+    pub(crate) preempted_s: u64,
+    pub(crate) preempted_for: Option<ShapeId>,
 }
 
 impl Pool {

@@ -73,7 +73,9 @@ impl Core {
         let cluster = gang.0 as u32;
         let first = found.and_then(|s| Some(self.rank_of_jobs(s.user, *s.ready.first()?, now_ms)));
         let rank = self.rank_of_gang(cluster, now_ms);
-        if first.zip(rank).is_some_and(|(first, rank)| first < rank) {
+        if first.zip(rank).is_some_and(|(first, rank)| first < rank)
+            || self.is_ranked_over(machine, shape, cluster)
+        {
             return Leave::Better;
         }
         let until_s = self.promise(gang, now_ms).unwrap_or(now_s);
@@ -86,6 +88,17 @@ impl Core {
                 Leave::Withheld { gang: cluster, until_s }
             }
         }
+    }
+
+    /// Does a machine like such jobs more than any of a gang's? Its owner's word is over every promise: it would make the
+    /// gang go again.
+    fn is_ranked_over(&self, machine: &Machine, shape: ShapeId, gang: u32) -> bool {
+        if !self.shapes.ranking.contains(machine.number) {
+            return false;
+        }
+        let rank = |shape: ShapeId| self.shapes.machine_rank(machine.number, shape);
+        let own = self.queue.clusters.get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
+        rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The same, when only the answer counts.

@@ -105,11 +105,11 @@ fn short_jobs_that_keep_coming_do_not_move_a_promise_for_ever() {
 }
 
 fn started(p: &Pool) -> u64 {
-    let times = p.out.events.iter().filter_map(|e| match &e.kind {
+    let times = p.out.events.iter().rev().filter_map(|e| match &e.kind {
         Some(Kind::JobStarted(e)) => Some(e.started_ms),
         _ => None,
     });
-    times.last().unwrap_or(0)
+    times.into_iter().next().unwrap_or(0)
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod offers;
 mod order;
 mod pages;
 mod platforms;
+mod preempting;
 mod provisioning;
 mod random;
 mod reserving;
