@@ -236,7 +236,12 @@ impl Accounts {
 
     /// The pool has so many cores now.
     pub(crate) fn set_cores(&mut self, cores: f64) {
+        let changed = self.cores.to_bits() != cores.to_bits();
         self.cores = cores;
+        if changed && self.shares.groups.iter().any(|g| matches!(g.quota, Quota::Part(_))) {
+            // Quotas that are parts of the pool are others now.
+            self.line_up_again(self.lined_up_ms);
+        }
     }
 
     /// An administrator sets a factor or a real priority.
@@ -386,8 +391,11 @@ impl Accounts {
         let (tier, group_hunger) = match user.group {
             None => (1, 0.0),
             Some(group) => {
-                // Who is part of a group that has its quota lives on surplus, whatever is left of the inner one.
-                let full = self.chain(Some(group)).any(|g| self.group_held[g] >= self.quota(g));
+                // Who is part of a group that has its quota lives on surplus, whatever is left of the inner one; what is left
+                // of the outer one is for its own subgroups first.
+                let shares = |g: usize| self.shares.groups[g].surplus && self.parents[g].is_some();
+                let full = |g: usize| self.group_held[g] >= self.quota(g) && !shares(g);
+                let full = self.chain(Some(group)).any(full);
                 (if full { 2 } else { 0 }, self.group_held[group] / self.quota(group).max(1e-9))
             }
         };

@@ -1,5 +1,6 @@
 //! Who gets what. Two things start a decision: jobs became idle, or a machine has room; both end here.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
@@ -81,27 +82,27 @@ impl Core {
 
     /// Finds room for waiting jobs of a shape while there is any.
     pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
-        loop {
-            let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
-            let Some(ready) = ready else { return };
-            if !self.may_have_more(shape) {
-                self.kept_back.insert(shape);
-                return;
-            }
-            let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, now.wall_ms) };
-            let Some(name) = room else {
-                self.preempt_for(now, shape, out);
-                return;
-            };
-            // Usually the first; another one where this machine is no use to it.
-            let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
-            if self.gangs_go_first(now, &name, Candidate { shape, ready }, digest, out) {
-                continue;
-            }
-            if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
-                return;
-            }
+        while self.offer_once(now, shape, digest, out) {}
+    }
+
+    /// Finds room for one claim of a shape's waiting jobs, or has somebody leave for them. True when there may be more.
+    fn offer_once(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) -> bool {
+        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
+        let Some(ready) = ready else { return false };
+        if !self.may_have_more(shape) {
+            self.kept_back.insert(shape);
+            return false;
         }
+        let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, now.wall_ms) };
+        let Some(name) = room else {
+            self.preempt_for(now, shape, out);
+            return false;
+        };
+        // Usually the first; another one where this machine is no use to it.
+        let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
+        let candidate = Candidate { shape, ready };
+        self.gangs_go_first(now, &name, candidate, digest, out)
+            || self.start(now, &name, candidate, digest, out)
     }
 
     /// The next job of a shape that may start, and where.
@@ -120,13 +121,23 @@ impl Core {
             if !std::mem::take(&mut self.released) {
                 return;
             }
-            let kept = std::mem::take(&mut self.kept_back);
-            let line = self.accounts.in_line().flat_map(|at| at.waiting());
-            let line: Vec<ShapeId> = line.map(|(_, shape)| shape).filter(|s| kept.contains(s)).collect();
-            for shape in line {
-                self.offer_shape(now, shape, digest, out);
+            let mut kept = std::mem::take(&mut self.kept_back);
+            // One claim at a time: whose turn it is changes with each.
+            while let Some(shape) = self.first_in_line(&kept) {
+                if !self.offer_once(now, shape, digest, out) {
+                    kept.remove(&shape);
+                }
             }
         }
+    }
+
+    /// Whose turn it is among some kinds of jobs.
+    fn first_in_line(&self, among: &BTreeSet<ShapeId>) -> Option<ShapeId> {
+        if among.is_empty() {
+            return None;
+        }
+        let mut line = self.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+        line.find(|shape| among.contains(shape))
     }
 
     /// Looks once a second at jobs whose match depends on the time: nothing else would tell that it has come. Of many such

@@ -87,6 +87,45 @@ fn a_group_quota_counts_all_cores_of_a_gang() {
 }
 
 #[test]
+fn a_childs_quota_is_a_part_of_its_parents_and_the_parents_a_ceiling() {
+    let group = |name: &str, part, surplus| Group {
+        name: name.into(),
+        quota: Quota::Part(part),
+        surplus,
+        users: None,
+    };
+    for child_surplus in [false, true] {
+        let groups = vec![
+            group("a", 0.5, false),
+            group("a.x", 0.75, child_surplus),
+            group("a.y", 0.25, child_surplus),
+        ];
+        let mut p = Pool::new(Settings { shares: Shares { groups, ..settings().shares }, ..settings() });
+        let of = |group: &str| with(20, &[("AccountingGroup", &format!("\"{group}.ann\""))]);
+        let (x, y) = (p.submit("ann", of("a.x")), p.submit("ann", of("a.y")));
+        let rest = p.submit("bob", template(20, 1));
+        p.machine("m", 8, "");
+        assert_eq!((p.live(x), p.live(y), p.live(rest)), (3, 1, 4), "child surplus {child_surplus}");
+        p.remove(y);
+        while p.live(y) > 0 {
+            p.end(y);
+        }
+        let more = if child_surplus { (4, 4) } else { (3, 5) };
+        assert_eq!((p.live(x), p.live(rest)), more, "never more than the parent's: {child_surplus}");
+    }
+}
+
+#[test]
+fn a_gang_of_more_jobs_than_anybody_plans_for_is_refused_at_submit() {
+    let mut p = Pool::new(settings());
+    let refused = p.try_submit("ann", gang(4_097)).unwrap_err().to_string();
+    assert_eq!(refused, "a gang may have 4096 jobs at most, and this one has 4097: submit it as several");
+    let nodes = with(1, &[("JobUniverse", "11"), ("MinHosts", "5000"), ("MaxHosts", "5000")]);
+    assert!(p.try_submit("ann", nodes).is_err(), "a parallel job is one too");
+    assert!(p.try_submit("ann", gang(4_096)).is_ok());
+}
+
+#[test]
 fn a_gang_that_aged_keeps_later_jobs_from_the_limit_it_lacks() {
     let mut p = Pool::new(limited(2.0));
     p.machine("m", 4, "");
