@@ -221,6 +221,9 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
                 } else {
+                    if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
+                        self.clear_aborts(host_of(&machine));
+                    }
                     let reserved = self.reservation(job.job, &exit);
                     let kept = self.take_exit(now, id, job, exit, started_ms, out);
                     let over =
@@ -242,6 +245,7 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
                 } else {
+                    self.note_abort_of(now, id, job.job, &reason, out);
                     let JobId { cluster, proc } = job.job;
                     let procs = vec![Span { first: proc, count: 1 }];
                     let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
@@ -261,7 +265,12 @@ impl Core {
                             JobsHeld { cluster, procs, reason, code: STARTD_HELD, subcode, exit: None };
                         self.record(now, Kind::JobsHeld(held), out);
                     }
-                    (None, None) => self.requeue(now, id, &[job.job], &reason, code, out),
+                    (None, None) => {
+                        if code == MACHINE_FAILED {
+                            self.note_abort_of(now, id, job.job, &reason, out);
+                        }
+                        self.requeue(now, id, &[job.job], &reason, code, out);
+                    }
                 }
                 // What makes a job leave takes its claim too, and says so in a moment; a job that was given to it meanwhile
                 // would come back unseen.
@@ -326,9 +335,11 @@ impl Core {
             }
             ReportKind::ProvisionFailed { job, reason } => {
                 let Some(live) = self.live_of(id, job) else { return };
-                match live.stop.clone() {
-                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
-                    None => self.provision_failed(now, id, job.job, &reason, out),
+                if let Some(stop) = live.stop.clone() {
+                    self.after_stop(now, id, &[job.job], &stop, out);
+                } else {
+                    self.note_abort_of(now, id, job.job, &reason, out);
+                    self.provision_failed(now, id, job.job, &reason, out);
                 }
                 self.go_on(now, id, job.job, digest, out);
                 self.offer_jobs(now, job.job.cluster, digest, out);
@@ -347,6 +358,12 @@ impl Core {
                 }
                 self.offer_machine(now, &machine, digest, out);
             }
+        }
+    }
+
+    fn note_abort_of(&mut self, now: Now, id: ClaimId, job: JobId, why: &str, out: &mut Out) {
+        if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
+            self.note_abort(now, host_of(&machine), job, why, out);
         }
     }
 
@@ -487,6 +504,7 @@ impl Core {
         self.end_holds(now, digest, out);
         self.end_reservations(now, digest, out);
         self.give_up_gangs(now, out);
+        self.find_hopeless(now, out);
         self.wake(now, digest, out);
         self.end_overruns(now, digest, out);
         self.periodic(now, digest, out);

@@ -329,7 +329,10 @@ impl Core {
             match obstacle {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
-                    let kept = matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent | Obstacle::Unready);
+                    let kept = matches!(
+                        obstacle,
+                        Obstacle::Shut(_) | Obstacle::Lent | Obstacle::NotAllowed | Obstacle::Unready
+                    );
                     barred += u64::from(kept);
                     capable += u64::from(!kept && !never.contains(&obstacle));
                     if obstacle == Obstacle::Promised

@@ -42,7 +42,7 @@ use crate::{Core, Digest, Effect, Out, Refusal};
 const SITE_LIMIT_S: u64 = 86_400;
 
 /// HoldReasonCode of a gang that no lab could hold for too long.
-const UNSATISFIABLE: u32 = 1102;
+pub(crate) const UNSATISFIABLE: u32 = 1102;
 
 /// Gangs that start in one step, at most.
 const STARTS_AT_ONCE: usize = 4_096;
@@ -549,7 +549,7 @@ impl Core {
                         bits.clear(machine.number as usize);
                     }
                 }
-                for machine in self.pool.machines.values().filter(|m| m.only.is_some()) {
+                for machine in self.pool.machines.values().filter(|m| m.is_restricted()) {
                     if !self.is_for(machine, *shape) {
                         bits.clear(machine.number as usize);
                     }

@@ -47,6 +47,8 @@ pub enum Obstacle {
     Shut(Shut),
     /// It is lent to somebody else.
     Lent,
+    /// It takes only jobs of users and groups that do not include this one's.
+    NotAllowed,
     /// It could not be made ready for this job before.
     Unready,
     /// It is in use.
@@ -285,7 +287,8 @@ impl Core {
         } else if let Some(shut) = machine.shut {
             Some(Obstacle::Shut(shut))
         } else if !self.is_for(machine, shape) {
-            Some(Obstacle::Lent)
+            let lent = machine.only.is_some();
+            Some(if lent { Obstacle::Lent } else { Obstacle::NotAllowed })
         } else if !fits(request, machine.free) {
             Some(Obstacle::Busy)
         } else {

@@ -237,6 +237,8 @@ pub(crate) struct Machine {
     pub(crate) shut: Option<Shut>,
     /// Only this user's jobs start there.
     pub(crate) only: Option<Arc<str>>,
+    /// Only jobs of these users and groups start there; everybody's when it is empty.
+    pub(crate) allow: Arc<[String]>,
     /// The lab it says it is in.
     pub(crate) lab: Arc<str>,
     /// It is put in order after each claim, and says when it is.
@@ -260,6 +262,7 @@ impl Machine {
             heard_ms: now.mono_ms,
             shut: None,
             only: None,
+            allow: Arc::default(),
             lab: Arc::from(""),
             releases: false,
             whole: false,
@@ -269,6 +272,20 @@ impl Machine {
     /// In contact, and taking new claims.
     pub(crate) fn is_open(&self) -> bool {
         self.session.is_some() && self.shut.is_none()
+    }
+
+    /// Why no job could have what is not in use now; `None` when one could.
+    pub(crate) fn why_unusable(&self) -> Option<&'static str> {
+        if self.session.is_none() {
+            return Some("out_of_contact");
+        }
+        let owner = || self.ad.eval_str("State").is_some_and(|state| state.eq_ignore_ascii_case("Owner"));
+        self.shut.map(crate::labs::Shut::word).or_else(|| owner().then_some("owner"))
+    }
+
+    /// Not everybody's jobs start there.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.only.is_some() || !self.allow.is_empty()
     }
 
     /// A static slot is free or it is not: its size may have changed since its claim was made.

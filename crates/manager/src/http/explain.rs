@@ -135,6 +135,7 @@ fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
         Obstacle::NoContact => "no_contact",
         Obstacle::Shut(shut) => shut.word(),
         Obstacle::Lent => "lent",
+        Obstacle::NotAllowed => "not_allowed",
         Obstacle::Unready => "unready",
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",

@@ -3,6 +3,7 @@
 mod explaining;
 mod gangs;
 mod guests;
+mod hopeless;
 mod labs;
 mod limits;
 mod offers;

@@ -251,6 +251,7 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "held" => "held by a user",
             "drained" => "drained for a while",
             "lent" => "lent to somebody else",
+            "not_allowed" => "for others' jobs only",
             "unready" => "could not be made ready for it",
             "too_small" => "too small",
             "requirements" => "excluded by requirements",
