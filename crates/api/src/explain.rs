@@ -80,6 +80,15 @@ pub struct Waiting {
     /// A group whose quota is used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<String>,
+    /// What it takes, or its whole gang does, of that limit or quota, and how much there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takes: Option<String>,
+    /// It takes more than there is: it can never start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never: bool,
+    /// An older gang that the limit or quota is kept for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<u32>,
     /// Until the start throttle lets the next job start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_ms: Option<u64>,

@@ -46,6 +46,8 @@ pub enum Act {
     Extend,
     /// Give machines back that were kept after the run (ReserveAfter).
     Return,
+    /// Give whole clusters another priority, or another class.
+    Prio,
 }
 
 /// `POST /v1/act`
@@ -62,6 +64,12 @@ pub struct ActRequest {
     /// How many seconds more, for `extend`.
     #[serde(default)]
     pub seconds: u64,
+    /// The priority among the owner's jobs, for `prio`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Low, Medium, Normal, High or Urgent, for `prio` by administrators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
 }
 
 /// Answer: one entry per name asked about.
@@ -258,6 +266,10 @@ pub struct DrainRequest {
     pub machine: String,
 }
 
+fn no_cores(cores: &u32) -> bool {
+    *cores == 0
+}
+
 fn first_slot() -> String {
     "slot1".to_owned()
 }
@@ -274,12 +286,19 @@ pub struct Machine {
     pub connected: bool,
     /// Cores in all.
     pub cpus: u32,
-    /// Cores free.
+    /// Cores that a job could have now.
     pub cpus_free: u32,
     /// MiB in all.
     pub memory_mib: u64,
-    /// MiB free.
+    /// MiB that a job could have now.
     pub memory_mib_free: u64,
+    /// Cores that nobody uses and no job could have now, and why: out_of_contact, owner, manual, broken, removed, lab_disabled,
+    /// held, drained.
+    #[serde(skip_serializing_if = "no_cores", default)]
+    pub cpus_unusable: u32,
+    /// Why.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub unusable: String,
     /// State of what is not claimed: Owner, Unclaimed.
     pub state: String,
     /// Its activity.
@@ -366,6 +385,9 @@ pub struct StandingRequest {
     /// Lend it to a user; an empty name returns the loan.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub loaned_to: Option<String>,
+    /// Users and groups whose jobs start there; an empty list for everybody's.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub allow: Option<Vec<String>>,
     /// True: somebody has it for themselves from now on; false: it is given back.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hold: Option<bool>,

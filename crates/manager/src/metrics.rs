@@ -70,7 +70,7 @@ impl Default for Metrics {
         let held = gauge("jobs_held", "Jobs on hold");
         let machines = gauge("machines_connected", "Machines in contact");
         let cpus = gauge("cpus", "Cores of connected machines");
-        let cpus_free = gauge("cpus_free", "Cores nobody has claimed");
+        let cpus_free = gauge("cpus_free", "Cores that a job could have now");
         let degraded = Gauge::<u64, AtomicU64>::default();
         registry.register("degraded", "1 while the journal cannot be written", degraded.clone());
         let findings = Family::default();

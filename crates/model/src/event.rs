@@ -27,7 +27,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46, 47"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46, 47, 48"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -133,6 +133,28 @@ pub enum Kind {
     /// Events were lost, and the journal goes on without them.
     #[prost(message, tag = "47")]
     JournalSalvaged(JournalSalvaged),
+    /// Waiting jobs have another place in the order.
+    #[prost(message, tag = "48")]
+    ClusterReordered(ClusterReordered),
+}
+
+/// Somebody gave the jobs of a cluster another place in the order.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct ClusterReordered {
+    /// Cluster.
+    #[prost(uint32, tag = "1")]
+    pub cluster: u32,
+    /// The priority among its owner's jobs, if that changed.
+    #[prost(sint32, optional, tag = "2")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// The name of the class, if that changed.
+    #[prost(string, optional, tag = "3")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Who decided.
+    #[prost(string, tag = "4")]
+    pub by: String,
 }
 
 /// Events were lost, and the journal goes on without them. What they had numbered is not numbered again.
@@ -426,6 +448,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobProvisioning(e) => Some(e.cluster),
         Kind::JobReserved(e) => Some(e.cluster),
         Kind::JobsExtended(e) => Some(e.cluster),
+        Kind::ClusterReordered(e) => Some(e.cluster),
         Kind::ManagerStarted(_)
         | Kind::PoolDrained(_)
         | Kind::MachineStanding(_)

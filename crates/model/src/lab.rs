@@ -100,12 +100,19 @@ pub struct MachineStanding {
     #[prost(string, tag = "7")]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// Only jobs of these users and groups run there; empty: everybody's.
+    #[prost(string, repeated, tag = "8")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
 }
 
 impl MachineStanding {
     /// True when the pool may use the machine for everybody: nothing need be remembered.
     pub fn is_blank(&self) -> bool {
-        self.condition() == Condition::Automated && self.loaned_to.is_empty() && self.held_by.is_empty()
+        self.condition() == Condition::Automated
+            && self.loaned_to.is_empty()
+            && self.held_by.is_empty()
+            && self.allow.is_empty()
     }
 }
 

@@ -8,10 +8,16 @@
 //! What is held changes only with journal events, so usage is durable without a journal of its own. Which jobs of a
 //! user wait, and in which order, is kept here too, because the two are always asked together.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use model::Class;
+
 use crate::shape::{Ready, ShapeId};
+
+/// What names of accounts begin with whose jobs let all others go first.
+const NICE: &str = "nice-user.";
 
 /// Nobody's real priority is better than this.
 const BEST: f64 = 0.5;
@@ -74,15 +80,22 @@ pub(crate) struct User {
     /// Set by an administrator.
     factor: Option<f64>,
     group: Option<usize>,
-    /// First waiting part of each of the user's shapes.
-    ready: BTreeSet<(Ready, ShapeId)>,
-    /// Where the user stands in line, while anything waits.
-    place: Option<Place>,
+    /// Cores of gangs that wait and whose turn has come.
+    promised: f64,
+    /// First waiting part of each of the user's shapes, and the cores that one of its jobs takes.
+    ready: BTreeMap<(Ready, ShapeId), f64>,
+    /// Waiting gangs that nothing but machines is missing for, and the cores of each.
+    gangs: BTreeMap<GangPlace, f64>,
+    /// Where the user stands in the line of each class in which anything waits.
+    places: Vec<(Reverse<Class>, Place)>,
 }
 
 /// A place in line: groups under their quota, then users without group, then groups that live on surplus; within that
 /// the hungriest group, then the hungriest user. Numbers are the bits of non-negative floats, which sort alike.
-type Place = (u8, u64, u64);
+pub(crate) type Place = (u8, u64, u64);
+
+/// A gang among the sets of its user: class, priority, cluster.
+pub(crate) type GangPlace = (Reverse<Class>, Reverse<i32>, u32);
 
 /// All users.
 #[derive(Debug, Default)]
@@ -90,9 +103,11 @@ pub(crate) struct Accounts {
     shares: Shares,
     users: Vec<User>,
     by_name: HashMap<Arc<str>, UserId>,
-    line: BTreeSet<(Place, UserId)>,
-    /// Cores held by each group.
+    line: BTreeSet<(Reverse<Class>, Place, UserId)>,
+    /// Cores held by each group, its subgroups' too.
     group_held: Vec<f64>,
+    /// The group that each group is part of.
+    parents: Vec<Option<usize>>,
     /// Cores in the pool.
     cores: f64,
     lined_up_ms: u64,
@@ -118,7 +133,8 @@ pub struct UserView {
 impl Accounts {
     pub(crate) fn new(shares: Shares) -> Self {
         let group_held = vec![0.0; shares.groups.len()];
-        Self { shares, group_held, ..Self::default() }
+        let parents = shares.groups.iter().map(|g| shares.group_of(&g.name)).collect();
+        Self { shares, group_held, parents, ..Self::default() }
     }
 
     /// The account of a user, opened if need be.
@@ -137,8 +153,10 @@ impl Accounts {
             used: 0.0,
             factor: None,
             group,
-            ready: BTreeSet::new(),
-            place: None,
+            promised: 0.0,
+            ready: BTreeMap::new(),
+            gangs: BTreeMap::new(),
+            places: Vec::new(),
         });
         self.by_name.insert(name, id);
         id
@@ -155,7 +173,7 @@ impl Accounts {
         user.settle(now_ms, half_life);
         user.held = (user.held + cores).max(0.0);
         if let Some(group) = user.group {
-            self.group_held[group] = (self.group_held[group] + cores).max(0.0);
+            self.add_to_groups(group, cores);
             // Everybody in the group moves with it.
             self.line_up_again(now_ms);
         } else {
@@ -168,9 +186,27 @@ impl Accounts {
         let user = &mut self.users[id.0 as usize];
         user.held = (user.held - cores).max(0.0);
         if let Some(group) = user.group {
-            self.group_held[group] = (self.group_held[group] - cores).max(0.0);
+            self.add_to_groups(group, -cores);
         }
         self.place(id, self.lined_up_ms);
+    }
+
+    fn add_to_groups(&mut self, group: usize, cores: f64) {
+        let mut next = Some(group);
+        while let Some(group) = next {
+            self.group_held[group] = (self.group_held[group] + cores).max(0.0);
+            next = self.parents[group];
+        }
+    }
+
+    /// A group and those that it is part of, by number, the innermost first. Names get shorter, so that there is an end.
+    fn chain(&self, group: Option<usize>) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(group, |group| self.parents[*group])
+    }
+
+    /// The groups that a user's account is part of, by number, the innermost first.
+    pub(crate) fn groups_of(&self, id: UserId) -> impl Iterator<Item = (usize, &Group)> + '_ {
+        self.chain(self.get(id).group).map(|group| (group, &self.shares.groups[group]))
     }
 
     /// A user holds something else than was booked.
@@ -200,7 +236,12 @@ impl Accounts {
 
     /// The pool has so many cores now.
     pub(crate) fn set_cores(&mut self, cores: f64) {
+        let changed = self.cores.to_bits() != cores.to_bits();
         self.cores = cores;
+        if changed && self.shares.groups.iter().any(|g| matches!(g.quota, Quota::Part(_))) {
+            // Quotas that are parts of the pool are others now.
+            self.line_up_again(self.lined_up_ms);
+        }
     }
 
     /// An administrator sets a factor or a real priority.
@@ -217,34 +258,64 @@ impl Accounts {
         self.place(id, now_ms);
     }
 
-    /// The first waiting part of a shape has changed.
-    pub(crate) fn set_ready(&mut self, id: UserId, shape: ShapeId, old: Option<Ready>, new: Option<Ready>) {
+    /// The first waiting part of a shape has changed; one of its jobs takes so many cores.
+    pub(crate) fn set_ready(
+        &mut self,
+        id: UserId,
+        shape: ShapeId,
+        cores: f64,
+        old: Option<Ready>,
+        new: Option<Ready>,
+    ) {
         if old == new {
             return;
         }
         let user = &mut self.users[id.0 as usize];
+        let first = user.ready.first_key_value().map(|(key, cores)| (key.0.class, *cores));
         if let Some(old) = old {
             user.ready.remove(&(old, shape));
         }
         if let Some(new) = new {
-            user.ready.insert((new, shape));
+            user.ready.insert((new, shape), cores);
         }
-        let waits = !user.ready.is_empty();
-        match (user.place, waits) {
-            (None, true) => self.place(id, self.lined_up_ms),
-            (Some(place), false) => {
-                user.place = None;
-                self.line.remove(&(place, id));
-            }
-            _ => {}
+        // Most changes leave alone in which lines the user stands, and what comes first.
+        let now_first = user.ready.first_key_value().map(|(key, cores)| (key.0.class, *cores));
+        let last = user.ready.last_key_value().map(|(key, _)| key.0.class);
+        let one_class = user.places.len() <= 1 && now_first.map(|f| f.0) == last;
+        if first != now_first || !one_class || !user.gangs.is_empty() {
+            self.place(id, self.lined_up_ms);
         }
+    }
+
+    /// A gang waits for machines and takes so many cores, or waits no more.
+    pub(crate) fn set_gang(&mut self, id: UserId, at: GangPlace, cores: Option<f64>) {
+        let user = &mut self.users[id.0 as usize];
+        let before = match cores {
+            Some(cores) => user.gangs.insert(at, cores),
+            None => user.gangs.remove(&at),
+        };
+        if before != cores {
+            self.place(id, self.lined_up_ms);
+        }
+    }
+
+    /// The turn of a waiting gang of the user has come, or it waits no more: its cores count as held meanwhile.
+    pub(crate) fn promise(&mut self, id: UserId, cores: f64) {
+        let user = &mut self.users[id.0 as usize];
+        user.promised = (user.promised + cores).max(0.0);
+        self.place(id, self.lined_up_ms);
     }
 
     /// Is a shape in its user's line with this as its first part, or not at all when it has none?
     pub(crate) fn is_in_line(&self, id: UserId, shape: ShapeId, first: Option<Ready>) -> bool {
         let user = self.get(id);
         match first {
-            Some(first) => user.ready.contains(&(first, shape)) && user.place.is_some(),
+            Some(first) => {
+                user.ready.contains_key(&(first, shape))
+                    && user.places.iter().any(|(class, place)| {
+                        *class == first.class && self.line.contains(&(*class, *place, id))
+                    })
+            }
             None => false,
         }
     }
@@ -252,19 +323,16 @@ impl Accounts {
     /// Takes a shape out of its user's line, wherever it is.
     pub(crate) fn forget_ready(&mut self, id: UserId, shape: ShapeId) {
         let user = &mut self.users[id.0 as usize];
-        user.ready.retain(|(_, other)| *other != shape);
-        if let Some(place) = user.place.take() {
-            self.line.remove(&(place, id));
-            self.place(id, self.lined_up_ms);
-        }
+        user.ready.retain(|(_, other), _| *other != shape);
+        self.place(id, self.lined_up_ms);
     }
 
-    /// Forgets what waits: shapes are made anew.
+    /// Forgets what waits: shapes are made anew. Gangs wait on.
     pub(crate) fn clear_ready(&mut self) {
         self.line.clear();
         for user in &mut self.users {
             user.ready.clear();
-            user.place = None;
+            user.places.clear();
         }
     }
 
@@ -277,44 +345,69 @@ impl Accounts {
 
     fn line_up_again(&mut self, now_ms: u64) {
         self.lined_up_ms = now_ms;
-        let waiting: Vec<UserId> = self.line.iter().map(|(_, id)| *id).collect();
+        let waiting: BTreeSet<UserId> = self.line.iter().map(|(_, _, id)| *id).collect();
         for id in waiting {
             self.place(id, now_ms);
         }
     }
 
-    /// Gives a user the right place in line.
+    /// Gives a user the right place in each line.
     fn place(&mut self, id: UserId, now_ms: u64) {
+        let user = &mut self.users[id.0 as usize];
+        let old = std::mem::take(&mut user.places);
+        for (class, place) in old {
+            self.line.remove(&(class, place, id));
+        }
         let user = &self.users[id.0 as usize];
-        if let Some(old) = user.place {
-            self.line.remove(&(old, id));
+        let class_of = |end: Option<(&(Ready, ShapeId), &f64)>| end.map(|(key, _)| key.0.class.0 as usize);
+        let (first, last) = (class_of(user.ready.first_key_value()), class_of(user.ready.last_key_value()));
+        let classes =
+            last.zip(first).and_then(|(last, first)| Class::ALL.get(last..=first)).unwrap_or_default();
+        let has_any = |class: Class| {
+            let mut from = user.ready.range(first_in(class)..);
+            from.next().is_some_and(|(key, _)| key.0.class.0 == class)
+        };
+        let one = classes.len() == 1;
+        let classes = classes.iter().copied().filter(|class| one || has_any(*class)).map(Reverse);
+        let places: Vec<_> = classes.map(|class| (class, self.place_in(user, class, now_ms))).collect();
+        for (class, place) in &places {
+            self.line.insert((*class, *place, id));
         }
-        let new = (!user.ready.is_empty()).then(|| self.place_of(user, now_ms));
-        if let Some(new) = new {
-            self.line.insert((new, id));
-        }
-        self.users[id.0 as usize].place = new;
+        self.users[id.0 as usize].places = places;
     }
 
-    fn place_of(&self, user: &User, now_ms: u64) -> Place {
-        // What the user would hold with one core more, for their weight.
-        let hunger = (user.held + 1.0) * self.effective_of(user, now_ms);
+    /// The place of a user's sets of one class, as they would be in line.
+    pub(crate) fn place_of(&self, id: UserId, class: Class, now_ms: u64) -> Place {
+        let user = self.get(id);
+        let known = user.places.iter().find(|(c, _)| c.0 == class);
+        known.map_or_else(|| self.place_in(user, Reverse(class), now_ms), |(_, place)| *place)
+    }
+
+    fn place_in(&self, user: &User, class: Reverse<Class>, now_ms: u64) -> Place {
+        // What the user holds halfway through the first waiting set, for their weight. With the whole of it, whoever waits
+        // with large sets would have less than their share; with nothing of it, more.
+        let held = user.held + user.promised;
+        let hunger = (held + user.first_cores(class) / 2.0) * self.effective_of(user, now_ms);
         let (tier, group_hunger) = match user.group {
             None => (1, 0.0),
             Some(group) => {
-                let quota = self.quota(group);
-                let held = self.group_held[group];
-                let tier = if held < quota { 0 } else { 2 };
-                (tier, held / quota.max(1e-9))
+                // Who is part of a group that has its quota lives on surplus, whatever is left of the inner one; what is left
+                // of the outer one is for its own subgroups first.
+                let shares = |g: usize| self.shares.groups[g].surplus && self.parents[g].is_some();
+                let full = |g: usize| self.group_held[g] >= self.quota(g) && !shares(g);
+                let full = self.chain(Some(group)).any(full);
+                (if full { 2 } else { 0 }, self.group_held[group] / self.quota(group).max(1e-9))
             }
         };
         (tier, group_hunger.to_bits(), hunger.to_bits())
     }
 
+    /// What a group may hold: cores, or a part of what the group around it may hold, which is also the most.
     fn quota(&self, group: usize) -> f64 {
+        let around = self.parents[group].map(|parent| self.quota(parent));
         match self.shares.groups[group].quota {
-            Quota::Cores(cores) => cores,
-            Quota::Part(part) => part * self.cores,
+            Quota::Cores(cores) => around.map_or(cores, |most| cores.min(most)),
+            Quota::Part(part) => part * around.unwrap_or(self.cores),
         }
     }
 
@@ -323,22 +416,23 @@ impl Accounts {
         self.get(id).group.is_some()
     }
 
-    /// Why a user may have no more cores, whoever else wants them; `None` when nothing forbids it.
-    pub(crate) fn over_quota(&self, id: UserId, cores: f64) -> Option<&Group> {
-        let group = self.get(id).group?;
-        let over = self.group_held[group] + cores > self.quota(group) + 1e-9;
-        let group_of = &self.shares.groups[group];
-        (over && !group_of.surplus).then_some(group_of)
+    /// The group whose quota forbids a user more cores, whoever else wants them, and that quota; `None` when none does.
+    pub(crate) fn over_quota(&self, id: UserId, cores: f64) -> Option<(&Group, f64)> {
+        let full = |group: &usize| {
+            !self.shares.groups[*group].surplus && self.group_held[*group] + cores > self.quota(*group) + 1e-9
+        };
+        let group = self.chain(self.get(id).group).find(full)?;
+        Some((&self.shares.groups[group], self.quota(group)))
     }
 
-    /// Users with waiting jobs, whose turn it is first.
-    pub(crate) fn in_line(&self) -> impl Iterator<Item = &User> + '_ {
-        self.line.iter().map(|(_, id)| self.get(*id))
+    /// Does waiting not lift a user's sets?
+    pub(crate) fn is_nice(&self, id: UserId) -> bool {
+        self.get(id).name.starts_with(NICE)
     }
 
-    /// The same, with their numbers.
-    pub(crate) fn line(&self) -> impl Iterator<Item = (UserId, &User)> + '_ {
-        self.line.iter().map(|(_, id)| (*id, self.get(*id)))
+    /// Users with waiting jobs, whose turn it is first; once for each class in which they have any.
+    pub(crate) fn in_line(&self) -> impl Iterator<Item = InLine<'_>> + '_ {
+        self.line.iter().map(|(class, _, id)| InLine { class: class.0, id: *id, user: self.get(*id) })
     }
 
     /// Cores that a user holds now.
@@ -355,7 +449,7 @@ impl Accounts {
     }
 
     fn factor_of(&self, user: &User) -> f64 {
-        let nice = user.name.starts_with("nice-user.");
+        let nice = user.name.starts_with(NICE);
         user.factor.unwrap_or(if nice { self.shares.nice_factor } else { self.shares.factor })
     }
 
@@ -416,21 +510,47 @@ impl User {
         self.at_ms = self.at_ms.max(now_ms);
     }
 
-    /// The number of the user's group.
-    pub(crate) fn group(&self) -> Option<usize> {
-        self.group
-    }
-
     /// Waiting parts, first in line first; one per shape.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (Ready, ShapeId)> + '_ {
-        self.ready.iter().copied()
+        self.ready.keys().copied()
     }
+
+    /// Cores of the first set that waits in a class, be it a job or a gang.
+    fn first_cores(&self, class: Reverse<Class>) -> f64 {
+        let mut jobs = self.ready.range(first_in(class.0)..).take_while(|(key, _)| key.0.class == class);
+        let job = jobs.next().map(|((ready, _), cores)| ((ready.priority, ready.cluster), *cores));
+        let mut gangs =
+            self.gangs.range((class, Reverse(i32::MAX), 0)..).take_while(|(key, _)| key.0 == class);
+        let gang = gangs.next().map(|((_, priority, cluster), cores)| ((*priority, *cluster), *cores));
+        let first = job.into_iter().chain(gang).min_by_key(|(place, _)| *place);
+        first.map_or(1.0, |(_, cores)| cores)
+    }
+}
+
+/// A user with jobs of one class that wait.
+#[derive(Clone, Copy)]
+pub(crate) struct InLine<'a> {
+    pub(crate) class: Class,
+    pub(crate) id: UserId,
+    pub(crate) user: &'a User,
+}
+
+impl<'a> InLine<'a> {
+    /// Waiting parts of the class, first in line first; one per shape.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (Ready, ShapeId)> + use<'a> {
+        let class = Reverse(self.class);
+        let from = self.user.ready.range(first_in(self.class)..);
+        from.map(|(key, _)| *key).take_while(move |(ready, _)| ready.class == class)
+    }
+}
+
+/// What sorts before every waiting part of a class.
+fn first_in(class: Class) -> (Ready, ShapeId) {
+    (Ready { class: Reverse(class), priority: Reverse(i32::MAX), cluster: 0, part: 0 }, ShapeId(0))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cmp::Reverse;
-
     use super::*;
 
     const DAY: u64 = 86_400_000;
@@ -441,8 +561,12 @@ mod tests {
         accounts
     }
 
+    fn first() -> Ready {
+        Ready { class: Reverse(Class::Normal), priority: Reverse(0), cluster: 1, part: 0 }
+    }
+
     fn wait(accounts: &mut Accounts, user: UserId) {
-        accounts.set_ready(user, ShapeId(user.0), None, Some((Reverse(0), 1, 0)));
+        accounts.set_ready(user, ShapeId(user.0), 1.0, None, Some(first()));
     }
 
     #[test]
@@ -461,10 +585,10 @@ mod tests {
     /// Fills the pool one core at a time, by whose turn it is.
     fn fill(a: &mut Accounts, cores: u32) -> Vec<(String, f64)> {
         for _ in 0..cores {
-            let Some(next) = a.in_line().next().map(|u| u.name.clone()) else { break };
+            let Some(next) = a.in_line().next().map(|u| u.user.name.clone()) else { break };
             let id = a.by_name[&next];
             if a.over_quota(id, 1.0).is_some() {
-                a.set_ready(id, ShapeId(id.0), Some((Reverse(0), 1, 0)), None);
+                a.set_ready(id, ShapeId(id.0), 1.0, Some(first()), None);
                 continue;
             }
             a.hold(id, 1.0, 0);
@@ -508,8 +632,12 @@ mod tests {
         }
         assert_eq!(a.get(a.by_name["a.x.eve"]).group, Some(2), "the innermost group counts");
         let shares: HashMap<String, f64> = fill(&mut a, 103).into_iter().collect();
-        assert_eq!((shares["a.ann"], shares["a.x.eve"]), (20.0, 5.0));
-        assert_eq!((shares["b.bob"], shares["zoe"]), (30.0, 48.0));
+        assert_eq!(
+            (shares["a.ann"], shares["a.x.eve"]),
+            (15.0, 5.0),
+            "together what the outer group may have"
+        );
+        assert_eq!((shares["b.bob"], shares["zoe"]), (30.0, 53.0));
     }
 
     #[test]
@@ -520,7 +648,7 @@ mod tests {
         wait(&mut a, u);
         a.refresh(5_000);
         assert_eq!(a.in_line().count(), 1);
-        a.set_ready(u, ShapeId(u.0), Some((Reverse(0), 1, 0)), None);
+        a.set_ready(u, ShapeId(u.0), 1.0, Some(first()), None);
         a.hold(u, 3.0, 6_000);
         assert_eq!(a.in_line().count(), 0);
     }

@@ -1,10 +1,10 @@
 //! What people ask: submit, hold, release, remove; users' priorities.
 
 use model::event::{
-    Afterwards, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind, PrioritySet,
-    StopRequested,
+    Afterwards, ClusterReordered, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind,
+    PrioritySet, StopRequested,
 };
-use model::{JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
+use model::{Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER};
@@ -50,6 +50,13 @@ pub enum Act {
     Extend(u64),
     /// Give back machines that were kept after the run.
     Return,
+    /// Give them another place in the order.
+    Reorder {
+        /// Among their owner's jobs.
+        priority: Option<i32>,
+        /// Among all jobs of the pool.
+        class: Option<Class>,
+    },
 }
 
 /// Which jobs.
@@ -121,6 +128,20 @@ pub enum Refusal {
         /// What the key was used for.
         cluster: u32,
     },
+    /// A class is the pool's business.
+    #[error("only an administrator gives jobs another class; their owner orders them with a priority")]
+    ClassByAdministrators,
+    /// Jobs of a cluster stand together.
+    #[error("the jobs of cluster {0} have one priority and one class: name the cluster, not one of its jobs")]
+    WholeCluster(u32),
+    /// More seats than a gang may have.
+    #[error("a gang may have {most} jobs at most, and this one has {seats}: submit it as several")]
+    GangTooLarge {
+        /// How many.
+        seats: u32,
+        /// How many there may be.
+        most: usize,
+    },
     /// No such job.
     #[error("job {0} is not in the queue")]
     NoSuchJob(JobName),
@@ -155,7 +176,7 @@ impl Core {
         s.template.check()?;
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
         crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, now.wall_ms)?;
-        crate::gangs::unfold(&mut s.template);
+        crate::gangs::unfold(&mut s.template)?;
         if let Some(keyed) = self.queue.keys.get(&key) {
             let same = keyed.template == template_digest(&s.template);
             return if same { Ok(keyed.cluster) } else { Err(Refusal::KeyReused { cluster: keyed.cluster }) };
@@ -265,6 +286,10 @@ impl Core {
                     outcome.unsuitable += named.saturating_sub(stopped);
                 }
                 Act::Return => {}
+                Act::Reorder { priority, class } => {
+                    outcome.changed +=
+                        self.reorder(now, actor, cluster, procs.as_ref(), priority, class, out)?;
+                }
                 Act::Extend(seconds) => {
                     let more = self.extend(now, actor, cluster, procs.as_ref(), seconds, out)?;
                     outcome.changed += more.changed;
@@ -280,8 +305,37 @@ impl Core {
                 self.offer_jobs(now, cluster, digest, out);
             }
         }
+        if matches!(act, Act::Reorder { .. }) {
+            self.resume(now, digest, out);
+        }
         self.gang_pass(now, digest, out);
         Ok(outcome)
+    }
+
+    /// Gives the jobs of a cluster another place in the order; how many wait there now.
+    #[allow(clippy::too_many_arguments)]
+    fn reorder(
+        &mut self,
+        now: Now,
+        actor: &Actor,
+        id: u32,
+        procs: Option<&ProcSet>,
+        priority: Option<i32>,
+        class: Option<Class>,
+        out: &mut Out,
+    ) -> Result<u64, Refusal> {
+        let Some(cluster) = self.queue.clusters.get(&id) else { return Ok(0) };
+        if class.is_some() && !actor.any_owner {
+            return Err(Refusal::ClassByAdministrators);
+        }
+        if procs.is_some() && cluster.template.procs() > 1 {
+            return Err(Refusal::WholeCluster(id));
+        }
+        let changed = cluster.unfinished();
+        let class = class.map(|c| c.name().to_owned());
+        let by = actor.user.clone();
+        self.record(now, Kind::ClusterReordered(ClusterReordered { cluster: id, priority, class, by }), out);
+        Ok(changed)
     }
 
     /// Clusters and, where only some jobs are meant, their procs.

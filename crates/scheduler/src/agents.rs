@@ -212,10 +212,18 @@ impl Core {
             ReportKind::Exited { job, exit, started_ms } => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
+                // How long it ran is measured by a clock that nobody sets; when it began follows from that.
+                let known = live.started_ms;
+                let latest = now.wall_ms.saturating_sub(exit.wall_us / 1000);
+                let started_ms =
+                    known.unwrap_or_else(|| self.date_start(now, id, job.job, started_ms).min(latest));
                 self.note_start(now, id, job, started_ms, out);
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
                 } else {
+                    if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
+                        self.clear_aborts(host_of(&machine));
+                    }
                     let reserved = self.reservation(job.job, &exit);
                     let kept = self.take_exit(now, id, job, exit, started_ms, out);
                     let over =
@@ -237,6 +245,7 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job], &stop, out);
                 } else {
+                    self.note_abort_of(now, id, job.job, &reason, out);
                     let JobId { cluster, proc } = job.job;
                     let procs = vec![Span { first: proc, count: 1 }];
                     let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
@@ -256,7 +265,12 @@ impl Core {
                             JobsHeld { cluster, procs, reason, code: STARTD_HELD, subcode, exit: None };
                         self.record(now, Kind::JobsHeld(held), out);
                     }
-                    (None, None) => self.requeue(now, id, &[job.job], &reason, code, out),
+                    (None, None) => {
+                        if code == MACHINE_FAILED {
+                            self.note_abort_of(now, id, job.job, &reason, out);
+                        }
+                        self.requeue(now, id, &[job.job], &reason, code, out);
+                    }
                 }
                 // What makes a job leave takes its claim too, and says so in a moment; a job that was given to it meanwhile
                 // would come back unseen.
@@ -321,9 +335,11 @@ impl Core {
             }
             ReportKind::ProvisionFailed { job, reason } => {
                 let Some(live) = self.live_of(id, job) else { return };
-                match live.stop.clone() {
-                    Some(stop) => self.after_stop(now, id, &[job.job], &stop, out),
-                    None => self.provision_failed(now, id, job.job, &reason, out),
+                if let Some(stop) = live.stop.clone() {
+                    self.after_stop(now, id, &[job.job], &stop, out);
+                } else {
+                    self.note_abort_of(now, id, job.job, &reason, out);
+                    self.provision_failed(now, id, job.job, &reason, out);
                 }
                 self.go_on(now, id, job.job, digest, out);
                 self.offer_jobs(now, job.job.cluster, digest, out);
@@ -342,6 +358,12 @@ impl Core {
                 }
                 self.offer_machine(now, &machine, digest, out);
             }
+        }
+    }
+
+    fn note_abort_of(&mut self, now: Now, id: ClaimId, job: JobId, why: &str, out: &mut Out) {
+        if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
+            self.note_abort(now, host_of(&machine), job, why, out);
         }
     }
 
@@ -374,9 +396,19 @@ impl Core {
         let JobId { cluster, proc } = held.job;
         let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&proc));
         if live.is_some_and(|l| l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()) {
+            let started_ms = self.date_start(now, id, held.job, started_ms);
             let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
             self.record(now, Kind::JobStarted(started), out);
         }
+    }
+
+    /// When a run began, by our own clock. Its machine's clock may be another one: what it says is believed only between the
+    /// moment when the job was given to it and now.
+    fn date_start(&self, now: Now, id: ClaimId, job: JobId, said_ms: u64) -> u64 {
+        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let made_ms = self.pool.claims.get(&id).map_or(0, |c| c.made_ms);
+        let given_ms = live.map_or(0, |l| l.assigned_ms).max(made_ms).min(now.wall_ms);
+        said_ms.clamp(given_ms, now.wall_ms)
     }
 
     /// The record of an attempt, when it is the live one of this claim.
@@ -472,10 +504,14 @@ impl Core {
         self.end_holds(now, digest, out);
         self.end_reservations(now, digest, out);
         self.give_up_gangs(now, out);
+        self.find_hopeless(now, out);
         self.wake(now, digest, out);
+        self.end_overruns(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
         self.offer_again(now, digest, out);
+        self.offer_overtaken(now, digest, out);
+        self.preempt_again(now, out);
         self.offer_rest(now, digest, out);
         if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
             self.resume(now, digest, out);
@@ -518,8 +554,9 @@ impl Core {
         }
         let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
-        // To the millisecond: a deferred job starts in its second.
-        self.next_wake_ms().map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
+        // To the millisecond: a deferred job starts in its second, and a limit ends one in its.
+        let next = self.next_wake_ms().into_iter().chain(self.next_limit_ms()).min();
+        next.map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
     }
 
     /// Some machine looks at an attribute that nobody looked at before: sort all jobs anew.
@@ -554,7 +591,7 @@ impl Core {
         }
         // Who was not offered to the machines yet has another number now.
         if !std::mem::take(&mut self.unoffered).is_empty() {
-            let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+            let line = self.accounts.in_line().flat_map(|at| at.waiting());
             self.unoffered = line.map(|(_, shape)| shape).collect();
         }
     }

@@ -1,19 +1,20 @@
 //! The only place where durable state changes: one fact at a time, live and in recovery alike.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use model::event::{
-    Afterwards, ClaimEnded, ClaimMade, ClusterSubmitted, JobCheckpointed, JobExited, JobStarted,
-    JobsAssigned, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind, StopRequested,
+    Afterwards, ClaimEnded, ClaimMade, ClusterReordered, ClusterSubmitted, JobCheckpointed, JobExited,
+    JobStarted, JobsAssigned, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
+    StopRequested,
 };
-use model::{ClaimId, JobId, ProcSet};
+use model::{ClaimId, Class, JobId, ProcSet};
 
 use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, place_of};
 use crate::provision;
 use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
+use crate::shape::Ready;
 
 impl Core {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -28,7 +29,7 @@ impl Core {
             Kind::JobsRemoved(e) => self.apply_removed(e),
             Kind::StopRequested(e) => self.apply_stop(e),
             Kind::ClaimMade(e) => self.apply_claim_made(e, time_ms),
-            Kind::JobsAssigned(e) => self.apply_assigned(e),
+            Kind::JobsAssigned(e) => self.apply_assigned(e, time_ms),
             Kind::JobStarted(e) => self.apply_started(e),
             Kind::JobProvisioning(e) => {
                 if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
@@ -59,6 +60,7 @@ impl Core {
                 let claims = self.pool.next_claim.max(e.last_claim.saturating_add(1));
                 self.pool.next_claim = claims.saturating_add(e.unread);
             }
+            Kind::ClusterReordered(e) => self.apply_reordered(e),
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)
             | Kind::JobNotSaved(_)
@@ -81,6 +83,7 @@ impl Core {
             template: self.shapes.store(&e.template, &parts),
             submitted_ms: time_ms,
             priority,
+            class: Class::default(),
             gang: e.template.is_gang(),
             guests: crate::gangs::known_guests(&e.template),
             parts,
@@ -98,6 +101,20 @@ impl Core {
         self.queue.clusters.insert(e.cluster, Box::new(cluster));
         self.reindex(e.cluster);
         self.put_off(e.cluster, &ProcSet::all(e.template.procs));
+    }
+
+    /// A cluster has another place among those that wait.
+    fn apply_reordered(&mut self, e: &ClusterReordered) {
+        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let before: Vec<Ready> =
+            (0..cluster.parts.len()).map(|part| cluster.ready(e.cluster, part)).collect();
+        cluster.priority = e.priority.unwrap_or(cluster.priority);
+        let class = e.class.as_deref().and_then(Class::from_name);
+        cluster.class = class.unwrap_or(cluster.class);
+        for (part, entry) in cluster.parts.iter().zip(before).filter(|_| !cluster.gang) {
+            self.shapes.set_ready(part.shape, entry, false, &mut self.accounts);
+        }
+        self.reindex(e.cluster);
     }
 
     fn apply_held(&mut self, e: &JobsHeld, time_ms: u64) {
@@ -195,7 +212,7 @@ impl Core {
         self.pool.note_room(&machine);
     }
 
-    fn apply_assigned(&mut self, e: &JobsAssigned) {
+    fn apply_assigned(&mut self, e: &JobsAssigned, time_ms: u64) {
         let claim_id = ClaimId(e.claim);
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         for span in &e.procs {
@@ -203,7 +220,7 @@ impl Core {
             for proc in span.procs() {
                 let attempt = cluster.attempts.get(&proc).copied().unwrap_or(0) + 1;
                 cluster.attempts.insert(proc, attempt);
-                cluster.live.insert(proc, Live::new(claim_id, attempt));
+                cluster.live.insert(proc, Live::new(claim_id, attempt, time_ms));
             }
         }
         let shape =
@@ -230,6 +247,7 @@ impl Core {
             live.started_ms = Some(e.started_ms);
             self.touch_claim(ClaimId(e.claim));
             self.touch_gang(e.cluster);
+            self.watch_limit(JobId { cluster: e.cluster, proc: e.proc });
             if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
                 cluster.note_start(e.proc);
                 if cluster.guests.is_some() {
@@ -279,6 +297,10 @@ impl Core {
             let sample = e.exit.wall_us as f64;
             shape.mean_us = Some(shape.mean_us.map_or(sample, |mean| mean + (sample - mean) * 0.1));
         }
+        if self.queue.clusters.get(&e.cluster).is_some_and(|c| c.policies.together) {
+            // Those that it was within its limits for may be past theirs.
+            self.watch_limits(e.cluster);
+        }
         self.finish(e.cluster, u64::from(!e.stays));
     }
 
@@ -318,7 +340,11 @@ impl Core {
             self.pool.reserved.remove(&(reserved.job.cluster, ClaimId(e.claim)));
         }
         if let Some(rival) = claim.rival {
-            self.pool.rivals.remove(&rival);
+            let left = self.pool.rivals.get(&rival).map_or(0, |n| n.saturating_sub(1));
+            self.pool.rivals.insert(rival, left);
+            if left == 0 {
+                self.pool.rivals.remove(&rival);
+            }
         }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);
@@ -379,7 +405,7 @@ impl Core {
             return;
         }
         for (index, part) in cluster.parts.iter().enumerate() {
-            let entry = (Reverse(cluster.priority), cluster_id, index as u32);
+            let entry = cluster.ready(cluster_id, index);
             self.shapes.set_ready(part.shape, entry, !part.idle.is_empty(), &mut self.accounts);
         }
     }

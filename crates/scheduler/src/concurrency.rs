@@ -45,12 +45,14 @@ impl InUse {
         Self { limits, taken: BTreeMap::new() }
     }
 
-    /// The first thing there is too little of; `None` when there is enough of everything.
-    pub(crate) fn short_of<'a>(&self, wants: &'a [(Box<str>, f64)]) -> Option<&'a str> {
-        let short = |(name, count): &&(Box<str>, f64)| {
-            self.taken.get(name).copied().unwrap_or(0.0) + count > self.limits.of(name)
-        };
-        wants.iter().find(short).map(|(name, _)| &**name)
+    /// The first thing there is too little of, how much of it is wanted, and how much there is in all; `None` when there
+    /// is enough of everything.
+    pub(crate) fn short_of<'a>(&self, wants: &'a [(Box<str>, f64)]) -> Option<(&'a str, f64, f64)> {
+        wants.iter().find_map(|(name, count)| {
+            let most = self.limits.of(name);
+            let taken = self.taken.get(name).copied().unwrap_or(0.0);
+            (taken + count > most).then_some((&**name, *count, most))
+        })
     }
 
     pub(crate) fn take(&mut self, wants: &[(Box<str>, f64)]) {
@@ -113,14 +115,14 @@ mod tests {
         let (one, two, special) = (wants("Matlab"), wants("db:2, matlab"), wants("matlab.toolbox:2"));
         in_use.take(&one);
         in_use.take(&two);
-        assert_eq!(in_use.short_of(&one), Some("matlab"));
-        assert_eq!(in_use.short_of(&wants("db:2")), Some("db"));
+        assert_eq!(in_use.short_of(&one), Some(("matlab", 1.0, 2.0)));
+        assert_eq!(in_use.short_of(&wants("db:2")), Some(("db", 2.0, 3.0)));
         assert_eq!(in_use.short_of(&wants("db")), None);
         assert_eq!(in_use.short_of(&special), None, "a thing of its own, with its class's limit");
-        assert_eq!(in_use.short_of(&wants("matlab.toolbox:3")), Some("matlab.toolbox"));
+        assert_eq!(in_use.short_of(&wants("matlab.toolbox:3")), Some(("matlab.toolbox", 3.0, 2.0)));
         in_use.give_back(&two);
         assert_eq!(in_use.short_of(&one), None);
-        assert_eq!(in_use.short_of(&wants("other:11")), Some("other"));
+        assert_eq!(in_use.short_of(&wants("other:11")), Some(("other", 11.0, 10.0)));
         assert!(wants("").is_empty());
     }
 }

@@ -13,7 +13,8 @@ use model::event::Resources;
 use model::{JobId, Now};
 
 use crate::Core;
-use crate::accounts::UserId;
+use crate::accounts::{InLine, UserId};
+use crate::admission::Shortage;
 use crate::gangs::GangView;
 use crate::labs::Shut;
 use crate::pass::Obstacle;
@@ -86,10 +87,8 @@ pub struct Waiting {
     pub user: Arc<str>,
     /// What it asks for.
     pub request: Resources,
-    /// A named limit that is used up.
-    pub limit: Option<String>,
-    /// A group whose quota is used up.
-    pub quota: Option<String>,
+    /// What there is too little of beside machines, for the job or for its whole gang.
+    pub shortage: Option<Shortage>,
     /// Milliseconds until the start throttle lets the next job start.
     pub throttled_ms: Option<u64>,
     /// Decisions wait for fresh claim keys; that passes within a moment.
@@ -138,7 +137,7 @@ pub struct Kept {
 }
 
 /// Why a gang waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GangWaits {
     /// Jobs that start together.
     pub size: u64,
@@ -275,7 +274,7 @@ impl Core {
             // A guest goes where its host goes.
             let proc = cluster.host_of(job.proc).filter(|host| cluster.is_idle(*host)).unwrap_or(job.proc);
             let part = cluster.part_of(proc);
-            let ready = (std::cmp::Reverse(cluster.priority), job.cluster, part as u32);
+            let ready = cluster.ready(job.cluster, part);
             let shape = cluster.parts.get(part)?.shape;
             Standing::Waiting(Box::new(self.explain_waiting(shape, ready, proc, now)?))
         } else {
@@ -287,25 +286,30 @@ impl Core {
     fn explain_waiting(&mut self, id: ShapeId, ready: Ready, proc: u32, now: Now) -> Option<Waiting> {
         let shape = self.shapes.all.get(&id)?;
         let (user, request) = (shape.user, shape.request);
-        let limit = self.in_use.short_of(&shape.limits).map(str::to_owned);
-        let quota = self.accounts.over_quota(user, f64::from(request.cpus)).map(|g| g.name.clone());
+        let is_gang = self.queue.clusters.get(&ready.cluster).is_some_and(|c| c.gang);
+        let demand = if is_gang { self.demand_of_gang(ready.cluster) } else { None };
+        let shortage = match &demand {
+            Some(demand) => self.shortage_of_gang(ready.cluster, demand),
+            None => self.shortage_of(id),
+        };
         let (mut ahead, mut users_ahead) = (Vec::new(), 0);
-        for (other, account) in self.accounts.line().take_while(|(other, _)| *other != user) {
+        let before = |at: &InLine<'_>| at.id != user && at.class >= ready.class.0;
+        for at in self.accounts.in_line().take_while(before) {
             users_ahead += 1;
             if ahead.len() < NAMED {
                 ahead.push(Ahead {
-                    user: account.name.clone(),
-                    effective: self.accounts.effective(other, now.wall_ms),
-                    held: self.accounts.held(other),
-                    jobs: self.count_waiting(other, None),
+                    user: at.user.name.clone(),
+                    effective: self.accounts.effective(at.id, now.wall_ms),
+                    held: self.accounts.held(at.id),
+                    jobs: self.count_waiting(at.id, None),
                 });
             }
         }
-        let before = self.queue.clusters.get(&ready.1).and_then(|c| c.parts.get(ready.2 as usize));
+        let before = self.queue.clusters.get(&ready.cluster).and_then(|c| c.parts.get(ready.part as usize));
         let in_part = before.map_or(0, |p| p.idle.iter().take_while(|p| *p < proc).count() as u64);
         let own_ahead = self.count_waiting(user, Some(ready)) + in_part;
 
-        let shapes = self.queue.clusters.get(&ready.1).map(|c| c.shapes_of(proc)).unwrap_or_default();
+        let shapes = self.queue.clusters.get(&ready.cluster).map(|c| c.shapes_of(proc)).unwrap_or_default();
         let names: Vec<Arc<str>> = self.pool.machines.keys().cloned().collect();
         let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
         let mut promised: BTreeMap<u32, Kept> = BTreeMap::new();
@@ -313,7 +317,7 @@ impl Core {
         let mut refused = Vec::new();
         for name in &names {
             let mut refusing = id;
-            let mut obstacle = self.obstacle_now(id, ready.1, name, now.wall_ms);
+            let mut obstacle = self.obstacle_now(id, ready.cluster, name, now.wall_ms);
             let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
             // Where a guest cannot be, its host cannot either.
             if obstacle.is_none_or(|o| !never.contains(&o))
@@ -325,7 +329,10 @@ impl Core {
             match obstacle {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
-                    let kept = matches!(obstacle, Obstacle::Shut(_) | Obstacle::Lent | Obstacle::Unready);
+                    let kept = matches!(
+                        obstacle,
+                        Obstacle::Shut(_) | Obstacle::Lent | Obstacle::NotAllowed | Obstacle::Unready
+                    );
                     barred += u64::from(kept);
                     capable += u64::from(!kept && !never.contains(&obstacle));
                     if obstacle == Obstacle::Promised
@@ -362,8 +369,7 @@ impl Core {
         Some(Waiting {
             user: self.accounts.get(user).name.clone(),
             request,
-            limit,
-            quota,
+            shortage,
             throttled_ms: self.throttled_ms(now),
             starved: self.starved,
             ahead,
@@ -376,9 +382,9 @@ impl Core {
             lacking: lacking.filter(|l| l.wants > l.most && !names.is_empty()).collect(),
             looked_at: clauses.seen,
             clauses: clauses.sorted(),
-            preempting: self.pool.rivals.contains(&id),
+            preempting: self.pool.rivals.contains_key(&id),
             promised: promised.into_values().collect(),
-            gang: self.explain_gang(ready.1, now),
+            gang: self.explain_gang(ready.cluster, now),
         })
     }
 
@@ -404,7 +410,7 @@ impl Core {
         entries.take(COUNTED).map(|r| self.idle_in(*r)).sum()
     }
 
-    fn idle_in(&self, (_, cluster, part): Ready) -> u64 {
+    fn idle_in(&self, Ready { cluster, part, .. }: Ready) -> u64 {
         let part = self.queue.clusters.get(&cluster).and_then(|c| c.parts.get(part as usize));
         part.map_or(0, |p| p.idle.len())
     }
@@ -430,7 +436,7 @@ impl Core {
         let jobs = claims.map(occupant).collect();
 
         let line: Vec<(ShapeId, Ready, u64)> = {
-            let users = self.accounts.line().flat_map(|(_, user)| user.waiting());
+            let users = self.accounts.in_line().flat_map(|at| at.waiting());
             let count = |id: ShapeId| {
                 let ready = self.shapes.all.get(&id).into_iter().flat_map(|s| &s.ready);
                 ready.take(COUNTED).map(|r| self.idle_in(*r)).sum()
@@ -443,7 +449,7 @@ impl Core {
         let mut clauses = Clauses::default();
         for (id, ready, count) in line {
             waiting += count;
-            match self.obstacle_now(id, ready.1, &name, now.wall_ms) {
+            match self.obstacle_now(id, ready.cluster, &name, now.wall_ms) {
                 Some(obstacle) => {
                     if obstacle == Obstacle::Requirements
                         && clauses.looks < LOOKED_AT
@@ -457,8 +463,8 @@ impl Core {
                 None => {
                     startable += count;
                     next = next.or_else(|| {
-                        let part = self.queue.clusters.get(&ready.1)?.parts.get(ready.2 as usize)?;
-                        Some(JobId { cluster: ready.1, proc: part.idle.first()? })
+                        let part = self.queue.clusters.get(&ready.cluster)?.parts.get(ready.part as usize)?;
+                        Some(JobId { cluster: ready.cluster, proc: part.idle.first()? })
                     });
                 }
             }

@@ -7,10 +7,11 @@
 //! their way it is planned for, so that nobody takes what it needs.
 //!
 //! What plans mean to others (the journal, plain jobs) is in `plans`, when machines are free at the latest in
-//! `ends`; jobs that run on others' machines in `guests`.
+//! `ends`; where gangs stand among all that waits in `order`; jobs that run on others' machines in `guests`.
 
 mod ends;
 mod guests;
+mod order;
 mod plans;
 
 pub use guests::BadGuest;
@@ -25,20 +26,41 @@ use classad::engine::SlotSet;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{JobId, JobTemplate, Now, Span};
 
+use crate::accounts::{GangPlace, UserId};
+use crate::admission::{Awaited, Demand, Shortage};
+use crate::gang::SetId;
 use crate::gang::bits::Bits;
 use crate::gang::planner::{Decision, Fit, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
-use crate::gang::{Class, SetId};
+use crate::gang::rank::{Rank, Standing};
 use crate::pass::Candidate;
 use crate::pool::Machine;
 use crate::queue::Live;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Effect, Out};
+use crate::{Core, Digest, Effect, Out, Refusal};
 
 /// How long a job without a declared limit is taken to run, for planning only: one day.
 const SITE_LIMIT_S: u64 = 86_400;
 
 /// HoldReasonCode of a gang that no lab could hold for too long.
-const UNSATISFIABLE: u32 = 1102;
+pub(crate) const UNSATISFIABLE: u32 = 1102;
+
+/// Gangs that start in one step, at most.
+const STARTS_AT_ONCE: usize = 4_096;
+
+/// Rounds of plans and turns in one step, at most.
+const ROUNDS: usize = 16;
+
+/// What became of a start that the planner wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// There was none.
+    Nothing,
+    Started,
+    /// The gang is another one than the planner knew: it is looked at again.
+    Changed,
+    /// Keys or the throttle are in the way of every start.
+    NotYet,
+}
 
 /// A number that no machine has.
 const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: crate::gang::FOREVER };
@@ -62,8 +84,15 @@ pub(crate) struct Gangs {
     left: Vec<Arc<str>>,
     /// When gangs are over at the latest, as worked out last.
     over_by: RefCell<HashMap<u32, ends::OverBy>>,
-    /// Gangs that no lab can hold, and since when, in Unix milliseconds.
+    /// Gangs that can never start as things are, and since when, in Unix milliseconds.
     hopeless: BTreeMap<u32, u64>,
+    /// What gangs that aged lack beside machines.
+    awaited: Awaited,
+    /// Waiting gangs whose turn has come.
+    turns: BTreeMap<u32, order::Turn>,
+    next_turn: u64,
+    /// Gangs for which a machine was kept against somebody, until the next pass.
+    kept: RefCell<BTreeSet<u32>>,
 }
 
 /// What the planner was told of a waiting gang, as far as it must be watched.
@@ -73,18 +102,29 @@ struct Wanted {
     kinds: Vec<Vec<ShapeId>>,
     /// The most that any of its jobs asks for.
     largest: Resources,
-    /// No limit or quota stands against it.
-    allowed: bool,
+    /// What it takes beside machines.
+    demand: Option<Demand>,
+    /// What stands against that; it has no plan meanwhile.
+    shortage: Option<Shortage>,
+    /// Where its user's account has it.
+    place: Option<(UserId, GangPlace)>,
     /// All its jobs are here; it is planned for while some are on their way back, but it cannot start before.
     all_here: bool,
     /// It must be told anew.
     stale: bool,
 }
 
+impl Wanted {
+    /// The planner knows it: machines are all that it lacks.
+    fn is_planned_for(&self) -> bool {
+        self.shortage.is_none() && !self.stale
+    }
+}
+
 impl Default for Gangs {
     fn default() -> Self {
         Self {
-            planner: Planner::new(Rules { quantum: Some(6 * 3600), ..Rules::default() }),
+            planner: Planner::new(Rules { quantum: Some(6 * 3600), gathers: true, ..Rules::default() }),
             dirty: BTreeSet::new(),
             waiting: BTreeMap::new(),
             described: false,
@@ -95,14 +135,28 @@ impl Default for Gangs {
             left: Vec::new(),
             over_by: RefCell::default(),
             hopeless: BTreeMap::new(),
+            awaited: Awaited::default(),
+            turns: BTreeMap::new(),
+            next_turn: 0,
+            kept: RefCell::default(),
         }
     }
 }
 
 impl Gangs {
+    /// What gangs that aged lack beside machines.
+    pub(crate) fn awaited(&self) -> &Awaited {
+        &self.awaited
+    }
+
     /// Something happened to a gang.
     pub(crate) fn stir(&mut self, cluster: u32) {
         self.dirty.insert(cluster);
+    }
+
+    /// Does any gang wait?
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Is a waiting gang promised machines?
@@ -146,24 +200,32 @@ impl Gangs {
     }
 }
 
-/// A parallel job with so many nodes is a gang of as many jobs.
-pub(crate) fn unfold(template: &mut JobTemplate) {
+/// A parallel job with so many nodes is a gang of as many jobs. A gang with more seats than anybody plans for is refused.
+pub(crate) fn unfold(template: &mut JobTemplate) -> Result<(), Refusal> {
+    let too_large = |seats: u32| Refusal::GangTooLarge { seats, most: SEATS_MAX };
     let number = |name: &str| template.shared(name).and_then(|text| text.trim().parse::<u32>().ok());
     if number("JobUniverse") == Some(11) && template.procs == 1 && template.columns.is_empty() {
         let nodes = number("MinHosts").or_else(|| number("MachineCount")).unwrap_or(1);
-        if (2..=SEATS_MAX as u32).contains(&nodes) {
+        if nodes > SEATS_MAX as u32 {
+            return Err(too_large(nodes));
+        }
+        if nodes > 1 {
             template.procs = nodes;
             template.set("Gang", "true");
         }
     }
     if template.is_gang() {
+        if template.procs > SEATS_MAX as u32 {
+            return Err(too_large(template.procs));
+        }
         let size = template.procs.to_string();
         template.set("GangSize", size);
     }
+    Ok(())
 }
 
 /// Why a gang waits, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum GangView {
     /// It has a plan: these machines, and a start at the latest at this Unix second.
     Planned {
@@ -183,6 +245,8 @@ pub enum GangView {
     Behind(Option<u32>),
     /// Enough other gangs are planned for first.
     OutsideDepth,
+    /// It lacks something beside machines.
+    Short(Shortage),
 }
 
 impl Core {
@@ -202,18 +266,46 @@ impl Core {
             self.gangs.described = false;
             return;
         }
-        // A start changes what is free for the next one, which only the core can count.
-        for _ in 0..64 {
-            for cluster in std::mem::take(&mut self.gangs.dirty) {
+        for _ in 0..ROUNDS {
+            self.start_gangs(now, None, digest, out);
+            // A plan may make it a gang's turn, which may give it another's machines.
+            self.end_idle_turns();
+            self.give_turns(now);
+            self.rank_gangs(now);
+            if !self.gangs.planner.is_due() {
+                break;
+            }
+        }
+        self.tell_plans(now, digest, out);
+    }
+
+    /// Starts gangs that can start now, the first first, one at a time: each start changes what is free and whose turn it
+    /// is. With `before` only those that are before a plain job which is about to start. True when any started.
+    pub(crate) fn start_gangs(
+        &mut self,
+        now: Now,
+        before: Option<Rank>,
+        digest: Digest,
+        out: &mut Out,
+    ) -> bool {
+        let mut any = false;
+        for _ in 0..STARTS_AT_ONCE {
+            for cluster in self.gangs.dirty.clone() {
                 self.describe_gang(cluster);
+            }
+            if before.is_none() {
+                // In the middle of an input they are still to be settled.
+                self.gangs.dirty.clear();
             }
             self.describe_machines(now);
             self.describe_wants(now);
-            let decisions = self.gangs.planner.pass(now.wall_ms / 1000);
-            let mut started = false;
+            self.give_turns(now);
+            self.rank_gangs(now);
+            let decisions = self.gangs.planner.pass_to_start(now.wall_ms / 1000, before);
+            let mut outcome = Outcome::Nothing;
             for decision in decisions {
                 match decision {
-                    Decision::Start(start) => started |= self.start_gang(now, &start, digest, out),
+                    Decision::Start(start) => outcome = self.start_gang(now, &start, digest, out),
                     Decision::Queue { set, reason: Reason::Unsatisfiable } => {
                         self.gangs.hopeless.entry(set.0 as u32).or_insert(now.wall_ms);
                     }
@@ -222,11 +314,13 @@ impl Core {
                     }
                 }
             }
-            if !started {
+            any |= outcome == Outcome::Started;
+            let due = before.is_none() && outcome == Outcome::Nothing && self.gangs.planner.is_due();
+            if outcome == Outcome::NotYet || (outcome == Outcome::Nothing && !due) {
                 break;
             }
         }
-        self.tell_plans(now, digest, out);
+        any
     }
 
     /// Waits this cluster as a gang, or will it as soon as its jobs are back?
@@ -243,12 +337,22 @@ impl Core {
 
     fn describe_gang(&mut self, id: u32) {
         if self.waits_as_gang(id) {
-            self.gangs.waiting.insert(id, Wanted { stale: true, ..Wanted::default() });
+            self.gangs.waiting.entry(id).or_default().stale = true;
             return;
         }
         self.gangs.hopeless.remove(&id);
-        if self.gangs.waiting.remove(&id).is_some() {
+        if self.gangs.waiting.contains_key(&id) {
+            self.forget_gang(id);
             self.gangs.planner.remove(SetId(u64::from(id)));
+        }
+    }
+
+    /// A gang waits no more.
+    fn forget_gang(&mut self, id: u32) {
+        self.end_turn(id);
+        let place = self.gangs.waiting.remove(&id).and_then(|w| w.place);
+        if let Some((user, place)) = place {
+            self.accounts.set_gang(user, place, None);
         }
     }
 
@@ -259,8 +363,8 @@ impl Core {
         let changed = std::mem::take(&mut self.shapes.changed);
         let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.pool.touched).into_iter().collect();
         numbers.extend(&changed.machines);
-        // Who is overdue is taken to need a little longer each time.
-        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end < now_s + ends::OVERDUE_S);
+        // What has not started is taken to start now, each time anew.
+        let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end <= now_s);
         numbers.extend(overdue.map(|(_, number)| *number));
         if all {
             self.gangs.ends.clear();
@@ -275,7 +379,7 @@ impl Core {
             self.describe_machine(number, now);
         }
         // What a gang could have may have changed with what a machine is, and with whom it is lent to.
-        let watched = self.gangs.waiting.iter().filter(|(_, wanted)| !all && !wanted.stale && wanted.allowed);
+        let watched = self.gangs.waiting.iter().filter(|(_, wanted)| !all && wanted.is_planned_for());
         let watched: Vec<(u32, Vec<Vec<ShapeId>>)> = watched.map(|(id, w)| (*id, w.kinds.clone())).collect();
         for (id, kinds) in watched {
             let differs = |number: &u32| {
@@ -327,15 +431,80 @@ impl Core {
         self.gangs.planner.set_system(number as usize, system);
     }
 
-    /// Tells the planner what gangs want that are new, or whose wants have changed.
+    /// Tells the planner what gangs want that are new, or whose wants have changed; those that lack more than machines
+    /// are not planned for.
     fn describe_wants(&mut self, now: Now) {
-        let changed = self.gangs.waiting.iter().filter(|(_, wanted)| {
-            let allowed = || wanted.kinds.iter().all(|kind| self.may_have_all(kind));
-            wanted.stale || wanted.allowed != allowed()
-        });
-        for id in changed.map(|(id, _)| *id).collect::<Vec<u32>>() {
+        self.find_shortages(now);
+        let ids =
+            self.gangs.waiting.iter().filter(|(_, w)| w.stale && w.shortage.is_none()).map(|(id, _)| *id);
+        for id in ids.collect::<Vec<u32>>() {
             self.want(id, now);
         }
+    }
+
+    /// Finds out what stands against each waiting gang beside machines.
+    fn find_shortages(&mut self, now: Now) {
+        for id in self.gangs.waiting.keys().copied().collect::<Vec<u32>>() {
+            if self.gangs.waiting.get(&id).is_some_and(|w| w.stale || w.demand.is_none()) {
+                let demand = self.demand_of_gang(id);
+                if let Some(wanted) = self.gangs.waiting.get_mut(&id) {
+                    wanted.demand = demand;
+                }
+            }
+            let demand = self.gangs.waiting.get(&id).and_then(|w| w.demand.as_ref());
+            let shortage = demand.and_then(|demand| self.shortage_of_gang(id, demand));
+            let Some(wanted) = self.gangs.waiting.get_mut(&id) else { continue };
+            let (was_short, is_short) = (wanted.shortage.is_some(), shortage.is_some());
+            wanted.stale |= was_short && !is_short;
+            if shortage.as_ref().is_some_and(Shortage::is_for_ever) {
+                self.gangs.hopeless.entry(id).or_insert(now.wall_ms);
+            } else if was_short {
+                self.gangs.hopeless.remove(&id);
+            }
+            wanted.shortage = shortage;
+            if is_short && !was_short {
+                self.gangs.planner.remove(SetId(u64::from(id)));
+                self.end_turn(id);
+            }
+            self.place_gang(id);
+        }
+        self.find_what_is_awaited(now);
+    }
+
+    /// Keeps the account of a gang's user true: only what lacks nothing but machines counts as waiting.
+    fn place_gang(&mut self, id: u32) {
+        let Some(wanted) = self.gangs.waiting.get(&id) else { return };
+        let cluster = self.queue.clusters.get(&id);
+        let demand = wanted.demand.as_ref().filter(|_| wanted.shortage.is_none());
+        let hopeless = self.gangs.hopeless.contains_key(&id);
+        let new = cluster.zip(demand).filter(|_| !hopeless).map(|(cluster, demand)| {
+            let place = (std::cmp::Reverse(cluster.class), std::cmp::Reverse(cluster.priority), id);
+            (demand.user, place, demand.cores)
+        });
+        let old = wanted.place;
+        let at = new.map(|(user, place, _)| (user, place));
+        if let Some((user, place)) = old.filter(|old| Some(*old) != at) {
+            self.accounts.set_gang(user, place, None);
+        }
+        if let Some((user, place, cores)) = new {
+            self.accounts.set_gang(user, place, Some(cores));
+        }
+        if let Some(wanted) = self.gangs.waiting.get_mut(&id) {
+            wanted.place = at;
+        }
+    }
+
+    fn find_what_is_awaited(&mut self, now: Now) {
+        let quantum = self.gangs.planner.rules().quantum;
+        let short = self.gangs.waiting.iter().filter_map(|(id, wanted)| {
+            let (demand, shortage) = (wanted.demand.as_ref()?, wanted.shortage.as_ref()?);
+            let cluster = self.queue.clusters.get(id)?;
+            let (class, _) = cluster.class.aged(cluster.submitted_ms / 1000, now.wall_ms / 1000, quantum);
+            let aged = class > cluster.class && !self.accounts.is_nice(demand.user);
+            (aged && shortage.kept_for.is_none()).then_some((*id, demand, shortage))
+        });
+        let awaited = self.find_awaited(short);
+        self.gangs.awaited = awaited;
     }
 
     /// Tells the planner what a waiting gang wants.
@@ -353,8 +522,7 @@ impl Core {
         // Planned for while its jobs are on their way back, but it cannot start before.
         let all_here = cluster.live.is_empty();
         seats.sort_unstable();
-        let (submitted, priority) = (cluster.submitted_ms / 1000, cluster.priority);
-        let allowed = seats.iter().all(|(_, shapes)| self.may_have_all(shapes));
+        let (submitted, class) = (cluster.submitted_ms / 1000, cluster.class);
         let mut viable: BTreeMap<Vec<ShapeId>, Arc<Bits>> = BTreeMap::new();
         let mut largest = Resources::default();
         let mut run = Some(0);
@@ -367,7 +535,7 @@ impl Core {
             }
             if !viable.contains_key(shapes) {
                 let mut bits = Bits::with_room(self.pool.numbers());
-                let suited = self.shapes.viable(*shape).filter(|_| allowed);
+                let suited = self.shapes.viable(*shape);
                 let suited: Vec<u32> = suited.into_iter().flat_map(SlotSet::iter).collect();
                 for number in suited {
                     // Where a guest cannot be, its host cannot either.
@@ -381,7 +549,7 @@ impl Core {
                         bits.clear(machine.number as usize);
                     }
                 }
-                for machine in self.pool.machines.values().filter(|m| m.only.is_some()) {
+                for machine in self.pool.machines.values().filter(|m| m.is_restricted()) {
                     if !self.is_for(machine, *shape) {
                         bits.clear(machine.number as usize);
                     }
@@ -394,12 +562,16 @@ impl Core {
             fits[machine.number as usize] = fit_of(largest, all_here, machine);
         }
         let kinds = viable.keys().cloned().collect();
-        self.gangs.waiting.insert(id, Wanted { kinds, largest, allowed, all_here, stale: false });
+        let Some(wanted) = self.gangs.waiting.get_mut(&id) else { return };
+        (wanted.kinds, wanted.largest, wanted.all_here, wanted.stale) = (kinds, largest, all_here, false);
+        let nice = wanted.demand.as_ref().is_some_and(|d| self.accounts.is_nice(d.user));
         let seats =
             seats.iter().map(|(_, s)| Seat { viable: viable[s].clone(), prefer: Vec::new() }).collect();
         let want = Want {
             id: SetId(u64::from(id)),
-            class: Class::of_priority(priority),
+            class,
+            standing: self.standing_of_gang(id, now.wall_ms).unwrap_or(Standing::Age),
+            ages: !nice,
             submitted,
             run: run.unwrap_or(SITE_LIMIT_S),
             may_backfill: run.is_some(),
@@ -411,29 +583,41 @@ impl Core {
     }
 
     /// Every job of a gang has its machine: all claims, or none.
-    fn start_gang(&mut self, now: Now, start: &Start, digest: Digest, out: &mut Out) -> bool {
+    fn start_gang(&mut self, now: Now, start: &Start, digest: Digest, out: &mut Out) -> Outcome {
         let id = start.set.0 as u32;
         self.gangs.dirty.insert(id);
-        self.gangs.waiting.remove(&id);
-        self.gangs.hopeless.remove(&id);
         // The planner has counted it as started, also where it cannot be.
         self.pool.touched.extend(start.systems.iter().map(|system| *system as u32));
         let cluster = self.queue.clusters.get(&id).filter(|c| c.live.is_empty());
-        let Some(cluster) = cluster else { return false };
-        let mut seats: Vec<(u32, u32, ShapeId)> = cluster
+        let Some(cluster) = cluster else {
+            self.forget_gang(id);
+            return Outcome::Changed;
+        };
+        let mut seats: Vec<(u32, usize, ShapeId)> = cluster
             .parts
             .iter()
             .enumerate()
-            .flat_map(|(part, p)| p.idle.iter().map(move |proc| (proc, part as u32, p.shape)))
+            .flat_map(|(part, p)| p.idle.iter().map(move |proc| (proc, part, p.shape)))
             .collect();
         let claims = seats.len();
         seats.retain(|(proc, ..)| cluster.host_of(*proc).is_none());
         seats.sort_unstable_by_key(|(proc, ..)| *proc);
-        if self.keys.len() < claims || seats.len() != start.systems.len() {
-            self.starved |= self.keys.len() < claims;
-            return false;
+        let short = self.demand_of_gang(id).is_none_or(|demand| self.shortage_of_gang(id, &demand).is_some());
+        if short || seats.len() != start.systems.len() {
+            return Outcome::Changed;
         }
-        let priority = cluster.priority;
+        if self.keys.len() < claims {
+            self.starved = true;
+            return Outcome::NotYet;
+        }
+        // One start of the throttle is the whole gang.
+        if !self.throttle.may_start(now.mono_ms) {
+            return Outcome::NotYet;
+        }
+        let lines: Vec<crate::shape::Ready> =
+            (0..cluster.parts.len()).map(|part| cluster.ready(id, part)).collect();
+        self.forget_gang(id);
+        self.gangs.hopeless.remove(&id);
         // It may start elsewhere than it was promised: what it leaves is there for others.
         let left = self.forget_plan(now, id, out);
         self.gangs.left.extend(left);
@@ -441,7 +625,7 @@ impl Core {
             let name = self.pool.name(*system as u32).cloned();
             let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
             let (Some(name), Some(session), Some(key)) = (name, session, self.keys.pop()) else { continue };
-            let ready = (std::cmp::Reverse(priority), id, part);
+            let ready = lines[part];
             let claim = self.make_claim(now, &name, Candidate { shape, ready }, None, &key, digest, out);
             let Some(claim) = claim else { continue };
             out.effects.push(self.claim_effect(session, claim, key));
@@ -454,7 +638,7 @@ impl Core {
             // What it leaves of a machine may be promised for later than when it was last offered.
             self.gangs.left.push(name);
         }
-        true
+        Outcome::Started
     }
 
     /// Gangs that no lab could hold for too long are held: a person decides.
@@ -470,9 +654,13 @@ impl Core {
                 continue;
             };
             let procs = found.idle().spans();
+            let short = self.gangs.waiting.get(&cluster).and_then(|w| w.shortage.as_ref());
+            let what = match short.filter(|s| s.is_for_ever()) {
+                Some(shortage) => format!("the gang took {shortage}"),
+                None => format!("no lab had a place for all {} jobs of the gang", found.idle_count()),
+            };
             let reason = format!(
-                "no lab had a place for all {} jobs of the gang for {} s (UNSATISFIABLE_GRACE); `updraft explain` says what is missing, `updraft release` tries again",
-                found.idle_count(),
+                "{what} for {} s (UNSATISFIABLE_GRACE); `updraft explain` says what is missing, `updraft release` tries again",
                 grace_ms / 1000
             );
             self.gangs.hopeless.remove(&cluster);
@@ -495,6 +683,9 @@ impl Core {
     /// Why a gang waits; `None` for what is no waiting gang.
     pub fn gang(&self, cluster: u32, now_ms: u64) -> Option<GangView> {
         let id = SetId(u64::from(cluster));
+        if let Some(shortage) = self.gangs.waiting.get(&cluster).and_then(|w| w.shortage.clone()) {
+            return Some(GangView::Short(shortage));
+        }
         if let Some(plan) = self.gangs.planner.plan(id) {
             let names = plan.systems.iter().filter_map(|n| self.pool.name(*n as u32).cloned());
             let by = self.promise(id, now_ms).unwrap_or(now_ms / 1000);

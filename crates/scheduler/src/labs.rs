@@ -114,6 +114,8 @@ pub struct StandingChange {
     pub condition: Option<Condition>,
     /// Lend it to a user, or (empty) to nobody.
     pub loaned_to: Option<String>,
+    /// Whose jobs start there: users and groups; none for everybody's.
+    pub allow: Option<Vec<String>>,
     /// Who has it for themselves from now on; empty for nobody.
     pub held_by: Option<String>,
     /// For so long; 0 for the longest that is allowed.
@@ -213,6 +215,12 @@ impl Core {
                 return Err(StandingRefusal::Admin("lending a machine"));
             }
             after.loaned_to = user;
+        }
+        if let Some(allow) = change.allow {
+            if !admin {
+                return Err(StandingRefusal::Admin("saying whose jobs a machine takes"));
+            }
+            after.allow = allow;
         }
         let Some(user) = change.held_by else { return Ok(after) };
         if user.is_empty() {
@@ -326,6 +334,7 @@ impl Core {
         for name in names {
             self.offer_machine(now, name, digest, out);
         }
+        self.preempt_on(now, names, out);
     }
 
     /// Holds whose time is over.
@@ -370,14 +379,29 @@ impl Core {
         machine.shut = self.labs.shut(host, &machine.lab).or_else(drained);
         let loan = self.labs.machines.get(host).map(|s| s.loaned_to.as_str()).filter(|to| !to.is_empty());
         machine.only = loan.map(Arc::from);
+        let allow = self.labs.machines.get(host).map(|s| s.allow.as_slice()).unwrap_or_default();
+        machine.allow = Arc::from(allow);
         self.pool.note_room(name);
     }
 
     /// Is a machine there for the user whose jobs these are?
     pub(crate) fn is_for(&self, machine: &Machine, shape: ShapeId) -> bool {
-        let Some(only) = &machine.only else { return true };
+        if !machine.is_restricted() {
+            return true;
+        }
         let owner = self.shapes.ad(shape).map(|ad| ad.eval("Owner"));
-        matches!(owner, Some(Value::Str(owner)) if owner.to_string() == **only)
+        let Some(Value::Str(owner)) = owner else { return false };
+        let owner = owner.to_string();
+        let lent = machine.only.as_ref().is_none_or(|only| owner == **only);
+        lent && (machine.allow.is_empty() || self.is_on_list(&machine.allow, &owner, shape))
+    }
+
+    /// Does a list of users and groups name the owner of such jobs, or a group whose account they are on?
+    fn is_on_list(&self, list: &[String], owner: &str, shape: ShapeId) -> bool {
+        let user = self.shapes.all.get(&shape).map(|s| s.user);
+        let mut groups = user.into_iter().flat_map(|user| self.accounts.groups_of(user));
+        list.iter().any(|name| name == owner)
+            || groups.any(|(_, g)| list.iter().any(|name| g.name.eq_ignore_ascii_case(name)))
     }
 }
 

@@ -9,11 +9,13 @@
 //! - `pool`: machines and claims (claims are durable, machines soft); `machines`: quick to find, and in order
 //! - `shape`: which jobs are alike for matching (`alike`), and which machines can run them
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
+//! - `hopeless`: jobs that nothing can ever satisfy; `aborts`: machines that cannot run what is given to them
 //! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by `gang`'s planner
 //! - `provision`: machines that are made ready for jobs, or could not be
 //! - `reserve`: more time for running jobs; machines that owners keep after the run
-//! - `accounts`: fair share; `concurrency`: named limits; `throttle`: bursts of starts
+//! - `accounts`: fair share; `admission`: what a set takes beside machines; `concurrency`: named limits; `throttle`: bursts of
+//!   starts
 //! - `drain`: nothing new for a while
 //! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
 //! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
@@ -28,8 +30,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod aborts;
 mod accounts;
 mod actions;
+mod admission;
 mod agents;
 mod alike;
 mod apply;
@@ -38,6 +42,7 @@ mod drain;
 mod explain;
 pub mod gang;
 mod gangs;
+mod hopeless;
 mod labs;
 mod lifecycle;
 mod machines;
@@ -74,6 +79,7 @@ use shape::ShapeId;
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
+pub use admission::{Scarce, Shortage};
 pub use concurrency::Limits;
 pub use explain::{
     Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Occupant, Refusing, Standing,
@@ -123,6 +129,8 @@ pub struct Settings {
     pub sweep_ms: u64,
     /// UNSATISFIABLE_GRACE: a gang that no lab could hold for so long is held; 0 for never.
     pub grace_ms: u64,
+    /// SUSPICIOUS_ABORTS: so many sets in a row whose jobs could not be run break a machine; 0 for never.
+    pub suspicious_aborts: u32,
     /// CHECKPOINT_QUOTA: bytes that the checkpoints of one user may take at the manager; 0 for any amount.
     pub checkpoint_quota: u64,
     /// No cluster has a smaller number: others that share files with this pool have used those.
@@ -152,6 +160,7 @@ impl Default for Settings {
             zone: TimeZone::UTC,
             sweep_ms: 30_000,
             grace_ms: 86_400_000,
+            suspicious_aborts: 0,
             checkpoint_quota: 0,
             first_cluster: 1,
         }
@@ -288,6 +297,8 @@ pub struct Core {
     pub(crate) kept_back: BTreeSet<ShapeId>,
     /// Some of a limit or a quota may be free again.
     pub(crate) released: bool,
+    pub(crate) hopeless: hopeless::Hopeless,
+    pub(crate) aborts: aborts::Aborts,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs

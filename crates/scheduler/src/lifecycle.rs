@@ -9,7 +9,7 @@
 //! In a gang the durations are those of the whole: a run is not too long while another one of the gang is within its own,
 //! unless the gang says StrictLimits.
 //!
-//! `asked` evaluates; `later` keeps idle jobs until their time; `cron` knows the times of crontabs.
+//! `asked` evaluates; `limits` ends runs at their second; `later` keeps idle jobs until their time; `cron` knows the times of crontabs.
 //!
 //! Clusters without such expressions pay for one look at their template and nothing else; only the others keep a
 //! [`Past`] for procs that have one. Whom an expression kept or held is in the journal like everything else.
@@ -17,6 +17,7 @@
 mod asked;
 mod cron;
 mod later;
+mod limits;
 #[cfg(test)]
 mod tests;
 
@@ -69,6 +70,8 @@ pub(crate) struct Policies {
     pub(crate) periodic: bool,
     /// Jobs wait for a time of their own.
     pub(crate) deferred: bool,
+    /// Runs may declare how long they last.
+    pub(crate) limited: bool,
     /// The durations are those of the whole gang.
     pub(crate) together: bool,
     /// The periodic ones say the same about all procs without a past.
@@ -97,6 +100,9 @@ impl Policies {
         let is_strict =
             || template.shared("StrictLimits").is_some_and(|t| t.trim().eq_ignore_ascii_case("true"));
         policies.together = template.is_gang() && !is_strict();
+        let named = |name: &str| asked::DURATIONS.iter().any(|(limit, ..)| limit.eq_ignore_ascii_case(name));
+        policies.limited =
+            template.shared.iter().any(|a| named(&a.name)) || template.varying.iter().any(|v| named(&v.name));
         if policies.at_exit || policies.deferred {
             let reached = reach(template, &[&PERIODIC, &HOLD_DETAILS]);
             policies.uniform = reached.is_some_and(|names| !names.iter().any(|n| n == "procid"));
@@ -222,12 +228,18 @@ impl Cluster {
         };
     }
 
+    /// How long a run has lasted.
+    fn lasted_ms(&self, proc: u32, now: Now) -> Option<u64> {
+        let started_ms = self.live.get(&proc)?.started_ms?;
+        Some(now.wall_ms.saturating_sub(started_ms))
+    }
+
     /// Is a running job of a gang, other than this one, within its own limits? Then none of the gang has run too long.
     fn is_within_limits(&self, id: u32, but: Option<u32>, now: Now) -> bool {
         let running = self.live.iter().filter(|(_, l)| self.policies.together && l.started_ms.is_some());
         running.filter(|(proc, _)| Some(**proc) != but).any(|(&proc, _)| {
             let ad = self.policy_ad(id, proc, now, None);
-            Asked::new(&ad, now).overruns().is_none()
+            Asked::new(&ad, now).lasting(self.lasted_ms(proc, now)).overruns().is_none()
         })
     }
 
@@ -354,7 +366,10 @@ impl Core {
         let mut doubts = Doubts::new();
         let verdict = asks.map_or(Verdict::Leave, |cluster| {
             let mut ad = cluster.policy_ad(id, proc, now, Some(exit));
-            let asked = Asked::new(&ad, now).patient(cluster.is_within_limits(id, Some(proc), now));
+            let patient = cluster.is_within_limits(id, Some(proc), now);
+            // Its own machine says best how long it has run: the report may have been on its way for a while.
+            let lasted_ms = Some(exit.wall_us / 1000).filter(|ms| *ms > 0).or(cluster.lasted_ms(proc, now));
+            let asked = Asked::new(&ad, now).patient(patient).lasting(lasted_ms);
             let verdict = asked.at_exit();
             doubts = asked.doubts();
             if verdict == Verdict::Leave {
@@ -491,7 +506,7 @@ impl Look<'_> {
         }
         let running = live.is_some_and(|l| l.started_ms.is_some());
         let ad = cluster.policy_ad(id, proc, now, None);
-        let asked = Asked::new(&ad, now).patient(patient);
+        let asked = Asked::new(&ad, now).patient(patient).lasting(cluster.lasted_ms(proc, now));
         let verdict = if cluster.completed.contains(proc) {
             asked.forgotten()
         } else {

@@ -224,6 +224,7 @@ impl Core {
                 return Page { items, next: Some(format!("{DECIDED}{name}")) };
             }
             items.push(MachineView {
+                unusable: None,
                 name: name.clone(),
                 slot: Arc::from("slot1"),
                 connected: false,

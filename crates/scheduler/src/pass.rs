@@ -1,5 +1,6 @@
 //! Who gets what. Two things start a decision: jobs became idle, or a machine has room; both end here.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
@@ -46,6 +47,8 @@ pub enum Obstacle {
     Shut(Shut),
     /// It is lent to somebody else.
     Lent,
+    /// It takes only jobs of users and groups that do not include this one's.
+    NotAllowed,
     /// It could not be made ready for this job before.
     Unready,
     /// It is in use.
@@ -81,24 +84,27 @@ impl Core {
 
     /// Finds room for waiting jobs of a shape while there is any.
     pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
-        loop {
-            let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
-            let Some(ready) = ready else { return };
-            if !self.may_have_more(shape) {
-                self.kept_back.insert(shape);
-                return;
-            }
-            let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, now.wall_ms) };
-            let Some(name) = room else {
-                self.preempt_for(now, shape, out);
-                return;
-            };
-            // Usually the first; another one where this machine is no use to it.
-            let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
-            if !self.start(now, &name, Candidate { shape, ready }, digest, out) {
-                return;
-            }
+        while self.offer_once(now, shape, digest, out) {}
+    }
+
+    /// Finds room for one claim of a shape's waiting jobs, or has somebody leave for them. True when there may be more.
+    fn offer_once(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) -> bool {
+        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
+        let Some(ready) = ready else { return false };
+        if !self.may_have_more(shape) {
+            self.kept_back.insert(shape);
+            return false;
         }
+        let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, now.wall_ms) };
+        let Some(name) = room else {
+            self.preempt_for(now, shape, out);
+            return false;
+        };
+        // Usually the first; another one where this machine is no use to it.
+        let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
+        let candidate = Candidate { shape, ready };
+        self.gangs_go_first(now, &name, candidate, digest, out)
+            || self.start(now, &name, candidate, digest, out)
     }
 
     /// The next job of a shape that may start, and where.
@@ -117,13 +123,23 @@ impl Core {
             if !std::mem::take(&mut self.released) {
                 return;
             }
-            let kept = std::mem::take(&mut self.kept_back);
-            let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
-            let line: Vec<ShapeId> = line.map(|(_, shape)| shape).filter(|s| kept.contains(s)).collect();
-            for shape in line {
-                self.offer_shape(now, shape, digest, out);
+            let mut kept = std::mem::take(&mut self.kept_back);
+            // One claim at a time: whose turn it is changes with each.
+            while let Some(shape) = self.first_in_line(&kept) {
+                if !self.offer_once(now, shape, digest, out) {
+                    kept.remove(&shape);
+                }
             }
         }
+    }
+
+    /// Whose turn it is among some kinds of jobs.
+    fn first_in_line(&self, among: &BTreeSet<ShapeId>) -> Option<ShapeId> {
+        if among.is_empty() {
+            return None;
+        }
+        let mut line = self.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+        line.find(|shape| among.contains(shape))
     }
 
     /// Looks once a second at jobs whose match depends on the time: nothing else would tell that it has come. Of many such
@@ -133,7 +149,7 @@ impl Core {
         if std::mem::replace(&mut self.again.second, second) == second {
             return;
         }
-        let line = self.accounts.in_line().flat_map(crate::accounts::User::waiting);
+        let line = self.accounts.in_line().flat_map(|at| at.waiting());
         let mut waiting: Vec<ShapeId> = line.map(|(_, shape)| shape).collect();
         if let Some(after) = self.again.after.take() {
             waiting.sort_unstable();
@@ -183,10 +199,33 @@ impl Core {
                 return;
             }
             let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
+            if self.gangs_go_first(now, name, candidate, digest, out) {
+                continue;
+            }
             if !self.start(now, name, candidate, digest, out) {
                 return;
             }
         }
+    }
+
+    /// Gangs that are before a plain job which is about to start on a machine: they start if they can, or have the machine
+    /// kept for them, and then the job is another question. Costs nothing while no gang waits.
+    fn gangs_go_first(
+        &mut self,
+        now: Now,
+        name: &Arc<str>,
+        candidate: Candidate,
+        digest: Digest,
+        out: &mut Out,
+    ) -> bool {
+        if !self.gangs.has_waiting() {
+            return false;
+        }
+        let Some(user) = self.shapes.all.get(&candidate.shape).map(|s| s.user) else { return false };
+        let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return false };
+        let rank = self.rank_of_jobs(user, candidate.ready, now.wall_ms);
+        let before = self.gangs.earmark(number);
+        self.start_gangs(now, Some(rank), digest, out) || self.gangs.earmark(number) != before
     }
 
     /// Goes on with what was left undone for want of keys, or for the throttle.
@@ -226,15 +265,8 @@ impl Core {
         true
     }
 
-    /// True unless a limit or a quota stands against another claim for such jobs.
-    pub(crate) fn may_have_more(&self, shape: ShapeId) -> bool {
-        let Some(shape) = self.shapes.all.get(&shape) else { return false };
-        self.in_use.short_of(&shape.limits).is_none()
-            && self.accounts.over_quota(shape.user, f64::from(shape.request.cpus)).is_none()
-    }
-
     /// May such a job take room on this machine, whoever it is lent or promised to?
-    fn may_take(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
+    pub(crate) fn may_take(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
         self.is_for(machine, shape)
             && self.first_for(machine, shape).is_some()
             && self.respects_promises(machine, shape, now_ms)
@@ -255,7 +287,8 @@ impl Core {
         } else if let Some(shut) = machine.shut {
             Some(Obstacle::Shut(shut))
         } else if !self.is_for(machine, shape) {
-            Some(Obstacle::Lent)
+            let lent = machine.only.is_some();
+            Some(if lent { Obstacle::Lent } else { Obstacle::NotAllowed })
         } else if !fits(request, machine.free) {
             Some(Obstacle::Busy)
         } else {
@@ -287,8 +320,8 @@ impl Core {
     /// The first in line among the jobs that fit into `room` on a machine.
     fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(name)?;
-        for user in self.accounts.in_line() {
-            for (_, shape) in user.waiting() {
+        for at in self.accounts.in_line() {
+            for (_, shape) in at.waiting() {
                 let fits = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
                 if fits
                     && self.shapes.can_run(shape, machine)
@@ -317,8 +350,12 @@ impl Core {
             if !fit || self.lease_ms(s.lease_ms) != claim.lease_ms || s.limits != claim.limits {
                 continue;
             }
+            let cores = f64::from(claim.resources.cpus);
+            if self.kept_for_older(None, s.user, cores, &s.limits).is_some() {
+                continue;
+            }
             let Some(ready) = self.first_for(machine, shape) else { continue };
-            let same_owner = self.queue.clusters.get(&ready.1).is_some_and(|c| c.owner == claim.owner);
+            let same_owner = self.queue.clusters.get(&ready.cluster).is_some_and(|c| c.owner == claim.owner);
             if same_owner && self.may_take(machine, shape, now_ms) && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
             }
@@ -339,7 +376,7 @@ impl Core {
         out: &mut Out,
     ) -> Option<ClaimId> {
         let shape = self.shapes.all.get(&candidate.shape)?;
-        let owner = self.queue.clusters.get(&candidate.ready.1)?.owner.to_string();
+        let owner = self.queue.clusters.get(&candidate.ready.cluster)?.owner.to_string();
         let submitter = self.accounts.get(shape.user).name.to_string();
         let submitter = if submitter == owner { String::new() } else { submitter };
         let machine = self.pool.machines.get(name)?;
@@ -415,7 +452,7 @@ impl Core {
             if held > 0 && held > depth / 2 {
                 return;
             }
-            let (_, cluster_id, part) = candidate.ready;
+            let Ready { cluster: cluster_id, part, .. } = candidate.ready;
             let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
             let idle = &cluster.parts[part as usize].idle;
             let fair = u32::try_from(idle.len().div_ceil(self.seats())).unwrap_or(u32::MAX);

@@ -56,8 +56,11 @@ pub(crate) struct Pool {
     pub(crate) reserved: BTreeSet<(u32, ClaimId)>,
     /// Machines whose room, claims or connection have changed, by number, until the gang pass has seen it.
     pub(crate) touched: Vec<u32>,
-    /// Shapes that a claim was asked to leave for.
-    pub(crate) rivals: BTreeSet<ShapeId>,
+    /// Shapes that claims were asked to leave for, and how many.
+    pub(crate) rivals: BTreeMap<ShapeId, usize>,
+    /// The second in which somebody was last looked for who must go, and where that look ended when there were too many.
+    pub(crate) preempted_s: u64,
+    pub(crate) preempted_for: Option<ShapeId>,
 }
 
 impl Pool {
@@ -234,6 +237,8 @@ pub(crate) struct Machine {
     pub(crate) shut: Option<Shut>,
     /// Only this user's jobs start there.
     pub(crate) only: Option<Arc<str>>,
+    /// Only jobs of these users and groups start there; everybody's when it is empty.
+    pub(crate) allow: Arc<[String]>,
     /// The lab it says it is in.
     pub(crate) lab: Arc<str>,
     /// It is put in order after each claim, and says when it is.
@@ -257,6 +262,7 @@ impl Machine {
             heard_ms: now.mono_ms,
             shut: None,
             only: None,
+            allow: Arc::default(),
             lab: Arc::from(""),
             releases: false,
             whole: false,
@@ -266,6 +272,20 @@ impl Machine {
     /// In contact, and taking new claims.
     pub(crate) fn is_open(&self) -> bool {
         self.session.is_some() && self.shut.is_none()
+    }
+
+    /// Why no job could have what is not in use now; `None` when one could.
+    pub(crate) fn why_unusable(&self) -> Option<&'static str> {
+        if self.session.is_none() {
+            return Some("out_of_contact");
+        }
+        let owner = || self.ad.eval_str("State").is_some_and(|state| state.eq_ignore_ascii_case("Owner"));
+        self.shut.map(crate::labs::Shut::word).or_else(|| owner().then_some("owner"))
+    }
+
+    /// Not everybody's jobs start there.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.only.is_some() || !self.allow.is_empty()
     }
 
     /// A static slot is free or it is not: its size may have changed since its claim was made.

@@ -1,9 +1,13 @@
 //! Who must go for a better job: because the machine likes the other one more (RANK), or because the user of the one who
-//! waits has been served worse (PREEMPTION_REQUIREMENTS).
+//! waits has been served worse (PREEMPTION_REQUIREMENTS). Decision 035.
 //!
-//! The victim is asked to leave like any vacated job, with the chance to save its work; its claim remembers for whom. When
-//! it is gone its room goes to that job, if it still waits and the machine still wants it.
+//! As many are asked to leave as there are better jobs that wait, each like any vacated job, with the chance to save its work.
+//! A claim that is on its way out remembers for whom; when it is gone its room goes to the best that waits then. The question
+//! is asked again whenever jobs find no room, when a machine changes, and each second for what only time decides. A gang goes
+//! as a whole, after every plain job; a waiting gang makes nobody go.
 
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Scope, Value};
@@ -11,35 +15,52 @@ use model::event::{Afterwards, Resources};
 use model::{ClaimId, JobId, Now, ProcSet};
 
 use crate::pass::Candidate;
-use crate::pool::{fits, host_of, plus};
+use crate::pool::{fits, host_of, minus, plus};
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Out};
 
-/// Machines that are looked at for a victim, at most: a waiting job must not stop the pool to find one. The next look goes
+/// Machines that are looked at for victims, at most: a waiting job must not stop the pool to find one. The next look goes
 /// on behind them.
 const LOOKED_AT: usize = 256;
+/// Kinds of waiting jobs that are looked at in one go.
+const KINDS: usize = 64;
 
 /// Somebody who could go.
 struct Victim {
     claim: ClaimId,
+    machine: u32,
     why: String,
     /// No preemption for priority when there is one by rank.
     by_rank: bool,
+    /// Jobs that lose their machines with it.
+    seats: usize,
     rank: f64,
     made_ms: u64,
 }
 
+impl Victim {
+    /// Rank before priority; then what costs fewest jobs their machines; then the least liked; then who has least to lose.
+    fn order(&self, other: &Self) -> Ordering {
+        let by_rank = other.by_rank.cmp(&self.by_rank);
+        let rank = || self.rank.total_cmp(&other.rank);
+        by_rank
+            .then(self.seats.cmp(&other.seats))
+            .then_with(rank)
+            .then(other.made_ms.cmp(&self.made_ms))
+            .then(self.claim.cmp(&other.claim))
+    }
+}
+
 impl Core {
-    /// No machine has room for such a job: is there one whose present job is worth less?
+    fn preempts(&self) -> bool {
+        !self.shapes.ranking.is_empty() || self.settings.preemption_requirements.is_some()
+    }
+
+    /// No machine has room for such jobs: are there some whose present jobs are worth less?
     pub(crate) fn preempt_for(&mut self, now: Now, shape: ShapeId, out: &mut Out) {
-        if self.shapes.ranking.is_empty() && self.settings.preemption_requirements.is_none() {
+        if !self.preempts() || self.missing_room(shape) == 0 {
             return;
         }
-        // One at a time: the room that becomes free may be all it needs.
-        if self.pool.rivals.contains(&shape) {
-            return;
-        }
-        let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else { return };
         let priority = self.settings.preemption_requirements.is_some();
         let ranking = self.shapes.ranking.clone();
         let Some(viable) = self.shapes.viable(shape) else { return };
@@ -51,45 +72,120 @@ impl Core {
             .take(LOOKED_AT)
             .collect();
         self.pool.looked_at = if numbers.len() < LOOKED_AT { 0 } else { numbers.last().map_or(0, |n| n + 1) };
-        let mut best: Option<Victim> = None;
-        for number in numbers {
+        self.preempt_among(now, shape, &numbers, out);
+    }
+
+    /// Machines have changed: may somebody who waits have them now?
+    pub(crate) fn preempt_on(&mut self, now: Now, names: &[Arc<str>], out: &mut Out) {
+        if !self.preempts() {
+            return;
+        }
+        let numbers: Vec<u32> =
+            names.iter().filter_map(|n| self.pool.machines.get(n)).map(|m| m.number).collect();
+        for shape in self.kinds_in_line(None) {
+            let suited: Vec<u32> = numbers.iter().copied().filter(|n| self.shapes.suits(shape, *n)).collect();
+            if !suited.is_empty() && self.may_have_more(shape) {
+                self.preempt_among(now, shape, &suited, out);
+            }
+        }
+    }
+
+    /// Looks again at jobs that wait: what is better may be so only because time has passed, or victims have gone.
+    pub(crate) fn preempt_again(&mut self, now: Now, out: &mut Out) {
+        let second = now.mono_ms / 1_000;
+        if !self.preempts() || std::mem::replace(&mut self.pool.preempted_s, second) == second {
+            return;
+        }
+        let kinds = self.kinds_in_line(self.pool.preempted_for);
+        self.pool.preempted_for = kinds.last().copied().filter(|_| kinds.len() == KINDS);
+        for shape in kinds {
+            if self.may_have_more(shape) && self.first_room(shape, now.wall_ms).is_none() {
+                self.preempt_for(now, shape, out);
+            }
+        }
+    }
+
+    /// Kinds of jobs that wait, those behind `after` when there are too many for one go, whose turn it is first.
+    fn kinds_in_line(&self, after: Option<ShapeId>) -> Vec<ShapeId> {
+        let kinds = || self.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+        let Some(after) = after else { return kinds().take(KINDS).collect() };
+        let behind: Vec<ShapeId> = kinds().skip_while(|shape| *shape != after).skip(1).take(KINDS).collect();
+        if behind.is_empty() { kinds().take(KINDS).collect() } else { behind }
+    }
+
+    /// How many waiting jobs of a shape nobody is on the way out for.
+    fn missing_room(&self, shape: ShapeId) -> usize {
+        let Some(found) = self.shapes.all.get(&shape) else { return 0 };
+        let idle = |r: &crate::shape::Ready| {
+            let cluster = self.queue.clusters.get(&r.cluster)?;
+            Some(cluster.parts.get(r.part as usize)?.idle.len() as usize)
+        };
+        let mut waiting = 0usize;
+        for ready in found.ready.iter().take(LOOKED_AT) {
+            waiting = waiting.saturating_add(idle(ready).unwrap_or(0)).min(LOOKED_AT);
+        }
+        waiting.saturating_sub(self.pool.rivals.get(&shape).copied().unwrap_or(0))
+    }
+
+    /// Asks as many of these machines' claims to leave as there are better jobs of a shape.
+    fn preempt_among(&mut self, now: Now, shape: ShapeId, numbers: &[u32], out: &mut Out) {
+        let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else { return };
+        if self.missing_room(shape) == 0 {
+            return;
+        }
+        let mut free: BTreeMap<u32, Resources> = BTreeMap::new();
+        let mut victims: Vec<Victim> = Vec::new();
+        for &number in numbers {
             let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {
                 continue;
             };
             if !machine.is_open() || !self.is_for(machine, shape) {
                 continue;
             }
+            // What is free, and will be, is spoken for as far as others are on their way out for somebody.
+            let leaving =
+                machine.claims.iter().filter_map(|id| self.pool.claims.get(id)).filter(|c| c.rival.is_some());
+            let left = leaving.fold(machine.free, |left, claim| {
+                let wants = claim.rival.and_then(|s| self.shapes.all.get(&s)).map(|s| s.request);
+                minus(plus(left, claim.resources), wants.unwrap_or_default())
+            });
+            free.insert(number, left);
             for &id in &machine.claims {
                 let Some(claim) = self.pool.claims.get(&id).filter(|c| c.rival.is_none()) else { continue };
                 // Whoever has nothing makes no room.
-                let nothing = claim.resources == Resources::default();
-                if nothing || !fits(request, plus(machine.free, claim.resources)) {
-                    continue;
-                }
-                let Some(victim) = self.judge(now, id, number, shape) else { continue };
-                // Rank before priority; then the least liked; then the one that has least to lose.
-                let better = |old: &Victim| {
-                    (victim.by_rank && !old.by_rank)
-                        || (victim.by_rank == old.by_rank
-                            && (victim.rank, u64::MAX - victim.made_ms) < (old.rank, u64::MAX - old.made_ms))
-                };
-                if best.as_ref().is_none_or(better) {
-                    best = Some(victim);
+                if claim.resources != Resources::default() {
+                    victims.extend(self.judge(now, id, number, shape));
                 }
             }
         }
-        if let Some(victim) = best {
-            self.ask_to_leave(now, &victim, shape, out);
+        victims.sort_by(Victim::order);
+        for victim in victims {
+            if self.missing_room(shape) == 0 {
+                return;
+            }
+            let Some(claim) = self.pool.claims.get(&victim.claim).filter(|c| c.rival.is_none()) else {
+                continue;
+            };
+            let Some(left) = free.get_mut(&victim.machine) else { continue };
+            let room = plus(*left, claim.resources);
+            if fits(request, room) {
+                *left = minus(room, request);
+                self.ask_to_leave(now, &victim, shape, out);
+            }
         }
     }
 
     /// May this claim's job be made to go for such a job?
     fn judge(&self, now: Now, id: ClaimId, machine: u32, shape: ShapeId) -> Option<Victim> {
         let claim = self.pool.claims.get(&id)?;
-        let present = self.shape_of(*claim.jobs.first()?)?;
-        if present == shape {
+        let job = *claim.jobs.first()?;
+        let present = self.shape_of(job)?;
+        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let leaving = cluster.live.get(&job.proc).is_some_and(|l| l.stop.is_some());
+        if present == shape || leaving {
             return None;
         }
+        let seats = if cluster.gang { cluster.live.len() } else { 1 };
         let (mine, its) =
             (self.shapes.machine_rank(machine, shape), self.shapes.machine_rank(machine, present));
         let made_ms = claim.made_ms;
@@ -98,7 +194,7 @@ impl Core {
                 "preempted: {} ranks another job higher ({mine} over {its})",
                 host_of(&claim.machine)
             );
-            return Some(Victim { claim: id, why, by_rank: true, rank: its, made_ms });
+            return Some(Victim { claim: id, machine, why, by_rank: true, seats, rank: its, made_ms });
         }
         let requirements = self.settings.preemption_requirements.as_ref()?;
         let user = self.shapes.all.get(&shape)?.user;
@@ -124,32 +220,68 @@ impl Core {
             _ => 0.0,
         });
         let why = format!("preempted: its user's priority {theirs:.1} is worse than {ours:.1}");
-        Some(Victim { claim: id, why, by_rank: false, rank: -rank, made_ms })
+        Some(Victim { claim: id, machine, why, by_rank: false, seats, rank: -rank, made_ms })
     }
 
     fn ask_to_leave(&mut self, now: Now, victim: &Victim, shape: ShapeId, out: &mut Out) {
-        let Some(claim) = self.pool.claims.get_mut(&victim.claim) else { return };
-        claim.rival = Some(shape);
-        self.pool.rivals.insert(shape);
-        for job in claim.jobs.clone() {
+        let Some(claim) = self.pool.claims.get(&victim.claim) else { return };
+        let jobs = claim.jobs.clone();
+        let gangs: BTreeSet<u32> = jobs.iter().map(|j| j.cluster).filter(|c| self.is_gang(*c)).collect();
+        // The machines of a gang that suit such jobs are there for them too.
+        let mut claims = vec![victim.claim];
+        for gang in &gangs {
+            let live = self.queue.clusters.get(gang).into_iter().flat_map(|c| c.live.values());
+            for id in live.map(|l| l.claim).collect::<Vec<_>>() {
+                let place = self.pool.claims.get(&id).filter(|c| c.resources != Resources::default());
+                let number = place.and_then(|c| self.pool.machines.get(&c.machine)).map(|m| m.number);
+                if number.is_some_and(|n| self.shapes.suits(shape, n)) {
+                    claims.push(id);
+                }
+            }
+        }
+        for id in claims {
+            let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| c.rival.is_none()) else { continue };
+            claim.rival = Some(shape);
+            *self.pool.rivals.entry(shape).or_default() += 1;
+        }
+        for job in jobs.into_iter().filter(|j| !gangs.contains(&j.cluster)) {
             let procs: ProcSet = [job.proc].into_iter().collect();
             self.stop_live(now, job.cluster, Some(&procs), Afterwards::Idle, &victim.why, (1000, 0), out);
         }
+        for gang in gangs {
+            self.stop_live(now, gang, None, Afterwards::Idle, &victim.why, (1000, 0), out);
+        }
     }
 
-    /// A victim is gone: its room goes to whom it made room for.
+    fn is_gang(&self, cluster: u32) -> bool {
+        self.queue.clusters.get(&cluster).is_some_and(|c| c.gang)
+    }
+
+    /// A victim is gone: its room goes to the job that its machine likes best by now; to whom it made room for, if it
+    /// likes no other more.
     pub(crate) fn replace(
         &mut self,
         now: Now,
         name: &Arc<str>,
-        shape: ShapeId,
+        rival: ShapeId,
         digest: Digest,
         out: &mut Out,
     ) {
-        let ready = self.pool.machines.get(name).and_then(|m| self.first_for(m, shape));
-        let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { return };
-        if self.obstacle(shape, name).is_none() {
-            self.start(now, name, Candidate { shape, ready }, digest, out);
+        let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return };
+        let mut best: Option<(f64, Candidate)> = None;
+        for shape in std::iter::once(rival).chain(self.kinds_in_line(None)) {
+            let ready = self.pool.machines.get(name).and_then(|m| self.first_for(m, shape));
+            let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { continue };
+            let rank = self.shapes.machine_rank(number, shape);
+            let better = best.as_ref().is_none_or(|(most, _)| rank > *most);
+            let machine = self.pool.machines.get(name);
+            let given = machine.is_some_and(|m| self.may_take(m, shape, now.wall_ms));
+            if better && given && self.obstacle(shape, name).is_none() {
+                best = Some((rank, Candidate { shape, ready }));
+            }
+        }
+        if let Some((_, candidate)) = best {
+            self.start(now, name, candidate, digest, out);
         }
     }
 

@@ -116,6 +116,6 @@ impl Core {
     pub(crate) fn first_for(&self, machine: &Machine, shape: ShapeId) -> Option<Ready> {
         let name: &Arc<str> = self.pool.name(machine.number)?;
         let ready = &self.shapes.all.get(&shape)?.ready;
-        ready.iter().copied().find(|(_, cluster, _)| !self.is_excluded(*cluster, name))
+        ready.iter().copied().find(|r| !self.is_excluded(r.cluster, name))
     }
 }

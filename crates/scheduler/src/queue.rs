@@ -4,17 +4,18 @@
 //! live are interval sets, so a million like-minded procs cost as much as one; only live procs have a record each. Idle ones
 //! whose time has not come are in `later` instead of in their part.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock};
 
 use model::event::Afterwards;
-use model::{ClaimId, JobTemplate, ProcSet, Span};
+use model::{ClaimId, Class, JobId, JobTemplate, ProcSet, Span};
 
 use crate::gangs::Guests;
 use crate::lifecycle::{Past, Policies};
 use crate::recount::JobCount;
-use crate::shape::ShapeId;
+use crate::shape::{Ready, ShapeId};
 
 /// Finished clusters whose outcome is still known without reading history.
 pub(crate) const REMEMBERED: usize = 100_000;
@@ -41,6 +42,9 @@ pub(crate) struct Queue {
     /// Clusters with idle procs whose time comes or is over then, in Unix milliseconds. Made anew by recovery; an entry
     /// too many is harmless.
     pub(crate) due: BTreeSet<(u64, u32)>,
+    /// Runs by when they have lasted as long as they may, in Unix milliseconds. Made anew by recovery; an entry too many is
+    /// harmless.
+    pub(crate) limits: BTreeSet<(u64, JobId)>,
 }
 
 /// How a cluster ended (or stands).
@@ -121,6 +125,8 @@ pub(crate) struct Cluster {
     pub(crate) template: Stored,
     pub(crate) submitted_ms: u64,
     pub(crate) priority: i32,
+    /// How urgent it is to the pool, as administrators said.
+    pub(crate) class: Class,
     /// Its jobs start together or not at all.
     pub(crate) gang: bool,
     /// Jobs that run on the machine of another one, each with that one; rarely any.
@@ -306,6 +312,8 @@ pub(crate) struct Live {
     pub(crate) attempt: u32,
     /// When its process was started; `None` while it waits in its starter.
     pub(crate) started_ms: Option<u64>,
+    /// When it was given to the claim, by our own clock.
+    pub(crate) assigned_ms: u64,
     pub(crate) stop: Option<Stop>,
     /// Its processes stand still.
     pub(crate) suspended: bool,
@@ -326,8 +334,9 @@ pub(crate) enum Stage {
 }
 
 impl Live {
-    pub(crate) fn new(claim: ClaimId, attempt: u32) -> Self {
-        Self { claim, attempt, started_ms: None, stop: None, suspended: false, stage: Stage::default() }
+    pub(crate) fn new(claim: ClaimId, attempt: u32, assigned_ms: u64) -> Self {
+        let stage = Stage::default();
+        Self { claim, attempt, started_ms: None, assigned_ms, stop: None, suspended: false, stage }
     }
 }
 
@@ -353,6 +362,12 @@ impl Cluster {
     /// A gang of which some wait, or are on hold: the others cannot go on without them.
     pub(crate) fn is_broken(&self) -> bool {
         self.idle_count() > 0 || self.is_held_up()
+    }
+
+    /// Where a part of it stands in line, under the cluster's own number.
+    pub(crate) fn ready(&self, id: u32, part: usize) -> Ready {
+        let (class, priority) = (Reverse(self.class), Reverse(self.priority));
+        Ready { class, priority, cluster: id, part: part as u32 }
     }
 
     /// The part a proc belongs to.

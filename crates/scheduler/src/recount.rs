@@ -89,12 +89,12 @@ impl PoolCount {
         }
     }
 
-    fn add(&mut self, claim: &Claim, group: Option<usize>, times: i8) {
+    fn add(&mut self, claim: &Claim, groups: impl Iterator<Item = usize>, times: i8) {
         self.claims = self.claims.saturating_add_signed(times.into());
         let times = f64::from(times);
         let cores = times * f64::from(claim.resources.cpus);
         add_at(&mut self.held, claim.user.0 as usize, cores);
-        if let Some(group) = group {
+        for group in groups {
             add_at(&mut self.groups, group, cores);
         }
         self.add_limits(&claim.limits, times);
@@ -170,14 +170,18 @@ impl Core {
         }
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
         for claim in claims.filter(|c| c.machine == *name) {
-            recount.add(claim, self.accounts.get(claim.user).group(), 1);
+            recount.add(claim, self.accounts.groups_of(claim.user).map(|(number, _)| number), 1);
         }
     }
 
     /// A claim was made, or (`times` -1) is over.
     pub(crate) fn recount_claim(&mut self, claim: &Claim, times: i8) {
         if self.pool.recount.reach.covers(&*claim.machine) {
-            self.pool.recount.add(claim, self.accounts.get(claim.user).group(), times);
+            self.pool.recount.add(
+                claim,
+                self.accounts.groups_of(claim.user).map(|(number, _)| number),
+                times,
+            );
         }
     }
 

@@ -212,5 +212,6 @@ impl Core {
             *extended = extended.saturating_add(e.seconds).min(MOST_S);
         }
         self.touch_gang(e.cluster);
+        self.watch_limits(e.cluster);
     }
 }

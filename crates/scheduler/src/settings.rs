@@ -22,6 +22,7 @@ impl Settings {
         self.periodic_ms = (reading.number("PERIODIC_EXPR_INTERVAL", 60.0, 0.01) * 1000.0) as u64;
         self.sweep_ms = (reading.number("CONSISTENCY_INTERVAL", 30.0, 0.0) * 1000.0) as u64;
         self.checkpoint_quota = (reading.number("CHECKPOINT_QUOTA", 0.0, 0.0) as u64) << 20;
+        self.suspicious_aborts = reading.number("SUSPICIOUS_ABORTS", 0.0, 0.0).min(1e6) as u32;
         self.grace_ms = (reading.number("UNSATISFIABLE_GRACE", 86_400.0, 0.0) * 1000.0) as u64;
         // The original's twenty minutes would let one user's claims outlive everybody's turn; only who asks for it gets it.
         if matches!(config.origin("CLAIM_WORKLIFE"), Some(Origin::Definition(_))) {

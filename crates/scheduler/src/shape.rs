@@ -13,7 +13,7 @@ use classad::engine::{AutoclusterId, Engine, SlotSet};
 use classad::{ClassAd, Name, Value};
 use model::event::Resources;
 use model::template::{PieceKind, Varying};
-use model::{JobTemplate, ProcSet};
+use model::{Class, JobTemplate, ProcSet};
 
 use crate::accounts::{Accounts, UserId};
 use crate::pool::{Machine, fits};
@@ -128,7 +128,13 @@ const RARELY_LOOKED_AT: &[&str] = &[
 pub(crate) struct ShapeId(pub(crate) u32);
 
 /// A waiting part of a cluster, in the order in which it is served.
-pub(crate) type Ready = (Reverse<i32>, u32, u32);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ready {
+    pub(crate) class: Reverse<Class>,
+    pub(crate) priority: Reverse<i32>,
+    pub(crate) cluster: u32,
+    pub(crate) part: u32,
+}
 
 /// All shapes.
 #[derive(Debug, Default)]
@@ -180,7 +186,7 @@ pub(crate) struct Shape {
     pub(crate) request: Resources,
     /// The lease that the job asks for; the pool's own is the most it can get.
     pub(crate) lease_ms: Option<u64>,
-    /// Parts of clusters with idle procs: (priority, cluster, part).
+    /// Parts of clusters with idle procs.
     pub(crate) ready: BTreeSet<Ready>,
     /// Mean run time of such jobs in microseconds, once one has finished.
     pub(crate) mean_us: Option<f64>,
@@ -585,7 +591,7 @@ impl Shapes {
             shape.ready.remove(&entry);
         }
         let new = shape.ready.first().copied();
-        accounts.set_ready(shape.user, id, old, new);
+        accounts.set_ready(shape.user, id, f64::from(shape.request.cpus), old, new);
     }
 
     /// Can this machine run jobs of this shape, were it empty? Requirements of both sides decide, and the size.

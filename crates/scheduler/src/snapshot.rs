@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use model::event::{Afterwards, ClaimMade, Exit, JobReserved, Kind, LabSet, MachineStanding};
-use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
+use model::{ClaimId, Class, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
 use crate::lifecycle::{Past, Policies};
@@ -103,6 +103,9 @@ struct SavedCluster {
     /// Flattened pairs (proc, seconds).
     #[prost(uint64, repeated, tag = "19")]
     extended: Vec<u64>,
+    /// The number of its class; absent for the usual one.
+    #[prost(uint32, optional, tag = "20")]
+    class: Option<u32>,
     /// Which of the templates.
     #[prost(uint32, tag = "50")]
     base: u32,
@@ -182,6 +185,8 @@ struct SavedLive {
     /// 0 scheduled, 1 waiting, 2 installing.
     #[prost(uint32, tag = "11")]
     stage: u32,
+    #[prost(uint64, tag = "12")]
+    assigned_ms: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -385,6 +390,7 @@ impl Core {
             template: self.shapes.store(template, &parts),
             submitted_ms: saved.submitted_ms,
             priority: saved.priority,
+            class: saved.class.and_then(|c| Class::ALL.get(c as usize).copied()).unwrap_or_default(),
             gang: template.is_gang(),
             guests: crate::gangs::known_guests(template),
             parts,
@@ -427,6 +433,7 @@ impl Core {
         self.bind_all(saved.id, saved.submitted_ms);
         self.reindex(saved.id);
         self.put_off(saved.id, &idle);
+        self.watch_limits(saved.id);
     }
 }
 
@@ -471,6 +478,7 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
         summary: save_summary(id, c.summary),
         requeues: c.requeues,
         priority: c.priority,
+        class: (c.class != Class::default()).then_some(c.class as u32),
         past: c.past.iter().map(|(&proc, p)| save_past(proc, p)).collect(),
         checkpoints: c
             .checkpoints
@@ -511,6 +519,7 @@ fn save_live(proc: u32, l: &Live) -> SavedLive {
         stop_code: stop.map_or(0, |s| s.code),
         stop_subcode: stop.map_or(0, |s| s.subcode),
         suspended: l.suspended,
+        assigned_ms: l.assigned_ms,
         stage: match l.stage {
             Stage::Scheduled => 0,
             Stage::Waiting => 1,
@@ -530,7 +539,8 @@ fn load_live(l: SavedLive) -> (u32, Live) {
         1 => Stage::Waiting,
         _ => Stage::Installing,
     };
-    (l.proc, Live { claim, attempt, started_ms, stop, suspended, stage })
+    let assigned_ms = l.assigned_ms;
+    (l.proc, Live { claim, attempt, started_ms, assigned_ms, stop, suspended, stage })
 }
 
 #[cfg(test)]

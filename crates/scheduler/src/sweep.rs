@@ -452,7 +452,7 @@ impl Core {
                 self.gangs.knows(id, self.waits_as_gang(id))
             } else {
                 cluster.parts.iter().enumerate().all(|(at, part)| {
-                    let entry = (std::cmp::Reverse(cluster.priority), id, at as u32);
+                    let entry = cluster.ready(id, at);
                     let shape = self.shapes.all.get(&part.shape);
                     shape.is_none_or(|s| s.ready.contains(&entry) != part.idle.is_empty())
                 })
@@ -548,11 +548,11 @@ impl Core {
             let Some(shape) = self.shapes.all.get(&id) else { continue };
             let first = shape.ready.first().copied();
             if first.is_some() != self.accounts.is_in_line(shape.user, id, first) {
-                let user = shape.user;
+                let (user, cores) = (shape.user, f64::from(shape.request.cpus));
                 let what = format!("jobs of {} were not in line", self.accounts.get(user).name);
                 self.sweep.note(Finding::Line, &what, out);
                 self.accounts.forget_ready(user, id);
-                self.accounts.set_ready(user, id, None, first);
+                self.accounts.set_ready(user, id, cores, None, first);
                 self.offer_shape(now, id, digest, out);
             }
             if first.is_none() || !self.may_have_more(id) {

@@ -93,8 +93,10 @@ pub struct MachineView {
     pub connected: bool,
     /// What the pool may use.
     pub total: Resources,
-    /// What is free.
+    /// What a job could have now.
     pub free: Resources,
+    /// What nobody uses and no job could have now, and why, if so.
+    pub unusable: Option<(Resources, &'static str)>,
     /// Its ad, one attribute a line.
     pub ad: Arc<classad::ClassAd>,
     /// Claims on it.
@@ -168,7 +170,7 @@ pub struct PoolView {
     pub claims: u64,
     /// Cores in all.
     pub cpus: u64,
-    /// Cores free.
+    /// Cores that a job could have now.
     pub cpus_free: u64,
     /// What the consistency pass found since the manager started.
     pub findings: Findings,
@@ -293,6 +295,7 @@ impl Core {
     }
 
     pub(crate) fn machine_view(&self, name: &str, m: &crate::pool::Machine) -> MachineView {
+        let unusable = m.why_unusable().map(|why| (m.free, why));
         MachineView {
             lab: m.lab.clone(),
             standing: self.labs.standing(host_of(name)),
@@ -301,7 +304,8 @@ impl Core {
             slot: Arc::from(slot_of(name)),
             connected: m.session.is_some(),
             total: m.total,
-            free: m.free,
+            free: if unusable.is_some() { Resources::default() } else { m.free },
+            unusable,
             ad: m.ad.clone(),
             claims: m
                 .claims
@@ -359,7 +363,7 @@ impl Core {
             if m.session.is_some() {
                 view.connected += first;
                 view.cpus += u64::from(m.total.cpus);
-                view.cpus_free += u64::from(m.free.cpus);
+                view.cpus_free += u64::from(m.why_unusable().map_or(m.free.cpus, |_| 0));
             }
         }
         view.claims = self.pool.claims.len() as u64;

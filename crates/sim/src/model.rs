@@ -72,7 +72,7 @@ fn key(desk: &Desk) -> String {
         .planner()
         .queue()
         .filter_map(|id| Some((desk.sets().find(|s| s.id == id)?, desk.planner().rank_of(id)?)))
-        .map(|(set, rank)| format!("{}{}", set.name, rank.0.0.name()))
+        .map(|(set, rank)| format!("{}{}", set.name, rank.class.0.name()))
         .collect();
     let systems: Vec<String> = desk.systems().map(|s| desk.show_system(s)).collect();
     format!("{}|{}|{}", sets.join(";"), queue.join(","), systems.join(","))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use scheduler::gang::bits::Bits;
-use scheduler::gang::planner::{Decision, Planner, Rules, SEATS_MAX, Seat, System, Want};
+use scheduler::gang::planner::{Decision, Planner, Rules, SEATS_MAX, Seat, Standing, System, Want};
 use scheduler::gang::{Class, SetId, Time};
 use serde::Serialize;
 
@@ -130,7 +130,7 @@ impl Trace {
 
     /// Plays a trace.
     pub fn play(&self) -> Report {
-        let mut planner = Planner::new(Rules { depth: 8, quantum: Some(6 * 3600), overrides: true });
+        let mut planner = Planner::new(Rules { quantum: Some(6 * 3600), ..Rules::default() });
         for number in 0..self.machines {
             planner.set_system(number, System { lab: 0, free: 1, size: 1, hard_end: 0 });
         }
@@ -164,6 +164,8 @@ impl Trace {
                     Want {
                         id: SetId(next as u64),
                         class: Class::Normal,
+                        standing: Standing::Age,
+                        ages: true,
                         submitted: job.submit,
                         run: job.asked.unwrap_or(job.run).max(job.run),
                         may_backfill: job.asked.is_some(),

@@ -32,7 +32,7 @@ fn labs(rules: &Rules) -> Vec<Lab> {
 
 #[test]
 fn every_state_of_a_small_lab_keeps_the_invariants() {
-    let rules = Rules { depth: 1, quantum: None, overrides: true };
+    let rules = Rules { depth: 1, ..Rules::default() };
     let (mut states, mut configurations) = (0, 0);
     for lab in labs(&rules) {
         states += explore(&lab).unwrap_or_else(|what| panic!("{lab:?}: {what}"));
@@ -44,14 +44,14 @@ fn every_state_of_a_small_lab_keeps_the_invariants() {
 
 #[test]
 fn without_the_override_a_start_is_missed() {
-    let rules = Rules { depth: 1, quantum: None, overrides: false };
+    let rules = Rules { depth: 1, overrides: false, ..Rules::default() };
     let found: Vec<String> = labs(&rules).iter().filter_map(|lab| explore(lab).err()).collect();
     assert!(found.iter().any(|what| what.contains("I5")), "{found:?}");
 }
 
 #[test]
 fn a_gang_starves_exactly_without_reservations_or_without_aging() {
-    let rules = |depth, quantum| Rules { depth, quantum, overrides: true };
+    let rules = |depth, quantum| Rules { depth, quantum, ..Rules::default() };
     let cycles = |rules: Rules, class| {
         let (cycles, states) = starving(&rules, class).expect("finite");
         println!("{rules:?} {}: {cycles} fair cycles in {states} states", class.name());

@@ -86,6 +86,8 @@ enum Command {
     Checkpoint(cmd::act::MachineArgs),
     /// Give a running job more time than it declared
     Extend(cmd::act::ExtendArgs),
+    /// Give waiting jobs another priority among your own, or another class
+    Prio(cmd::act::PrioArgs),
     /// Give back machines that were kept after the run (+ReserveAfter)
     Return(cmd::act::Args),
     /// Show what happened, and what happens
@@ -189,6 +191,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
             cmd::act::run_here_or_there(args, Act::Checkpoint, MachineVerb::Checkpoint, place)
         }
         Command::Extend(args) => cmd::act::extend(args, place),
+        Command::Prio(args) => cmd::act::prio(args, place),
         Command::Return(args) => cmd::act::run(args, Act::Return, place),
         Command::Events(args) => cmd::events::run(&args, place),
         Command::Eventd(args) => cmd::maintenance::eventd(&args, place),

@@ -14,7 +14,7 @@ use std::time::Instant;
 use model::event::{Exit, Resources};
 use model::{ClaimId, ClaimKey, JobId, JobTemplate, Now};
 use scheduler::gang::bits::Bits;
-use scheduler::gang::planner::{Decision, Planner, Rules, Seat, System, Want};
+use scheduler::gang::planner::{Decision, Planner, Rules, Seat, Standing, System, Want};
 use scheduler::gang::{Class, FOREVER, SetId};
 use scheduler::{AgentHello, Core, Effect, HeldJob, Out, Report, ReportKind, Session, Settings, Submission};
 use serde_json::{Value, json};
@@ -555,6 +555,8 @@ fn gangs(out: &mut String, quick: bool) {
         let want = |id: u64, seats: usize| Want {
             id: SetId(id),
             class: Class::Normal,
+            standing: Standing::Age,
+            ages: true,
             submitted: id,
             run: 3_600_000,
             may_backfill: true,

@@ -4,7 +4,7 @@ use api::explain::{Ahead, Clause, Count, Gang, Job, Kept, Lacking, Machine, Occu
 use axum::Json;
 use axum::http::StatusCode;
 use model::{JobId, JobName, text};
-use scheduler::{GangView, Obstacle};
+use scheduler::{GangView, Obstacle, Scarce};
 
 use super::route::Call;
 use super::who::Problem;
@@ -56,12 +56,21 @@ fn waiting(w: scheduler::Waiting) -> Waiting {
         held: a.held,
         jobs: a.jobs,
     };
+    let (mut limit, mut quota) = (None, None);
+    match w.shortage.as_ref().map(|s| &s.what) {
+        Some(Scarce::Limit(name)) => limit = Some(name.clone()),
+        Some(Scarce::Quota(name)) => quota = Some(name.clone()),
+        None => {}
+    }
     let lacking = |l: scheduler::Lacking| Lacking { what: l.what.to_owned(), wants: l.wants, most: l.most };
     Waiting {
         user: w.user.to_string(),
         request: w.request,
-        limit: w.limit,
-        quota: w.quota,
+        limit,
+        quota,
+        takes: w.shortage.as_ref().map(ToString::to_string),
+        never: w.shortage.as_ref().is_some_and(scheduler::Shortage::is_for_ever),
+        kept_for: w.shortage.as_ref().and_then(|s| s.kept_for),
         throttled_ms: w.throttled_ms,
         preempting: w.preempting,
         users_ahead: w.users_ahead,
@@ -114,6 +123,8 @@ fn gang(g: scheduler::GangWaits) -> Gang {
             "behind"
         }
         Some(GangView::OutsideDepth) => "outside_depth",
+        Some(GangView::Short(shortage)) if shortage.is_for_ever() => "unsatisfiable",
+        Some(GangView::Short(_)) => "short",
     };
     why.clone_into(&mut out.why);
     out
@@ -124,6 +135,7 @@ fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
         Obstacle::NoContact => "no_contact",
         Obstacle::Shut(shut) => shut.word(),
         Obstacle::Lent => "lent",
+        Obstacle::NotAllowed => "not_allowed",
         Obstacle::Unready => "unready",
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",

@@ -105,6 +105,7 @@ pub(super) async fn act(call: Call<(), (), Json<ActRequest>>) -> Result<Json<Act
         }
         api::rest::Act::Extend => Act::Extend(request.seconds),
         api::rest::Act::Return => Act::Return,
+        api::rest::Act::Prio => Act::Reorder { priority: request.priority, class: class_of(&request)? },
     };
     let reason = text::one_line(&request.reason, limits::REASON_BYTES);
     let reason = if reason.is_empty() { default_reason(act, user) } else { reason };
@@ -117,6 +118,17 @@ pub(super) async fn act(call: Call<(), (), Json<ActRequest>>) -> Result<Json<Act
     Ok(Json(ActReply { results: results.collect() }))
 }
 
+/// The class that is asked for, if any.
+fn class_of(request: &ActRequest) -> Result<Option<model::Class>, Problem> {
+    let Some(name) = &request.class else {
+        let given = request.priority.is_some();
+        return if given { Ok(None) } else { Err(Problem::bad("which priority, or which class?")) };
+    };
+    let names = model::Class::ALL.map(model::Class::name).join(", ");
+    let unknown = || Problem::bad(format!("there is no such class; there are: {names}"));
+    model::Class::from_name(name).map(Some).ok_or_else(unknown)
+}
+
 fn default_reason(act: Act, user: &str) -> String {
     let verb = match act {
         Act::Hold => "held",
@@ -126,6 +138,7 @@ fn default_reason(act: Act, user: &str) -> String {
         Act::Control(_) => "asked for",
         Act::Extend(_) => "extended",
         Act::Return => "returned",
+        Act::Reorder { .. } => "reordered",
     };
     format!("{verb} by user {user}")
 }

@@ -164,7 +164,11 @@ pub(super) async fn stand(
 ) -> Result<Json<MachineStanding>, Problem> {
     let (user, any_owner) = (call.user(), call.caller.may(Action::ManageMachines).is_ok());
     let (machine, Json(request)) = (call.part, call.body);
-    let names = request.loaned_to.iter().chain([&request.held_by]);
+    let allow = request.allow.iter().flatten();
+    if allow.clone().count() > 1_000 {
+        return Err(Problem::bad("at most 1000 users and groups"));
+    }
+    let names = request.loaned_to.iter().chain([&request.held_by]).chain(allow);
     if !names.into_iter().all(|name| *name == text::one_line(name, limits::NAME_BYTES)) {
         return Err(Problem::bad("a user's name is one line of at most 256 bytes"));
     }
@@ -172,6 +176,7 @@ pub(super) async fn stand(
     let change = StandingChange {
         condition: condition.map_err(|e| Problem::bad(e.to_string()))?,
         loaned_to: request.loaned_to,
+        allow: request.allow,
         held_by: request.hold.map(|hold| match hold {
             false => String::new(),
             true if request.held_by.is_empty() => user.clone(),

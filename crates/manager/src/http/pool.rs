@@ -78,6 +78,8 @@ fn machine_line(m: MachineView, ads: bool) -> Machine {
         cpus_free: m.free.cpus,
         memory_mib: m.total.memory_mib,
         memory_mib_free: m.free.memory_mib,
+        cpus_unusable: m.unusable.map_or(0, |(what, _)| what.cpus),
+        unusable: m.unusable.map_or_else(String::new, |(_, why)| why.to_owned()),
         state: word(&m.ad, "State"),
         activity: word(&m.ad, "Activity"),
         load: m.ad.eval_number("TotalLoadAvg").or_else(|| m.ad.eval_number("LoadAvg")),

@@ -300,6 +300,7 @@ impl Story {
             | Kind::JobProvisioning(_)
             | Kind::JobReserved(_)
             | Kind::JobsExtended(_)
+            | Kind::ClusterReordered(_)
             | Kind::MachineRevoked(_)
             | Kind::TokenRevoked(_) => {}
         }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::bits::Bits;
 use super::desk::{Desk, Effect, Event, Set};
 use super::matching::{self, Choice};
-use super::planner::Rank;
+use super::rank::{Rank, Standing};
 use super::words::{Condition, State, Usage};
 use super::{SetId, Time, usage};
 
@@ -170,7 +170,7 @@ fn fits(desk: &Desk, set: &Set, among: &Bits) -> bool {
 
 fn rank(desk: &Desk, set: &Set) -> Rank {
     let (class, _) = set.class.aged(set.submitted, desk.now, desk.settings.rules.quantum);
-    (Reverse(class), set.submitted, set.id)
+    Rank { class: Reverse(class), standing: Standing::Age, submitted: set.submitted, id: set.id }
 }
 
 /// Systems that are free, or were taken by `also`, and are not earmarked for a set better than `rank`.

@@ -6,7 +6,7 @@
 //! nor does IO.
 //!
 //! - `bits`, `matching`: bitmaps, and seats to systems
-//! - `planner`, `visit`: the rank-ordered pass
+//! - `rank`: who goes before whom; `planner`, `visit`: the rank-ordered pass
 //! - `words`: states, conditions, usage and the legal moves; `host`: what a recipe asks of its system
 //! - `desk`: the automaton
 //! - `usage`: rows that tile time; `metrics`: what they tell
@@ -19,6 +19,7 @@ pub mod host;
 pub mod matching;
 pub mod metrics;
 pub mod planner;
+pub mod rank;
 #[cfg(test)]
 mod tests;
 pub mod usage;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::bits::Bits;
+pub use super::rank::{Rank, Standing};
 use super::{Class, FOREVER, SetId, Time};
 
 /// Seats that one set may have; more are refused at the door by whoever builds a [`Want`].
@@ -29,11 +30,14 @@ pub struct Rules {
     /// Whether a better-ranked set may take what is earmarked for a worse one. Always true outside the model checker,
     /// which shows that it finds the fault when it is not.
     pub overrides: bool,
+    /// Whether a standing plan takes what is free and promised to nobody instead of what is in use: never later than it was,
+    /// and the sooner whole the less is known of ends.
+    pub gathers: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { depth: 8, quantum: None, overrides: true }
+        Self { depth: 8, quantum: None, overrides: true, gathers: false }
     }
 }
 
@@ -75,6 +79,10 @@ pub struct Want {
     pub id: SetId,
     /// As asked for, before aging.
     pub class: Class,
+    /// Where it stands in that class; a set that aged into another goes by age alone.
+    pub standing: Standing,
+    /// Waiting lifts it.
+    pub ages: bool,
     /// May carry a bounded fair-share penalty, fixed at submit.
     pub submitted: Time,
     /// Declared run limit, or the site's maximum.
@@ -155,9 +163,6 @@ pub struct Start {
     pub overrode: Vec<(SetId, usize)>,
 }
 
-/// Position in the queue; less is better.
-pub type Rank = (Reverse<Class>, Time, SetId);
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) want: Want,
@@ -191,7 +196,7 @@ pub struct Planner {
     /// System -> waiting sets that may use it.
     index: Vec<BTreeSet<SetId>>,
     edges: BTreeSet<(Time, SetId)>,
-    dirty_systems: BTreeSet<usize>,
+    pub(super) dirty_systems: BTreeSet<usize>,
     dirty_sets: BTreeSet<SetId>,
     dirty_depth: bool,
     /// Systems on which a set started in this pass and left room that only the caller can count.
@@ -390,6 +395,33 @@ impl Planner {
         self.dirty_sets.insert(id);
     }
 
+    /// Where a set stands among those of its class has changed. Nobody is looked at again who stands behind the same as
+    /// before: shares move all the time.
+    pub fn set_standing(&mut self, id: SetId, standing: Standing, now: Time) {
+        let Some(entry) = self.sets.get_mut(&id).filter(|e| e.want.standing != standing) else { return };
+        entry.want.standing = standing;
+        let (old, want) = (entry.rank, &self.sets[&id].want);
+        let (rank, _) = self.rank(want, now);
+        if rank == old {
+            return;
+        }
+        self.order.remove(&old);
+        let overtakes = self.order.range(old.min(rank)..old.max(rank)).next().is_some();
+        self.order.insert(rank);
+        let Some(entry) = self.sets.get_mut(&id) else { return };
+        entry.rank = rank;
+        if !overtakes {
+            return;
+        }
+        let plan = entry.plan.as_ref().filter(|_| rank > old);
+        if let Some(plan) = plan {
+            // Sets that were behind it are before it now, and may take what is earmarked for it.
+            self.dirty_systems.extend(&plan.systems);
+            self.dirty_depth = true;
+        }
+        self.dirty_sets.insert(id);
+    }
+
     /// A set no longer waits (or never will again). Its earmarks are dropped.
     pub fn remove(&mut self, id: SetId) {
         let Some(entry) = self.forget(id) else { return };
@@ -402,22 +434,49 @@ impl Planner {
     /// The pass over those sets that changes since the last pass can concern.
     pub fn pass(&mut self, now: Time) -> Vec<Decision> {
         self.age(now);
+        let touched = self.gather_touched();
+        self.run(touched, now)
+    }
+
+    /// The same until the first start, and no further than `before`: shares move with every start, and whoever is not
+    /// visited is so in the next pass.
+    pub fn pass_to_start(&mut self, now: Time, before: Option<Rank>) -> Vec<Decision> {
+        self.age(now);
+        let touched = self.gather_touched();
+        self.begin(touched);
+        let mut decisions = Vec::new();
+        while let Some(rank) = self.todo.first().copied().filter(|r| before.is_none_or(|b| *r < b)) {
+            self.todo.remove(&rank);
+            self.visits += 1;
+            decisions.extend(self.visit(rank.id, now));
+            if matches!(decisions.last(), Some(Decision::Start(_))) {
+                break;
+            }
+        }
+        let left = std::mem::take(&mut self.todo);
+        self.dirty_sets.extend(left.into_iter().map(|rank| rank.id));
+        decisions
+    }
+
+    /// Sets that the changes since the last pass can concern.
+    fn gather_touched(&self) -> BTreeSet<SetId> {
+        let mut dirty = self.dirty_systems.clone();
         // A promise depends on all targets of a plan, and who may cross one target depends on the promise: a change of
         // one is a change of all.
         for id in &self.planned {
             let Some(plan) = self.sets.get(id).and_then(|e| e.plan.as_ref()) else { continue };
-            if plan.systems.iter().any(|s| self.dirty_systems.contains(s)) {
-                self.dirty_systems.extend(&plan.systems);
+            if plan.systems.iter().any(|s| dirty.contains(s)) {
+                dirty.extend(&plan.systems);
             }
         }
-        let mut touched = std::mem::take(&mut self.dirty_sets);
-        for system in &self.dirty_systems {
-            touched.extend(self.index.get(*system).into_iter().flatten());
+        let mut touched = self.dirty_sets.clone();
+        for system in dirty {
+            touched.extend(self.index.get(system).into_iter().flatten());
         }
         if self.dirty_depth {
             touched.extend(&self.outside);
         }
-        self.run(touched, now)
+        touched
     }
 
     /// Is there something that a further pass would look at, also if nothing changes any more?
@@ -432,24 +491,30 @@ impl Planner {
         self.run(all, now)
     }
 
-    fn run(&mut self, touched: BTreeSet<SetId>, now: Time) -> Vec<Decision> {
+    fn begin(&mut self, touched: BTreeSet<SetId>) {
         self.dirty_sets.clear();
         self.dirty_systems.clear();
         self.dirty_depth = false;
         self.stale = Bits::default();
         self.todo = touched.iter().filter_map(|id| self.sets.get(id)).map(|e| e.rank).collect();
+    }
+
+    fn run(&mut self, touched: BTreeSet<SetId>, now: Time) -> Vec<Decision> {
+        self.begin(touched);
         let mut decisions = Vec::new();
         // In rank order; a visit adds only sets behind the visited one, so each is visited once.
-        while let Some((_, _, id)) = self.todo.pop_first() {
+        while let Some(rank) = self.todo.pop_first() {
             self.visits += 1;
-            decisions.extend(self.visit(id, now));
+            decisions.extend(self.visit(rank.id, now));
         }
         decisions
     }
 
     fn rank(&self, want: &Want, now: Time) -> (Rank, Option<Time>) {
-        let (class, edge) = want.class.aged(want.submitted, now, self.rules.quantum);
-        ((Reverse(class), want.submitted, want.id), edge)
+        let quantum = self.rules.quantum.filter(|_| want.ages);
+        let (class, edge) = want.class.aged(want.submitted, now, quantum);
+        let standing = if class == want.class { want.standing } else { Standing::Age };
+        (Rank { class: Reverse(class), standing, submitted: want.submitted, id: want.id }, edge)
     }
 
     fn age(&mut self, now: Time) {
@@ -523,7 +588,7 @@ impl Planner {
 
     /// Waiting sets, best first.
     pub fn queue(&self) -> impl Iterator<Item = SetId> + '_ {
-        self.order.iter().map(|(_, _, id)| *id)
+        self.order.iter().map(|rank| rank.id)
     }
 
     /// A waiting set's place in the order.

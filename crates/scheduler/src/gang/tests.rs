@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::bits::Bits;
-use super::planner::{Decision, Fit, Planner, Rules, Seat, System, Want};
+use super::planner::{Decision, Fit, Planner, Rules, Seat, Standing, System, Want};
 use super::{Class, FOREVER, SetId, Time};
 
 fn want(id: u64, class: usize, at: Time, run: Time, seats: &[Vec<usize>]) -> Want {
@@ -15,6 +15,8 @@ fn want(id: u64, class: usize, at: Time, run: Time, seats: &[Vec<usize>]) -> Wan
     Want {
         id: SetId(id),
         class: Class::ALL[class],
+        standing: Standing::Age,
+        ages: true,
         submitted: at,
         run,
         may_backfill: run < 50,
@@ -63,7 +65,7 @@ fn both_passes_agree(
     quantum: Option<Time>,
     double: &[usize],
 ) -> Result<(), TestCaseError> {
-    let rules = Rules { depth, quantum, overrides: true };
+    let rules = Rules { depth, quantum, ..Rules::default() };
     let mut one = Planner::new(rules.clone());
     let mut all = Planner::new(rules);
     let size = |number: usize| if double.contains(&number) { 2 } else { 1 };

@@ -3,6 +3,7 @@
 //! Everything here is decided from the set itself, the systems, and the plans of better-ranked sets; worse-ranked ones
 //! are looked at only to take their earmarks away.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::bits::Bits;
@@ -74,7 +75,8 @@ impl Planner {
         }
         if want.seats.len() > 1 && self.plan_holds(id, &want) {
             self.set_reason(id, None);
-            return Some(self.assigned(id, now, true, Vec::new()));
+            let kept = !self.rules.gathers || !self.gather(id, rank, &want);
+            return Some(self.assigned(id, now, kept, Vec::new()));
         }
         let withheld = withheld.unwrap_or_else(|| self.withheld(id, rank, &want, now));
         if want.seats.len() > 1 {
@@ -88,6 +90,9 @@ impl Planner {
                 }
                 self.planned.insert(id);
                 self.set_reason(id, None);
+                if self.rules.gathers {
+                    self.gather(id, rank, &want);
+                }
                 return Some(self.assigned(id, now, false, overrode));
             }
             if too_deep {
@@ -199,7 +204,7 @@ impl Planner {
                 }
             }
         }
-        let before = self.order.range(..rank).filter_map(|(_, _, other)| self.sets.get(other));
+        let before = self.order.range(..rank).filter_map(|other| self.sets.get(&other.id));
         let passed = before
             .filter(|e| plan.systems.iter().any(|s| e.meets.has(*s)))
             .map(|e| e.want.id)
@@ -261,6 +266,65 @@ impl Planner {
                     && self.earmarks[system] == Some(id)
                     && self.fit(want, system).empty >= seats
             })
+    }
+
+    /// Moves seats of a standing plan from systems that are in use to free ones that are promised to nobody. True when any
+    /// was moved. What it leaves is there for others.
+    fn gather(&mut self, id: SetId, rank: Rank, want: &Want) -> bool {
+        let Some(plan) = self.plan(id) else { return false };
+        let (lab, mut systems) = (plan.lab, plan.systems.clone());
+        let Some(mut open) = self.labs.get(&lab).map(|lab| lab.and(&self.free)) else { return false };
+        if let Some(entry) = self.sets.get(&id) {
+            open.keep(&entry.meets);
+        }
+        let mut taken: BTreeMap<usize, u32> = loads(&systems).into_iter().collect();
+        let mut spare: Vec<(usize, u32)> = open
+            .ones()
+            .filter(|s| self.earmarks[*s].is_none_or(|owner| owner == id))
+            .map(|s| (s, self.fit(want, s).now.saturating_sub(taken.get(&s).copied().unwrap_or(0))))
+            .filter(|(_, room)| *room > 0)
+            .collect();
+        if spare.is_empty() {
+            return false;
+        }
+        // Those first that would be waited for longest.
+        let mut late: Vec<usize> = (0..systems.len()).collect();
+        late.sort_by_key(|seat| std::cmp::Reverse(self.systems[systems[*seat]].hard_end));
+        let mut moved = false;
+        for seat in late {
+            let from = systems[seat];
+            if self.fit(want, from).now >= taken.get(&from).copied().unwrap_or(0) {
+                continue;
+            }
+            let viable = &want.seats[seat].viable;
+            let Some(at) = spare.iter().position(|(s, room)| *room > 0 && *s != from && viable.has(*s))
+            else {
+                continue;
+            };
+            let to = spare[at].0;
+            spare[at].1 -= 1;
+            *taken.entry(to).or_default() += 1;
+            if let Some(count) = taken.get_mut(&from) {
+                *count -= 1;
+            }
+            systems[seat] = to;
+            moved = true;
+        }
+        if !moved {
+            return false;
+        }
+        let old = self.plan(id).map(|p| p.systems.clone()).unwrap_or_default();
+        self.drop_earmarks(id);
+        let plan = Plan { lab, systems };
+        self.take_earmarks(id, &plan);
+        self.planned.insert(id);
+        if let Some(entry) = self.sets.get_mut(&id) {
+            entry.plan = Some(plan);
+        }
+        self.touch_behind(rank, &old);
+        // Those before it, whose turn is over, look in a further pass.
+        self.dirty_systems.extend(old.into_iter().filter(|s| self.earmarks[*s] != Some(id)));
+        true
     }
 
     fn drop_plan(&mut self, id: SetId, rank: Rank) {

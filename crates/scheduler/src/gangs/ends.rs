@@ -11,9 +11,6 @@ use crate::Core;
 use crate::pool::Machine;
 use crate::queue::Cluster;
 
-/// How long a job that has outlived its limit is taken to need.
-pub(super) const OVERDUE_S: u64 = 60;
-
 /// When a gang is over at the latest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OverBy {
@@ -81,6 +78,7 @@ impl Core {
         let began = live.started_ms.unwrap_or(now_ms) / 1000;
         let shape = cluster.parts.get(cluster.part_of(proc)).map(|p| p.shape);
         let limit = shape.and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
-        Some((began + limit.unwrap_or(SITE_LIMIT_S) + more).max(now_ms / 1000 + OVERDUE_S))
+        // Limits end runs at their second: who is past it is on the way out, and nobody counts on more.
+        Some(began.saturating_add(limit.unwrap_or(SITE_LIMIT_S)).saturating_add(more))
     }
 }

@@ -256,14 +256,13 @@ impl Core {
     ) {
         let Some(cluster) = self.queue.clusters.get(&host.cluster) else { return };
         let guests: Vec<u32> = cluster.guests_of(host.proc).filter(|g| cluster.is_idle(*g)).collect();
-        let priority = cluster.priority;
         for proc in guests {
             let Some(cluster) = self.queue.clusters.get(&host.cluster) else { return };
             let part = cluster.part_of(proc);
             let Some(shape) = cluster.parts.get(part).map(|p| p.shape) else { continue };
             let session = self.pool.machines.get(name).and_then(|m| m.session);
             let (Some(session), Some(key)) = (session, self.keys.pop()) else { continue };
-            let ready = (std::cmp::Reverse(priority), host.cluster, part as u32);
+            let ready = cluster.ready(host.cluster, part);
             let candidate = Candidate { shape, ready };
             let claim = self.make_claim(now, name, candidate, Some(Resources::default()), &key, digest, out);
             let Some(claim) = claim else { continue };
@@ -282,13 +281,5 @@ impl Core {
         let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
         let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
         cluster.host_of(job.proc).is_some() && cluster.live.get(&job.proc).is_some_and(waits)
-    }
-
-    /// Does no limit or quota stand against a job and its guests? Guests take no cores.
-    pub(super) fn may_have_all(&self, shapes: &[ShapeId]) -> bool {
-        let Some((host, guests)) = shapes.split_first() else { return true };
-        let short =
-            |id: &ShapeId| self.shapes.all.get(id).is_none_or(|s| self.in_use.short_of(&s.limits).is_some());
-        self.may_have_more(*host) && !guests.iter().any(short)
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Told {
 pub(crate) enum Leave {
     /// Nothing: the machine is promised to nobody.
     Free,
-    /// The job has a higher priority than the gang.
+    /// The job goes before the gang.
     Better,
     /// The job is sure to be gone before the gang starts.
     InTime,
@@ -70,17 +70,35 @@ impl Core {
             return Leave::Maintenance { down_s };
         }
         let Some(gang) = self.gangs.planner.earmark(machine.number as usize) else { return Leave::Free };
-        let first = found.and_then(|s| s.ready.first()).map_or(0, |(priority, ..)| priority.0);
         let cluster = gang.0 as u32;
-        let gang_priority = self.queue.clusters.get(&cluster).map_or(0, |c| c.priority);
-        if found.is_some() && first > gang_priority {
+        let first = found.and_then(|s| Some(self.rank_of_jobs(s.user, *s.ready.first()?, now_ms)));
+        let rank = self.rank_of_gang(cluster, now_ms);
+        if first.zip(rank).is_some_and(|(first, rank)| first < rank)
+            || self.is_ranked_over(machine, shape, cluster)
+        {
             return Leave::Better;
         }
         let until_s = self.promise(gang, now_ms).unwrap_or(now_s);
         match limit {
             Some(limit) if now_s + limit <= until_s => Leave::InTime,
-            _ => Leave::Withheld { gang: cluster, until_s },
+            _ => {
+                if first.is_some() {
+                    self.gangs.kept.borrow_mut().insert(cluster);
+                }
+                Leave::Withheld { gang: cluster, until_s }
+            }
         }
+    }
+
+    /// Does a machine like such jobs more than any of a gang's? Its owner's word is over every promise: it would make the
+    /// gang go again.
+    fn is_ranked_over(&self, machine: &Machine, shape: ShapeId, gang: u32) -> bool {
+        if !self.shapes.ranking.contains(machine.number) {
+            return false;
+        }
+        let rank = |shape: ShapeId| self.shapes.machine_rank(machine.number, shape);
+        let own = self.queue.clusters.get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
+        rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The same, when only the answer counts.
@@ -91,7 +109,7 @@ impl Core {
     /// Would such jobs use a machine that is promised to others, and be gone in time?
     pub(crate) fn is_backfill(&self, machine: &Machine, candidate: Candidate, now_ms: u64) -> bool {
         let Some(owner) = self.gangs.planner.earmark(machine.number as usize) else { return false };
-        let cluster = candidate.ready.1;
+        let cluster = candidate.ready.cluster;
         if self.queue.clusters.get(&cluster).is_some_and(|c| c.gang) {
             // The planner takes away what a better gang overrides; what is left was crossed in time.
             return owner != SetId(u64::from(cluster));
@@ -110,7 +128,7 @@ impl Core {
             let free = times(largest, machine.free) >= seats;
             Some(if free { now_ms / 1000 } else { self.empty_by(machine, now_ms) })
         });
-        machines.max()
+        machines.max().map(|by| by.max(now_ms / 1000))
     }
 
     /// A gang starts: what it was promised is no promise any more.

@@ -7,11 +7,9 @@ use model::{Now, limits, text};
 
 /// HoldReasonCode of a hold by the job's own expression.
 const JOB_POLICY: u32 = 3;
-/// How long a run may last, what that is called, since when it is counted, and the HoldReasonCode when it is over.
-const DURATIONS: [(&str, &str, &str, u32); 2] = [
-    ("AllowedJobDuration", "job", "JobCurrentStartDate", 46),
-    ("AllowedExecuteDuration", "execute", "JobCurrentStartExecutingDate", 47),
-];
+/// How long a run may last, what that is called, and the HoldReasonCode when it is over.
+pub(super) const DURATIONS: [(&str, &str, u32); 2] =
+    [("AllowedJobDuration", "job", 46), ("AllowedExecuteDuration", "execute", 47)];
 
 /// Seconds that a run got beyond what it declared.
 pub(super) const EXTENDED: &str = "ExtendedSeconds";
@@ -47,6 +45,8 @@ pub(super) struct Asked<'a> {
     now: Now,
     /// A run that has lasted too long may go on.
     patient: bool,
+    /// How long the run has lasted.
+    lasted_ms: Option<u64>,
     /// Expressions that were neither true nor false.
     doubts: RefCell<Doubts>,
 }
@@ -57,12 +57,26 @@ pub(super) type Doubts = Vec<(&'static str, &'static str)>;
 impl<'a> Asked<'a> {
     pub(super) fn new(ad: &'a ClassAd, now: Now) -> Self {
         let scope = Scope::of(ad).now((now.wall_ms / 1000) as i64);
-        Self { scope, ad, now, patient: false, doubts: RefCell::default() }
+        Self { scope, ad, now, patient: false, lasted_ms: None, doubts: RefCell::default() }
     }
 
     /// The same; a run that has lasted too long may go on, because others that it belongs to have not.
     pub(super) fn patient(self, patient: bool) -> Self {
         Self { patient, ..self }
+    }
+
+    /// The same of a run that has lasted so long.
+    pub(super) fn lasting(self, lasted_ms: Option<u64>) -> Self {
+        Self { lasted_ms, ..self }
+    }
+
+    /// How many seconds a run may last at most, with what it was granted; `None` for one without a limit.
+    pub(super) fn allowed_s(&self) -> Option<i64> {
+        DURATIONS.into_iter().filter_map(|(name, ..)| self.allowed_by(name)).min()
+    }
+
+    fn allowed_by(&self, name: &'static str) -> Option<i64> {
+        Some(self.seconds(name)?.saturating_add(self.value(EXTENDED).as_int().unwrap_or(0)))
     }
 
     pub(super) fn value(&self, name: &str) -> Value {
@@ -119,9 +133,8 @@ impl<'a> Asked<'a> {
         if self.patient {
             return None;
         }
-        DURATIONS.into_iter().find_map(|(name, kind, since, code)| {
-            let (allowed, started) = (self.seconds(name)?, self.value(since).as_int()?);
-            let allowed = allowed.saturating_add(self.value(EXTENDED).as_int().unwrap_or(0));
+        DURATIONS.into_iter().find_map(|(name, kind, code)| {
+            let (allowed, lasted_ms) = (self.allowed_by(name)?, self.lasted_ms?);
             let reason = || {
                 let (s, part) = (allowed.max(0), |unit: i64, of: i64| allowed.max(0) / unit % of);
                 let (h, m) = (part(3600, 24), part(60, 60));
@@ -131,8 +144,8 @@ impl<'a> Asked<'a> {
                     s % 60
                 )
             };
-            let lasted = (self.now.wall_ms / 1000) as i64 - started;
-            (lasted > allowed).then(|| Verdict::Hold { reason: reason(), code, subcode: 0 })
+            let most_ms = u64::try_from(allowed).unwrap_or(0).saturating_mul(1000);
+            (lasted_ms >= most_ms).then(|| Verdict::Hold { reason: reason(), code, subcode: 0 })
         })
     }
 

@@ -76,12 +76,13 @@ fn limits_quotas_the_throttle_and_holds_are_told() {
     pool.submit("ann", licensed.clone());
     let short = pool.submit("bob", licensed);
     let w = waiting(&mut pool, short);
-    assert_eq!((w.limit.as_deref(), w.open), (Some("matlab"), 1));
+    let what = |w: &crate::Waiting| w.shortage.as_ref().map(|s| s.what.clone());
+    assert_eq!((what(&w), w.open), (Some(crate::Scarce::Limit("matlab".into())), 1));
     let mut grouped = template(1, 1);
     grouped.set("AccountingGroup", "\"physics.eve\"");
     pool.submit("eve", grouped.clone());
     let over = pool.submit("eve", grouped);
-    assert_eq!(waiting(&mut pool, over).quota.as_deref(), Some("physics"));
+    assert_eq!(what(&waiting(&mut pool, over)), Some(crate::Scarce::Quota("physics".into())));
     let now = pool.now;
     let machine = pool.core.explain_machine("a", now).unwrap();
     assert_eq!((machine.kept_back, machine.startable, machine.waiting), (2, 0, 2));

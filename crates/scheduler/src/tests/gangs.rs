@@ -1,7 +1,7 @@
 //! Gangs of the real pool: together or not at all, promises kept, nobody starved.
 
-use model::JobTemplate;
 use model::event::Kind;
+use model::{Class, JobTemplate};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
@@ -88,7 +88,9 @@ fn a_promised_machine_takes_only_what_is_gone_in_time() {
     p.end(short);
     assert_eq!((p.live(long), p.live(too_long)), (0, 0));
     let urgent = p.submit("dan", with(1, &[("JobPrio", "20")]));
-    assert_eq!(p.live(urgent), 1, "a better rank overrides a promise");
+    assert_eq!(p.live(urgent), 0, "a priority is a word about one's own jobs");
+    p.set_class(urgent, Class::High);
+    assert_eq!(p.live(urgent), 1, "a better class overrides a promise");
     p.end(urgent);
     p.end(busy);
     assert_eq!(p.live(pair), 2);
@@ -135,7 +137,8 @@ fn plans_are_told_when_they_are_news_and_backfill_is_marked() {
     p.submit("cid", limited(1, 600));
     assert_eq!(backfills(&mut p), [true], "gone in time");
     p.end(busy + 2);
-    p.submit("dan", with(1, &[("JobPrio", "20")]));
+    let urgent = p.submit("dan", template(1, 1));
+    p.set_class(urgent, Class::Urgent);
     assert_eq!(backfills(&mut p), [false], "a better rank takes, it does not fill in");
     p.end(busy + 3);
     p.end(busy);
@@ -159,8 +162,8 @@ fn what_is_promised_no_more_is_used_at_once() {
     p.submit("bob", gang(3));
     let middle = p.submit("cid", limited(1, 1_000));
     assert_eq!(p.live(middle), 0);
-    let urgent = with(1, &[("JobPrio", "20"), ("AllowedExecuteDuration", "7200")]);
-    p.submit("dan", urgent);
+    let urgent = p.submit("dan", limited(1, 7_200));
+    p.set_class(urgent, Class::Urgent);
     assert_eq!(p.live(middle), 1);
 }
 

@@ -3,10 +3,14 @@
 mod explaining;
 mod gangs;
 mod guests;
+mod hopeless;
 mod labs;
+mod limits;
 mod offers;
+mod order;
 mod pages;
 mod platforms;
+mod preempting;
 mod provisioning;
 mod random;
 mod reserving;
@@ -557,7 +561,7 @@ pub(crate) fn sweep_all(core: &mut Core, now: Now, out: &mut Out) {
 }
 
 fn settings() -> Settings {
-    let limits = Limits { named: [("licence".to_owned(), 1.0)].into(), default: 1.0 };
+    let limits = Limits { named: [("licence".to_owned(), 3.0)].into(), default: 3.0 };
     let lab = Group { name: "lab".into(), quota: Quota::Part(0.25), surplus: true, users: None };
     let shares = Shares { groups: vec![lab], ..Shares::default() };
     Settings { lease_ms: 60_000, limits, shares, ..Settings::default() }

@@ -244,7 +244,8 @@ fn a_job_that_ends_late_while_its_gang_is_in_time_has_ended_well() {
     let mut p = pool(&["a", "b"]);
     let set = limited(&mut p, &[]);
     p.now.wall_ms += 130_000;
-    exit(&mut p, set, 1);
+    let late = Exit { code: Some(0), wall_us: 130_000_000, ..Exit::default() };
+    p.tell(set, 1, |job| ReportKind::Exited { job, exit: late, started_ms: 0 });
     assert_eq!(holds(&p, set), [(47, vec![Span { first: 1, count: 1 }])]);
 }
 

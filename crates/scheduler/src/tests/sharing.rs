@@ -2,7 +2,7 @@
 
 use classad::{ClassAd, Expr};
 use model::event::{Exit, Resources};
-use model::{ClaimKey, JobId, JobName, JobTemplate, Now};
+use model::{ClaimKey, Class, JobId, JobName, JobTemplate, Now};
 
 use super::{digest, template};
 use crate::pool::host_of;
@@ -113,6 +113,15 @@ impl Pool {
         assert!(!given, "nothing is given to a claim that its machine ends");
         let gone = Report { claim, seq: 2, kind: ReportKind::Gone { reason: reason() } };
         self.core.agent_report(self.now, &machine, session, gone, digest, &mut self.out);
+    }
+
+    /// An administrator gives a cluster another class.
+    pub(super) fn set_class(&mut self, cluster: u32, class: Class) {
+        self.keys();
+        let admin = Actor { user: "root".into(), any_owner: true };
+        let act = Act::Reorder { priority: None, class: Some(class) };
+        let which = Which::Named(JobName::Cluster(cluster));
+        self.core.act(self.now, &admin, act, &which, "", digest, &mut self.out).unwrap();
     }
 
     /// A job's process was started.
@@ -228,7 +237,7 @@ fn quotas_and_limits_hold_and_pass_over_jobs_not_users() {
     let again = Core::restore(settings, &saved).unwrap();
     assert_eq!(again.snapshot().len(), saved.len());
     let limits: Box<[(Box<str>, f64)]> = Box::new([("matlab".into(), 1.0)]);
-    assert_eq!(again.in_use.short_of(&limits), Some("matlab"));
+    assert_eq!(again.in_use.short_of(&limits), Some(("matlab", 1.0, 2.0)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `updraft rm`, `hold`, `release`, `extend`, `return`, and `vacate`, `suspend`, `continue`, `checkpoint` for jobs or for whole machines.
+//! `updraft rm`, `hold`, `release`, `extend`, `prio`, `return`, and `vacate`, `suspend`, `continue`, `checkpoint` for jobs or for whole machines.
 
 use std::process::ExitCode;
 
@@ -78,7 +78,37 @@ pub(crate) fn run_here_or_there(
 }
 
 pub(crate) fn run(args: Args, act: Act, place: &Place) -> Result<ExitCode, Failure> {
-    run_for(args, act, 0, place)
+    run_for(args, act, Details::default(), place)
+}
+
+/// What some acts need besides.
+#[derive(Debug, Default)]
+struct Details {
+    seconds: u64,
+    priority: Option<i32>,
+    class: Option<String>,
+}
+
+/// `prio`: which jobs, and where they stand from now on
+#[derive(Debug, clap::Args)]
+pub(crate) struct PrioArgs {
+    /// The jobs: CLUSTER (17)
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// Their priority among your own jobs; higher goes first
+    #[arg(value_name = "N", required_unless_present = "class", allow_hyphen_values = true)]
+    priority: Option<i32>,
+    /// Their class among all jobs of the pool (for administrators): Low, Medium, Normal, High, Urgent
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn prio(args: PrioArgs, place: &Place) -> Result<ExitCode, Failure> {
+    let jobs = Args { jobs: vec![args.job], all: false, user: None, reason: String::new(), json: args.json };
+    run_for(jobs, Act::Prio, Details { seconds: 0, priority: args.priority, class: args.class }, place)
 }
 
 /// `extend`: which job, and for how long.
@@ -98,10 +128,10 @@ pub(crate) struct ExtendArgs {
 pub(crate) fn extend(args: ExtendArgs, place: &Place) -> Result<ExitCode, Failure> {
     let time = seconds(&args.time)?;
     let jobs = Args { jobs: vec![args.job], all: false, user: None, reason: String::new(), json: args.json };
-    run_for(jobs, Act::Extend, time, place)
+    run_for(jobs, Act::Extend, Details { seconds: time, ..Details::default() }, place)
 }
 
-fn run_for(args: Args, act: Act, seconds: u64, place: &Place) -> Result<ExitCode, Failure> {
+fn run_for(args: Args, act: Act, details: Details, place: &Place) -> Result<ExitCode, Failure> {
     let jobs = match (args.all, args.user) {
         (true, _) => vec!["all".to_owned()],
         (false, Some(user)) => vec![format!("user:{user}")],
@@ -113,7 +143,8 @@ fn run_for(args: Args, act: Act, seconds: u64, place: &Place) -> Result<ExitCode
             job.parse::<model::JobName>().map_err(|e| usage(e.to_string()))?;
         }
     }
-    let request = ActRequest { act, jobs, reason: args.reason, seconds };
+    let Details { seconds, priority, class } = details;
+    let request = ActRequest { act, jobs, reason: args.reason, seconds, priority, class };
     let reply = small_runtime()?
         .block_on(async { place.connect().await?.act(&request).await.map_err(Failure::from) })?;
     let (verb, unsuitable) = match act {
@@ -126,6 +157,7 @@ fn run_for(args: Args, act: Act, seconds: u64, place: &Place) -> Result<ExitCode
         Act::Checkpoint => ("asked for a checkpoint", "not running"),
         Act::Extend => ("extended", "not running"),
         Act::Return => ("returned", "no machine is kept for it"),
+        Act::Prio => ("have another place", "over"),
     };
     let mut failed = false;
     let mut text = String::new();

@@ -118,7 +118,10 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
     }
     let all = w.open + w.machines.iter().map(|c| c.count).sum::<u64>();
     // The first line is the reason that would have to go first.
-    let why = if all == 0 {
+    let why = if let Some(takes) = w.takes.as_ref().filter(|_| w.never) {
+        let who = if w.gang.is_some() { "its gang" } else { "it" };
+        format!("it can never start: {who} takes {takes}")
+    } else if all == 0 {
         "there is no machine in the pool".into()
     } else if let Some(lack) = w.lacking.first() {
         format!(
@@ -129,6 +132,8 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
         "every machine that could run it is kept from it".into()
     } else if w.capable == 0 {
         "no machine in contact can run it".into()
+    } else if let Some((gang, takes)) = w.kept_for.zip(w.takes.as_ref()) {
+        format!("it takes {takes}; what is free of that is kept for the gang {gang}, which has waited longer")
     } else if let Some(limit) = &w.limit {
         format!("the limit {limit} is used up")
     } else if let Some(quota) = &w.quota {
@@ -246,6 +251,7 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "held" => "held by a user",
             "drained" => "drained for a while",
             "lent" => "lent to somebody else",
+            "not_allowed" => "for others' jobs only",
             "unready" => "could not be made ready for it",
             "too_small" => "too small",
             "requirements" => "excluded by requirements",

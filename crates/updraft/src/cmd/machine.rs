@@ -28,6 +28,12 @@ pub(crate) struct Args {
     /// Everybody's jobs start there again
     #[arg(long)]
     return_loan: bool,
+    /// Only jobs of these users and groups start there, separated by commas (for administrators)
+    #[arg(long, value_name = "USER,GROUP", value_delimiter = ',', conflicts_with = "allow_all")]
+    allow: Option<Vec<String>>,
+    /// Everybody's jobs start there again, whatever was allowed
+    #[arg(long)]
+    allow_all: bool,
     /// Have it for yourself, or (administrators) for USER: no job starts there
     #[arg(long, value_name = "USER", num_args = 0..=1, default_missing_value = "", conflicts_with = "release")]
     reserve: Option<String>,
@@ -38,13 +44,13 @@ pub(crate) struct Args {
     #[arg(long)]
     release: bool,
     /// Nothing new starts there for so long: 90s, 30m, 12h, 7d (for administrators and the machine's owner)
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["undrain", "condition", "loan", "return_loan", "reserve", "release"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["undrain", "condition", "loan", "return_loan", "allow", "allow_all", "reserve", "release"])]
     drain: Option<String>,
     /// End such a drain
-    #[arg(long, conflicts_with_all = ["condition", "loan", "return_loan", "reserve", "release"])]
+    #[arg(long, conflicts_with_all = ["condition", "loan", "return_loan", "allow", "allow_all", "reserve", "release"])]
     undrain: bool,
     /// Deny the machine: it is disconnected, and comes back only with a token made for it (for administrators)
-    #[arg(long, conflicts_with_all = ["drain", "undrain", "condition", "loan", "return_loan", "reserve", "release"])]
+    #[arg(long, conflicts_with_all = ["drain", "undrain", "condition", "loan", "return_loan", "allow", "allow_all", "reserve", "release"])]
     revoke: bool,
     /// Why; shown to whoever looks at the machine
     #[arg(long, default_value = "")]
@@ -74,13 +80,17 @@ pub(crate) fn run(mut args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let request = StandingRequest {
         condition: args.condition.map(|c| c.word().to_owned()),
         loaned_to: if args.return_loan { Some(String::new()) } else { args.loan },
+        allow: if args.allow_all { Some(Vec::new()) } else { args.allow },
         hold: if args.release { Some(false) } else { args.reserve.as_ref().map(|_| true) },
         held_by: args.reserve.unwrap_or_default(),
         held_seconds,
         reason: args.reason,
     };
     let name = args.machine;
-    let asks = request.condition.is_none() && request.loaned_to.is_none() && request.hold.is_none();
+    let asks = request.condition.is_none()
+        && request.loaned_to.is_none()
+        && request.hold.is_none()
+        && request.allow.is_none();
     let standing = small_runtime()?.block_on(async {
         let client = place.connect().await?;
         if !asks {
@@ -123,6 +133,9 @@ fn words(standing: &MachineStanding) -> String {
     let mut words = standing.condition().word().to_owned();
     if !standing.loaned_to.is_empty() {
         words.push_str(&format!(", on loan to {}", standing.loaned_to));
+    }
+    if !standing.allow.is_empty() {
+        words.push_str(&format!(", for jobs of {} only", standing.allow.join(", ")));
     }
     if !standing.held_by.is_empty() {
         words.push_str(&format!(", held by {}", standing.held_by));

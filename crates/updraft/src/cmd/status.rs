@@ -99,9 +99,10 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let cpus: u64 = reply.machines.iter().map(|m| u64::from(m.cpus)).sum();
     let free: u64 = reply.machines.iter().map(|m| u64::from(m.cpus_free)).sum();
     text.push_str(&format!(
-        "Pool {}: {} machines, {cpus} cores, {free} free.\n",
+        "Pool {}: {} machines, {cpus} cores, {free} free{}.\n",
         reply.pool,
-        reply.machines.iter().map(|m| &m.name).collect::<std::collections::BTreeSet<_>>().len()
+        reply.machines.iter().map(|m| &m.name).collect::<std::collections::BTreeSet<_>>().len(),
+        unusable(&reply.machines)
     ));
     for drain in &reply.drains {
         text.push_str(&drain_line(drain));
@@ -113,6 +114,23 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         text.push_str(&format!("The journal is damaged: {damage}\n"));
     }
     print(&text)
+}
+
+/// Cores that nobody uses and no job could have now, by why.
+fn unusable(machines: &[api::rest::Machine]) -> String {
+    let mut by_why: std::collections::BTreeMap<&str, u32> = std::collections::BTreeMap::new();
+    for machine in machines.iter().filter(|m| m.cpus_unusable > 0) {
+        *by_why.entry(&machine.unusable).or_default() += machine.cpus_unusable;
+    }
+    if by_why.is_empty() {
+        return String::new();
+    }
+    let word = |why: &str| match why {
+        "owner" => "in their owners' use".to_owned(),
+        other => other.replace('_', " "),
+    };
+    let parts: Vec<String> = by_why.iter().map(|(why, cpus)| format!("{cpus} {}", word(why))).collect();
+    format!(", {} that no job can have now ({})", by_why.values().sum::<u32>(), parts.join(", "))
 }
 
 /// One drain, in words.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::event::{Effect, Event};
 use super::state::{Desk, Recipe, Set};
 use crate::gang::bits::Bits;
-use crate::gang::planner::{self, Decision, Reason, Seat, Start, Want};
+use crate::gang::planner::{self, Decision, Reason, Seat, Standing, Start, Want};
 use crate::gang::words::{Condition, State, Usage};
 use crate::gang::{FOREVER, SetId, Time};
 
@@ -206,6 +206,8 @@ impl Desk {
         Want {
             id: set.id,
             class: set.class,
+            standing: Standing::Age,
+            ages: true,
             submitted: set.submitted,
             run: run.saturating_add(self.settings.release.unwrap_or(0)),
             may_backfill: set.run.is_some(),

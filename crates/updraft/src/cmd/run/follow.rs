@@ -127,7 +127,16 @@ impl Follower {
             if manner.is_resumed && client.cluster(reply.cluster, 0).await?.counts.held > 0 {
                 let reason = "taken up again".to_owned();
                 let jobs = vec![reply.cluster.to_string()];
-                client.act(&ActRequest { act: Act::Release, jobs, reason, seconds: 0 }).await?;
+                client
+                    .act(&ActRequest {
+                        act: Act::Release,
+                        jobs,
+                        reason,
+                        seconds: 0,
+                        priority: None,
+                        class: None,
+                    })
+                    .await?;
             }
             clusters.push((reply.cluster, template));
         }

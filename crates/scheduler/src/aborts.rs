@@ -1,0 +1,52 @@
+//! Suspicious aborts: a machine on which jobs of several sets in a row could not be run is set to broken, with the list. One
+//! set that fails again and again is more likely to be wrong itself, and a run that ended by itself clears the machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::event::{Condition, MachineStanding};
+use model::{JobId, Now};
+
+use crate::{Core, Out};
+
+/// Jobs that could not be run, of different sets and in a row, by machine. Soft: a restart begins anew.
+pub(crate) type Aborts = BTreeMap<Arc<str>, Vec<JobId>>;
+
+impl Core {
+    /// A job could not be run on a machine.
+    pub(crate) fn note_abort(&mut self, now: Now, machine: &str, job: JobId, why: &str, out: &mut Out) {
+        let most = self.settings.suspicious_aborts as usize;
+        if most == 0 {
+            return;
+        }
+        let failed = self.aborts.entry(Arc::from(machine)).or_default();
+        if failed.iter().any(|other| other.cluster == job.cluster) {
+            return;
+        }
+        failed.push(job);
+        if failed.len() < most {
+            return;
+        }
+        let list: Vec<String> = failed.iter().map(ToString::to_string).collect();
+        self.aborts.remove(machine);
+        let before = self.labs.standing(machine);
+        if before.condition() != Condition::Automated {
+            return;
+        }
+        let after = MachineStanding {
+            condition: Condition::Broken as i32,
+            by: machine.to_owned(),
+            reason: format!(
+                "jobs of {most} sets in a row could not be run there (SUSPICIOUS_ABORTS): {}; the last because: {why}",
+                list.join(", ")
+            ),
+            ..before.clone()
+        };
+        self.settle_standing(now, before.condition(), after, out);
+    }
+
+    /// A run on a machine has ended by itself.
+    pub(crate) fn clear_aborts(&mut self, machine: &str) {
+        self.aborts.remove(machine);
+    }
+}

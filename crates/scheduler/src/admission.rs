@@ -1,0 +1,189 @@
+//! May a set have what it takes beside machines? Named limits and group quotas, asked for all its claims at once: one claim of
+//! a plain job, or every claim of a gang (decision 034).
+//!
+//! A gang that aged and lacks only such a thing keeps later sets from it: what is freed one by one would otherwise never be
+//! there at once.
+
+use std::collections::BTreeMap;
+
+use crate::Core;
+use crate::accounts::UserId;
+use crate::shape::{Shape, ShapeId};
+
+/// What a set takes beside machines.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Demand {
+    pub(crate) user: UserId,
+    pub(crate) cores: f64,
+    /// Named limits, in order of name.
+    pub(crate) limits: Vec<(Box<str>, f64)>,
+}
+
+impl Demand {
+    /// What several claims of one user take together: of each its cores and its limits.
+    fn sum<'a>(user: UserId, claims: impl Iterator<Item = (f64, &'a Shape)>) -> Self {
+        let mut cores = 0.0;
+        let mut limits: BTreeMap<Box<str>, f64> = BTreeMap::new();
+        for (own, shape) in claims {
+            cores += own;
+            for (name, count) in &shape.limits {
+                *limits.entry(name.clone()).or_default() += count;
+            }
+        }
+        Self { user, cores, limits: limits.into_iter().collect() }
+    }
+}
+
+/// There is too little of something.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shortage {
+    /// Of what.
+    pub what: Scarce,
+    /// How much the set takes.
+    pub wants: f64,
+    /// How much there is when nobody else has any.
+    pub most: f64,
+    /// An older gang that it is kept for.
+    pub kept_for: Option<u32>,
+}
+
+/// What there can be too little of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scarce {
+    /// A named limit.
+    Limit(String),
+    /// The quota of a group.
+    Quota(String),
+}
+
+impl Shortage {
+    /// It will not pass: the set wants more than there is.
+    pub fn is_for_ever(&self) -> bool {
+        self.wants > self.most + 1e-9
+    }
+}
+
+impl std::fmt::Display for Shortage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.what {
+            Scarce::Limit(name) => {
+                write!(f, "{} of the limit {name}, of which there are {}", self.wants, self.most)
+            }
+            Scarce::Quota(group) => {
+                write!(f, "{} cores of the group {group}, whose quota is {}", self.wants, self.most)
+            }
+        }
+    }
+}
+
+/// What gangs that aged wait for: whoever is behind them may not have it.
+#[derive(Debug, Default)]
+pub(crate) struct Awaited {
+    limits: BTreeMap<Box<str>, u32>,
+    groups: BTreeMap<usize, u32>,
+}
+
+impl Awaited {
+    fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.groups.is_empty()
+    }
+}
+
+impl Core {
+    /// Why a set may not have what it takes now; `None` when it may. `gang` is its cluster, when it is one.
+    pub(crate) fn shortage(
+        &self,
+        gang: Option<u32>,
+        user: UserId,
+        cores: f64,
+        limits: &[(Box<str>, f64)],
+    ) -> Option<Shortage> {
+        if let Some((name, wants, most)) = self.in_use.short_of(limits) {
+            return Some(Shortage { what: Scarce::Limit(name.to_owned()), wants, most, kept_for: None });
+        }
+        if let Some((group, most)) = self.accounts.over_quota(user, cores) {
+            let what = Scarce::Quota(group.name.clone());
+            return Some(Shortage { what, wants: cores, most, kept_for: None });
+        }
+        self.kept_for_older(gang, user, cores, limits)
+    }
+
+    /// Something that a set takes and that an older gang waits for. It stands also against going on with what a claim has.
+    pub(crate) fn kept_for_older(
+        &self,
+        gang: Option<u32>,
+        user: UserId,
+        cores: f64,
+        limits: &[(Box<str>, f64)],
+    ) -> Option<Shortage> {
+        let awaited = self.gangs.awaited();
+        if awaited.is_empty() {
+            return None;
+        }
+        let first = |by: &u32| Some(*by) != gang && gang.is_none_or(|gang| *by < gang);
+        let kept = |what, wants, by: u32| Shortage { what, wants, most: wants, kept_for: Some(by) };
+        for (name, wants) in limits {
+            if let Some(by) = awaited.limits.get(name).copied().filter(first) {
+                return Some(kept(Scarce::Limit(name.to_string()), *wants, by));
+            }
+        }
+        self.accounts.groups_of(user).find_map(|(number, group)| {
+            let by = awaited.groups.get(&number).copied().filter(first)?;
+            Some(kept(Scarce::Quota(group.name.clone()), cores, by))
+        })
+    }
+
+    /// True unless a limit or a quota stands against another claim for such jobs.
+    pub(crate) fn may_have_more(&self, shape: ShapeId) -> bool {
+        self.shapes.all.contains_key(&shape) && self.shortage_of(shape).is_none()
+    }
+
+    /// What stands against another claim for such jobs.
+    pub(crate) fn shortage_of(&self, shape: ShapeId) -> Option<Shortage> {
+        let shape = self.shapes.all.get(&shape)?;
+        self.shortage(None, shape.user, f64::from(shape.request.cpus), &shape.limits)
+    }
+
+    /// What all jobs of a gang that are not over take together. Guests take no cores.
+    pub(crate) fn demand_of_gang(&self, id: u32) -> Option<Demand> {
+        let cluster = self.queue.clusters.get(&id)?;
+        let waiting = cluster.parts.iter().flat_map(|part| part.idle.iter());
+        let procs: Vec<u32> = waiting.chain(cluster.live.keys().copied()).collect();
+        let shape_of = |proc: u32| self.shapes.all.get(&cluster.parts.get(cluster.part_of(proc))?.shape);
+        let user = procs.iter().find_map(|proc| Some(shape_of(*proc)?.user))?;
+        let claims = procs.iter().filter_map(|proc| {
+            let shape = shape_of(*proc)?;
+            let own = if cluster.host_of(*proc).is_some() { 0 } else { shape.request.cpus };
+            Some((f64::from(own), shape))
+        });
+        Some(Demand::sum(user, claims))
+    }
+
+    /// What stands against all claims of a waiting gang.
+    pub(crate) fn shortage_of_gang(&self, id: u32, demand: &Demand) -> Option<Shortage> {
+        self.shortage(Some(id), demand.user, demand.cores, &demand.limits)
+    }
+
+    /// What gangs that aged lack and wait for, the oldest of each.
+    pub(crate) fn find_awaited<'a>(
+        &self,
+        short: impl Iterator<Item = (u32, &'a Demand, &'a Shortage)>,
+    ) -> Awaited {
+        let mut awaited = Awaited::default();
+        for (id, demand, shortage) in short.filter(|(_, _, s)| !s.is_for_ever()) {
+            match &shortage.what {
+                Scarce::Limit(_) => {
+                    for (name, _) in &demand.limits {
+                        awaited.limits.entry(name.clone()).or_insert(id);
+                    }
+                }
+                Scarce::Quota(_) => {
+                    for (number, _) in self.accounts.groups_of(demand.user) {
+                        awaited.groups.entry(number).or_insert(id);
+                    }
+                }
+            }
+        }
+        awaited
+    }
+}

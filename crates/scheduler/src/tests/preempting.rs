@@ -1,0 +1,166 @@
+//! Who must go for a better job, again and again: by the same wake-ups as every start.
+
+use classad::{ClassAd, Expr};
+use model::event::Kind;
+use model::{Class, JobId};
+
+use super::sharing::{Pool, with};
+use super::{digest, template};
+use crate::Settings;
+
+const OWNERS: &str = "Rank = TARGET.Owner == \"coltrane\"";
+
+fn pool(machines: u32, cores: u32, more: &str) -> Pool {
+    let mut p = Pool::new(Settings { claim_worklife_ms: 0, ..Settings::default() });
+    for m in 0..machines {
+        p.machine(&format!("m{m}"), cores, more);
+    }
+    p
+}
+
+/// Every job that was asked to go goes.
+fn leave(p: &mut Pool) -> usize {
+    let stops = p.stops();
+    for job in &stops {
+        p.evict(job.cluster, job.proc);
+    }
+    stops.len()
+}
+
+/// A machine says something else of itself.
+fn change(p: &mut Pool, name: &str, cores: u32, more: &str) {
+    p.keys();
+    let text = format!("[Name = \"{name}\"; Cpus = {cores}; Memory = 4096; Requirements = true; {more}]");
+    let ad = ClassAd::parse_new(&text).unwrap();
+    let session = p.core.pool.machines[name].session.unwrap();
+    p.core.machine_changed(p.now, name, session, vec![(1, ad)], Vec::new(), digest, &mut p.out);
+}
+
+#[test]
+fn four_better_jobs_get_four_of_four_cores() {
+    for (machines, cores) in [(1, 4), (4, 1)] {
+        let mut p = pool(machines, cores, OWNERS);
+        let other = p.submit("tyner", template(10, 1));
+        p.stops();
+        let owner = p.submit("coltrane", template(4, 1));
+        assert_eq!(leave(&mut p), 4, "as many as wait");
+        assert_eq!((p.live(owner), p.live(other)), (4, 0));
+        assert!(p.stops().is_empty(), "and no more");
+    }
+}
+
+#[test]
+fn no_more_go_than_there_are_better_jobs() {
+    let mut p = pool(4, 1, OWNERS);
+    p.submit("tyner", template(10, 1));
+    p.stops();
+    let owner = p.submit("coltrane", template(2, 1));
+    assert_eq!(leave(&mut p), 2);
+    p.wait(5_000);
+    assert_eq!((p.live(owner), leave(&mut p)), (2, 0));
+}
+
+#[test]
+fn a_better_job_that_comes_during_a_vacate_gets_its_own_room() {
+    let mut p = pool(2, 1, OWNERS);
+    p.submit("tyner", template(10, 1));
+    p.stops();
+    let first = p.submit("coltrane", template(1, 1));
+    let asked = p.stops();
+    assert_eq!(asked.len(), 1);
+    let second = p.submit("coltrane", template(1, 1));
+    let also = p.stops();
+    assert_eq!(also.len(), 1, "the other machine's, while the first is on its way out");
+    for job in asked.into_iter().chain(also) {
+        p.evict(job.cluster, job.proc);
+    }
+    assert_eq!((p.live(first), p.live(second)), (1, 1));
+}
+
+#[test]
+fn the_room_of_a_victim_goes_to_the_best_that_waits_when_it_is_free() {
+    let mut p = pool(1, 1, "Rank = TARGET.Worth");
+    p.submit("tyner", with(1, &[("Worth", "1")]));
+    p.stops();
+    let good = p.submit("ann", with(1, &[("Worth", "5")]));
+    assert_eq!(p.stops().len(), 1);
+    let better = p.submit("bob", with(1, &[("Worth", "9")]));
+    assert!(p.stops().is_empty(), "one is leaving already");
+    p.evict(1, 0);
+    assert_eq!((p.live(good), p.live(better)), (0, 1), "not to the one that asked first");
+}
+
+#[test]
+fn a_changed_rank_or_start_is_a_wake_up() {
+    let mut p = pool(1, 1, "");
+    let other = p.submit("tyner", template(1, 1));
+    let owner = p.submit("coltrane", template(1, 1));
+    assert!(p.stops().is_empty());
+    change(&mut p, "m0", 1, OWNERS);
+    assert_eq!(p.stops(), [JobId { cluster: other, proc: 0 }], "it ranks now");
+    p.evict(other, 0);
+    assert_eq!(p.live(owner), 1);
+    let mut p = pool(1, 1, &format!("{OWNERS}; HasBlue = false"));
+    let other = p.submit("tyner", template(1, 1));
+    let owner = p.submit("coltrane", with(1, &[("Requirements", "TARGET.HasBlue")]));
+    assert!(p.stops().is_empty(), "it does not want the machine");
+    change(&mut p, "m0", 1, &format!("{OWNERS}; HasBlue = true"));
+    assert_eq!(p.stops(), [JobId { cluster: other, proc: 0 }]);
+    p.evict(other, 0);
+    assert_eq!(p.live(owner), 1);
+}
+
+#[test]
+fn priority_preempts_when_its_time_comes_not_only_at_submit() {
+    let expression = "RemoteUserPrio > SubmitterUserPrio * 1.2 && StateTimer > 3600";
+    let settings =
+        Settings { preemption_requirements: Some(Expr::parse(expression).unwrap()), ..Settings::default() };
+    let mut p = Pool::new(settings);
+    p.machine("m", 2, "");
+    p.submit("hog", template(5, 1));
+    p.wait(60_000);
+    p.submit("ann", template(1, 1));
+    assert!(p.stops().is_empty(), "not within the hour");
+    p.wait(86_400_000);
+    assert_eq!(p.stops().len(), 1, "nothing but time has passed");
+}
+
+#[test]
+fn a_gang_goes_as_a_whole_and_after_every_plain_job() {
+    let mut p = pool(3, 1, OWNERS);
+    let pair = p.submit("tyner", with(2, &[("Gang", "true")]));
+    let plain = p.submit("tyner", template(1, 1));
+    assert_eq!((p.live(pair), p.live(plain)), (2, 1));
+    p.stops();
+    let first = p.submit("coltrane", template(1, 1));
+    assert_eq!(p.stops(), [JobId { cluster: plain, proc: 0 }], "one plain job costs less than two seats");
+    p.evict(plain, 0);
+    assert_eq!(p.live(first), 1);
+    let second = p.submit("coltrane", template(1, 1));
+    let mut asked = p.stops();
+    asked.sort_unstable();
+    assert_eq!(
+        asked,
+        [JobId { cluster: pair, proc: 0 }, JobId { cluster: pair, proc: 1 }],
+        "all of it at once"
+    );
+    let third = p.submit("coltrane", template(1, 1));
+    assert!(p.stops().is_empty(), "both of its seats are on their way");
+    for job in asked {
+        p.evict(job.cluster, job.proc);
+    }
+    assert_eq!((p.live(second), p.live(third)), (1, 1));
+    assert!(p.core.queue.clusters[&pair].is_idle(0));
+}
+
+#[test]
+fn a_waiting_gang_makes_nobody_go() {
+    let mut p = pool(2, 1, OWNERS);
+    p.submit("tyner", template(2, 1));
+    p.stops();
+    let pair = p.submit("coltrane", with(2, &[("Gang", "true")]));
+    p.set_class(pair, Class::Urgent);
+    p.wait(2_000);
+    assert!(p.stops().is_empty(), "it has a promise instead");
+    assert!(p.out.events.iter().any(|e| matches!(e.kind, Some(Kind::GangPlanned(_)))));
+}
