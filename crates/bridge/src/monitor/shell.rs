@@ -1,0 +1,519 @@
+//! [`Monitor`]: threads around the core. One reads the generator and starts it again, a few call the listener, one keeps
+//! the files.
+
+mod supervise;
+
+use std::cell::Cell;
+use std::io::{self, PipeWriter};
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::core::{AlreadyRegistered, Core, Counters, Held, Limits, NotRegistered, Outcome, Registering};
+use super::datum::{Store, handled_events, spool_path};
+use super::generator::Command;
+use super::spool::{NoSpool, Spool};
+use super::{Key, Listener, Reply};
+
+/// Handled events are in the file after this long at most.
+const FLUSH: Duration = Duration::from_millis(20);
+/// The datum is written, and what is too old discarded, this often.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How a monitor works.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The generator.
+    pub command: Command,
+    /// The datum file; without one nothing survives the monitor.
+    pub datum: Option<PathBuf>,
+    /// Where to begin when there is no datum; now, if not given.
+    pub start: Option<i64>,
+    /// How much is kept.
+    pub limits: Limits,
+    /// Threads that call the listener.
+    pub threads: usize,
+    /// A first generator that ends within this time is an error of the start.
+    pub grace: Duration,
+    /// How long a generator may take to leave.
+    pub patience: Duration,
+}
+
+impl Settings {
+    /// The usual ones for a generator.
+    pub fn new(command: Command) -> Self {
+        Self {
+            command,
+            datum: None,
+            start: None,
+            limits: Limits::default(),
+            threads: 4,
+            grace: Duration::from_secs(1),
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a monitor did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The datum file cannot be used.
+    #[error("the datum file cannot be used: {0}")]
+    Files(#[source] io::Error),
+    /// The generator cannot be started.
+    #[error("cannot start the generator {program}: {source}")]
+    Spawn {
+        /// What was called.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ended at once.
+    #[error("the generator {program} ended at once ({status}){}{errors}", if .errors.is_empty() { "" } else { ": " })]
+    Ended {
+        /// What was called.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// The end of what it said on standard error.
+        errors: String,
+    },
+    /// No thread, or no pipe.
+    #[error("the monitor's threads cannot be started: {0}")]
+    Threads(#[source] io::Error),
+}
+
+/// What the generator does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Generator {
+    /// It runs.
+    Running {
+        /// Its process.
+        pid: u32,
+    },
+    /// It died and is started again.
+    BackingOff {
+        /// So many times in a row.
+        attempts: u32,
+    },
+    /// The monitor was stopped.
+    Stopped,
+}
+
+/// How a monitor is.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The generator.
+    pub generator: Generator,
+    /// How often a generator was started.
+    pub starts: u64,
+    /// Why the last one ended, with the end of what it said.
+    pub last_error: Option<String>,
+    /// Stamp of the event that was read last, or where the generator began.
+    pub last_event: i64,
+    /// Where a generator would begin now.
+    pub datum: i64,
+    /// Lines that are none.
+    pub bad_lines: u64,
+    /// What happened.
+    pub counters: Counters,
+    /// What is there.
+    pub held: Held,
+}
+
+/// What threads share.
+pub struct Shared {
+    books: Mutex<Books>,
+    /// Something can be told.
+    work: Condvar,
+    /// A call ended.
+    ended: Condvar,
+    store: Option<Mutex<Store>>,
+    listener: Arc<dyn Listener>,
+    began: Instant,
+    /// No call begins any more.
+    stopping: AtomicBool,
+    /// Everything else has ended: the files are written a last time.
+    closing: AtomicBool,
+    sweep: (Mutex<()>, Condvar),
+    news: Mutex<News>,
+    bad_lines: AtomicU64,
+}
+
+/// The core, and which thread does what with it.
+struct Books {
+    core: Core,
+    /// The delivery with which each calling thread calls the listener.
+    calls: Vec<Option<u64>>,
+    /// The calling thread for whose call each of them waits.
+    waits: Vec<Option<usize>>,
+}
+
+struct News {
+    generator: Generator,
+    starts: u64,
+    last_error: Option<String>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// The monitor (by its place in memory) whose listener this thread calls, and as which of its threads.
+    static CALLER: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+/// What a panic in somebody else's code left locked is still in order: the core is never called with foreign code inside.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn wall_seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
+}
+
+/// A generator, its events, and who wants them. Stops when it is dropped.
+pub struct Monitor {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    wake: Option<PipeWriter>,
+}
+
+impl std::fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}
+
+impl Monitor {
+    /// Starts the generator where the datum says. Fails when it cannot be started, or ends at once.
+    pub fn start(settings: Settings, listener: Arc<dyn Listener>) -> Result<Self, StartError> {
+        let shared = Arc::new(open(&settings, listener)?);
+        let (asleep, wake) = io::pipe().map_err(StartError::Threads)?;
+        let mut monitor = Self { shared, threads: Vec::new(), wake: Some(wake) };
+        monitor.spawn("keeper", |shared| shared.keep_files())?;
+        for index in 0..settings.threads.max(1) {
+            monitor.spawn("caller", move |shared| shared.make_calls(index))?;
+        }
+        let first = supervise::First::start(&settings, &monitor.shared)?;
+        let (sender, receiver) = std::sync::mpsc::sync_channel(0);
+        let (grace, command) = (settings.grace, settings.command.clone());
+        monitor.spawn("generator", move |shared| {
+            supervise::run(shared, first, &settings, &asleep, &sender);
+        })?;
+        // A word, or that it still lives when the time is over.
+        match receiver.recv_timeout(grace) {
+            Ok(Err((status, errors))) => {
+                let program = command.call(0).first().map(|w| w.to_string_lossy().into_owned());
+                Err(StartError::Ended { program: program.unwrap_or_default(), status, errors })
+            }
+            Ok(Ok(())) | Err(_) => Ok(monitor),
+        }
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), StartError> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared));
+        self.threads.push(thread.map_err(StartError::Threads)?);
+        Ok(())
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Registers an id. Cached events of it are told at once, and all that come.
+    pub fn register(&self, id: &[u8], key: &Key) -> Result<(), AlreadyRegistered> {
+        self.register_all(&[id], key, &Registering::default())
+    }
+
+    /// Registers several ids for one key, all or none.
+    pub fn register_all(
+        &self,
+        ids: &[&[u8]],
+        key: &Key,
+        more: &Registering,
+    ) -> Result<(), AlreadyRegistered> {
+        let mut books = lock(&self.shared.books);
+        books.core.register(self.shared.now_ms(), ids, key, more)?;
+        let has_ready = books.core.has_ready();
+        drop(books);
+        if has_ready {
+            self.shared.work.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Ends the registration of an id. No call for it begins after this returned. May be called by a listener.
+    pub fn unregister(&self, id: &[u8]) -> Result<(), NotRegistered> {
+        self.shared.unregister(id)
+    }
+
+    /// The key that an id is registered for.
+    pub fn key_of(&self, id: &[u8]) -> Option<Key> {
+        lock(&self.shared.books).core.key_of(id).cloned()
+    }
+
+    /// The listener is done with deliveries to which it replied [`Reply::Later`]: never told again, also after a crash, once
+    /// this returned. Returns how many of the numbers were open.
+    pub fn acknowledge(&self, numbers: &[u64]) -> usize {
+        self.shared.acknowledge(numbers)
+    }
+
+    /// How everything is.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Ends the generator and all calls, and writes the datum. What was not delivered is told by the next monitor.
+    pub fn stop(mut self) {
+        self.shut_down();
+    }
+
+    fn shut_down(&mut self) {
+        // The generator first: what it still says is then part of the last datum.
+        drop(self.wake.take());
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        drop(lock(&self.shared.books));
+        self.shared.work.notify_all();
+        let this = std::thread::current().id();
+        for thread in self.threads.drain(..).rev() {
+            // A listener may hold the last monitor: its own thread cannot be waited for.
+            if thread.thread().id() == this {
+                continue;
+            }
+            if thread.thread().name() == Some("keeper") {
+                self.shared.closing.store(true, Ordering::SeqCst);
+                drop(lock(&self.shared.sweep.0));
+                self.shared.sweep.1.notify_all();
+            }
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+fn open(settings: &Settings, listener: Arc<dyn Listener>) -> Result<Shared, StartError> {
+    let now = wall_seconds();
+    let limits = settings.limits.clone();
+    let threads = settings.threads.max(1);
+    let (keep, slack) = (limits.keep_s, limits.slack_s);
+    let (store, core) = match &settings.datum {
+        None => (None, Core::new(limits, settings.start.unwrap_or(now), Box::new(NoSpool))),
+        Some(path) => {
+            let is_new = !path.exists();
+            let (store, mut found) = Store::open(path, now).map_err(StartError::Files)?;
+            if let Some(start) = settings.start.filter(|_| is_new) {
+                found.start = start;
+            }
+            let spool = Box::new(Spool::new(&spool_path(path)));
+            // The slack is in the datum already.
+            let mut core = Core::new(limits, found.start.saturating_add(slack), spool);
+            let mut bad = 0;
+            for event in handled_events(&found.handled, found.start.saturating_sub(keep), &mut bad) {
+                core.remember_handled(&event);
+            }
+            found.notes.iter().for_each(|note| listener.note(note));
+            if bad > 0 {
+                listener.note(&format!(
+                    "{}.handled: {bad} lines are damaged; what they were about may be told again",
+                    path.display()
+                ));
+            }
+            (Some(Mutex::new(store)), core)
+        }
+    };
+    Ok(Shared {
+        books: Mutex::new(Books { core, calls: vec![None; threads], waits: vec![None; threads] }),
+        work: Condvar::new(),
+        ended: Condvar::new(),
+        store,
+        listener,
+        began: Instant::now(),
+        stopping: AtomicBool::new(false),
+        closing: AtomicBool::new(false),
+        sweep: (Mutex::new(()), Condvar::new()),
+        news: Mutex::new(News { generator: Generator::Stopped, starts: 0, last_error: None }),
+        bad_lines: AtomicU64::new(0),
+    })
+}
+
+impl Shared {
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn status(&self) -> Status {
+        let books = lock(&self.books);
+        let (counters, held) = (books.core.counters(), books.core.held());
+        let (last_event, datum) = (books.core.last_read(), books.core.datum(wall_seconds()));
+        drop(books);
+        let news = lock(&self.news);
+        Status {
+            generator: news.generator.clone(),
+            starts: news.starts,
+            last_error: news.last_error.clone(),
+            last_event,
+            datum,
+            bad_lines: self.bad_lines.load(Ordering::Relaxed),
+            counters,
+            held,
+        }
+    }
+
+    fn make_calls(self: &Arc<Self>, index: usize) {
+        CALLER.set(Some((Arc::as_ptr(self) as usize, index)));
+        let mut books = lock(&self.books);
+        while !self.is_stopping() {
+            if let Some(delivery) = books.core.next_delivery(self.now_ms()) {
+                let has_more = books.core.has_ready();
+                books.calls[index] = Some(delivery.change.number);
+                drop(books);
+                if has_more {
+                    self.work.notify_one();
+                }
+                let call = || self.listener.job_changed(&delivery.change);
+                let outcome = match std::panic::catch_unwind(AssertUnwindSafe(call)) {
+                    Ok(Ok(Reply::Handled)) => Outcome::Handled,
+                    Ok(Ok(Reply::Later)) => Outcome::Later,
+                    Ok(Err(_)) | Err(_) => Outcome::Failed,
+                };
+                books = lock(&self.books);
+                books.core.finish_call(self.now_ms(), &delivery, outcome);
+                books.calls[index] = None;
+                self.ended.notify_all();
+                continue;
+            }
+            let now = self.now_ms();
+            let due = books.core.next_due_ms().map_or(1_000, |due| due.saturating_sub(now).clamp(1, 1_000));
+            let waited = self.work.wait_timeout(books, Duration::from_millis(due));
+            books = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn unregister(self: &Arc<Self>, id: &[u8]) -> Result<(), NotRegistered> {
+        let mut books = lock(&self.books);
+        let Some(call) = books.core.unregister(id)? else { return Ok(()) };
+        let place = Arc::as_ptr(self) as usize;
+        let this = CALLER.get().filter(|(monitor, _)| *monitor == place).map(|(_, index)| index);
+        while books.core.is_in_call(call) && books.may_wait(this, call) {
+            books = self.ended.wait(books).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(this) = this {
+            books.waits[this] = None;
+        }
+        Ok(())
+    }
+
+    pub(super) fn acknowledge(&self, numbers: &[u64]) -> usize {
+        let mut books = lock(&self.books);
+        let count = numbers.iter().filter(|number| books.core.acknowledge(**number)).count();
+        let upto = books.core.handled_count();
+        drop(books);
+        self.work.notify_one();
+        if let Some(store) = &self.store {
+            let mut store = lock(store);
+            if store.synced < upto
+                && let Err(error) = self.flush_into(&mut store).and_then(|()| store.sync_handled())
+            {
+                self.listener.note(&format!("acknowledged events may be told again: {error}"));
+            }
+        }
+        count
+    }
+
+    pub(super) fn refuse(&self, number: u64) {
+        let mut books = lock(&self.books);
+        books.core.refuse(self.now_ms(), number);
+        drop(books);
+        self.work.notify_one();
+    }
+
+    /// Writes handled events to the file. Who has the store asks the core, never the other way round.
+    fn flush_into(&self, store: &mut Store) -> io::Result<()> {
+        let mut lines = Vec::new();
+        let upto = lock(&self.books).core.fetch_handled(&mut lines);
+        store.append_handled(&lines, upto)
+    }
+
+    fn keep_files(&self) {
+        let mut swept: Option<Instant> = None;
+        let mut complained: Option<Instant> = None;
+        loop {
+            let is_last = self.closing.load(Ordering::SeqCst);
+            let is_due = swept.is_none_or(|s| s.elapsed() >= SWEEP);
+            if let Err(error) = self.keep_once(is_due || is_last)
+                && complained.is_none_or(|c| c.elapsed() >= Duration::from_secs(60))
+            {
+                complained = Some(Instant::now());
+                self.listener.note(&format!("the datum cannot be written: {error}"));
+            }
+            if is_due {
+                swept = Some(Instant::now());
+            }
+            if is_last {
+                return;
+            }
+            let guard = lock(&self.sweep.0);
+            if !self.closing.load(Ordering::SeqCst) {
+                drop(self.sweep.1.wait_timeout(guard, FLUSH));
+            }
+        }
+    }
+
+    fn keep_once(&self, is_due: bool) -> io::Result<()> {
+        let wall = wall_seconds();
+        let mut datum = None;
+        if is_due {
+            let mut books = lock(&self.books);
+            books.core.tick(self.now_ms(), wall);
+            datum = Some(books.core.datum(wall));
+        }
+        let Some(store) = &self.store else { return Ok(()) };
+        let mut store = lock(store);
+        self.flush_into(&mut store)?;
+        let Some(datum) = datum else { return Ok(()) };
+        store.write_datum(datum)?;
+        if store.wants_rewrite() {
+            let (lines, upto) = lock(&self.books).core.rewrite_handled();
+            store.rewrite_handled(&lines, upto)?;
+        }
+        Ok(())
+    }
+}
+
+impl Books {
+    /// Notes that a calling thread (`None`: any other) waits for a call. False when that call is its own, or when whoever
+    /// makes it waits, itself or through others, for this thread: then all these calls have begun already.
+    fn may_wait(&mut self, this: Option<usize>, call: u64) -> bool {
+        let Some(this) = this else { return true };
+        let Some(caller) = self.calls.iter().position(|number| *number == Some(call)) else { return true };
+        let mut at = Some(caller);
+        while let Some(index) = at {
+            if index == this {
+                return false;
+            }
+            at = self.waits[index];
+        }
+        self.waits[this] = Some(caller);
+        true
+    }
+}
