@@ -83,8 +83,7 @@ pub(super) trait Hearer {
 
 impl Running {
     pub(super) fn start(call: &[OsString]) -> io::Result<Self> {
-        let (program, arguments) =
-            call.split_first().ok_or_else(|| io::Error::other("no generator command is set"))?;
+        let (program, arguments) = call.split_first().ok_or_else(|| io::Error::other("no command"))?;
         let mut child = std::process::Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())

@@ -38,6 +38,9 @@ fn begin(settings: &Settings, shared: &Shared) -> Result<Running, (String, std::
         // 0 would mean "now" to the generator.
         books.core.datum(wall_seconds()).max(1)
     };
+    if settings.command.words.is_empty() {
+        return Err((String::new(), std::io::Error::other("no command is set")));
+    }
     let call = settings.command.call(from);
     let running = Running::start(&call)
         .map_err(|e| (call.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default(), e))?;
