@@ -264,8 +264,8 @@ impl Monitor {
     }
 
     /// The listener is done with deliveries to which it replied [`Reply::Later`]: never told again, also after a crash, once
-    /// this returned. Returns how many of the numbers were open.
-    pub fn acknowledge(&self, numbers: &[u64]) -> usize {
+    /// this returned. Says of each number whether it was open.
+    pub fn acknowledge(&self, numbers: &[u64]) -> Vec<bool> {
         self.shared.acknowledge(numbers)
     }
 
@@ -423,9 +423,9 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn acknowledge(&self, numbers: &[u64]) -> usize {
+    pub(super) fn acknowledge(&self, numbers: &[u64]) -> Vec<bool> {
         let mut books = lock(&self.books);
-        let count = numbers.iter().filter(|number| books.core.acknowledge(**number)).count();
+        let were_open = numbers.iter().map(|number| books.core.acknowledge(*number)).collect();
         let upto = books.core.handled_count();
         drop(books);
         self.work.notify_one();
@@ -437,7 +437,7 @@ impl Shared {
                 self.listener.note(&format!("acknowledged events may be told again: {error}"));
             }
         }
-        count
+        were_open
     }
 
     pub(super) fn refuse(&self, number: u64) {
