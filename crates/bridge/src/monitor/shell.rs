@@ -379,8 +379,14 @@ impl Shared {
         }
     }
 
-    fn make_calls(self: &Arc<Self>, index: usize) {
-        CALLER.set(Some((Arc::as_ptr(self) as usize, index)));
+    /// Which of this monitor's calling threads this is.
+    fn caller_index(&self) -> Option<usize> {
+        let place = std::ptr::from_ref(self).addr();
+        CALLER.get().filter(|(monitor, _)| *monitor == place).map(|(_, index)| index)
+    }
+
+    fn make_calls(&self, index: usize) {
+        CALLER.set(Some((std::ptr::from_ref(self).addr(), index)));
         let mut books = lock(&self.books);
         while !self.is_stopping() {
             if let Some(delivery) = books.core.next_delivery(self.now_ms()) {
@@ -409,11 +415,10 @@ impl Shared {
         }
     }
 
-    fn unregister(self: &Arc<Self>, id: &[u8]) -> Result<(), NotRegistered> {
+    fn unregister(&self, id: &[u8]) -> Result<(), NotRegistered> {
         let mut books = lock(&self.books);
         let Some(call) = books.core.unregister(id)? else { return Ok(()) };
-        let place = Arc::as_ptr(self) as usize;
-        let this = CALLER.get().filter(|(monitor, _)| *monitor == place).map(|(_, index)| index);
+        let this = self.caller_index();
         while books.core.is_in_call(call) && books.may_wait(this, call) {
             books = self.ended.wait(books).unwrap_or_else(PoisonError::into_inner);
         }
@@ -426,6 +431,12 @@ impl Shared {
     pub(super) fn acknowledge(&self, numbers: &[u64]) -> Vec<bool> {
         let mut books = lock(&self.books);
         let were_open = numbers.iter().map(|number| books.core.acknowledge(*number)).collect();
+        // Acknowledged before the call that told it has returned: it is settled when that does.
+        for number in numbers {
+            while books.core.is_in_call(*number) && !books.is_own_call(self.caller_index(), *number) {
+                books = self.ended.wait(books).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
         let upto = books.core.handled_count();
         drop(books);
         self.work.notify_one();
@@ -501,6 +512,10 @@ impl Shared {
 }
 
 impl Books {
+    fn is_own_call(&self, this: Option<usize>, call: u64) -> bool {
+        this.is_some_and(|this| self.calls[this] == Some(call))
+    }
+
     /// Notes that a calling thread (`None`: any other) waits for a call. False when that call is its own, or when whoever
     /// makes it waits, itself or through others, for this thread: then all these calls have begun already.
     fn may_wait(&mut self, this: Option<usize>, call: u64) -> bool {
