@@ -22,6 +22,8 @@ struct Portal {
     child: Child,
     input: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
+    /// Changes that came while something else was waited for.
+    waiting: Vec<Value>,
 }
 
 impl Portal {
@@ -30,7 +32,7 @@ impl Portal {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { input: child.stdin.take(), child, lines }
+        Self { input: child.stdin.take(), child, lines, waiting: Vec::new() }
     }
 
     fn say(&mut self, request: &Value) {
@@ -46,24 +48,24 @@ impl Portal {
         serde_json::from_str(line.strip_suffix('\n')?).ok()
     }
 
-    /// Lines up to the first that has this member.
-    fn hear_until(&mut self, member: &str) -> (Vec<Value>, Value) {
-        let mut before = Vec::new();
+    /// The next line that has this member.
+    fn hear_until(&mut self, member: &str) -> Value {
         loop {
-            let line = self.hear().unwrap_or_else(|| panic!("no {member} after {before:?}"));
+            let line = self.hear().unwrap_or_else(|| panic!("no {member}"));
             if line.get(member).is_some() {
-                return (before, line);
+                return line;
             }
-            before.push(line);
+            self.waiting.extend(Some(line).filter(|l| l.get("state").is_some()));
         }
     }
 
     fn changes(&mut self, count: usize) -> Vec<Value> {
-        let mut changes = Vec::new();
+        let mut changes = std::mem::take(&mut self.waiting);
         while changes.len() < count {
             let line = self.hear().unwrap_or_else(|| panic!("only {changes:?}"));
             changes.extend(Some(line).filter(|l| l.get("state").is_some()));
         }
+        assert_eq!(changes.len(), count, "{changes:?}");
         changes
     }
 
@@ -112,16 +114,15 @@ fn ids_are_registered_told_acknowledged_and_unregistered_over_json_lines() {
     assert!(heard.iter().any(|l| l["error"] == "BadRequest"));
     // Nothing more of this key before it is acknowledged.
     portal.say(&json!({ "status": true }));
-    let (between, status) = portal.hear_until("status");
-    assert_eq!(between, Vec::<Value>::new());
+    let status = portal.hear_until("status");
+    assert_eq!(portal.waiting, Vec::<Value>::new());
     assert_eq!((&status["status"]["undelivered"], &status["status"]["datum"]), (&json!(2), &json!(100)));
     portal.say(&json!({ "ack": first["n"] }));
-    let (_, acked) = portal.hear_until("acked");
-    assert_eq!(acked["acked"], first["n"]);
+    assert_eq!(portal.hear_until("acked")["acked"], first["n"]);
     let second = portal.changes(1).remove(0);
     assert_eq!(change(&second), ("a".into(), "active".into(), 0));
     portal.say(&json!({ "ack": 12345 }));
-    assert_eq!(portal.hear_until("error").1["error"], "NotOpen");
+    assert_eq!(portal.hear_until("error")["error"], "NotOpen");
     portal.end();
     // The second was not acknowledged: it is told again, the first is not.
     let mut portal = Portal::start(&sandbox, &arguments);
@@ -130,7 +131,7 @@ fn ids_are_registered_told_acknowledged_and_unregistered_over_json_lines() {
     assert_eq!(change(&again), ("a".into(), "active".into(), 0));
     assert_eq!(again["job"], json!({ "state": "active", "code": 0 }));
     portal.say(&json!({ "unregister": "a" }));
-    assert_eq!(portal.hear_until("unregistered").1, json!({ "unregistered": "a" }));
+    assert_eq!(portal.hear_until("unregistered"), json!({ "unregistered": "a" }));
     assert_eq!(change(&portal.changes(1)[0]), ("b".into(), "done".into(), 3));
     signal(portal.child.id(), libc::SIGTERM);
     assert_eq!(portal.child.wait().unwrap().code(), Some(0));
