@@ -8,6 +8,7 @@
 mod bench;
 mod criu;
 mod deny;
+mod globus;
 mod named;
 mod test;
 

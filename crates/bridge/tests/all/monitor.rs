@@ -2,6 +2,7 @@
 
 mod calls;
 mod generators;
+mod nonsense;
 mod restarts;
 
 use std::collections::BTreeMap;

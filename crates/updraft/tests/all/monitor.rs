@@ -325,6 +325,31 @@ fn i1_jobs_of_the_packaged_fork_starter_succeed_fail_and_are_cancelled() {
     i1_with(&sandbox, &log, Starter::start(globus.starter(&log)), false);
 }
 
+#[test]
+fn a_datum_whose_day_is_gone_or_before_all_logs_costs_nothing_of_what_is_there() {
+    let sandbox = Sandbox::new();
+    let logs = sandbox.path().join("days");
+    fs::create_dir(&logs).unwrap();
+    let datum = sandbox.path().join("datum");
+    for stored in [1, MIDNIGHT] {
+        for (day, stamp) in [("20240503", MIDNIGHT + 2 * 86_400), ("20240504", MIDNIGHT + 3 * 86_400)] {
+            fs::write(logs.join(day), format!("001;{stamp};a;2;0\n001;{stamp};a;16;0\n")).unwrap();
+        }
+        let _ = fs::remove_file(sandbox.path().join("datum.handled"));
+        fs::write(&datum, format!("updraft-monitor 1 {stored}\n")).unwrap();
+        let arguments = ["-s", "job_manager", "--follow", "--datum", datum.to_str().unwrap(), "--log-path"];
+        let mut portal = Portal::start(&sandbox, &[&arguments[..], &[logs.to_str().unwrap()]].concat());
+        portal.say(&json!({ "register": "a", "key": "A" }));
+        let states: Vec<_> = portal.changes(4).iter().map(|c| change(c).1).collect();
+        assert_eq!(states, ["active", "suspended", "active", "suspended"]);
+        portal.end();
+        assert_eq!(
+            fs::read_to_string(&datum).unwrap(),
+            format!("updraft-monitor 1 {}\n", MIDNIGHT + 3 * 86_400)
+        );
+    }
+}
+
 const JOBS: usize = 100;
 const EVENTS: usize = 10_000;
 const KILLS: usize = 50;
@@ -389,7 +414,7 @@ fn write_event(logs: &Path, n: usize) {
 }
 
 #[test]
-fn fifty_kills_of_monitor_and_generator_lose_and_double_nothing_over_three_days() {
+fn fifty_kills_of_monitor_and_generator_lose_and_double_nothing_over_three_midnights() {
     let sandbox = Sandbox::new();
     let logs = sandbox.path().join("days");
     fs::create_dir(&logs).unwrap();
