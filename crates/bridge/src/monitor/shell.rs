@@ -1,27 +1,23 @@
 //! [`Monitor`]: threads around the core. One reads the generator and starts it again, a few call the listener, one keeps
 //! the files.
 
+mod calls;
+mod keep;
 mod supervise;
 
-use std::cell::Cell;
 use std::io::{self, PipeWriter};
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::core::{AlreadyRegistered, Core, Counters, Held, Limits, NotRegistered, Outcome, Registering};
+use super::core::{AlreadyRegistered, Core, Counters, Held, Limits, NotRegistered, Registering};
 use super::datum::{Store, handled_events, spool_path};
 use super::generator::Command;
 use super::spool::{NoSpool, Spool};
-use super::{Key, Listener, Reply};
+use super::{Key, Listener};
 
-/// Handled events are in the file after this long at most.
-const FLUSH: Duration = Duration::from_millis(20);
-/// The datum is written, and what is too old discarded, this often.
-const SWEEP: Duration = Duration::from_secs(1);
 /// How a monitor works.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -35,6 +31,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Threads that call the listener.
     pub threads: usize,
+    /// While all of them are busy with calls that do not return and others wait, there may be more, up to so many.
+    pub threads_max: usize,
     /// A first generator that ends within this time is an error of the start.
     pub grace: Duration,
     /// How long a generator may take to leave.
@@ -50,6 +48,7 @@ impl Settings {
             start: None,
             limits: Limits::default(),
             threads: 4,
+            threads_max: 256,
             grace: Duration::from_secs(1),
             patience: Duration::from_secs(5),
         }
@@ -138,6 +137,9 @@ pub struct Shared {
     /// Everything else has ended: the files are written a last time.
     closing: AtomicBool,
     sweep: (Mutex<()>, Condvar),
+    threads_max: usize,
+    /// Calling threads beyond the usual ones.
+    extra: Mutex<Vec<JoinHandle<()>>>,
     news: Mutex<News>,
     bad_lines: AtomicU64,
 }
@@ -149,6 +151,10 @@ struct Books {
     calls: Vec<Option<u64>>,
     /// The calling thread for whose call each of them waits.
     waits: Vec<Option<usize>>,
+    /// How many threads, of whatever kind, wait for a call to end.
+    waiting: usize,
+    /// How many calls have ended.
+    finished: u64,
 }
 
 struct News {
@@ -161,11 +167,6 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
-}
-
-thread_local! {
-    /// The monitor (by its place in memory) whose listener this thread calls, and as which of its threads.
-    static CALLER: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
 }
 
 /// What a panic in somebody else's code left locked is still in order: the core is never called with foreign code inside.
@@ -196,7 +197,7 @@ impl Monitor {
         let shared = Arc::new(open(&settings, listener)?);
         let (asleep, wake) = io::pipe().map_err(StartError::Threads)?;
         let mut monitor = Self { shared, threads: Vec::new(), wake: Some(wake) };
-        monitor.spawn("keeper", |shared| shared.keep_files())?;
+        monitor.spawn("keeper", Shared::keep_files)?;
         for index in 0..settings.threads.max(1) {
             monitor.spawn("caller", move |shared| shared.make_calls(index))?;
         }
@@ -292,12 +293,14 @@ impl Monitor {
                 continue;
             }
             if thread.thread().name() == Some("keeper") {
+                self.shared.join_extra();
                 self.shared.closing.store(true, Ordering::SeqCst);
                 drop(lock(&self.shared.sweep.0));
                 self.shared.sweep.1.notify_all();
             }
             let _ = thread.join();
         }
+        self.shared.join_extra();
     }
 }
 
@@ -338,7 +341,13 @@ fn open(settings: &Settings, listener: Arc<dyn Listener>) -> Result<Shared, Star
         }
     };
     Ok(Shared {
-        books: Mutex::new(Books { core, calls: vec![None; threads], waits: vec![None; threads] }),
+        books: Mutex::new(Books {
+            core,
+            calls: vec![None; threads],
+            waits: vec![None; threads],
+            waiting: 0,
+            finished: 0,
+        }),
         work: Condvar::new(),
         ended: Condvar::new(),
         store,
@@ -347,6 +356,8 @@ fn open(settings: &Settings, listener: Arc<dyn Listener>) -> Result<Shared, Star
         stopping: AtomicBool::new(false),
         closing: AtomicBool::new(false),
         sweep: (Mutex::new(()), Condvar::new()),
+        threads_max: settings.threads_max,
+        extra: Mutex::new(Vec::new()),
         news: Mutex::new(News { generator: Generator::Stopped, starts: 0, last_error: None }),
         bad_lines: AtomicU64::new(0),
     })
@@ -377,158 +388,5 @@ impl Shared {
             counters,
             held,
         }
-    }
-
-    /// Which of this monitor's calling threads this is.
-    fn caller_index(&self) -> Option<usize> {
-        let place = std::ptr::from_ref(self).addr();
-        CALLER.get().filter(|(monitor, _)| *monitor == place).map(|(_, index)| index)
-    }
-
-    fn make_calls(&self, index: usize) {
-        CALLER.set(Some((std::ptr::from_ref(self).addr(), index)));
-        let mut books = lock(&self.books);
-        while !self.is_stopping() {
-            if let Some(delivery) = books.core.next_delivery(self.now_ms()) {
-                let has_more = books.core.has_ready();
-                books.calls[index] = Some(delivery.change.number);
-                drop(books);
-                if has_more {
-                    self.work.notify_one();
-                }
-                let call = || self.listener.job_changed(&delivery.change);
-                let outcome = match std::panic::catch_unwind(AssertUnwindSafe(call)) {
-                    Ok(Ok(Reply::Handled)) => Outcome::Handled,
-                    Ok(Ok(Reply::Later)) => Outcome::Later,
-                    Ok(Err(_)) | Err(_) => Outcome::Failed,
-                };
-                books = lock(&self.books);
-                books.core.finish_call(self.now_ms(), &delivery, outcome);
-                books.calls[index] = None;
-                self.ended.notify_all();
-                continue;
-            }
-            let now = self.now_ms();
-            let due = books.core.next_due_ms().map_or(1_000, |due| due.saturating_sub(now).clamp(1, 1_000));
-            let waited = self.work.wait_timeout(books, Duration::from_millis(due));
-            books = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn unregister(&self, id: &[u8]) -> Result<(), NotRegistered> {
-        let mut books = lock(&self.books);
-        let Some(call) = books.core.unregister(id)? else { return Ok(()) };
-        let this = self.caller_index();
-        while books.core.is_in_call(call) && books.may_wait(this, call) {
-            books = self.ended.wait(books).unwrap_or_else(PoisonError::into_inner);
-        }
-        if let Some(this) = this {
-            books.waits[this] = None;
-        }
-        Ok(())
-    }
-
-    pub(super) fn acknowledge(&self, numbers: &[u64]) -> Vec<bool> {
-        let mut books = lock(&self.books);
-        let were_open = numbers.iter().map(|number| books.core.acknowledge(*number)).collect();
-        // Acknowledged before the call that told it has returned: it is settled when that does.
-        for number in numbers {
-            while books.core.is_in_call(*number) && !books.is_own_call(self.caller_index(), *number) {
-                books = self.ended.wait(books).unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-        let upto = books.core.handled_count();
-        drop(books);
-        self.work.notify_one();
-        if let Some(store) = &self.store {
-            let mut store = lock(store);
-            if store.synced < upto
-                && let Err(error) = self.flush_into(&mut store).and_then(|()| store.sync_handled())
-            {
-                self.listener.note(&format!("acknowledged events may be told again: {error}"));
-            }
-        }
-        were_open
-    }
-
-    pub(super) fn refuse(&self, number: u64) {
-        let mut books = lock(&self.books);
-        books.core.refuse(self.now_ms(), number);
-        drop(books);
-        self.work.notify_one();
-    }
-
-    /// Writes handled events to the file. Who has the store asks the core, never the other way round.
-    fn flush_into(&self, store: &mut Store) -> io::Result<()> {
-        let mut lines = Vec::new();
-        let upto = lock(&self.books).core.fetch_handled(&mut lines);
-        store.append_handled(&lines, upto)
-    }
-
-    fn keep_files(&self) {
-        let mut swept: Option<Instant> = None;
-        let mut complained: Option<Instant> = None;
-        loop {
-            let is_last = self.closing.load(Ordering::SeqCst);
-            let is_due = swept.is_none_or(|s| s.elapsed() >= SWEEP);
-            if let Err(error) = self.keep_once(is_due || is_last)
-                && complained.is_none_or(|c| c.elapsed() >= Duration::from_secs(60))
-            {
-                complained = Some(Instant::now());
-                self.listener.note(&format!("the datum cannot be written: {error}"));
-            }
-            if is_due {
-                swept = Some(Instant::now());
-            }
-            if is_last {
-                return;
-            }
-            let guard = lock(&self.sweep.0);
-            if !self.closing.load(Ordering::SeqCst) {
-                drop(self.sweep.1.wait_timeout(guard, FLUSH));
-            }
-        }
-    }
-
-    fn keep_once(&self, is_due: bool) -> io::Result<()> {
-        let wall = wall_seconds();
-        let mut datum = None;
-        if is_due {
-            let mut books = lock(&self.books);
-            books.core.tick(self.now_ms(), wall);
-            datum = Some(books.core.datum(wall));
-        }
-        let Some(store) = &self.store else { return Ok(()) };
-        let mut store = lock(store);
-        self.flush_into(&mut store)?;
-        let Some(datum) = datum else { return Ok(()) };
-        store.write_datum(datum)?;
-        if store.wants_rewrite() {
-            let (lines, upto) = lock(&self.books).core.rewrite_handled();
-            store.rewrite_handled(&lines, upto)?;
-        }
-        Ok(())
-    }
-}
-
-impl Books {
-    fn is_own_call(&self, this: Option<usize>, call: u64) -> bool {
-        this.is_some_and(|this| self.calls[this] == Some(call))
-    }
-
-    /// Notes that a calling thread (`None`: any other) waits for a call. False when that call is its own, or when whoever
-    /// makes it waits, itself or through others, for this thread: then all these calls have begun already.
-    fn may_wait(&mut self, this: Option<usize>, call: u64) -> bool {
-        let Some(this) = this else { return true };
-        let Some(caller) = self.calls.iter().position(|number| *number == Some(call)) else { return true };
-        let mut at = Some(caller);
-        while let Some(index) = at {
-            if index == this {
-                return false;
-            }
-            at = self.waits[index];
-        }
-        self.waits[this] = Some(caller);
-        true
     }
 }

@@ -195,6 +195,8 @@ fn settings(args: &Args, place: &Place) -> Result<Settings, Failure> {
     settings.datum = args.datum.clone().or(settings.datum.take());
     settings.start = args.start;
     settings.limits.raw |= args.raw;
+    // All of them print to the same place: more threads would only wait there.
+    settings.threads_max = settings.threads;
     Ok(settings)
 }
 

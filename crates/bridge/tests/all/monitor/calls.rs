@@ -187,6 +187,40 @@ fn a_slow_listener_a_failing_one_and_one_that_panics_hold_up_only_themselves() {
 }
 
 #[test]
+fn more_listeners_than_threads_that_never_return_hold_up_nobody_else() {
+    let fed = Fed::new();
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let quick = Arc::new(AtomicUsize::new(0));
+    let listener = {
+        let (quick, gate) = (quick.clone(), gate.clone());
+        Calling(move |change: &Change| {
+            if change.key.starts_with("stuck") {
+                let guard = gate.0.lock().unwrap();
+                drop(gate.1.wait_while(guard, |is_open| !*is_open).unwrap());
+            } else {
+                quick.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(Reply::Handled)
+        })
+    };
+    let monitor = Monitor::start(Settings { threads: 2, ..fed.settings() }, Arc::new(listener)).unwrap();
+    let mut text = String::new();
+    for n in 0..20 {
+        monitor.register(format!("s{n}").as_bytes(), &key(&format!("stuck{n}"))).unwrap();
+        text.push_str(&format!("001;5;s{n};1;0\n"));
+    }
+    monitor.register(b"quick", &key("quick")).unwrap();
+    text.push_str("001;6;quick;1;0\n001;6;quick;2;0\n");
+    fed.say(&text);
+    until("the quick one", || quick.load(Ordering::SeqCst) == 2);
+    assert_eq!(monitor.status().datum, 5);
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    until("all", || monitor.status().held.undelivered == 0);
+    monitor.stop();
+}
+
+#[test]
 fn eight_threads_that_register_and_unregister_agree_with_a_model() {
     let fed = Fed::new();
     let (monitor, _) = start(fed.settings());
