@@ -264,7 +264,7 @@ impl Monitor {
         lock(&self.shared.books).core.key_of(id).cloned()
     }
 
-    /// The listener is done with deliveries to which it replied [`Reply::Later`]: never told again, also after a crash, once
+    /// The listener is done with deliveries to which it replied [`Later`](super::Reply::Later): never told again, also after a crash, once
     /// this returned. Says of each number whether it was open.
     pub fn acknowledge(&self, numbers: &[u64]) -> Vec<bool> {
         self.shared.acknowledge(numbers)

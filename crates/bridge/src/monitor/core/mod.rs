@@ -1,7 +1,7 @@
 //! The monitor's decisions: who is registered, what is cached, what is told to whom in which order, what may be forgotten,
 //! and the datum. No IO, no clock, no thread: time and events come in, deliveries and lines for the handled file go out.
 //!
-//! [`job`] is what is known of one id, [`desk`] what waits for one key. Here is what happens between them.
+//! `job` is what is known of one id, `desk` what waits for one key, `deliver` how it is told. Here is what happens between them.
 
 mod deliver;
 mod desk;
