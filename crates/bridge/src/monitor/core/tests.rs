@@ -191,6 +191,7 @@ fn what_is_known_of_an_id_that_ended_before_a_restart_counts_for_the_whole() {
     world.event(11, "1", 8, 4);
     world.told();
     assert_eq!(world.told.len(), 1, "the end of 1 was known");
+    assert_eq!(&*world.told[0].id, b"2");
     assert_eq!(world.told[0].whole, Some(Whole { state: State::Done, code: 4 }));
 }
 
@@ -337,6 +338,8 @@ fn claimed_events_leave_no_entry_in_the_line_of_arrivals() {
     world.core.last_read = 100_000;
     world.core.tick(0, FOREVER);
     assert!(world.core.ids.is_empty() && world.core.taken.is_empty());
+    world.core.tick(LATER, FOREVER);
+    assert_eq!((world.core.arrivals.len(), world.core.counters().discarded), (0, 0), "they were claimed");
 }
 
 #[test]
@@ -533,6 +536,22 @@ fn what_is_too_much_for_the_memory_goes_elsewhere_and_comes_back_in_order() {
 fn number_of_current(core: &Core, key: &str) -> u64 {
     let slot = core.keys[key];
     core.desks[slot as usize].as_ref().unwrap().count << 24 | u64::from(slot)
+}
+
+#[test]
+fn as_long_as_there_is_room_nothing_goes_elsewhere() {
+    for (room, spooled) in [(1_000, 0), (100, 150)] {
+        let place = tempfile::tempdir().unwrap();
+        let spool = Spool::new(&place.path().join("spool"));
+        let core = Core::new(Limits { queue_events: room, ..Limits::default() }, 1, Box::new(spool));
+        let mut world = World { core, now_ms: 0, told: Vec::new() };
+        world.core.begin_round();
+        world.register("1", "a").unwrap();
+        for n in 0..200 {
+            world.event(n, "1", 16, 0);
+        }
+        assert_eq!(world.core.counters().spooled, spooled, "half of the room is for keys with short queues");
+    }
 }
 
 #[test]
