@@ -169,7 +169,8 @@ fn foreign(events: u64) -> Value {
         let mut text = Vec::new();
         for n in start..start + 3_000 {
             let state = [1, 2, 8][(n % 3) as usize];
-            let _ = writeln!(text, "001;{};{};{state};0", 1_714_521_600 + n / 500, id(n / 3));
+            // All ids of one length: longer ones would be counted as growth.
+            let _ = writeln!(text, "001;{};{:08}.svr01;{state};0", 1_714_521_600 + n / 500, n / 3);
         }
         feed(&mut core, &text);
     }

@@ -507,6 +507,10 @@ impl Core {
             self.jobs.push(Slot { generation: 0, value: Some(job) });
             self.jobs.len() as u32 - 1
         };
+        // A table that is more than half full grows in the end by coming and going alone; so it is never that full.
+        if self.ids.len() * 2 >= self.ids.capacity() {
+            self.ids.reserve(self.ids.len() + 8);
+        }
         self.ids.insert(id, slot);
         slot
     }
