@@ -25,7 +25,7 @@ fn key(n: u64) -> Key {
 }
 
 fn line(out: &mut Vec<u8>, n: u64, ids: u64) {
-    let state = if n / ids % 2 == 0 { 2 } else { 16 };
+    let state = if (n / ids).is_multiple_of(2) { 2 } else { 16 };
     let _ = writeln!(out, "001;{};{};{state};0", 1_714_521_600 + n / 500, id(n % ids));
 }
 
