@@ -50,6 +50,12 @@ pub trait Format {
     fn stamp(&mut self, line: &[u8]) -> Option<i64>;
     /// When the file was last changed; called before its bytes are fed.
     fn modified(&mut self, _seconds: i64) {}
+    /// How far the log has come, for [`Format::go_on`] of the next file's parser.
+    fn reached(&self) -> Option<i64> {
+        None
+    }
+    /// This file goes on where another one of the same log ended: in a doubled hour only that tells which pass it is.
+    fn go_on(&mut self, _reached: Option<i64>) {}
 }
 
 /// A format of which every record is one line.
@@ -62,4 +68,10 @@ pub trait LineFormat {
     fn reset(&mut self) {}
     /// See [`Format::modified`].
     fn modified(&mut self, _seconds: i64) {}
+    /// See [`Format::reached`].
+    fn reached(&self) -> Option<i64> {
+        None
+    }
+    /// See [`Format::go_on`].
+    fn go_on(&mut self, _reached: Option<i64>) {}
 }

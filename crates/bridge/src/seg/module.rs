@@ -97,7 +97,7 @@ impl Module {
     pub fn source(self, path: &Path, reading: &Reading) -> Box<dyn Source> {
         let reading = reading.clone();
         let from = reading.from;
-        let first = |zone: TimeZone| Clock::new(zone).day(from).unwrap_or(0);
+        let first = |zone: TimeZone| Clock::new(zone, from).day(from).unwrap_or(0);
         let local = first(reading.zone.clone());
         let sought = from.saturating_sub(slack(&reading.zone, from));
         let make: MakeFormat = Box::new(move || self.format(&reading));

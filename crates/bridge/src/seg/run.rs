@@ -90,7 +90,7 @@ pub fn run(
     let target = match output {
         Output::Stream(fd) => Target::Stream(fd),
         Output::Days(directory) => {
-            Target::Days(Days { directory, clock: Clock::new(TimeZone::UTC), file: None })
+            Target::Days(Days { directory, clock: Clock::new(TimeZone::UTC, 0), file: None })
         }
     };
     let mut emitter = Emitter {

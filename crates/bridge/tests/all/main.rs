@@ -5,5 +5,6 @@ mod follow;
 mod fuzz;
 mod harness;
 mod plugin;
+mod readers;
 mod slurm;
 mod vectors;
