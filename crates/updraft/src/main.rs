@@ -110,6 +110,8 @@ enum Command {
     Joblog(cmd::joblog::Args),
     /// Tell every change of every job of another scheduler
     Seg(cmd::seg::Args),
+    /// Make links to this program under the names that users of other systems know
+    Links(cmd::links::Args),
     /// Play scenarios and traces in virtual time
     Sim(cmd::sim::Args),
     /// Print a completion script for a shell
@@ -146,6 +148,7 @@ fn main() -> ExitCode {
         Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
         Command::Seg(args) => return cmd::seg::run(&args, &cli.place),
+        Command::Links(args) => cmd::links::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),
@@ -200,6 +203,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         | Command::Config(_)
         | Command::Joblog(_)
         | Command::Seg(_)
+        | Command::Links(_)
         | Command::Sim(_)
         | Command::Completions(_)
         | Command::Man(_)

@@ -107,10 +107,12 @@ impl Module {
                 Box::new(Days::new(path, previous_day(local).unwrap_or(local), sought, make))
             }
             Self::JobManager => Box::new(Days::new(path, first(TimeZone::UTC), sought, make)),
-            Self::Lsf => Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, sought, make)),
+            Self::Lsf => {
+                Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, sought, make).wanting(from))
+            }
             Self::Condor if path.is_dir() => Box::new(Folder::new(path, make)),
             Self::Condor | Self::Slurm | Self::Fork | Self::Sge => {
-                Box::new(Single::new(path, Kind::Plain, sought, make))
+                Box::new(Single::new(path, Kind::Plain, sought, make).wanting(from))
             }
         }
     }
@@ -130,7 +132,7 @@ pub fn slurm_live(
             let format = slurm::Completion::new(zone.clone(), from).beside(Arc::clone(&books));
             Box::new(ByLine::new(format))
         });
-        Box::new(Single::new(path, Kind::Plain, sought, make))
+        Box::new(Single::new(path, Kind::Plain, sought, make).wanting(from))
     });
     Ok(Box::new(Live::new(commands, log, books, reading.from)?))
 }

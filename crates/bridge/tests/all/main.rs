@@ -5,6 +5,8 @@ mod follow;
 mod fuzz;
 mod harness;
 mod plugin;
+mod poll;
 mod readers;
+mod rotation;
 mod slurm;
 mod vectors;

@@ -10,6 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod joblog;
 pub(crate) mod journal;
 pub(crate) mod lab;
+pub(crate) mod links;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod maintenance;
