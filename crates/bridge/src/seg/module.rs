@@ -101,12 +101,18 @@ impl Module {
         let local = first(reading.zone.clone());
         let sought = from.saturating_sub(slack(&reading.zone, from));
         let make: MakeFormat = Box::new(move || self.format(&reading));
+        // Whoever wants events from before 1971 wants all there are, not those of a day.
+        let wanting = |days: Days, day: u32| if from > ALL { days.wanting(day) } else { days };
         match self {
             // A server that is busy at midnight writes a few lines of the new day into the old file.
             Self::Pbs | Self::PbsAccounting => {
-                Box::new(Days::new(path, previous_day(local).unwrap_or(local), sought, make))
+                let first = previous_day(local).unwrap_or(local);
+                Box::new(wanting(Days::new(path, first, sought, make), local))
             }
-            Self::JobManager => Box::new(Days::new(path, first(TimeZone::UTC), sought, make)),
+            Self::JobManager => {
+                let day = first(TimeZone::UTC);
+                Box::new(wanting(Days::new(path, day, sought, make), day))
+            }
             Self::Lsf => {
                 Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, sought, make).wanting(from))
             }
@@ -136,6 +142,9 @@ pub fn slurm_live(
     });
     Ok(Box::new(Live::new(commands, log, books, reading.from)?))
 }
+
+/// Whoever wants events from before this wants all there are.
+const ALL: i64 = 31_536_000;
 
 /// How much earlier than the wanted time reading begins in a long log. Clocks step back a little at any time, and local
 /// times by an hour when the clocks are changed.

@@ -425,3 +425,46 @@ fn copies_of_a_truncated_log_are_read_once() {
     assert_eq!(seconds(&outcome), [1, 2, 3, 4], "{:?}", outcome.notes);
     assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
 }
+
+#[test]
+fn day_files_that_are_gone_packed_or_replaced() {
+    let place = tempfile::tempdir().unwrap();
+    let day = |name: &str| place.path().join(name);
+    let line = |at: i64| format!("001;{};a;2;0\n", BEGIN + at);
+    let days = |from: i64| once(Module::JobManager, place.path(), &reading(from, "UTC"));
+    fs::write(day("20240302"), line(86_400)).unwrap();
+    // The wanted day is gone; that nobody wants one is no gap, and neither is a day without a file between others.
+    let outcome = days(BEGIN);
+    assert!(outcome.notes.len() == 1 && outcome.notes[0].contains("20240302"), "{:?}", outcome.notes);
+    assert_eq!(outcome.end.unwrap(), End::Told);
+    assert_eq!(days(1).notes.len(), 0);
+    assert_eq!(days(BEGIN + 86_400).notes.len(), 0);
+    fs::write(day("20240229"), line(-1)).unwrap();
+    assert_eq!(days(BEGIN).notes.len(), 0);
+    fs::write(day("20240301.gz"), "x").unwrap();
+    let outcome = days(BEGIN);
+    assert!(
+        outcome.notes.len() == 1 && outcome.notes[0].contains("20240301 is packed"),
+        "{:?}",
+        outcome.notes
+    );
+    assert_eq!((outcome.end.unwrap(), outcome.output), (End::Incomplete, line(86_400).into_bytes()));
+    assert_eq!(days(BEGIN + 86_400).notes.len(), 0);
+    // Replaced by a file with the same beginning, and by one with another.
+    let running = start(Module::JobManager, place.path(), &reading(BEGIN + 86_400, "UTC"), options());
+    running.settle(0);
+    append(&day("20240302"), "001;17093376");
+    let mut before = running.turns();
+    for text in [[line(86_400), line(86_401)].concat(), line(86_402)] {
+        fs::write(day("aside"), text).unwrap();
+        fs::rename(day("aside"), day("20240302")).unwrap();
+        running.settle(before);
+        before = running.turns();
+        append(&day("20240302"), &line(86_405));
+        running.settle(before);
+        before = running.turns();
+    }
+    let outcome = running.finish();
+    let told = seconds(&outcome);
+    assert_eq!(told, [86_400, 86_401, 86_405, 86_402, 86_405], "{:?}", outcome.notes);
+}

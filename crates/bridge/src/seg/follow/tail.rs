@@ -321,6 +321,17 @@ impl Tail {
         Ok(copy.metadata()?.len() == self.offset && self.is_beginning_of(copy))
     }
 
+    /// Goes on behind what another tail has read, if this file begins with it. Only while nothing was read here.
+    pub fn go_behind(&mut self, other: &Self) -> io::Result<bool> {
+        if !other.is_beginning_of(self.file()?) {
+            return Ok(false);
+        }
+        // An unfinished line is read again from its beginning.
+        self.offset = other.offset - other.pending() as u64;
+        self.remember_before()?;
+        Ok(true)
+    }
+
     /// Does this file begin with what was read?
     fn is_beginning_of(&self, copy: &File) -> bool {
         let mut there = vec![0; self.memory.len()];
