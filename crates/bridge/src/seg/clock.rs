@@ -243,6 +243,8 @@ mod tests {
             (next.other(time, first + 600), next.other(time, first + 601)),
             (Some(first + 600), Some(first + 4_200))
         );
+        let leap = american(b"11/03/2024 01:10:61").unwrap();
+        assert_eq!((next.earliest(leap), next.seconds(leap)), (Some(first + 661), Some(first + 4_261)));
         // A log that begins inside the hour: what is wanted decides.
         let begin = |from: i64| Clock::new(zone.clone(), from).seconds(time).unwrap();
         assert_eq!((begin(first + 600), begin(first + 601)), (first + 600, first + 4_200));
@@ -289,6 +291,14 @@ mod tests {
         ] {
             assert_eq!(at(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_number_ends_before_the_digit_that_would_lead_too_far() {
+        // As `strptime` reads it; nobody looks at what stands behind.
+        assert_eq!(iso(b"2024-08-01T08:13:75").unwrap().second, 7);
+        assert_eq!(iso(b"2024-08-01T08:13:61").unwrap().second, 61);
+        assert_eq!(iso(b"2024-08-01T08:13:62"), None);
     }
 
     #[test]

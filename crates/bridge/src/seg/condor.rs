@@ -6,16 +6,13 @@
 mod json;
 mod xml;
 
-use jiff::civil::Date;
+use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use memchr::memmem;
 
 use super::clock::{Civil, Clock, iso};
 use super::number::{int, is_blank, skip_blanks};
 use super::{Event, LineFormat, Sink, State};
-
-/// Events later than the log's last change by more than this belong to the year before.
-const SLACK: i64 = 86_400;
 
 /// A job's id as this module writes it, from cluster, proc and subproc.
 pub(crate) fn id<N: std::fmt::Display>([cluster, proc, subproc]: [N; 3]) -> String {
@@ -169,16 +166,12 @@ impl Log {
         }
     }
 
-    /// The newest year that puts the event not after the log's last change plus a day.
+    /// Of the newest year that puts the event not after the log's last change plus a day.
     fn without_year(&mut self, civil: Civil) -> Option<i64> {
-        let newest = self.newest.saturating_add(SLACK);
-        let year = self.zone.to_datetime(jiff::Timestamp::from_second(newest).ok()?).year();
-        // Eight years back there is a leap year, for the 29th of February.
-        let civil = (0..=8).map(|back| Civil { year: year - back, ..civil }).find(|civil| {
-            Date::new(civil.year, civil.month as i8, civil.day as i8).is_ok()
-                && self.clock.earliest(*civil).is_some_and(|stamp| stamp <= newest)
-        })?;
-        self.clock.seconds(civil)
+        // A leap second is of the same year as the second before it.
+        let time = Time::new(civil.hour as i8, civil.minute as i8, civil.second.min(59) as i8, 0).ok()?;
+        let year = joblog::time::year_of(civil.month as i8, civil.day as i8, time, &self.zone, self.newest)?;
+        self.clock.seconds(Civil { year, ..civil })
     }
 
     fn text_line(&mut self, line: &[u8], sink: &mut dyn Sink) {
