@@ -436,3 +436,141 @@ fn accounts_of_pbs_with_and_without_all_states() {
     expected.splice(7..7, ["1.s;16;0", "1.s;2;0"]);
     assert_eq!(tails(&all_states()), expected);
 }
+
+#[test]
+fn half_an_event_is_forgotten_when_another_file_begins() {
+    let halves = [
+        "000 (1.000.000) 2024-08-01 08:13:01 Job submitted from host: <x>\n",
+        "<c>\n<a n=\"EventTypeNumber\"><i>0</i></a><a n=\"EventTime\"><s>2024-08-01T08:13:01</s></a>\n\
+         <a n=\"Cluster\"><i>1</i></a><a n=\"Proc\"><i>0</i></a>\n<!-- \n",
+        "{\"EventTypeNumber\":0,\"EventTime\":\"2024-08-01T08:13:01\",\"Cluster\":1,\"Proc\":0,\"a\":\"\n",
+    ];
+    let rests = ["...\n", "--></c>\n", "\"}\n"];
+    let whole = "001 (2.000.000) 2024-08-01 08:13:02 Job executing on host: <x>\n...\n";
+    for (half, rest) in halves.into_iter().zip(rests) {
+        let mut told = Told::default();
+        let mut format = Module::Condor.format(&reading(1, "UTC"));
+        format.feed(half.as_bytes(), &mut told);
+        format.reset();
+        format.feed(rest.as_bytes(), &mut told);
+        format.reset();
+        format.feed(whole.as_bytes(), &mut told);
+        assert_eq!(String::from_utf8(told.lines).unwrap(), "001;1722499982;002.000.000;2;0\n", "{half}");
+    }
+}
+
+#[test]
+fn completions_of_slurm_with_arrays_names_and_states() {
+    let line = |name: &str, state: &str, tail: &str| {
+        format!(
+            "JobId=7 UserId=u(1) GroupId=g(1) Name={name} JobState={state} Partition=p TimeLimit=1 \
+             StartTime=2024-08-01T08:00:00 EndTime=2024-08-01T08:13:01 NodeList=n WorkDir=/a b {tail}\n"
+        )
+    };
+    let text = [
+        line(
+            "n",
+            "COMPLETED",
+            "SubmitTime=2024-08-01T07:00:00 ArrayJobId=4 ArrayTaskId=2 DerivedExitCode=9:0 ExitCode=3:0 ",
+        ),
+        line("x JobState=FAILED EndTime=2020-01-01T00:00:00", "TIMEOUT", "ArrayJobId=4 ExitCode=0:15 "),
+        line("n", "CANCELLED", "ExitCode=0:15"),
+        line("n", "FAILED", "ExitCode=1:0"),
+        line("n", "NODE_FAIL", ""),
+        line("n", "OUT_OF_MEMORY", "ExitCode=x"),
+        line("n", "PENDING", "ExitCode=0:0"),
+        line("n", "RUNNING", "ExitCode=0:0"),
+        line("n", "NONSENSE", "ExitCode=0:0"),
+        "JobId=8 JobState=COMPLETED EndTime=never\n".to_owned(),
+        "nothing\n".to_owned(),
+    ]
+    .concat();
+    let (told, _) = read(Module::Slurm, &reading(1, "UTC"), &text);
+    let expected = ["4_2;8;3", "7;8;0", "7;4;143", "7;4;1", "7;4;0", "7;4;0"];
+    assert_eq!(told, expected.map(|tail| format!("1722499981;{tail}")));
+    assert!(read(Module::Slurm, &reading(1_722_499_982, "UTC"), &text).0.is_empty());
+}
+
+/// An accounting record of Grid Engine with these fields in their places.
+fn account(fields: &[(usize, &str)]) -> String {
+    let mut all = vec!["x"; 42];
+    (all[5], all[10], all[11], all[12], all[35], all[41]) = ("7", "1700000300", "0", "4", "0", "NONE");
+    for (at, value) in fields {
+        all[*at] = value;
+    }
+    all.join(":")
+}
+
+#[test]
+fn accounts_of_grid_engine() {
+    let text = [
+        account(&[]),
+        account(&[(35, "3")]),
+        account(&[(11, "100")]),
+        account(&[(11, "24")]),
+        account(&[(11, "25")]),
+        account(&[(41, "1.h")]),
+        account(&[(41, "")]),
+        account(&[(41, "none")]),
+        account(&[(12, "-1")]),
+        account(&[(12, "4294967295")]),
+        account(&[(12, "x")]),
+        account(&[(5, "")]),
+        account(&[(10, "1700000400123")]),
+        account(&[(10, "1700000500123456")]),
+        account(&[(10, "99999999999")]),
+        account(&[(10, "100000000000")]),
+        // It never started: not before the last one.
+        account(&[(10, "0")]),
+        account(&[]).split(':').take(12).collect::<Vec<_>>().join(":"),
+    ]
+    .join("\n")
+        + "\n";
+    let (told, _) = read(Module::Sge, &reading(1, "UTC"), &text);
+    let expected = [
+        "1700000300;7.0;8;4",
+        "1700000300;7.3;8;4",
+        "1700000300;7.0;4;100",
+        "1700000300;7.0;1;0",
+        "1700000300;7.0;1;0",
+        "1700000300;7.0;8;4",
+        "1700000300;7.0;8;4",
+        "1700000400;7.0;8;4",
+        "1700000500;7.0;8;4",
+        "99999999999;7.0;8;4",
+        "100000000;7.0;8;4",
+        "99999999999;7.0;8;4",
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn reports_of_grid_engine() {
+    let log = |event: &str, task: &str, part: &str, user: &str, message: &str| {
+        format!(
+            "1700000001:job_log:1700000000:{event}:7:{task}:{part}:r:{user}:h:0:1024:1:n:o:g:p:d:a:{message}\n"
+        )
+    };
+    let text = [
+        "# comment\n\n1700000000:new_job:1700000000:7:-1:NONE:n\n1700000000:new_job:1\n".to_owned(),
+        log("pending", "-1", "NONE", "u", "new job"),
+        log("delivered", "2", "NONE", "master", "m"),
+        log("delivered", "2", "1.h", "master", "m"),
+        log("suspended", "0", "NONE", "u", "m"),
+        log("unsuspended", "0", "NONE", "u", "m"),
+        log("deleted", "0", "NONE", "alice", "m"),
+        log("deleted", "0", "NONE", "scheduler", "m"),
+        log("deleted", "0", "NONE", "execution daemon", "m"),
+        log("deleted", "0", "NONE", "qmaster", "immediate job request can't be scheduled"),
+        format!("1700000002:acct:{}\n", account(&[(11, "1")])),
+        "1700000002:host:x\n1700000002:job_log:1:deleted:7\n".to_owned(),
+    ]
+    .concat();
+    let classic = ["0;7.0;1;0", "1;7.2;2;0", "1;7.0;4;0", "1;7.0;4;0", "2;7.0;4;1"];
+    let (told, _) = read(Module::Sge, &reading(1, "UTC"), &text);
+    assert_eq!(told, classic.map(|line| format!("170000000{line}")));
+    let (all, _) = read(Module::Sge, &all_states(), &text);
+    assert_eq!(all.len(), 7);
+    assert_eq!(all[2..4], ["1700000001;7.0;16;0", "1700000001;7.0;2;0"]);
+    assert_eq!(read(Module::Sge, &reading(1_700_000_002, "UTC"), &text).0, ["1700000002;7.0;4;1"]);
+}
