@@ -117,6 +117,8 @@ pub fn run(
             Target::Days(Days { directory, clock: Clock::new(TimeZone::UTC, 0), file: None })
         }
     };
+    // Files have no reader who waits for a sign of life.
+    let is_stream = matches!(target, Target::Stream(_));
     let mut emitter = Emitter {
         options,
         target,
@@ -127,7 +129,7 @@ pub fn run(
         broken: false,
         failure: None,
         is_incomplete: false,
-        beat: options.heartbeat.map(|_| Instant::now()),
+        beat: options.heartbeat.filter(|_| is_stream).map(|_| Instant::now()),
         notes,
     };
     let result = emitter.follow(source);
@@ -233,7 +235,7 @@ impl Emitter<'_> {
     fn beat(&mut self) {
         let (Some(due), Some(every)) = (self.beat, self.options.heartbeat) else { return };
         let now = Instant::now();
-        if now < due || !matches!(self.target, Target::Stream(_)) {
+        if now < due {
             return;
         }
         self.beat = Some(now + every);

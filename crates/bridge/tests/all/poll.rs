@@ -70,8 +70,15 @@ fn a_command_that_hangs_is_ended_with_all_that_it_started() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(!is_alive());
+    // One that has left its group keeps nobody, either.
+    let command = format!("setsid sleep 1000 & echo $! > {}; wait", file.display());
+    let outcome = poll(&command, Duration::from_millis(200), Options { follow: false, ..options() }).wait();
+    assert!(outcome.notes[0].contains("gave no answer"), "{:?}", outcome.notes);
+    let escaped = fs::read_to_string(&file).unwrap();
+    std::process::Command::new("kill").args(["-9", escaped.trim()]).status().unwrap();
+    let command = "sleep 1000";
     // The end of the input is noticed meanwhile, and the command does not outlive it.
-    let running = poll(&command, LONG, Options { farewell: Duration::from_millis(50), ..options() });
+    let running = poll(command, LONG, Options { farewell: Duration::from_millis(50), ..options() });
     running.settle(0);
     assert_eq!(running.finish().end.unwrap(), End::Input);
 }

@@ -468,3 +468,43 @@ fn day_files_that_are_gone_packed_or_replaced() {
     let told = seconds(&outcome);
     assert_eq!(told, [86_400, 86_401, 86_405, 86_402, 86_405], "{:?}", outcome.notes);
 }
+
+#[test]
+fn behind_a_symbolic_link_rotated_files_are_beside_the_real_one() {
+    let place = tempfile::tempdir().unwrap();
+    let logs = place.path().join("logs");
+    fs::create_dir(&logs).unwrap();
+    fs::write(logs.join("real.1"), record(Module::Fork, 1)).unwrap();
+    fs::write(logs.join("real"), record(Module::Fork, 2)).unwrap();
+    let link = place.path().join("log");
+    std::os::unix::fs::symlink(logs.join("real"), &link).unwrap();
+    let running = start(Module::Fork, &link, &reading(BEGIN, "UTC"), options());
+    running.settle(0);
+    let before = running.turns();
+    fs::rename(logs.join("real"), logs.join("real.0")).unwrap();
+    append(&logs.join("real"), &record(Module::Fork, 3));
+    running.settle(before);
+    // The link goes to another file.
+    let before = running.turns();
+    fs::write(logs.join("next"), record(Module::Fork, 4)).unwrap();
+    std::os::unix::fs::symlink(logs.join("next"), place.path().join("aside")).unwrap();
+    fs::rename(place.path().join("aside"), &link).unwrap();
+    running.settle(before);
+    let outcome = running.finish();
+    assert_eq!(seconds(&outcome), [1, 2, 3, 4], "{:?}", outcome.notes);
+}
+
+#[test]
+fn a_heartbeat_is_no_line_of_day_files() {
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("log");
+    fs::write(&log, record(Module::Fork, 1)).unwrap();
+    let days = place.path().join("days");
+    fs::create_dir(&days).unwrap();
+    let mut source = Module::Fork.source(&log, &reading(1, "UTC"));
+    let options = Options { follow: false, heartbeat: Some(Duration::from_millis(1)), ..options() };
+    let output = bridge::seg::run::Output::Days(days.clone());
+    bridge::seg::run::run(source.as_mut(), options, None, output, &mut |_| {}).unwrap();
+    assert_eq!(fs::read_dir(&days).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(days.join("20240301")).unwrap(), record(Module::Fork, 1));
+}

@@ -134,6 +134,19 @@ impl Single {
     fn older(&self) -> Vec<Older> {
         // A directory that cannot be listed has no rotated files for us; that the log itself can be read is what counts.
         let mut all = chain::older(&self.path).unwrap_or_default();
+        // Behind a symbolic link the rotated files are beside the real one.
+        if let Ok(real) = self.path.canonicalize()
+            && std::fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.is_symlink())
+        {
+            let beside = chain::older(&real).unwrap_or_default();
+            all.extend(
+                beside
+                    .into_iter()
+                    .filter(|file| !all.iter().any(|known| known.id == file.id))
+                    .collect::<Vec<_>>(),
+            );
+            all.sort_by(|a, b| a.age.cmp(&b.age));
+        }
         let plain: Vec<Age> = all.iter().filter(|f| !f.is_packed).map(|f| f.age.clone()).collect();
         all.retain(|f| !f.is_packed || !plain.contains(&f.age));
         if self.kind == Kind::Lsf {

@@ -175,6 +175,10 @@ fn run(ask: &Ask, is_over: &AtomicBool) -> Answer {
         match child.try_wait().map_err(|e| format!("{name}: {e}"))? {
             // Whatever it started holds the pipes open as long as it lives.
             Some(status) if out.is_finished() && err.is_finished() => break status,
+            // What got away from its group may hold them for ever; nobody waits for that.
+            Some(_) if was_ended => {
+                return Err(format!("{name} gave no answer in {} s", ask.patience.as_secs()));
+            }
             _ if was_ended => {}
             _ if is_over.load(Ordering::Relaxed) || Instant::now() >= deadline => {
                 was_ended = true;
