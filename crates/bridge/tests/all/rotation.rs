@@ -27,6 +27,8 @@ fn record(module: Module, second: u32) -> String {
             let stamp = BEGIN + i64::from(second);
             format!("{stamp}:new_job:{stamp}:{second}:-1:NONE:n:o:g:p:d:a:1024\n")
         }
+        Module::PbsAccounting => format!("03/01/2024 {clock};S;{second}.s;user=x\n"),
+        Module::Lsf => format!("\"JOB_NEW\" \"7.06\" {} {second} 1001\n", BEGIN + i64::from(second)),
         _ => format!("001;{};j:{second};2;0\n", BEGIN + i64::from(second)),
     }
 }
@@ -507,4 +509,30 @@ fn a_heartbeat_is_no_line_of_day_files() {
     bridge::seg::run::run(source.as_mut(), options, None, output, &mut |_| {}).unwrap();
     assert_eq!(fs::read_dir(&days).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(days.join("20240301")).unwrap(), record(Module::Fork, 1));
+}
+
+#[test]
+fn replay_of_long_logs_of_every_kind_begins_near_the_wanted_time_and_misses_nothing() {
+    for module in
+        [Module::Fork, Module::Sge, Module::Slurm, Module::Lsf, Module::PbsAccounting, Module::JobManager]
+    {
+        let place = tempfile::tempdir().unwrap();
+        let name = match module {
+            Module::Lsf => "lsb.events",
+            Module::PbsAccounting | Module::JobManager => "20240301",
+            _ => "log",
+        };
+        // Lines that are nobody's make it long enough for seeking.
+        let filler = format!("{:400}\n", "#");
+        let text: String = (0..12_000).map(|n| record(module, n * 7) + &filler).collect();
+        assert!(text.len() > 4 << 20);
+        fs::write(place.path().join(name), text).unwrap();
+        let is_file = name == "log";
+        let path = if is_file { place.path().join(name) } else { place.path().to_owned() };
+        for from in [7, 42_001, 83_993] {
+            let outcome = once(module, &path, &reading(BEGIN + from, "UTC"));
+            let expected: Vec<i64> = (0..12_000).map(|n| n * 7).filter(|at| *at >= from).collect();
+            assert!(seconds(&outcome) == expected, "{} from {from}: {:?}", module.name(), outcome.notes);
+        }
+    }
 }
