@@ -115,6 +115,8 @@ enum Command {
     Monitor(cmd::monitor::Args),
     /// Run jobs that are plain processes, and log their changes for the event generator
     ForkStarter(cmd::fork_starter::Args),
+    /// Make links to this program under the names that users of other systems know
+    Links(cmd::links::Args),
     /// Play scenarios and traces in virtual time
     Sim(cmd::sim::Args),
     /// Print a completion script for a shell
@@ -153,6 +155,7 @@ fn main() -> ExitCode {
         Command::Seg(args) => return cmd::seg::run(&args, &cli.place),
         Command::Monitor(args) => cmd::monitor::run(&args, &cli.place),
         Command::ForkStarter(args) => return cmd::fork_starter::run(&args),
+        Command::Links(args) => cmd::links::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),
@@ -209,6 +212,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         | Command::Seg(_)
         | Command::Monitor(_)
         | Command::ForkStarter(_)
+        | Command::Links(_)
         | Command::Sim(_)
         | Command::Completions(_)
         | Command::Man(_)

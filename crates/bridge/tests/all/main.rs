@@ -6,5 +6,8 @@ mod fuzz;
 mod harness;
 mod monitor;
 mod plugin;
+mod poll;
+mod readers;
+mod rotation;
 mod slurm;
 mod vectors;

@@ -12,7 +12,7 @@ use bridge::seg::{run::copy, settings};
 use clap::Parser;
 
 /// The name of the original.
-const LINK: &str = "globus-fork-starter";
+pub(crate) const LINK: &str = "globus-fork-starter";
 /// How shims are called.
 const SHIM: &str = "fork-shim";
 

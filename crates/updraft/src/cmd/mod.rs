@@ -11,6 +11,7 @@ pub(crate) mod fork_starter;
 pub(crate) mod joblog;
 pub(crate) mod journal;
 pub(crate) mod lab;
+pub(crate) mod links;
 pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod maintenance;

@@ -406,24 +406,48 @@ impl Books {
     }
 }
 
-fn write_event(logs: &Path, n: usize) {
+/// Appends event `n` to the file of its day.
+fn write_to_days(logs: &Path, n: usize) {
     let (stamp, id, state) = event(n);
     let day = ["20240501", "20240502", "20240503", "20240504"][((stamp - MIDNIGHT) / 86_400) as usize];
     let mut file = fs::OpenOptions::new().create(true).append(true).open(logs.join(day)).unwrap();
     file.write_all(format!("001;{stamp};{id};{state};0\n").as_bytes()).unwrap();
 }
 
+/// Appends event `n` to a log that is renamed three times on the way.
+fn write_to_rotated(logs: &Path, n: usize) {
+    let log = |k: usize| logs.join(if k == 0 { "log".to_owned() } else { format!("log.{k}") });
+    if n > 0 && n.is_multiple_of(EVENTS / 4) {
+        for k in (0..n * 4 / EVENTS).rev() {
+            fs::rename(log(k), log(k + 1)).unwrap();
+        }
+    }
+    let (stamp, id, state) = event(n);
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(log(0)).unwrap();
+    file.write_all(format!("001;{stamp};{id};{state};0\n").as_bytes()).unwrap();
+}
+
 #[test]
 fn fifty_kills_of_monitor_and_generator_lose_and_double_nothing_over_three_midnights() {
+    drill("job_manager", "", write_to_days);
+}
+
+#[test]
+fn fifty_kills_of_monitor_and_generator_lose_and_double_nothing_over_three_rotations() {
+    drill("fork", "log", write_to_rotated);
+}
+
+fn drill(module: &str, log: &str, write_event: fn(&Path, usize)) {
     let sandbox = Sandbox::new();
-    let logs = sandbox.path().join("days");
+    let logs = sandbox.path().join("logs");
     fs::create_dir(&logs).unwrap();
+    write_event(&logs, 0);
     let mut random = Random(20_260_101);
     let mut books = Books::default();
-    let (mut written, mut kills) = (0, 0);
-    let datum = sandbox.path().join("datum");
-    let arguments = ["-s", "job_manager", "--raw", "--ack", "--follow", "--start", "1", "--log-path"];
-    let arguments = [&arguments[..], &[logs.to_str().unwrap(), "--datum", datum.to_str().unwrap()]].concat();
+    let (mut written, mut kills) = (1, 0);
+    let (datum, log) = (sandbox.path().join("datum"), logs.join(log));
+    let arguments = ["-s", module, "--raw", "--ack", "--follow", "--start", "1", "--log-path"];
+    let arguments = [&arguments[..], &[log.to_str().unwrap(), "--datum", datum.to_str().unwrap()]].concat();
     while books.count() < EVENTS || kills < KILLS {
         let mut portal = Portal::start(&sandbox, &arguments);
         for job in 0..JOBS {
