@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::desk::{Chain, Turn};
+use super::desk::{Chain, Early, Turn};
 use super::job::Registration;
 use super::{Core, Delivery, Outcome, Queued};
 use crate::monitor::Change;
@@ -129,7 +129,7 @@ impl Core {
         let id = self.jobs[event.job as usize].value.as_ref()?.id.clone();
         let desk = self.desks[slot as usize].as_mut()?;
         desk.count += 1;
-        desk.turn = Turn::InCall { acknowledged: false };
+        desk.turn = Turn::InCall { early: Early::Nothing };
         desk.current = Some(event);
         let change = Change {
             number: number_of(slot, desk.count),
@@ -148,12 +148,11 @@ impl Core {
     pub fn finish_call(&mut self, now_ms: u64, delivery: &Delivery, outcome: Outcome) {
         let slot = delivery.desk;
         let Some(desk) = self.desks[slot as usize].as_mut() else { return };
-        let Turn::InCall { acknowledged } = desk.turn else { return };
-        match outcome {
-            Outcome::Handled => self.settle(slot),
-            Outcome::Later if acknowledged => self.settle(slot),
-            Outcome::Later => desk.turn = Turn::Awaiting,
-            Outcome::Failed => {
+        let Turn::InCall { early } = desk.turn else { return };
+        match (outcome, early) {
+            (Outcome::Handled, _) | (Outcome::Later, Early::Acknowledged) => self.settle(slot),
+            (Outcome::Later, Early::Nothing) => desk.turn = Turn::Awaiting,
+            (Outcome::Failed, _) | (Outcome::Later, Early::Refused) => {
                 self.counters.failed_calls += 1;
                 self.rest(slot, now_ms);
             }
@@ -170,8 +169,8 @@ impl Core {
     pub fn acknowledge(&mut self, number: u64) -> bool {
         let Some(slot) = self.awaited(number) else { return false };
         let Some(desk) = self.desks[slot as usize].as_mut() else { return false };
-        if let Turn::InCall { acknowledged } = &mut desk.turn {
-            *acknowledged = true;
+        if let Turn::InCall { early } = &mut desk.turn {
+            *early = Early::Acknowledged;
             return true;
         }
         self.settle(slot);
@@ -181,12 +180,14 @@ impl Core {
 
     /// The listener does not acknowledge after all: it is told again.
     pub fn refuse(&mut self, now_ms: u64, number: u64) {
-        if let Some(slot) = self.awaited(number)
-            && self.desks[slot as usize].as_ref().is_some_and(|desk| desk.turn == Turn::Awaiting)
-        {
-            self.counters.failed_calls += 1;
-            self.rest(slot, now_ms);
+        let Some(slot) = self.awaited(number) else { return };
+        let Some(desk) = self.desks[slot as usize].as_mut() else { return };
+        if let Turn::InCall { early } = &mut desk.turn {
+            *early = Early::Refused;
+            return;
         }
+        self.counters.failed_calls += 1;
+        self.rest(slot, now_ms);
     }
 
     /// True while the listener is being called with this delivery.

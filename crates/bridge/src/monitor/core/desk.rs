@@ -53,6 +53,14 @@ pub trait Overflow: Send {
     fn forget(&mut self, count: u64);
 }
 
+/// A word about a delivery that came before its call returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Early {
+    Nothing,
+    Acknowledged,
+    Refused,
+}
+
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -62,8 +70,8 @@ pub(super) enum Turn {
     Ready,
     /// The listener is being called.
     InCall {
-        /// It acknowledged before the call returned.
-        acknowledged: bool,
+        /// What it said before the call returned.
+        early: Early,
     },
     /// The listener will acknowledge.
     Awaiting,

@@ -446,7 +446,12 @@ fn a_delivery_that_is_acknowledged_later_holds_its_key_until_then() {
     world.core.finish_call(0, &second, Outcome::Later);
     world.core.refuse(0, second.change.number);
     assert!(world.core.next_delivery(0).is_none());
-    let again = world.core.next_delivery(LATER).unwrap();
+    let early = world.core.next_delivery(LATER).unwrap();
+    assert_eq!(early.change.stamp, 11);
+    // Refused before the call returned: the same again.
+    world.core.refuse(LATER, early.change.number);
+    world.core.finish_call(LATER, &early, Outcome::Later);
+    let again = world.core.next_delivery(2 * LATER).unwrap();
     assert_eq!(again.change.stamp, 11);
     assert_ne!(again.change.number, second.change.number);
     assert!(!world.core.acknowledge(second.change.number), "an old number means nothing");
