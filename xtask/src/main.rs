@@ -11,6 +11,7 @@
 mod bench;
 mod criu;
 mod deny;
+mod globus;
 mod mutants;
 mod named;
 mod test;

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold, in the order in which it fails fastest.
 
-use crate::{criu, deny, doc, has, is_root, root, sh};
+use crate::{criu, deny, doc, globus, has, is_root, root, sh};
 
 /// Debian packages that the tests use, with the program that shows they are there.
 const PACKAGES: &[(&str, &str)] = &[("iproute2", "ip"), ("util-linux", "setpriv"), ("strace", "strace")];
@@ -91,6 +91,7 @@ fn tests(all: bool) -> Result<(), String> {
         ("UPDRAFT_SCHEMATHESIS", schemathesis()),
         ("UPDRAFT_SCHEMATHESIS_SECONDS", all.then(|| ALL_SECONDS.to_owned())),
         ("UPDRAFT_TEST_CRIU", criu::find()),
+        ("UPDRAFT_TEST_GLOBUS", globus::find()),
         ("PROPTEST_CASES", all.then(|| ALL_CASES.to_owned())),
     ];
     let variables: Vec<(&str, &str)> =

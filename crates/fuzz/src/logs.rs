@@ -6,6 +6,9 @@ use bridge::seg::{Event, Module, Sink};
 use jiff::tz::TimeZone;
 use joblog::{Dates, Reader, Writer};
 
+/// When the logs were last changed: dates without a year are of 2026.
+const END_OF_2026: i64 = 1_798_761_599;
+
 /// Job event logs: read whole and in pieces, checked, written again and read again.
 pub fn job_logs(bytes: &[u8]) {
     let whole = read(bytes, usize::MAX);
@@ -26,7 +29,7 @@ pub fn job_logs(bytes: &[u8]) {
 }
 
 fn read(bytes: &[u8], piece: usize) -> Vec<Result<joblog::Event, joblog::BadEvent>> {
-    let mut reader = Reader::new(TimeZone::UTC, 2026);
+    let mut reader = Reader::new(TimeZone::UTC, END_OF_2026);
     let mut events = Vec::new();
     for piece in bytes.chunks(piece.min(bytes.len()).max(1)) {
         reader.feed(piece);

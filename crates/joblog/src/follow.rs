@@ -68,9 +68,14 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// A follower that begins at the start of the log.
-    pub fn new(zone: TimeZone, year: i16) -> Self {
-        Self { reader: Reader::new(zone, year), open: None, offset: 0, guard: Vec::new(), news: None }
+    /// A follower that begins at the start of the log, which was last changed at `newest`.
+    pub fn new(zone: TimeZone, newest: i64) -> Self {
+        Self { reader: Reader::new(zone, newest), open: None, offset: 0, guard: Vec::new(), news: None }
+    }
+
+    /// The log was changed since; see [`Reader::set_newest`].
+    pub fn set_newest(&mut self, newest: i64) {
+        self.reader.set_newest(newest);
     }
 
     /// What to do next. `open` is the file that the caller holds open, `path` what the log's path names now (`None`

@@ -2,7 +2,7 @@
 //!
 //! Bytes in, events out ([`Reader`]); events in, text out ([`Writer`]); a log that grows, is truncated or rotated
 //! ([`Follower`]); and whether a sequence of events makes sense ([`sequence`]). Nothing here opens a file or reads a
-//! clock: bytes, file sizes, the time zone and the current year are given.
+//! clock: bytes, file sizes, the time zone and the time of the log's last change are given.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

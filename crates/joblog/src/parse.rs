@@ -12,7 +12,7 @@ use crate::time;
 pub(crate) type Problem = String;
 
 /// Reads one event.
-pub(crate) fn event(text: &str, zone: &TimeZone, year: i16) -> Result<Event, Problem> {
+pub(crate) fn event(text: &str, zone: &TimeZone, newest: i64) -> Result<Event, Problem> {
     let mut lines = text.split('\n').map(|l| l.strip_suffix('\r').unwrap_or(l));
     let header = lines.next().unwrap_or("");
     let (number, rest) = header.split_once(" (").ok_or("this is not an event header")?;
@@ -27,7 +27,7 @@ pub(crate) fn event(text: &str, zone: &TimeZone, year: i16) -> Result<Event, Pro
     else {
         return Err(format!("{id:?} is not a job id"));
     };
-    let (time, used) = time::stamp(rest, zone, year).ok_or("the header has no date and time")?;
+    let (time, used) = time::stamp(rest, zone, newest).ok_or("the header has no date and time")?;
     let head = rest[used..].strip_prefix(' ').unwrap_or(&rest[used..]);
     let body: Vec<&str> = lines.collect();
     let body = Lines { head, body: &body };

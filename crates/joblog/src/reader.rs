@@ -24,7 +24,7 @@ pub struct BadEvent {
 #[derive(Debug, Clone)]
 pub struct Reader {
     zone: TimeZone,
-    year: i16,
+    newest: i64,
     buffer: Vec<u8>,
     /// Where in the buffer the next event begins.
     start: usize,
@@ -36,9 +36,15 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader for logs written in `zone`; dates without a year are of `year`.
-    pub fn new(zone: TimeZone, year: i16) -> Self {
-        Self { zone, year, buffer: Vec::new(), start: 0, seen: 0, line: 1, skipping: false }
+    /// A reader for logs written in `zone` and last changed at `newest`, in seconds since 1970: see
+    /// [`year_of`](crate::time::year_of).
+    pub fn new(zone: TimeZone, newest: i64) -> Self {
+        Self { zone, newest, buffer: Vec::new(), start: 0, seen: 0, line: 1, skipping: false }
+    }
+
+    /// The log was changed since.
+    pub fn set_newest(&mut self, newest: i64) {
+        self.newest = newest;
     }
 
     /// Adds bytes from the log.
@@ -99,9 +105,9 @@ impl Reader {
                 continue;
             }
             let result = if is_xml {
-                xml::event(&text, &self.zone, self.year)
+                xml::event(&text, &self.zone, self.newest)
             } else {
-                parse::event(&text, &self.zone, self.year)
+                parse::event(&text, &self.zone, self.newest)
             };
             return Some(result.map_err(|message| bad(line, message, &text)));
         }

@@ -56,18 +56,34 @@ impl Stamp {
     }
 }
 
+/// Clocks of writers differ: an event may be so much later than the log's last change.
+const SLACK: i64 = 86_400;
+
+/// The year of a date that is written without one: the newest that puts it not after `newest`, when the log was last
+/// changed, plus a day. This is the one rule for all readers of such logs.
+pub fn year_of(month: i8, day: i8, time: Time, zone: &TimeZone, newest: i64) -> Option<i16> {
+    let newest = newest.saturating_add(SLACK);
+    let last = zone.to_datetime(jiff::Timestamp::from_second(newest).ok()?).year();
+    // Eight years back there is a leap year, for the 29th of February.
+    (0..=8).map(|back| last - back).find(|year| {
+        let moment = Date::new(*year, month, day).and_then(|date| zone.to_timestamp(date.to_datetime(time)));
+        moment.is_ok_and(|moment| moment.as_second() <= newest)
+    })
+}
+
 /// Reads the date and time of a header; returns the stamp and how many bytes it took.
-pub(crate) fn stamp(text: &str, zone: &TimeZone, year: i16) -> Option<(Stamp, usize)> {
+pub(crate) fn stamp(text: &str, zone: &TimeZone, newest: i64) -> Option<(Stamp, usize)> {
     let mut cursor = Cursor { rest: text };
     let first = cursor.number()?;
-    let date = if cursor.take('/') {
-        Date::new(year, first as i8, cursor.number()? as i8).ok()?
+    let (year, month, day) = if cursor.take('/') {
+        (None, first, cursor.number()?)
     } else {
         cursor.expect('-')?;
         let month = cursor.number()?;
         cursor.expect('-')?;
-        Date::new(i16::try_from(first).ok()?, month as i8, cursor.number()? as i8).ok()?
+        (Some(i16::try_from(first).ok()?), month, cursor.number()?)
     };
+    let (month, day) = (i8::try_from(month).ok()?, i8::try_from(day).ok()?);
     if !cursor.take('T') {
         cursor.expect(' ')?;
     }
@@ -90,7 +106,11 @@ pub(crate) fn stamp(text: &str, zone: &TimeZone, year: i16) -> Option<(Stamp, us
         None
     };
     let time = Time::new(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, second as i8, 0).ok()?;
-    let civil = date.to_datetime(time);
+    let year = match year {
+        Some(year) => year,
+        None => year_of(month, day, time, zone, newest)?,
+    };
+    let civil = Date::new(year, month, day).ok()?.to_datetime(time);
     let zone = if cursor.take('Z') { &TimeZone::UTC } else { zone };
     let seconds = zone.to_timestamp(civil).ok()?.as_second();
     Some((Stamp { seconds, millis }, text.len() - cursor.rest.len()))
@@ -154,13 +174,13 @@ mod tests {
     #[test]
     fn headers_have_several_dates() {
         let utc = TimeZone::UTC;
-        let read = |text| stamp(text, &utc, 2026).map(|(s, used)| (s.seconds, s.millis, used));
+        let read = |text| stamp(text, &utc, 1_798_761_599).map(|(s, used)| (s.seconds, s.millis, used));
         assert_eq!(read("2026-03-02 10:00:00 x"), Some((1_772_445_600, None, 19)));
         assert_eq!(read("2026-03-02T10:00:00.250Z x"), Some((1_772_445_600, Some(250), 24)));
         assert_eq!(read("03/02 10:00:00.75"), Some((1_772_445_600, Some(750), 17)));
         let east = TimeZone::fixed(jiff::tz::Offset::constant(2));
-        assert_eq!(stamp("2026-03-02 12:00:00", &east, 2026).unwrap().0.seconds, 1_772_445_600);
-        assert_eq!(stamp("2026-03-02 10:00:00Z", &east, 2026).unwrap().0.seconds, 1_772_445_600);
+        assert_eq!(stamp("2026-03-02 12:00:00", &east, 1_798_761_599).unwrap().0.seconds, 1_772_445_600);
+        assert_eq!(stamp("2026-03-02 10:00:00Z", &east, 1_798_761_599).unwrap().0.seconds, 1_772_445_600);
         for bad in ["", "2026-13-02 10:00:00", "2026-03-02", "99/99 10:00:00", "2026-03-02 25:00:00", "x"] {
             assert_eq!(read(bad), None, "{bad}");
         }

@@ -14,10 +14,10 @@ use crate::time;
 const DEPTH: usize = 50;
 
 /// Reads one `<c>` element.
-pub(crate) fn event(text: &str, zone: &TimeZone, year: i16) -> Result<Event, String> {
+pub(crate) fn event(text: &str, zone: &TimeZone, newest: i64) -> Result<Event, String> {
     let mut xml = Xml { rest: text, depth: 0 };
     let fields = Fields(xml.ad()?);
-    let (time, _) = time::stamp(fields.text("EventTime")?, zone, year).ok_or("EventTime is not a time")?;
+    let (time, _) = time::stamp(fields.text("EventTime")?, zone, newest).ok_or("EventTime is not a time")?;
     let id = |name: &str| fields.number(name).map_or(-1, |n| n as i32);
     let number = u16::try_from(fields.number("EventTypeNumber").ok_or("EventTypeNumber is missing")?)
         .map_err(|_| "EventTypeNumber is out of range")?;

@@ -24,6 +24,7 @@ mod drains;
 mod embed;
 mod eventd;
 mod files;
+mod monitors;
 mod numbers;
 mod place;
 mod table;
@@ -114,6 +115,12 @@ enum Command {
     Joblog(cmd::joblog::Args),
     /// Tell every change of every job of another scheduler
     Seg(cmd::seg::Args),
+    /// Tell the changes of jobs of another scheduler to whoever registered them
+    Monitor(cmd::monitor::Args),
+    /// Run jobs that are plain processes, and log their changes for the event generator
+    ForkStarter(cmd::fork_starter::Args),
+    /// Make links to this program under the names that users of other systems know
+    Links(cmd::links::Args),
     /// Play scenarios and traces in virtual time
     Sim(cmd::sim::Args),
     /// Print a completion script for a shell
@@ -136,7 +143,7 @@ enum Command {
 
 fn main() -> ExitCode {
     // The original's name and exit codes: before anything else looks at the arguments.
-    if let Some(code) = cmd::seg::called() {
+    if let Some(code) = cmd::seg::called().or_else(cmd::fork_starter::called) {
         return code;
     }
     let cli = Cli::parse();
@@ -150,6 +157,9 @@ fn main() -> ExitCode {
         Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
         Command::Seg(args) => return cmd::seg::run(&args, &cli.place),
+        Command::Monitor(args) => cmd::monitor::run(&args, &cli.place),
+        Command::ForkStarter(args) => return cmd::fork_starter::run(&args),
+        Command::Links(args) => cmd::links::run(&args),
         Command::Sim(args) => cmd::sim::run(&args),
         Command::Completions(args) => cmd::docs::completions(&args),
         Command::Man(args) => cmd::docs::man(&args),
@@ -205,6 +215,9 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         | Command::Config(_)
         | Command::Joblog(_)
         | Command::Seg(_)
+        | Command::Monitor(_)
+        | Command::ForkStarter(_)
+        | Command::Links(_)
         | Command::Sim(_)
         | Command::Completions(_)
         | Command::Man(_)

@@ -5,6 +5,7 @@ pub(crate) mod attacks;
 pub(crate) mod classad;
 mod journal;
 mod maintenance;
+mod monitor;
 pub(crate) mod policy;
 mod pool;
 pub(crate) mod saving;
@@ -15,13 +16,16 @@ mod soak;
 use crate::{root, sh};
 
 /// What can be measured.
-const AREAS: [&str; 8] =
-    ["attacks", "classad", "journal", "maintenance", "policy", "pool", "scheduler", "seg"];
+const AREAS: [&str; 9] =
+    ["attacks", "classad", "journal", "maintenance", "monitor", "policy", "pool", "scheduler", "seg"];
 
 /// Runs all areas, or those named.
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     if let ["scheduler-part", rest @ ..] = words {
         return scheduler::part(rest);
+    }
+    if let ["monitor-part", rest @ ..] = words {
+        return monitor::part(rest);
     }
     if let ["soak", rest @ ..] = words {
         let jobs = rest.first().map_or(Ok(2_000_000), |n| n.parse::<u64>());
@@ -53,8 +57,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         sections.push(seg::run(quick)?);
     }
     // The numbers of an unoptimised build mean nothing, so these parts run themselves again, optimised.
-    let inner: Vec<&str> =
-        ["classad", "journal", "maintenance", "scheduler"].into_iter().filter(|a| wanted(a)).collect();
+    let inner: Vec<&str> = ["classad", "journal", "maintenance", "monitor", "scheduler"]
+        .into_iter()
+        .filter(|a| wanted(a))
+        .collect();
     if cfg!(debug_assertions) && !inner.is_empty() {
         let mut arguments = vec!["run", "--release", "--quiet", "-p", "xtask", "--", "bench"];
         arguments.extend(inner);
@@ -69,6 +75,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
     if wanted("maintenance") {
         sections.push(maintenance::run(quick)?);
+    }
+    if wanted("monitor") {
+        sections.push(monitor::run(quick)?);
     }
     if wanted("scheduler") {
         sections.push(scheduler::run(quick)?);

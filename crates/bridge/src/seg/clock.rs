@@ -1,11 +1,11 @@
 //! Local times to seconds since 1970, as the host that wrote the log counts them.
 //!
-//! A time that does not exist in spring is taken with the offset before the change, one that exists twice in autumn is
-//! the first of the two: so does `mktime` of the GNU C library, and so does the original. The zone is given, never looked
-//! up here.
+//! A time that does not exist in spring is taken with the offset before the change, as `mktime` of the GNU C library does
+//! and so the original. One that exists twice in autumn is the first of the two until the log steps back: then the second
+//! pass has begun (decision 038). The zone is given, never looked up here.
 
 use jiff::civil::{Date, Time};
-use jiff::tz::TimeZone;
+use jiff::tz::{AmbiguousOffset, TimeZone};
 
 /// A calendar time with parts that were not checked yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,43 +26,94 @@ pub struct Civil {
 
 type Hour = (i16, u8, u8, u8);
 
-/// Turns local times into seconds. Remembers the last hour, because the lines of a log mostly share it.
+/// Lines of a log are not in strict order: several writers, and clocks that are set a little. A smaller step back than
+/// this does not begin the second pass of a doubled hour.
+const STEP: i64 = 300;
+
+/// Turns local times into seconds. Remembers the last hour, because the lines of a log mostly share it, and how far the log
+/// has come, because in a doubled hour only the order says which pass it is.
 #[derive(Debug, Clone)]
 pub struct Clock {
     zone: TimeZone,
+    from: i64,
     hour: Option<(Hour, i64)>,
+    reached: Option<i64>,
 }
 
 impl Clock {
-    /// A clock of this zone.
-    pub fn new(zone: TimeZone) -> Self {
-        Self { zone, hour: None }
+    /// A clock of this zone. In a log that begins inside a doubled hour, what would otherwise be before `from` is of the
+    /// second pass.
+    pub fn new(zone: TimeZone, from: i64) -> Self {
+        Self { zone, from, hour: None, reached: None }
     }
 
-    /// Seconds since 1970.
+    /// How far the log has come, for the clock of the next file of the same log.
+    pub fn reached(&self) -> Option<i64> {
+        self.reached
+    }
+
+    /// Goes on where the file before ended.
+    pub fn go_on(&mut self, reached: Option<i64>) {
+        self.reached = reached.or(self.reached);
+    }
+
+    /// Seconds since 1970 of the next line of the log.
     pub fn seconds(&mut self, civil: Civil) -> Option<i64> {
+        let seconds = match self.candidates(civil)? {
+            (first, None) => first,
+            (first, Some(second)) => {
+                let is_second = match self.reached {
+                    Some(reached) => first < reached.saturating_sub(STEP),
+                    None => first < self.from,
+                };
+                if is_second { second } else { first }
+            }
+        };
+        self.reached = Some(seconds);
+        Some(seconds)
+    }
+
+    /// Seconds since 1970 of a time that is not the one of the line: of two, the first that is not before `least`.
+    pub fn other(&mut self, civil: Civil, least: i64) -> Option<i64> {
+        let (first, second) = self.candidates(civil)?;
+        Some(second.filter(|_| first < least).unwrap_or(first))
+    }
+
+    /// Seconds since 1970 without regard to order: of two, the first.
+    pub fn earliest(&mut self, civil: Civil) -> Option<i64> {
+        self.candidates(civil).map(|(first, _)| first)
+    }
+
+    /// The second, and where the hour is doubled the same time in its second pass.
+    fn candidates(&mut self, civil: Civil) -> Option<(i64, Option<i64>)> {
         let hour = (civil.year, civil.month, civil.day, civil.hour);
         let inside = i64::from(civil.minute) * 60 + i64::from(civil.second);
         if let Some((known, start)) = self.hour
             && known == hour
         {
-            return Some(start + inside);
+            return Some((start + inside, None));
         }
-        let start = self.exact(hour, 0, 0)?;
-        // An hour in which the offset changes is computed line by line.
-        if self.exact(hour, 59, 59)? == start + 3_599 {
+        // An hour in which the offset changes, or that comes twice, is computed line by line.
+        if let ((start, None), (end, None)) = (self.exact(hour, 0, 0)?, self.exact(hour, 59, 59)?)
+            && end == start + 3_599
+        {
             self.hour = Some((hour, start));
-            return Some(start + inside);
+            return Some((start + inside, None));
         }
         let over = civil.second.saturating_sub(59);
-        Some(self.exact(hour, civil.minute, civil.second - over)? + i64::from(over))
+        let (first, second) = self.exact(hour, civil.minute, civil.second - over)?;
+        let over = i64::from(over);
+        Some((first + over, second.map(|second| second + over)))
     }
 
-    fn exact(&self, (year, month, day, hour): Hour, minute: u8, second: u8) -> Option<i64> {
+    fn exact(&self, (year, month, day, hour): Hour, minute: u8, second: u8) -> Option<(i64, Option<i64>)> {
         let first = Date::new(year, month as i8, 1).ok()?;
         let date = first.checked_add(jiff::Span::new().days(i64::from(day) - 1)).ok()?;
         let time = Time::new(hour as i8, minute as i8, second as i8, 0).ok()?;
-        Some(self.zone.to_timestamp(date.to_datetime(time)).ok()?.as_second())
+        let moment = self.zone.to_ambiguous_timestamp(date.to_datetime(time));
+        let is_doubled = matches!(moment.offset(), AmbiguousOffset::Fold { .. });
+        let later = if is_doubled { Some(moment.later().ok()?.as_second()) } else { None };
+        Some((moment.compatible().ok()?.as_second(), later))
     }
 
     /// The local day of a moment as `YYYYMMDD`.
@@ -92,10 +143,7 @@ fn shift(day: u32, by: i64) -> Option<u32> {
 
 /// One number of a time: blanks before it, no more digits than `digits`, none that would lead beyond `most`.
 fn part<'a>(text: &mut &'a [u8], least: u32, most: u32, digits: usize) -> Option<u32> {
-    let mut rest: &'a [u8] = text;
-    while let [b' ', after @ ..] = rest {
-        rest = after;
-    }
+    let mut rest: &'a [u8] = super::number::skip_blanks(text);
     let (mut value, mut count) = (0u32, 0);
     while let [digit @ b'0'..=b'9', after @ ..] = rest
         && count < digits
@@ -164,13 +212,52 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_second_pass_of_a_doubled_hour_is_told_by_order() {
+        let zone = TimeZone::get("America/New_York").unwrap();
+        let mut clock = Clock::new(zone.clone(), 1);
+        let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
+        let first = at("11/03/2024 01:00:00");
+        assert_eq!(first, 1_730_610_000);
+        assert_eq!(at("11/03/2024 01:30:00"), first + 1_800);
+        // A little back is nobody's second pass, a little more is.
+        assert_eq!(at("11/03/2024 01:25:00"), first + 1_500);
+        assert_eq!(at("11/03/2024 01:19:59"), first + 1_199 + 3_600);
+        assert_eq!(at("11/03/2024 01:59:59"), first + 7_199);
+        // A line of the end of the first pass that comes late, at the beginning of the second.
+        let mut clock = Clock::new(zone.clone(), 1);
+        let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
+        assert_eq!(at("11/03/2024 01:59:50"), first + 3_590);
+        assert_eq!(at("11/03/2024 01:00:01"), first + 3_601);
+        assert_eq!(at("11/03/2024 01:59:59"), first + 3_599);
+        assert_eq!(at("11/03/2024 01:00:02"), first + 3_602);
+        assert_eq!(at("11/03/2024 02:00:00"), first + 7_200);
+        // The next file of the log goes on where this one ended.
+        let mut next = Clock::new(zone.clone(), 1);
+        next.go_on(Some(first + 4_000));
+        next.go_on(None);
+        assert_eq!(next.reached(), Some(first + 4_000));
+        let time = american(b"11/03/2024 01:10:00").unwrap();
+        assert_eq!(next.earliest(time), Some(first + 600));
+        assert_eq!(next.seconds(time), Some(first + 4_200));
+        assert_eq!(
+            (next.other(time, first + 600), next.other(time, first + 601)),
+            (Some(first + 600), Some(first + 4_200))
+        );
+        let leap = american(b"11/03/2024 01:10:61").unwrap();
+        assert_eq!((next.earliest(leap), next.seconds(leap)), (Some(first + 661), Some(first + 4_261)));
+        // A log that begins inside the hour: what is wanted decides.
+        let begin = |from: i64| Clock::new(zone.clone(), from).seconds(time).unwrap();
+        assert_eq!((begin(first + 600), begin(first + 601)), (first + 600, first + 4_200));
+    }
+
+    #[test]
     fn changes_of_clocks_are_resolved_as_mktime_does() {
-        let mut clock = Clock::new(TimeZone::get("America/New_York").unwrap());
+        let mut clock = Clock::new(TimeZone::get("America/New_York").unwrap(), 1);
         let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
         assert_eq!(at("03/10/2024 02:30:00"), at("03/10/2024 03:30:00"));
         assert_eq!(at("11/03/2024 01:30:00") + 2 * 3_600, at("11/03/2024 02:30:00"));
         // Half an hour in the middle of an hour.
-        let mut clock = Clock::new(TimeZone::get("Australia/Lord_Howe").unwrap());
+        let mut clock = Clock::new(TimeZone::get("Australia/Lord_Howe").unwrap(), 1);
         let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
         assert_eq!(at("10/06/2024 02:31:00") - at("10/06/2024 01:59:00"), 120);
         assert_eq!(at("10/06/2024 02:31:61") - at("10/06/2024 02:31:59"), 2);
@@ -178,12 +265,14 @@ mod tests {
 
     #[test]
     fn odd_times_are_read_or_refused() {
-        let mut clock = Clock::new(TimeZone::UTC);
+        let mut clock = Clock::new(TimeZone::UTC, 1);
         let mut at = |text: &str| american(text.as_bytes()).and_then(|c| clock.seconds(c));
         assert_eq!(at("1/2/2024 3:4:5"), Some(1_704_164_645));
         assert_eq!(at("02/30/2024 00:00:00"), at("03/01/2024 00:00:00"));
         assert_eq!(at("03/01/2024 18:00:60"), Some(1_709_316_060));
         assert_eq!(at("03/01/2024 18:00:13.9999"), Some(1_709_316_013));
+        assert_eq!(at("\t03/\x0b1\r/\t2024\t \x0c18\t:\t00:\t13\t"), Some(1_709_316_013));
+        assert_eq!(at("12/31/2024 23:59:61"), Some(1_735_689_601));
         for bad in [
             "",
             "13/01/2024 00:00:00",
@@ -191,9 +280,25 @@ mod tests {
             "03/01/2024 18:00:14Z",
             "3/1/2024",
             "03/01/2024 18:00:1 4",
+            "00/01/2024 00:00:00",
+            "03/00/2024 00:00:00",
+            "03/32/2024 00:00:00",
+            "03/01/2024 00:60:00",
+            "03/01/2024 00:00:62",
+            "03-01-2024 00:00:00",
+            "03/01/2024 00.00.00",
+            "03//2024 00:00:00",
         ] {
             assert_eq!(at(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_number_ends_before_the_digit_that_would_lead_too_far() {
+        // As `strptime` reads it; nobody looks at what stands behind.
+        assert_eq!(iso(b"2024-08-01T08:13:75").unwrap().second, 7);
+        assert_eq!(iso(b"2024-08-01T08:13:61").unwrap().second, 61);
+        assert_eq!(iso(b"2024-08-01T08:13:62"), None);
     }
 
     #[test]
@@ -202,6 +307,6 @@ mod tests {
         assert_eq!(next_day(20_231_231), Some(20_240_101));
         assert_eq!(previous_day(20_240_301), Some(20_240_229));
         assert_eq!(next_day(20_241_399), None);
-        assert_eq!(Clock::new(TimeZone::UTC).day(1_709_251_200), Some(20_240_301));
+        assert_eq!(Clock::new(TimeZone::UTC, 1).day(1_709_251_200), Some(20_240_301));
     }
 }

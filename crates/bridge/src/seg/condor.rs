@@ -1,9 +1,12 @@
-//! HTCondor: job event logs, text and XML.
+//! HTCondor: job event logs; the text form here, [`xml`] and [`json`] beside it.
 //!
 //! The `joblog` crate reads events whole and refuses one that lacks a line; here the header, the time and how a job
 //! ended are enough, so logs of any version and of other writers are read line by line without it.
 
-use jiff::civil::Date;
+mod json;
+mod xml;
+
+use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use memchr::memmem;
 
@@ -11,31 +14,49 @@ use super::clock::{Civil, Clock, iso};
 use super::number::{int, is_blank, skip_blanks};
 use super::{Event, LineFormat, Sink, State};
 
-/// Events later than the log's last change by more than this belong to the year before.
-const SLACK: i64 = 86_400;
-
 /// A job's id as this module writes it, from cluster, proc and subproc.
 pub(crate) fn id<N: std::fmt::Display>([cluster, proc, subproc]: [N; 3]) -> String {
     format!("{cluster:03}.{proc:03}.{subproc:03}")
+}
+
+/// Seconds east of Greenwich that `Z`, `+HH:MM` or `-HH:MM` stands for.
+fn offset(text: &[u8]) -> Option<i64> {
+    let (sign, rest) = text.split_first()?;
+    if *sign == b'Z' {
+        return Some(0);
+    }
+    let digits = |at: usize| number(rest.get(at..at + 2)?);
+    let seconds = (digits(0)? * 60 + digits(3)?) * 60;
+    match (sign, rest.get(2)) {
+        (b'+', Some(b':')) => Some(seconds),
+        (b'-', Some(b':')) => Some(-seconds),
+        _ => None,
+    }
+}
+
+/// A number of digits alone.
+fn number(text: &[u8]) -> Option<i64> {
+    text.iter().all(u8::is_ascii_digit).then(|| super::number::whole(text)).flatten()
 }
 
 /// What is known of the event under way.
 #[derive(Debug, Clone, Default)]
 struct Record {
     number: Option<i32>,
-    id: [i32; 3],
+    /// Cluster, proc and subproc.
+    id: [Option<i32>; 3],
     stamp: Option<i64>,
     /// Did it end by itself, and with what.
     normally: Option<bool>,
-    value: i32,
+    value: Option<i32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Nothing,
     Text,
-    /// So many `<c>` deep.
-    Xml(u32),
+    Xml,
+    Json,
 }
 
 /// Job event logs.
@@ -49,20 +70,24 @@ pub struct Log {
     newest: i64,
     inside: Inside,
     record: Record,
+    xml: xml::Reading,
+    json: json::Reading,
 }
 
 impl Log {
     /// Logs of a host in this zone; with `all_states` also what holds, suspends and evicts is told.
     pub fn new(zone: TimeZone, from: i64, all_states: bool) -> Self {
         Self {
-            clock: Clock::new(zone.clone()),
-            utc: Clock::new(TimeZone::UTC),
+            clock: Clock::new(zone.clone(), from),
+            utc: Clock::new(TimeZone::UTC, from),
             zone,
             from,
             all_states,
             newest: 0,
             inside: Inside::Nothing,
             record: Record::default(),
+            xml: xml::Reading::default(),
+            json: json::Reading::default(),
         }
     }
 
@@ -70,14 +95,14 @@ impl Log {
     fn tell(&mut self, sink: &mut dyn Sink) {
         self.inside = Inside::Nothing;
         let record = std::mem::take(&mut self.record);
-        let (Some(number), Some(stamp)) = (record.number, record.stamp) else { return };
+        let Some(number) = record.number else { return };
         let (state, code) = match number {
             0 => (State::Pending, 0),
             1 => (State::Active, 0),
-            5 => match record.normally {
-                Some(true) => (State::Done, record.value),
-                Some(false) => (State::Failed, 0),
-                None => {
+            5 => match (record.normally, record.value) {
+                (Some(true), Some(value)) => (State::Done, value),
+                (Some(false), _) => (State::Failed, 0),
+                _ => {
                     sink.note("a job event log has an end of a job that does not say how it ended");
                     return;
                 }
@@ -89,8 +114,14 @@ impl Log {
             11 if self.all_states => (State::Active, 0),
             _ => return,
         };
+        // There are no subprocs any more: nobody misses a number that is always 0.
+        let (Some(stamp), [Some(cluster), Some(proc), subproc]) = (record.stamp, record.id) else {
+            sink.note("a job event log has an event that does not say of which job it is, or when it was");
+            return;
+        };
         if stamp >= self.from {
-            sink.event(&Event { stamp, id: id(record.id).as_bytes(), state, code });
+            let id = id([cluster, proc, subproc.unwrap_or(0)]);
+            sink.event(&Event { stamp, id: id.as_bytes(), state, code });
         }
     }
 
@@ -102,10 +133,15 @@ impl Log {
         let (subproc, rest) = int(rest.strip_prefix(b".")?)?;
         let time = rest.strip_prefix(b") ")?;
         let stamp = self.time(time);
-        Some(Record { number: Some(number), id: [cluster, proc, subproc], stamp, ..Record::default() })
+        Some(Record {
+            number: Some(number),
+            id: [cluster, proc, subproc].map(Some),
+            stamp,
+            ..Record::default()
+        })
     }
 
-    /// `YYYY-MM-DD HH:MM:SS[.frac][Z]` or, without a year, `MM/DD HH:MM:SS`.
+    /// `YYYY-MM-DD HH:MM:SS[.frac][Z|+HH:MM]` or, without a year, `MM/DD HH:MM:SS`.
     fn time(&mut self, text: &[u8]) -> Option<i64> {
         if text.get(2) == Some(&b'/') {
             let mut whole = b"2000-".to_vec();
@@ -124,19 +160,18 @@ impl Log {
         if let Some(fraction) = behind.strip_prefix(b".") {
             behind = &fraction[fraction.iter().take_while(|b| b.is_ascii_digit()).count()..];
         }
-        if behind.first() == Some(&b'Z') { self.utc.seconds(civil) } else { self.clock.seconds(civil) }
+        match offset(behind) {
+            Some(offset) => self.utc.seconds(civil).map(|seconds| seconds - offset),
+            None => self.clock.seconds(civil),
+        }
     }
 
-    /// The newest year that puts the event not after the log's last change plus a day.
+    /// Of the newest year that puts the event not after the log's last change plus a day.
     fn without_year(&mut self, civil: Civil) -> Option<i64> {
-        let newest = self.newest.saturating_add(SLACK);
-        let year = self.zone.to_datetime(jiff::Timestamp::from_second(newest).ok()?).year();
-        // Eight years back there is a leap year, for the 29th of February.
-        (0..=8).find_map(|back| {
-            let civil = Civil { year: year - back, ..civil };
-            Date::new(civil.year, civil.month as i8, civil.day as i8).ok()?;
-            self.clock.seconds(civil).filter(|stamp| *stamp <= newest)
-        })
+        // A leap second is of the same year as the second before it.
+        let time = Time::new(civil.hour as i8, civil.minute as i8, civil.second.min(59) as i8, 0).ok()?;
+        let year = joblog::time::year_of(civil.month as i8, civil.day as i8, time, &self.zone, self.newest)?;
+        self.clock.seconds(Civil { year, ..civil })
     }
 
     fn text_line(&mut self, line: &[u8], sink: &mut dyn Sink) {
@@ -152,57 +187,10 @@ impl Log {
         if self.record.number == Some(5) && self.record.normally.is_none() {
             let value = |key: &[u8]| Some(int(&line[memmem::find(line, key)? + key.len()..])?.0);
             if let Some(code) = value(b"Normal termination (return value ") {
-                (self.record.normally, self.record.value) = (Some(true), code);
+                (self.record.normally, self.record.value) = (Some(true), Some(code));
             } else if memmem::find(line, b"Abnormal termination (signal ").is_some() {
                 self.record.normally = Some(false);
             }
-        }
-    }
-
-    /// One line of XML, tag by tag. Attributes of nested ads are not the event's.
-    fn xml_line(&mut self, mut line: &[u8], sink: &mut dyn Sink) {
-        while let Some(at) = memchr::memchr(b'<', line) {
-            line = &line[at + 1..];
-            let Inside::Xml(depth) = self.inside else {
-                // Between events: a declaration, an enclosing tag, or the next event.
-                if line.starts_with(b"c>") {
-                    self.inside = Inside::Xml(1);
-                    self.record = Record::default();
-                }
-                continue;
-            };
-            if line.starts_with(b"c>") {
-                self.inside = Inside::Xml(depth.saturating_add(1));
-            } else if line.starts_with(b"/c>") {
-                self.inside = Inside::Xml(depth - 1);
-                if depth == 1 {
-                    self.tell(sink);
-                }
-            } else if let Some(rest) = line.strip_prefix(b"a n=\"")
-                && depth == 1
-                && let Some(end) = memchr::memchr(b'"', rest)
-            {
-                let value = rest[end + 1..].strip_prefix(b">").unwrap_or(b"");
-                self.attribute(&rest[..end], skip_blanks(value));
-            }
-        }
-    }
-
-    fn attribute(&mut self, name: &[u8], value: &[u8]) {
-        let number = || value.strip_prefix(b"<i>").and_then(int).map(|(n, _)| n);
-        match name {
-            b"EventTypeNumber" => self.record.number = number(),
-            b"Cluster" => self.record.id[0] = number().unwrap_or(0),
-            b"Proc" => self.record.id[1] = number().unwrap_or(0),
-            b"Subproc" => self.record.id[2] = number().unwrap_or(0),
-            b"ReturnValue" => self.record.value = number().unwrap_or(0),
-            b"TerminatedNormally" => self.record.normally = Some(value.starts_with(b"<b v=\"t\"")),
-            // Local time whatever stands behind it.
-            b"EventTime" => {
-                let civil = value.strip_prefix(b"<s>").and_then(iso);
-                self.record.stamp = civil.and_then(|civil| self.clock.seconds(civil));
-            }
-            _ => {}
         }
     }
 }
@@ -211,11 +199,14 @@ impl LineFormat for Log {
     fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
         match self.inside {
             Inside::Text => self.text_line(line, sink),
-            Inside::Xml(_) => self.xml_line(line, sink),
+            Inside::Xml => self.xml_line(line, sink),
+            Inside::Json => self.json_line(line, sink),
             Inside::Nothing => {
                 let text = skip_blanks(line);
                 if text.first() == Some(&b'<') {
                     self.xml_line(line, sink);
+                } else if text.first() == Some(&b'{') {
+                    self.json_line(line, sink);
                 } else if let Some(record) = self.header(line) {
                     self.record = record;
                     self.inside = Inside::Text;
@@ -233,10 +224,20 @@ impl LineFormat for Log {
     fn reset(&mut self) {
         self.inside = Inside::Nothing;
         self.record = Record::default();
+        self.xml = xml::Reading::default();
+        self.json = json::Reading::default();
     }
 
     /// Dates without a year get theirs from this.
     fn modified(&mut self, seconds: i64) {
         self.newest = seconds;
+    }
+
+    fn reached(&self) -> Option<i64> {
+        self.clock.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<i64>) {
+        self.clock.go_on(reached);
     }
 }

@@ -83,6 +83,14 @@ impl<P: LineFormat> Format for ByLine<P> {
     fn modified(&mut self, seconds: i64) {
         self.parser.modified(seconds);
     }
+
+    fn reached(&self) -> Option<i64> {
+        self.parser.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<i64>) {
+        self.parser.go_on(reached);
+    }
 }
 
 impl<P> ByLine<P> {

@@ -1,6 +1,6 @@
 //! LSF: the records of `lsb.events`. Which files there are and where in them to begin is [`super::follow`]'s work.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hasher as _;
 
 use super::number::{int, is_blank, whole};
@@ -18,6 +18,13 @@ const DONE: i64 = 64;
 const USAGE: usize = 19;
 /// Beyond every reason for a termination there is: what stands in that place is an amount of memory.
 const REASONS: i64 = 64;
+/// Exceptions after which a job has failed: abnormal end, cannot run, host failure, cannot start. The other bits
+/// (missed its time, runs too long or too short) are about jobs that go on.
+const FATAL: i64 = 0x08 | 0x10 | 0x20 | 0x40;
+/// Jobs that are over and remembered: an exception and the end it belongs to are a few records apart.
+const REMEMBERED: usize = 10_000;
+/// A status as `wait` gives it has the signal in these bits.
+const SIGNAL: i32 = 0x7f;
 /// More hosts than this in one record is not believed.
 const HOSTS: i64 = 1 << 20;
 /// A `#` line with at least this has a time (1973), with less a place in the file.
@@ -65,6 +72,46 @@ pub struct Records {
     /// The same of the file before: what that file told already stands once more at the head of this one.
     before: Option<i64>,
     told: HashSet<u64>,
+    over: Ended,
+}
+
+/// By what a job was told to be over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Exception,
+    End,
+}
+
+/// Jobs that were told to be over, the newest [`REMEMBERED`] of them.
+#[derive(Debug, Default)]
+struct Ended {
+    by: HashMap<Vec<u8>, Over>,
+    order: VecDeque<Vec<u8>>,
+}
+
+impl Ended {
+    /// Returns what was known of the job. Its exception stays what it was told by, until its end.
+    fn remember(&mut self, id: &[u8], over: Over) -> Option<Over> {
+        if let Some(known) = self.by.get_mut(id) {
+            let before = *known;
+            if over == Over::End {
+                *known = Over::End;
+            }
+            return Some(before);
+        }
+        self.by.insert(id.to_vec(), over);
+        self.order.push_back(id.to_vec());
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by.remove(&oldest);
+        }
+        None
+    }
+
+    fn forget(&mut self, id: &[u8]) {
+        self.by.remove(id);
+    }
 }
 
 impl Records {
@@ -78,6 +125,30 @@ impl Records {
             closing: HashSet::new(),
             before: None,
             told: HashSet::new(),
+            over: Ended::default(),
+        }
+    }
+
+    /// A job is told failed once, by its exception or by its end: the end of one that had an exception adds the code, if
+    /// it has one, and an exception of one that has ended adds nothing. What begins the job anew forgets that.
+    fn settle(&mut self, meaning: Meaning) -> Option<(State, i32)> {
+        match meaning {
+            Meaning::Begun(state) => {
+                self.over.forget(&self.id);
+                Some((state, 0))
+            }
+            Meaning::Exception => {
+                self.over.remember(&self.id, Over::Exception).is_none().then_some((State::Failed, 0))
+            }
+            Meaning::End(state, code) => match self.over.remember(&self.id, Over::End) {
+                Some(Over::Exception) => (code != 0).then_some((State::Failed, code)),
+                _ => Some((state, code)),
+            },
+            Meaning::Fine => {
+                self.over.remember(&self.id, Over::End);
+                Some((State::Done, 0))
+            }
+            Meaning::Stopped => Some((State::Suspended, 0)),
         }
     }
 
@@ -106,7 +177,20 @@ fn hash(line: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// `exitStatus idx exitInfo` and whatever newer versions append; OpenLava has `exitStatus idx maxMem avgMem`.
+/// What a record says of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// It waits or runs.
+    Begun(State),
+    Stopped,
+    Exception,
+    /// It ran to its end, and LSF itself says that all is well.
+    Fine,
+    End(State, i32),
+}
+
+/// `exitStatus idx exitInfo` and whatever newer versions append. OpenLava has `exitStatus idx maxMem avgMem`: no reason
+/// there, so a job that was killed is known by the signal in its status.
 fn ending(tail: &[&[u8]]) -> Option<(State, i32)> {
     let status = int(tail.first()?)?.0;
     let reason = match tail {
@@ -114,18 +198,30 @@ fn ending(tail: &[&[u8]]) -> Option<(State, i32)> {
         [_, _, reason, ..] => int(reason)?.0,
         _ => 0,
     };
-    Some(if reason == 0 { (State::Done, (status >> 8) & 0xff) } else { (State::Failed, reason) })
+    let signal = if tail.len() == 4 { status & SIGNAL } else { 0 };
+    Some(match (reason, signal) {
+        (0, 0) => (State::Done, (status >> 8) & 0xff),
+        (0, signal) => (State::Failed, 128 + signal),
+        (reason, _) => (State::Failed, reason),
+    })
 }
 
-/// State, code and array index of a record, by its type.
-fn meaning(kind: &[u8], mut fields: Fields<'_>, all_states: bool) -> Option<(State, i32, i64)> {
+/// What a record says, by its type, and of which element of an array.
+fn meaning(kind: &[u8], mut fields: Fields<'_>, all_states: bool) -> Option<(Meaning, i64)> {
     match kind {
-        b"JOB_NEW" => Some((State::Pending, 0, 0)),
+        b"JOB_NEW" => Some((Meaning::Begun(State::Pending), 0)),
         b"JOB_START" => {
             let hosts = fields.nth(4).and_then(whole).filter(|n| (0..HOSTS).contains(n));
             // Behind the hosts: two commands, flags and a group, then the index.
             let index = hosts.and_then(|n| fields.nth(n as usize + 4)).and_then(whole).unwrap_or(0);
-            Some((State::Active, 0, index))
+            Some((Meaning::Begun(State::Active), index))
+        }
+        // The design calls it by the first name, LSF writes the second.
+        b"JOB_EXCEPT" | b"JOB_EXCEPTION" => {
+            let mask = whole(fields.next()?)?;
+            // Behind the mask: what was done, when, and a text; then the index.
+            let index = fields.nth(3).and_then(whole).unwrap_or(0);
+            (mask & FATAL != 0).then_some((Meaning::Exception, index))
         }
         b"JOB_STATUS" => {
             let status = whole(fields.next()?)?;
@@ -135,14 +231,14 @@ fn meaning(kind: &[u8], mut fields: Fields<'_>, all_states: bool) -> Option<(Sta
             }
             let tail: Vec<&[u8]> = fields.take(5).collect();
             let index = tail.get(1).and_then(|f| whole(f)).unwrap_or(0);
-            let (state, code) = match status {
-                DONE => (State::Done, 0),
-                EXIT => ending(&tail)?,
-                PSUSP | SSUSP | USUSP if all_states => (State::Suspended, 0),
-                RUN if all_states => (State::Active, 0),
+            let meaning = match status {
+                DONE => Meaning::Fine,
+                EXIT => ending(&tail).map(|(state, code)| Meaning::End(state, code))?,
+                PSUSP | SSUSP | USUSP if all_states => Meaning::Stopped,
+                RUN if all_states => Meaning::Begun(State::Active),
                 _ => return None,
             };
-            Some((state, code, index))
+            Some((meaning, index))
         }
         _ => None,
     }
@@ -166,17 +262,21 @@ impl LineFormat for Records {
             self.closed = Some(number);
         }
         let Some((kind, stamp, mut fields)) = head(line) else { return };
-        if self.is_carried_over(line, stamp) || stamp < self.from || !kind.starts_with(b"JOB_") {
+        if self.is_carried_over(line, stamp) || !kind.starts_with(b"JOB_") {
             return;
         }
         let Some(job) = fields.next() else { return };
-        let Some((state, code, index)) = meaning(kind, fields, self.all_states) else { return };
+        let Some((meaning, index)) = meaning(kind, fields, self.all_states) else { return };
         self.id.clear();
         self.id.extend_from_slice(job);
         if index > 0 {
             self.id.extend_from_slice(format!("[{index}]").as_bytes());
         }
-        sink.event(&Event { stamp, id: &self.id, state, code });
+        if let Some((state, code)) = self.settle(meaning)
+            && stamp >= self.from
+        {
+            sink.event(&Event { stamp, id: &self.id, state, code });
+        }
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
@@ -213,5 +313,17 @@ mod tests {
         assert_eq!(of(&["9", "0", "14", "0", "2048"]), Some((State::Failed, 14)));
         assert_eq!(of(&["768", "0", "5120", "2048"]), Some((State::Done, 3)));
         assert_eq!(of(&[]), None);
+        // Four fields: a reason, or two amounts of memory.
+        assert_eq!(of(&["9", "0", "5", "0"]), Some((State::Failed, 5)));
+        assert_eq!(of(&["9", "0", "63", "0"]), Some((State::Failed, 63)));
+        assert_eq!(of(&["9", "0", "64", "2048"]), Some((State::Failed, 137)));
+        assert_eq!(of(&["9", "0", "0", "0"]), Some((State::Failed, 137)));
+        assert_eq!(of(&["33280", "0", "0", "0"]), Some((State::Done, 130)));
+        // The original calls these done.
+        assert_eq!(of(&["9", "0", "0"]), Some((State::Done, 0)));
+        assert_eq!(of(&["9"]), Some((State::Done, 0)));
+        assert_eq!(of(&["768", "3"]), Some((State::Done, 3)));
+        assert_eq!(of(&["x", "0", "0"]), None);
+        assert_eq!(of(&["0", "0", "x"]), None);
     }
 }

@@ -1,9 +1,9 @@
 //! The scheduler event generator: the logs of many schedulers in, one stream of job state changes out.
 //!
 //! Pure: [`protocol`] (the lines), [`number`] and [`clock`] (numbers and local times as the original reads them), one
-//! file for each log format ([`pbs`], [`lsf`], [`condor`], [`slurm`], [`fork`], [`sge`]), [`pool`] (our own journal) and [`lines`] (bytes to lines
+//! file for each log format ([`pbs`], [`lsf`], [`condor`], [`slurm`], [`fork`], [`sge`]), [`poll`] (a site's command), [`pool`] (our own journal) and [`lines`] (bytes to lines
 //! under a limit). With IO: [`follow`] (files that grow, rotate and vanish) [`run`] (the loop with its ending
-//! rules) and [`plugin`] (modules of others). Which format is read how is said in one place, [`module`].
+//! rules), [`notes`] (what people should know, without waiting for them) and [`plugin`] (modules of others). Which format is read how is said in one place, [`module`].
 
 pub mod clock;
 pub mod condor;
@@ -12,9 +12,11 @@ pub mod fork;
 pub mod lines;
 pub mod lsf;
 pub mod module;
+pub mod notes;
 pub mod number;
 pub mod pbs;
 pub mod plugin;
+pub mod poll;
 pub mod pool;
 pub mod protocol;
 pub mod run;
@@ -23,14 +25,20 @@ pub mod sge;
 pub mod slurm;
 
 pub use module::Module;
-pub use protocol::{Event, State};
+pub use protocol::{Event, Message, State};
 
 /// Takes events as they are found.
 pub trait Sink {
     /// One change of one job.
     fn event(&mut self, event: &Event<'_>);
-    /// Something a person should know: bytes that are missing, a record that cannot be read.
+    /// Something a person should know, such as a record that cannot be read.
     fn note(&mut self, text: &str);
+    /// The same where something could not be read: what is told is not all there was.
+    fn missed(&mut self, text: &str) {
+        self.note(text);
+    }
+    /// A line of the protocol that is no change of a job, as modules of others may have.
+    fn message(&mut self, _message: &Message<'_>) {}
     /// True when nobody wants more: whoever reads a long log asks between blocks.
     fn is_over(&mut self) -> bool {
         false
@@ -50,6 +58,12 @@ pub trait Format {
     fn stamp(&mut self, line: &[u8]) -> Option<i64>;
     /// When the file was last changed; called before its bytes are fed.
     fn modified(&mut self, _seconds: i64) {}
+    /// How far the log has come, for [`Format::go_on`] of the next file's parser.
+    fn reached(&self) -> Option<i64> {
+        None
+    }
+    /// This file goes on where another one of the same log ended: in a doubled hour only that tells which pass it is.
+    fn go_on(&mut self, _reached: Option<i64>) {}
 }
 
 /// A format of which every record is one line.
@@ -62,4 +76,10 @@ pub trait LineFormat {
     fn reset(&mut self) {}
     /// See [`Format::modified`].
     fn modified(&mut self, _seconds: i64) {}
+    /// See [`Format::reached`].
+    fn reached(&self) -> Option<i64> {
+        None
+    }
+    /// See [`Format::go_on`].
+    fn go_on(&mut self, _reached: Option<i64>) {}
 }

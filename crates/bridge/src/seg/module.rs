@@ -97,20 +97,28 @@ impl Module {
     pub fn source(self, path: &Path, reading: &Reading) -> Box<dyn Source> {
         let reading = reading.clone();
         let from = reading.from;
-        let first = |zone: TimeZone| Clock::new(zone).day(from).unwrap_or(0);
+        let first = |zone: TimeZone| Clock::new(zone, from).day(from).unwrap_or(0);
         let local = first(reading.zone.clone());
         let sought = from.saturating_sub(slack(&reading.zone, from));
         let make: MakeFormat = Box::new(move || self.format(&reading));
+        // Whoever wants events from before 1971 wants all there are, not those of a day.
+        let wanting = |days: Days, day: u32| if from > ALL { days.wanting(day) } else { days };
         match self {
             // A server that is busy at midnight writes a few lines of the new day into the old file.
             Self::Pbs | Self::PbsAccounting => {
-                Box::new(Days::new(path, previous_day(local).unwrap_or(local), sought, make))
+                let first = previous_day(local).unwrap_or(local);
+                Box::new(wanting(Days::new(path, first, sought, make), local))
             }
-            Self::JobManager => Box::new(Days::new(path, first(TimeZone::UTC), sought, make)),
-            Self::Lsf => Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, sought, make)),
+            Self::JobManager => {
+                let day = first(TimeZone::UTC);
+                Box::new(wanting(Days::new(path, day, sought, make), day))
+            }
+            Self::Lsf => {
+                Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, sought, make).wanting(from))
+            }
             Self::Condor if path.is_dir() => Box::new(Folder::new(path, make)),
             Self::Condor | Self::Slurm | Self::Fork | Self::Sge => {
-                Box::new(Single::new(path, Kind::Plain, sought, make))
+                Box::new(Single::new(path, Kind::Plain, sought, make).wanting(from))
             }
         }
     }
@@ -130,10 +138,13 @@ pub fn slurm_live(
             let format = slurm::Completion::new(zone.clone(), from).beside(Arc::clone(&books));
             Box::new(ByLine::new(format))
         });
-        Box::new(Single::new(path, Kind::Plain, sought, make))
+        Box::new(Single::new(path, Kind::Plain, sought, make).wanting(from))
     });
     Ok(Box::new(Live::new(commands, log, books, reading.from)?))
 }
+
+/// Whoever wants events from before this wants all there are.
+const ALL: i64 = 31_536_000;
 
 /// How much earlier than the wanted time reading begins in a long log. Clocks step back a little at any time, and local
 /// times by an hour when the clocks are changed.

@@ -51,7 +51,7 @@ pub struct Server {
 impl Server {
     /// Logs of a host in this zone; events before `from` are not told.
     pub fn new(zone: TimeZone, from: i64) -> Self {
-        Self { clock: Clock::new(zone), from }
+        Self { clock: Clock::new(zone, from), from }
     }
 }
 
@@ -82,11 +82,12 @@ fn meaning<'a>(object: &'a [u8], message: &'a [u8]) -> Option<(&'a [u8], State, 
 impl LineFormat for Server {
     fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
         let Some([time, kind, _, _, object, message]) = fields(line) else { return };
+        // Lines that are no job's count, too: in a doubled hour the order of all of them tells which pass it is.
+        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
         if !is_job_record(kind) {
             return;
         }
         let Some((id, state, code)) = meaning(object, message) else { return };
-        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
         if stamp >= self.from {
             sink.event(&Event { stamp, id, state, code });
         }
@@ -94,7 +95,15 @@ impl LineFormat for Server {
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
         let end = memchr::memchr(b';', line)?;
-        american(&line[..end]).and_then(|c| self.clock.seconds(c))
+        american(&line[..end]).and_then(|c| self.clock.earliest(c))
+    }
+
+    fn reached(&self) -> Option<i64> {
+        self.clock.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<i64>) {
+        self.clock.go_on(reached);
     }
 }
 
@@ -109,7 +118,7 @@ pub struct Accounting {
 impl Accounting {
     /// Logs of a host in this zone; with `all_states` suspending and resuming are told.
     pub fn new(zone: TimeZone, from: i64, all_states: bool) -> Self {
-        Self { clock: Clock::new(zone), from, all_states }
+        Self { clock: Clock::new(zone, from), from, all_states }
     }
 }
 
@@ -126,6 +135,7 @@ impl LineFormat for Accounting {
         let mut parts = line.splitn(4, |b| *b == b';');
         let (Some(time), Some(kind), Some(id)) = (parts.next(), parts.next(), parts.next()) else { return };
         let Some(rest) = parts.next() else { return };
+        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
         let (state, code) = match kind {
             b"Q" | b"R" => (State::Pending, 0),
             b"S" | b"T" => (State::Active, 0),
@@ -135,7 +145,6 @@ impl LineFormat for Accounting {
             b"r" if self.all_states => (State::Active, 0),
             _ => return,
         };
-        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
         if stamp >= self.from {
             sink.event(&Event { stamp, id, state, code });
         }
@@ -143,7 +152,15 @@ impl LineFormat for Accounting {
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
         let end = memchr::memchr(b';', line)?;
-        american(&line[..end]).and_then(|c| self.clock.seconds(c))
+        american(&line[..end]).and_then(|c| self.clock.earliest(c))
+    }
+
+    fn reached(&self) -> Option<i64> {
+        self.clock.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<i64>) {
+        self.clock.go_on(reached);
     }
 }
 

@@ -111,20 +111,62 @@ impl Event<'_> {
     pub fn write_json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":");
         write_number(out, self.stamp);
-        out.extend_from_slice(b",\"id\":\"");
-        for c in String::from_utf8_lossy(self.id).chars() {
-            match c {
-                '"' | '\\' => out.extend_from_slice(&[b'\\', c as u8]),
-                c if c < ' ' => out.extend_from_slice(format!("\\u{:04x}", c as u32).as_bytes()),
-                c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
-        out.extend_from_slice(b"\",\"state\":\"");
+        out.extend_from_slice(b",\"id\":");
+        write_text(out, self.id);
+        out.extend_from_slice(b",\"state\":\"");
         out.extend_from_slice(self.state.name().as_bytes());
         out.extend_from_slice(b"\",\"code\":");
         write_number(out, i64::from(self.code()));
         out.extend_from_slice(b"}\n");
     }
+}
+
+/// A line `NNN;stamp;...` that is not about a change of a job: only modules of others have such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Seconds since 1970.
+    pub stamp: i64,
+    /// The whole line without its newline.
+    pub line: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Reads a line with three digits, a stamp and anything behind it.
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = line.split_at_checked(3)?;
+        let (stamp, rest) = super::number::long(rest.strip_prefix(b";")?)?;
+        let is_message =
+            kind.iter().all(u8::is_ascii_digit) && rest.first() == Some(&b';') && !line.contains(&0);
+        is_message.then_some(Self { stamp, line })
+    }
+
+    /// Appends the line and a newline.
+    pub fn write_line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.line);
+        out.push(b'\n');
+    }
+
+    /// Appends the message as a JSON object and a newline.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"time\":");
+        write_number(out, self.stamp);
+        out.extend_from_slice(b",\"message\":");
+        write_text(out, self.line);
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// A JSON string. Bytes that are not UTF-8 become U+FFFD.
+fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+    out.push(b'"');
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '"' | '\\' => out.extend_from_slice(&[b'\\', c as u8]),
+            c if c < ' ' => out.extend_from_slice(format!("\\u{:04x}", c as u32).as_bytes()),
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.push(b'"');
 }
 
 /// Decimal digits without the formatting machinery, which would cost as much as the rest of the line.
@@ -183,6 +225,23 @@ mod tests {
         Event { stamp: 1, id: b"a\"\\\x01\xff", state: State::Done, code: -3 }.write_json(&mut out);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "{\"time\":1,\"id\":\"a\\\"\\\\\\u0001\u{fffd}\",\"state\":\"done\",\"code\":-3}\n");
+    }
+
+    #[test]
+    fn messages_have_three_digits_and_a_stamp() {
+        for (line, stamp) in [("002;5;x", Some(5)), ("999;-7;", Some(-7)), ("001; 8;a;2;0", Some(8))] {
+            assert_eq!(Message::parse(line.as_bytes()).map(|m| m.stamp), stamp, "{line}");
+        }
+        for bad in ["", "02;5;x", "0002;5;x", "a02;5;x", "002;x;y", "002;5", "002 5;x", "002;5;\0", "002;5:"]
+        {
+            assert_eq!(Message::parse(bad.as_bytes()), None, "{bad}");
+        }
+        let message = Message::parse(b"002;5;a\"b").unwrap();
+        let (mut line, mut json) = (Vec::new(), Vec::new());
+        message.write_line(&mut line);
+        message.write_json(&mut json);
+        assert_eq!(line, b"002;5;a\"b\n");
+        assert_eq!(json, b"{\"time\":5,\"message\":\"002;5;a\\\"b\"}\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::tz::TimeZone;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,8 +15,8 @@ use rustix::io::Errno;
 
 use super::clock::Clock;
 use super::follow::watch::Watch;
-use super::follow::{Source, Turn};
-use super::{Event, Sink};
+use super::follow::{Change, Source, Turn};
+use super::{Event, Message, Sink};
 
 /// Writes of this size to a pipe are whole or not at all.
 const WRITE: usize = 4_096;
@@ -42,6 +42,8 @@ pub struct Options {
     pub poll: bool,
     /// How long telling what is there may take after the end was noticed.
     pub farewell: Duration,
+    /// Say that often that all is well, if at all.
+    pub heartbeat: Option<Duration>,
 }
 
 /// Why it ended.
@@ -53,6 +55,24 @@ pub enum End {
     Output,
     /// Everything was told and nothing more was wanted.
     Told,
+    /// The same, but something could not be read.
+    Incomplete,
+}
+
+/// Why it could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The log.
+    #[error("{0}")]
+    Log(io::Error),
+    /// What was to be written; the text says where to.
+    #[error("{place}: {error}")]
+    Output {
+        /// Standard output, or a file.
+        place: String,
+        /// What went wrong there.
+        error: io::Error,
+    },
 }
 
 struct Days {
@@ -75,7 +95,11 @@ struct Emitter<'n> {
     /// Set when the input ended.
     deadline: Option<Instant>,
     broken: bool,
-    failure: Option<io::Error>,
+    failure: Option<Failure>,
+    /// Something could not be read.
+    is_incomplete: bool,
+    /// When the next sign of life is due.
+    beat: Option<Instant>,
     notes: &'n mut dyn FnMut(&str),
 }
 
@@ -86,13 +110,15 @@ pub fn run(
     input: Option<OwnedFd>,
     output: Output,
     notes: &mut dyn FnMut(&str),
-) -> io::Result<End> {
+) -> Result<End, Failure> {
     let target = match output {
         Output::Stream(fd) => Target::Stream(fd),
         Output::Days(directory) => {
-            Target::Days(Days { directory, clock: Clock::new(TimeZone::UTC), file: None })
+            Target::Days(Days { directory, clock: Clock::new(TimeZone::UTC, 0), file: None })
         }
     };
+    // Files have no reader who waits for a sign of life.
+    let is_stream = matches!(target, Target::Stream(_));
     let mut emitter = Emitter {
         options,
         target,
@@ -102,12 +128,14 @@ pub fn run(
         deadline: None,
         broken: false,
         failure: None,
+        is_incomplete: false,
+        beat: options.heartbeat.filter(|_| is_stream).map(|_| Instant::now()),
         notes,
     };
     let result = emitter.follow(source);
     match emitter.failure.take() {
-        Some(error) => Err(error),
-        None => result,
+        Some(failure) => Err(failure),
+        None => result.map_err(Failure::Log),
     }
 }
 
@@ -115,16 +143,29 @@ impl Emitter<'_> {
     fn follow(&mut self, source: &mut dyn Source) -> io::Result<End> {
         // Watched before the first look: what changes in between is reported.
         let mut watch = Watch::new(source.places(), self.options.poll);
+        if !watch.is_complete() {
+            source.reported(Change::Unknown);
+        }
         let mut rescan = true;
         loop {
             let last = !self.options.follow || self.deadline.is_some();
-            let wake = source.turn(Turn { now: Instant::now(), rescan, last }, self)?;
+            let mut wake = source.turn(Turn { now: Instant::now(), rescan, last }, self)?;
+            if last && self.options.follow {
+                // Reports that were under way tell whether the last look has seen everything.
+                watch.take(&mut |change| source.reported(change));
+                wake = source.turn(Turn { now: Instant::now(), rescan: true, last }, self)?;
+            }
+            self.beat();
             self.flush();
             if self.broken || self.failure.is_some() {
                 return Ok(End::Output);
             }
             if last {
-                return Ok(if self.deadline.is_some() { End::Input } else { End::Told });
+                return Ok(match (self.deadline, self.is_incomplete) {
+                    (Some(_), _) => End::Input,
+                    (None, true) => End::Incomplete,
+                    (None, false) => End::Told,
+                });
             }
             if self.deadline.is_none() {
                 rescan = self.wait(&mut watch, source, wake)?;
@@ -136,8 +177,16 @@ impl Emitter<'_> {
     }
 
     /// Waits for a change, the end or the interval; true when names may have changed.
-    fn wait(&mut self, watch: &mut Watch, source: &dyn Source, wake: Option<Duration>) -> io::Result<bool> {
-        let interval = wake.map_or(watch.interval(), |w| w.min(watch.interval()));
+    fn wait(
+        &mut self,
+        watch: &mut Watch,
+        source: &mut dyn Source,
+        wake: Option<Duration>,
+    ) -> io::Result<bool> {
+        let mut interval = wake.map_or(watch.interval(), |w| w.min(watch.interval()));
+        if let Some(beat) = self.beat {
+            interval = interval.min(beat.saturating_duration_since(Instant::now()));
+        }
         let mut ready = [PollFlags::empty(); 4];
         {
             let mut fds = Vec::with_capacity(4);
@@ -179,7 +228,20 @@ impl Emitter<'_> {
             watch.passed();
             return Ok(true);
         }
-        Ok(watch.take())
+        Ok(watch.take(&mut |change| source.reported(change)))
+    }
+
+    /// A sign of life, when it is due: everything that was there by now has been told.
+    fn beat(&mut self) {
+        let (Some(due), Some(every)) = (self.beat, self.options.heartbeat) else { return };
+        let now = Instant::now();
+        if now < due {
+            return;
+        }
+        self.beat = Some(now + every);
+        let stamp = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+        let line = format!("000;{stamp};heartbeat");
+        self.message(&Message { stamp, line: line.as_bytes() });
     }
 
     /// Reads what the input says; all of it is ignored but its end.
@@ -217,10 +279,11 @@ impl Emitter<'_> {
         match &mut self.target {
             Target::Stream(_) => self.send(&buffer),
             Target::Days(days) => {
-                if let Some((_, file)) = &mut days.file
+                if let Some((day, file)) = &mut days.file
                     && let Err(error) = file.write_all(&buffer)
                 {
-                    self.failure = Some(error);
+                    let place = days.directory.join(format!("{day:08}")).display().to_string();
+                    self.failure = Some(Failure::Output { place, error });
                 }
             }
         }
@@ -248,7 +311,8 @@ impl Emitter<'_> {
                     Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(Errno::PIPE) => self.broken = true,
                     Err(error) => {
-                        self.failure = Some(error.into());
+                        let place = "standard output".to_owned();
+                        self.failure = Some(Failure::Output { place, error: error.into() });
                         return;
                     }
                 }
@@ -262,6 +326,15 @@ impl Emitter<'_> {
                 self.hear();
             }
         }
+    }
+
+    /// The line that was made goes to where it belongs.
+    fn put_line(&mut self, stamp: i64) {
+        self.turn_page(stamp);
+        if self.buffer.len() + self.line.len() > WRITE {
+            self.flush();
+        }
+        self.buffer.extend_from_slice(&self.line);
     }
 
     /// Opens the day's file if it is not the one that is open.
@@ -281,7 +354,7 @@ impl Emitter<'_> {
         match OpenOptions::new().create(true).append(true).open(&path) {
             Ok(file) => days.file = Some((day, file)),
             Err(error) => {
-                self.failure = Some(io::Error::new(error.kind(), format!("{}: {error}", path.display())));
+                self.failure = Some(Failure::Output { place: path.display().to_string(), error });
             }
         }
     }
@@ -302,11 +375,25 @@ impl Sink for Emitter<'_> {
         } else {
             event.write_line(&mut self.line);
         }
-        self.turn_page(event.stamp);
-        if self.buffer.len() + self.line.len() > WRITE {
-            self.flush();
+        self.put_line(event.stamp);
+    }
+
+    fn message(&mut self, message: &Message<'_>) {
+        if self.broken || self.failure.is_some() {
+            return;
         }
-        self.buffer.extend_from_slice(&self.line);
+        self.line.clear();
+        if self.options.json {
+            message.write_json(&mut self.line);
+        } else {
+            message.write_line(&mut self.line);
+        }
+        self.put_line(message.stamp);
+    }
+
+    fn missed(&mut self, text: &str) {
+        self.is_incomplete = true;
+        self.note(text);
     }
 
     fn note(&mut self, text: &str) {

@@ -25,7 +25,7 @@ pub struct Completion {
 impl Completion {
     /// Logs of a host in this zone; events before `from` are not told.
     pub fn new(zone: TimeZone, from: i64) -> Self {
-        Self { clock: Clock::new(zone), from, books: None }
+        Self { clock: Clock::new(zone, from), from, books: None }
     }
 
     /// The same beside the commands: starts that were too short to be seen are told from the log.
@@ -36,8 +36,8 @@ impl Completion {
     }
 
     fn row(&mut self, line: &[u8]) -> Option<Row> {
-        let end = self.stamp(line)?;
         let (head, tail) = parts(line)?;
+        let end = self.clock.seconds(iso(last(head, b" EndTime=")?)?)?;
         let status =
             status(last(head, b" JobState=")?).filter(|status| matches!(status, Status::Ended(_)))?;
         let rest = line.strip_prefix(b"JobId=")?;
@@ -45,12 +45,14 @@ impl Completion {
             (Some(array), Some(task)) => [array, b"_", task].concat(),
             _ => rest[..memchr::memchr(b' ', rest).unwrap_or(rest.len())].to_vec(),
         };
-        let mut time = |text: Option<&[u8]>| self.clock.seconds(iso(text?)?);
+        let mut time = |text: Option<&[u8]>, least: i64| self.clock.other(iso(text?)?, least);
+        let submit = time(last(tail, b" SubmitTime="), i64::MIN);
+        let start = time(last(head, b" StartTime="), submit.unwrap_or(i64::MIN));
         Some(Row {
             id,
             status,
-            submit: time(last(tail, b" SubmitTime=")),
-            start: time(last(head, b" StartTime=")),
+            submit,
+            start,
             end: Some(end),
             code: last(tail, b" ExitCode=").map_or(0, |text| code(text, status)),
         })
@@ -114,6 +116,14 @@ impl LineFormat for Completion {
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
         let (head, _) = parts(line)?;
-        self.clock.seconds(iso(last(head, b" EndTime=")?)?)
+        self.clock.earliest(iso(last(head, b" EndTime=")?)?)
+    }
+
+    fn reached(&self) -> Option<i64> {
+        self.clock.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<i64>) {
+        self.clock.go_on(reached);
     }
 }

@@ -113,3 +113,38 @@ fn grid_engine_reports_and_accounts() {
          001;1700000300;7.3;4;100\n"
     );
 }
+
+#[test]
+fn a_sign_of_life_comes_when_it_is_asked_for() {
+    let (_place, path) = log(LINES);
+    let beat = Some(std::time::Duration::from_millis(5));
+    let running = start(Module::Fork, &path, &reading(1, "UTC"), Options { heartbeat: beat, ..options() });
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while running.told().matches(";heartbeat\n").count() < 3 && std::time::Instant::now() < limit {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let text = String::from_utf8(running.finish().output).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    // What is there by then is told before it.
+    assert_eq!(lines[..2], ["001;1700000000;a;2;0", "001;1700090000;a;8;3"]);
+    let beats: Vec<&str> = lines.iter().filter(|line| line.ends_with(";heartbeat")).copied().collect();
+    assert!(beats.len() >= 3 && beats.len() == lines.len() - 2, "{text}");
+    assert!(beats.iter().all(|line| line.starts_with("000;1") && line.len() == 24), "{text}");
+}
+
+#[test]
+fn errors_of_the_output_are_called_that() {
+    let (place, path) = log(LINES);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (input, _writer) = std::io::pipe().unwrap();
+    let mut source = Module::Fork.source(&path, &reading(1, "UTC"));
+    let error = run(source.as_mut(), options(), Some(input.into()), Output::Stream(full.into()), &mut |_| {});
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("standard output: No space left"), "{error}");
+    let (input, _writer) = std::io::pipe().unwrap();
+    let mut source = Module::Fork.source(&path, &reading(1, "UTC"));
+    let days = Output::Days(place.path().join("none"));
+    let error =
+        run(source.as_mut(), options(), Some(input.into()), days, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("none/20231114: No such file"), "{error}");
+}

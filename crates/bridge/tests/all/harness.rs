@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bridge::seg::follow::{Source, Turn};
+use bridge::seg::follow::{Change, Source, Turn};
 use bridge::seg::module::Reading;
-use bridge::seg::run::{End, Options, Output, run};
+use bridge::seg::run::{End, Failure, Options, Output, run};
 use bridge::seg::{Module, Sink};
 use jiff::tz::TimeZone;
 
@@ -47,24 +47,29 @@ impl Source for Counted {
     fn ready(&self) -> Option<BorrowedFd<'_>> {
         self.inner.ready()
     }
+
+    fn reported(&mut self, change: Change<'_>) {
+        self.inner.reported(change);
+    }
 }
 
 pub(crate) struct Running {
     progress: Arc<Progress>,
     input: Option<PipeWriter>,
-    loop_thread: JoinHandle<io::Result<End>>,
+    loop_thread: JoinHandle<Result<End, Failure>>,
     reader: JoinHandle<Vec<u8>>,
+    so_far: Arc<Mutex<Vec<u8>>>,
     notes: Arc<Mutex<Vec<String>>>,
 }
 
 pub(crate) struct Outcome {
     pub(crate) output: Vec<u8>,
     pub(crate) notes: Vec<String>,
-    pub(crate) end: io::Result<End>,
+    pub(crate) end: Result<End, Failure>,
 }
 
 pub(crate) fn options() -> Options {
-    Options { follow: true, json: false, all_states: false, poll: false, farewell: PATIENCE }
+    Options { follow: true, json: false, all_states: false, poll: false, farewell: PATIENCE, heartbeat: None }
 }
 
 pub(crate) fn reading(from: i64, zone: &str) -> Reading {
@@ -92,12 +97,18 @@ pub(crate) fn start_source(
         let output = Output::Stream(output_write.into());
         run(&mut source, options, Some(input_read.into()), output, &mut note)
     });
+    let so_far = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&so_far);
     let reader = std::thread::spawn(move || {
-        let mut all = Vec::new();
-        output_read.read_to_end(&mut all).unwrap();
-        all
+        let mut block = vec![0; 1 << 16];
+        loop {
+            match output_read.read(&mut block).unwrap() {
+                0 => return all.lock().unwrap().clone(),
+                count => all.lock().unwrap().extend_from_slice(&block[..count]),
+            }
+        }
     });
-    Running { progress, input: Some(input_write), loop_thread, reader, notes }
+    Running { progress, input: Some(input_write), loop_thread, reader, so_far, notes }
 }
 
 impl Running {
@@ -122,6 +133,11 @@ impl Running {
         }
     }
 
+    /// What was told until now.
+    pub(crate) fn told(&self) -> String {
+        String::from_utf8_lossy(&self.so_far.lock().unwrap()).into_owned()
+    }
+
     pub(crate) fn say(&mut self, text: &[u8]) {
         self.input.as_mut().unwrap().write_all(text).unwrap();
     }
@@ -136,7 +152,17 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Waits for it to end by itself.
+    pub(crate) fn wait(self) -> Outcome {
+        let end = self.loop_thread.join().unwrap();
+        let output = self.reader.join().unwrap();
+        let notes = self.notes.lock().unwrap().clone();
+        Outcome { output, notes, end }
+    }
+}
+
 /// The whole of a log at rest.
 pub(crate) fn once(module: Module, path: &Path, reading: &Reading) -> Outcome {
-    start(module, path, reading, Options { follow: false, ..options() }).finish()
+    start(module, path, reading, Options { follow: false, ..options() }).wait()
 }

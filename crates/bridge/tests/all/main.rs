@@ -1,9 +1,13 @@
-//! Everything about the scheduler event generator that needs files: recorded cases, following, ending, damage.
+//! Everything about the scheduler event generator and the job state monitor that needs files and processes.
 
 mod ending;
 mod follow;
 mod fuzz;
 mod harness;
+mod monitor;
 mod plugin;
+mod poll;
+mod readers;
+mod rotation;
 mod slurm;
 mod vectors;

@@ -3,6 +3,9 @@
 use jiff::tz::TimeZone;
 use joblog::{Follower, Item, Stat, Step};
 
+/// When the logs were last changed: dates without a year are of 2026.
+const END_OF_2026: i64 = 1_798_761_599;
+
 struct Disk {
     /// What the path names: identity and content.
     path: Option<(u64, Vec<u8>)>,
@@ -63,7 +66,7 @@ fn event(proc: u32) -> String {
 #[test]
 fn growth_is_followed_and_tails_wait() {
     let mut disk = Disk::new();
-    let mut follower = Follower::new(TimeZone::UTC, 2026);
+    let mut follower = Follower::new(TimeZone::UTC, END_OF_2026);
     assert!(disk.follow(&mut follower).is_empty());
     let text = format!("{}{}{}", event(1), event(2), event(3));
     let mut all = Vec::new();
@@ -79,7 +82,7 @@ fn growth_is_followed_and_tails_wait() {
 #[test]
 fn truncation_begins_anew() {
     let mut disk = Disk::new();
-    let mut follower = Follower::new(TimeZone::UTC, 2026);
+    let mut follower = Follower::new(TimeZone::UTC, END_OF_2026);
     disk.write(7, &format!("{}{}012 (001", event(1), event(2)));
     assert_eq!(disk.follow(&mut follower), ["11.1", "11.2"]);
     disk.write(7, &event(3));
@@ -94,7 +97,7 @@ fn truncation_begins_anew() {
 #[test]
 fn rotation_reads_the_old_file_to_its_end_first() {
     let mut disk = Disk::new();
-    let mut follower = Follower::new(TimeZone::UTC, 2026);
+    let mut follower = Follower::new(TimeZone::UTC, END_OF_2026);
     disk.write(7, &event(1));
     assert_eq!(disk.follow(&mut follower), ["11.1"]);
     // The old file gets two more events, half of a third, and is moved away.

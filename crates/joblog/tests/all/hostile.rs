@@ -4,6 +4,9 @@ use jiff::tz::TimeZone;
 use joblog::event::{Evicted, Execute, Exit, Resource, Run, Terminated};
 use joblog::{Body, Dates, Event, Reader, Stamp, Writer};
 
+/// When the logs were last changed: dates without a year are of 2026.
+const END_OF_2026: i64 = 1_798_761_599;
+
 const HOSTILE: [&str; 15] = [
     "",
     "...",
@@ -96,7 +99,7 @@ fn each_event_is_exactly_one_event() {
                 let end = event(Body::Unsuspended, 5);
                 let log = format!("{}{}", writer.event(&event(body, 4)), writer.event(&end));
                 assert!(!log.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{log:?}");
-                let mut reader = Reader::new(TimeZone::UTC, 2026);
+                let mut reader = Reader::new(TimeZone::UTC, END_OF_2026);
                 reader.feed(log.as_bytes());
                 let events: Vec<Event> = std::iter::from_fn(|| reader.next())
                     .map(|r| r.unwrap_or_else(|e| panic!("{e}: {log}")))
@@ -144,7 +147,7 @@ fn every_event_for_another_reader() {
 
 #[test]
 fn an_endless_event_is_one_error() {
-    let mut reader = Reader::new(TimeZone::UTC, 2026);
+    let mut reader = Reader::new(TimeZone::UTC, END_OF_2026);
     let mut results = Vec::new();
     let line = [b'x'; 4096];
     for i in 0..2_000 {
@@ -172,7 +175,7 @@ fn each_event_is_exactly_one_element() {
             let event = Event { cluster: 12, proc: 4, subproc: 0, time: Stamp::at(1_772_445_600), body };
             let end = Event { body: Body::Unsuspended, ..event.clone() };
             let log = format!("{}{}", writer.xml(&event), writer.xml(&end));
-            let mut reader = Reader::new(TimeZone::UTC, 2026);
+            let mut reader = Reader::new(TimeZone::UTC, END_OF_2026);
             reader.feed(log.as_bytes());
             let numbers: Vec<u16> = std::iter::from_fn(|| reader.next())
                 .map(|r| r.unwrap_or_else(|e| panic!("{e}: {log}")).body.number())

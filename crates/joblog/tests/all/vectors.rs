@@ -4,6 +4,9 @@ use jiff::tz::TimeZone;
 use joblog::{Event, Reader, Writer, fields};
 use serde_json::Value;
 
+/// When the logs were last changed: dates without a year are of 2026.
+const END_OF_2026: i64 = 1_798_761_599;
+
 pub(crate) fn logs() -> Vec<(String, Vec<u8>)> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors/userlog");
     let mut found = Vec::new();
@@ -20,7 +23,7 @@ pub(crate) fn logs() -> Vec<(String, Vec<u8>)> {
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Vec<Result<Event, joblog::BadEvent>> {
-    let mut reader = Reader::new(TimeZone::UTC, 2026);
+    let mut reader = Reader::new(TimeZone::UTC, END_OF_2026);
     reader.feed(bytes);
     std::iter::from_fn(|| reader.next()).collect()
 }
@@ -100,7 +103,7 @@ fn events_arrive_whole_however_the_bytes_are_cut() {
     for (path, bytes) in logs() {
         let whole = read(&bytes);
         for cut in [1, 7, 64] {
-            let mut reader = Reader::new(TimeZone::UTC, 2026);
+            let mut reader = Reader::new(TimeZone::UTC, END_OF_2026);
             let mut events = Vec::new();
             for chunk in bytes.chunks(cut) {
                 reader.feed(chunk);

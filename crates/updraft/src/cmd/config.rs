@@ -163,6 +163,7 @@ fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     if args.subsystem.eq_ignore_ascii_case("STARTD") {
         warnings.extend(agent::check(&config, agent::resources(cpus, Path::new("/")))?);
     }
+    crate::monitors::check(&config)?;
     for warning in &warnings {
         errln!("{warning}");
     }

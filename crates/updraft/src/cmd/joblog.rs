@@ -82,8 +82,10 @@ fn zone() -> TimeZone {
     TimeZone::system()
 }
 
-fn new_reader() -> Reader {
-    Reader::new(zone(), jiff::Zoned::now().year())
+/// When a log was last changed; one that is no file, now.
+fn last_change(file: &Path) -> i64 {
+    let changed = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.mtime());
+    changed.unwrap_or_else(|| jiff::Timestamp::now().as_second())
 }
 
 fn named(file: &Path, error: &std::io::Error) -> std::io::Error {
@@ -103,7 +105,7 @@ fn for_each(
     mut each: impl FnMut(Result<Event, BadEvent>) -> std::io::Result<()>,
 ) -> std::io::Result<Reader> {
     let mut input = open(file)?;
-    let mut reader = new_reader();
+    let mut reader = Reader::new(zone(), last_change(file));
     let mut chunk = vec![0; CHUNK];
     loop {
         let read = input.read(&mut chunk).map_err(|e| named(file, &e))?;
@@ -163,12 +165,13 @@ pub(crate) struct Followed<'a> {
 
 impl<'a> Followed<'a> {
     pub(crate) fn new(file: &'a Path) -> Self {
-        let follower = Follower::new(zone(), jiff::Zoned::now().year());
+        let follower = Follower::new(zone(), last_change(file));
         Self { file, follower, handle: None, chunk: vec![0; CHUNK] }
     }
 
     /// Reads on a little. True when there is nothing more for now.
     pub(crate) fn look(&mut self) -> std::io::Result<bool> {
+        self.follower.set_newest(last_change(self.file));
         let opened = self.handle.as_ref().and_then(|f| f.metadata().ok()).map(|m| stat(&m));
         let path = std::fs::metadata(self.file).ok().map(|m| stat(&m));
         let step = self.follower.step(opened, path);

@@ -14,12 +14,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bridge::seg::follow::Source;
 use bridge::seg::follow::commands::Commands;
+use bridge::seg::follow::poll::{Ask, Poll};
 use bridge::seg::module::{Reading, slurm_live};
+use bridge::seg::notes::Notes;
 use bridge::seg::plugin::Plugin;
+use bridge::seg::poll::{Books, Gone};
 use bridge::seg::pool::Teller;
-use bridge::seg::run::{Options, Output, copy, run as run_loop};
+use bridge::seg::run::{End, Failure, Options, Output, copy, run as run_loop};
 use bridge::seg::{Module, settings};
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use jiff::tz::TimeZone;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -27,20 +30,33 @@ use crate::cmd::small_runtime;
 use crate::place::Place;
 
 /// The name of the original.
-const LINK: &str = "globus-scheduler-event-generator";
+pub(crate) const LINK: &str = "globus-scheduler-event-generator";
 /// The module that is no log of another scheduler.
 const OWN: &str = "updraft";
+/// The module that asks a command of the site.
+const POLL: &str = "poll";
+/// Between two answers of that command, if nothing else is said.
+const INTERVAL: u64 = 10;
+/// A command that takes longer is ended, or as long as three intervals.
+const PATIENCE: u64 = 60;
+/// How long standard error is waited for, after all went well and after a mistake.
+const LAST_NOTES: Duration = Duration::from_millis(15);
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// It leaves within 100 ms of the end of its input; this much of them may go into telling what is there.
 const FAREWELL: Duration = Duration::from_millis(80);
 /// Tells the child of `-b` from its parent.
 const CHILD: &str = "--in-background";
 
-/// Tell every change of every job of another scheduler
-///
-/// Prints `001;TIME;JOB;STATE;CODE` for each: 1 pending, 2 active, 4 failed, 8 done. Ends when standard input ends or
-/// nobody reads the output. Schedulers: pbs, pbs_acct, lsf, condor, slurm, fork, sge, job_manager, and updraft for our own
-/// pool; any other NAME is a module libupdraft_seg_NAME.so, or its path.
+const ABOUT: &str = "Tell every change of every job of another scheduler";
+const MORE: &str = "\
+Reads the scheduler's log and prints `001;TIME;JOB;STATE;CODE` for each: 1 pending, 2 active, 4 failed, 8 done. Ends when \
+standard input ends or nobody reads the output. Schedulers: pbs, pbs_acct, lsf, condor, slurm, fork, sge, job_manager, poll \
+for any other by a command of the site, and updraft for our own pool; any other NAME is a module libupdraft_seg_NAME.so, or \
+its path.";
+
+/// `updraft seg`
 #[derive(Debug, clap::Args)]
+#[command(about = ABOUT, long_about = format!("{ABOUT}\n\n{MORE}"))]
 pub(crate) struct Args {
     /// Whose log to read
     #[arg(short = 's', long = "scheduler", value_name = "NAME")]
@@ -64,6 +80,19 @@ pub(crate) struct Args {
     /// one that is found]
     #[arg(long, value_name = "COMMAND")]
     squeue: Option<PathBuf>,
+    /// Poll: a line for sh that prints `ID STATE [CODE [TIME]]` for every job [default: command of the configuration]
+    #[arg(long, value_name = "LINE")]
+    command: Option<String>,
+    /// Poll: between two answers [default: interval of the configuration, or 10]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    interval: Option<u64>,
+    /// Poll: what to tell of a job that is in no answer any more and whose end was not told: note, done or failed
+    /// [default: gone of the configuration, or note]
+    #[arg(long, value_name = "WHAT")]
+    gone: Option<String>,
+    /// Print `000;TIME;heartbeat` that often: all that was there by then has been told
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    heartbeat: Option<u64>,
     /// Go on when everything is read (the default)
     #[arg(long, conflicts_with = "once")]
     follow: bool,
@@ -102,7 +131,9 @@ pub(crate) fn called() -> Option<ExitCode> {
         words.remove(0);
         words[0] = "updraft seg".into();
     }
-    let parsed = Direct::try_parse_from(words);
+    // Without these, what is said about the last of the flattened parts would be said about the whole.
+    let command = Direct::command().about(ABOUT).long_about(format!("{ABOUT}\n\n{MORE}")).max_term_width(100);
+    let parsed = command.try_get_matches_from(words).and_then(|found| Direct::from_arg_matches(&found));
     Some(match parsed {
         Ok(direct) => run(&direct.args, &direct.place),
         Err(error) => {
@@ -115,13 +146,19 @@ pub(crate) fn called() -> Option<ExitCode> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, place: &Place) -> ExitCode {
-    match attempt(args, place) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            report(&message);
-            ExitCode::FAILURE
+    let notes = match Notes::start(report) {
+        Ok(notes) => notes,
+        Err(error) => {
+            report(&format!("cannot start a thread: {error}"));
+            return ExitCode::FAILURE;
         }
+    };
+    let result = attempt(args, place, &notes);
+    if let Err(message) = &result {
+        notes.add(message);
     }
+    notes.finish(if result.is_ok() { LAST_NOTES } else { LAST_WORDS });
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Whoever reads standard error may be gone; that is no reason to stop.
@@ -129,7 +166,7 @@ fn report(message: &str) {
     let _ = writeln!(std::io::stderr(), "updraft seg: {message}");
 }
 
-fn attempt(args: &Args, pool: &Place) -> Result<(), String> {
+fn attempt(args: &Args, pool: &Place, notes: &Notes) -> Result<(), String> {
     let name =
         args.scheduler.as_deref().ok_or("-s NAME is missing; `updraft seg -h` shows how to call it")?;
     let from = start_time(args.time.as_deref())?;
@@ -143,7 +180,7 @@ fn attempt(args: &Args, pool: &Place) -> Result<(), String> {
         if args.directory.is_some() {
             return background(args);
         }
-        report("-b has no effect without -d");
+        notes.add("-b has no effect without -d");
     }
     if args.in_background {
         // It stays with its parent's terminal if this fails, which a fresh child cannot see happen.
@@ -155,6 +192,7 @@ fn attempt(args: &Args, pool: &Place) -> Result<(), String> {
         all_states: args.all_states,
         poll: false,
         farewell: FAREWELL,
+        heartbeat: args.heartbeat.map(Duration::from_secs),
     };
     let (input, output) = if let Some(directory) = &args.directory {
         (until_interrupt(), Output::Days(directory.clone()))
@@ -162,9 +200,12 @@ fn attempt(args: &Args, pool: &Place) -> Result<(), String> {
         let output = copy(&std::io::stdout()).ok_or("standard output is closed")?;
         (if args.once { None } else { copy(&std::io::stdin()) }, Output::Stream(output))
     };
-    run_loop(source.as_mut(), options, input, output, &mut report)
-        .map(|_| ())
-        .map_err(|error| format!("{place}: {error}"))
+    match run_loop(source.as_mut(), options, input, output, &mut |note| notes.add(note)) {
+        Ok(End::Incomplete) => Err(format!("{place}: not everything could be read")),
+        Ok(_) => Ok(()),
+        Err(Failure::Log(error)) => Err(format!("{place}: {error}")),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What to read, and what to call it: one of our modules, or somebody's library.
@@ -179,6 +220,12 @@ fn source(
         let (pool, name) = pool::Pool::start(place, teller, !args.once)?;
         return Ok((Box::new(pool), name));
     }
+    if name == POLL {
+        let (ask, gone) = poll_settings(args)?;
+        let name = ask.command.clone();
+        let source = Poll::start(ask, Books::new(reading.from, gone)).map_err(|e| e.to_string())?;
+        return Ok((Box::new(source), name));
+    }
     if let Some(module) = Module::by_name(name) {
         let path = log_path(args, module);
         if let Some(commands) = (module == Module::Slurm).then(|| slurm_commands(args)).flatten() {
@@ -190,7 +237,7 @@ fn source(
         return Ok((module.source(&path, reading), path.display().to_string()));
     }
     let plugin = Plugin::load(name, reading.from).map_err(|error| {
-        let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).chain([OWN]).collect();
+        let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).chain([POLL, OWN]).collect();
         format!("Invalid module {name}: activation failed; built in are {}. {error}", known.join(", "))
     })?;
     Ok((Box::new(plugin), format!("module {name}")))
@@ -231,7 +278,7 @@ fn start_time(text: Option<&str>) -> Result<i64, String> {
 /// Slurm's commands: those that were named here or in the configuration, else those that are found. Who names a log and
 /// no command wants that log alone, which may be another cluster's.
 fn slurm_commands(args: &Args) -> Option<Commands> {
-    let settings = std::fs::read_to_string(config_path(args, Module::Slurm)).unwrap_or_default();
+    let settings = std::fs::read_to_string(config_path(args, Module::Slurm.name())).unwrap_or_default();
     let named = args.squeue.clone().or_else(|| settings::value(&settings, "squeue").map(PathBuf::from));
     let squeue = match named {
         Some(path) if path == Path::new("no") => return None,
@@ -255,8 +302,34 @@ fn find(name: &str) -> Option<PathBuf> {
     files.find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
 }
 
-fn config_path(args: &Args, module: Module) -> PathBuf {
-    args.config.clone().unwrap_or_else(|| PathBuf::from(format!("/etc/globus/globus-{}.conf", module.name())))
+fn config_path(args: &Args, name: &str) -> PathBuf {
+    args.config.clone().unwrap_or_else(|| PathBuf::from(format!("/etc/globus/globus-{name}.conf")))
+}
+
+/// What the `poll` module runs: from the call, else from the configuration.
+fn poll_settings(args: &Args) -> Result<(Ask, Gone), String> {
+    let file = config_path(args, POLL);
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(_) if args.command.is_some() && args.config.is_none() => String::new(),
+        Err(error) => return Err(format!("{}: {error}; give --command or --config", file.display())),
+    };
+    let value = |key: &str| settings::value(&text, key);
+    let command = args.command.clone().or_else(|| value("command"));
+    let command = command.ok_or_else(|| format!("{} does not set command", file.display()))?;
+    let wrong = |key: &str, text: &str, wanted: &str| format!("{key} is {text:?}, not {wanted}");
+    let interval = match (args.interval, value("interval")) {
+        (Some(seconds), _) => seconds,
+        (None, Some(text)) => {
+            let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+            seconds.ok_or_else(|| wrong("interval", &text, "a number of seconds from 1 to 86400"))?
+        }
+        (None, None) => INTERVAL,
+    };
+    let gone = args.gone.clone().or_else(|| value("gone")).unwrap_or_else(|| "note".to_owned());
+    let gone = Gone::parse(&gone).ok_or_else(|| wrong("gone", &gone, "note, done or failed"))?;
+    let patience = Duration::from_secs(PATIENCE.max(3 * interval));
+    Ok((Ask { command, interval: Duration::from_secs(interval), patience }, gone))
 }
 
 fn log_path(args: &Args, module: Module) -> Result<PathBuf, String> {
@@ -275,7 +348,7 @@ fn log_path(args: &Args, module: Module) -> Result<PathBuf, String> {
             PathBuf::from,
         ));
     }
-    let file = config_path(args, module);
+    let file = config_path(args, module.name());
     let text = std::fs::read_to_string(&file)
         .map_err(|e| format!("{}: {e}; give --log-path or --config", file.display()))?;
     settings::value(&text, "log_path")

@@ -97,3 +97,135 @@ fn day_files_once() {
     assert_eq!(fs::read_to_string(days.join("20231114")).unwrap(), "001;1700000000;a;2;0\n");
     assert_eq!(fs::read_to_string(days.join("20231115")).unwrap(), "001;1700090000;a;8;3\n");
 }
+
+#[test]
+fn help_says_what_it_is() {
+    for (flag, more) in [("-h", false), ("--help", true)] {
+        let output = seg(&[flag]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.starts_with("Tell every change of every job of another scheduler\n"), "{text}");
+        assert_eq!(text.contains("001;TIME;JOB;STATE;CODE"), more, "{text}");
+        assert!(!text.contains("Where state is"), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_said_by_the_exit_code() {
+    let (place, path) = log();
+    let path = path.to_str().unwrap();
+    let directory = place.path().to_str().unwrap();
+    for (arguments, said) in [
+        // A log that is not there, and logs of the wrong kind.
+        (vec!["-s", "fork", "--once", "--log-path", "missing"], "not everything could be read"),
+        (vec!["-s", "fork", "--log-path", directory], "this is a directory"),
+        (vec!["-s", "slurm", "--log-path", "/dev/null"], "this is no file"),
+        (vec!["-s", "lsf", "--log-path", path], "is no directory"),
+        (vec!["-s", "pbs", "--log-path", path], "Not a directory"),
+        (vec!["-s", "poll"], "--command"),
+        (vec!["-s", "poll", "--command", "echo a 1", "--gone", "x"], "note, done or failed"),
+        (vec!["-s", "poll", "--command", "exit 3", "--once"], "exit status: 3"),
+    ] {
+        let output = Command::new(updraft())
+            .arg("seg")
+            .args(["-t", "1"])
+            .args(&arguments)
+            .current_dir(place.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(updraft())
+        .args(["seg", "-s", "fork", "-t", "1", "--once", "--log-path", path])
+        .stdin(Stdio::null())
+        .stdout(full)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("standard output: No space left"), "{text}");
+}
+
+#[test]
+fn standard_error_that_nobody_reads_keeps_nobody_and_the_end_of_the_input_is_noticed() {
+    // More notes than a pipe holds.
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("log");
+    let event = "000 (1.000.000) 2024-08-01 08:13:01 Job submitted from host: <x>\n".repeat(20_000);
+    fs::write(&path, format!("{event}...\n")).unwrap();
+    let mut child = Command::new(updraft())
+        .args(["seg", "-s", "condor", "-t", "1", "--log-path"])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "001;1722499981;001.000.000;1;0");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_scheduler_is_asked_by_a_command_of_the_site() {
+    let place = tempfile::tempdir().unwrap();
+    let config = place.path().join("conf");
+    fs::write(&config, "command=\"echo 'job 1;done;3;1700000000'\"\ninterval=1\ngone=done\n").unwrap();
+    let output = seg(&["-s", "poll", "-t", "1", "--once", "--config", config.to_str().unwrap()]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "001;1700000000;job 1;8;3\n");
+    assert!(output.status.success());
+    fs::write(&config, "command=true\ninterval=0\n").unwrap();
+    let output = seg(&["-s", "poll", "--once", "--config", config.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("from 1 to 86400"));
+}
+
+#[test]
+fn a_sign_of_life_is_printed_on_request() {
+    let (_place, path) = log();
+    let mut child = Command::new(updraft())
+        .args(["seg", "-s", "fork", "-t", "1", "--heartbeat", "1", "--log-path"])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines: Vec<_> =
+        BufReader::new(child.stdout.take().unwrap()).lines().take(4).map_while(Result::ok).collect();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(lines[..2], ["001;1700000000;a;2;0", "001;1700090000;a;8;3"]);
+    assert!(
+        lines[2..].iter().all(|line| line.starts_with("000;") && line.ends_with(";heartbeat")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn links_are_made_under_the_names_that_users_know() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("new/bin");
+    let links =
+        |more: &[&str]| Command::new(updraft()).arg("links").arg(&directory).args(more).output().unwrap();
+    let link = directory.join("globus-scheduler-event-generator");
+    for _ in 0..2 {
+        let output = links(&[]);
+        assert!(output.status.success());
+        let starter = directory.join("globus-fork-starter");
+        let made = format!("{}\n{}\n", link.display(), starter.display());
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), made);
+    }
+    let output = Command::new(&link).args(["-s", "nosuch"]).stdin(Stdio::null()).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Invalid module nosuch"));
+    // Something else is left alone, unless that is wanted.
+    fs::remove_file(&link).unwrap();
+    fs::write(&link, "mine").unwrap();
+    let output = links(&[]);
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--force"));
+    assert_eq!(fs::read_to_string(&link).unwrap(), "mine");
+    assert!(links(&["--force"]).status.success());
+    assert!(fs::read_link(&link).unwrap().ends_with("updraft"));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+}

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Source, Turn};
+use super::{Change, Source, Turn};
 use crate::seg::Sink;
 use crate::seg::slurm::live::{self, Books};
 
@@ -218,6 +218,12 @@ impl Source for Live {
 
     fn ready(&self) -> Option<BorrowedFd<'_>> {
         Some(self.bell.as_fd())
+    }
+
+    fn reported(&mut self, change: Change<'_>) {
+        if let Some(log) = &mut self.log {
+            log.reported(change);
+        }
     }
 }
 

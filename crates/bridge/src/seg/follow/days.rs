@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::tail::Tail;
+use super::chain::unpacked;
+use super::tail::{Look, Tail};
 use super::{MakeFormat, Once, RETIRED, Source, Turn};
 use crate::seg::Sink;
 use crate::seg::clock::next_day;
@@ -26,6 +27,8 @@ type Found = Option<Instant>;
 pub struct Days {
     directory: PathBuf,
     first: u32,
+    /// The day of the first event that is wanted, if it is known that there was one.
+    wanted: Option<u32>,
     from: i64,
     make: MakeFormat,
     current: Option<(u32, Tail)>,
@@ -44,6 +47,7 @@ impl Days {
         Self {
             directory: directory.to_owned(),
             first,
+            wanted: None,
             from,
             make,
             current: None,
@@ -53,6 +57,30 @@ impl Days {
             known: BTreeSet::new(),
             started: false,
             once: Once::default(),
+        }
+    }
+
+    /// Events are wanted from this day on: it is said if its file is gone.
+    #[must_use]
+    pub fn wanting(mut self, day: u32) -> Self {
+        self.wanted = Some(day);
+        self
+    }
+
+    /// Older days were there once: those from the wanted one to the oldest at hand are gone.
+    fn check_beginning(&self, packed: &BTreeSet<u32>, has_older: bool, sink: &mut dyn Sink) {
+        for day in packed.difference(&self.known) {
+            sink.missed(&format!(
+                "{}/{day:08} is packed: what it holds is not told; unpack it to have it",
+                self.directory.display()
+            ));
+        }
+        let Some(wanted) = self.wanted.filter(|_| !has_older) else { return };
+        if let Some(oldest) = self.known.first().filter(|oldest| **oldest > wanted) {
+            sink.note(&format!(
+                "{}: the oldest file at hand is {oldest:08}; what was before is not known",
+                self.directory.display()
+            ));
         }
     }
 
@@ -66,14 +94,23 @@ impl Days {
             Err(error) => return Err(error),
         };
         self.once.fine(&self.directory);
+        let (mut packed, mut has_older) = (BTreeSet::new(), false);
         for entry in entries {
             let name = entry?.file_name();
-            let Some(day) = day_of(name.as_encoded_bytes()).filter(|day| *day >= self.first) else {
+            let (plain, is_packed) = unpacked(name.as_encoded_bytes());
+            let Some(day) = day_of(plain) else { continue };
+            has_older |= self.wanted.is_some_and(|wanted| day < wanted);
+            if day < self.first {
                 continue;
-            };
-            if self.known.insert(day) {
+            }
+            if is_packed {
+                packed.insert(day);
+            } else if self.known.insert(day) {
                 self.waiting.insert(day, self.started.then_some(now));
             }
+        }
+        if !self.started {
+            self.check_beginning(&packed, has_older, sink);
         }
         self.started = true;
         Ok(())
@@ -112,6 +149,31 @@ impl Days {
         }
         Ok(())
     }
+
+    /// The day's file was replaced by another one of its name, as editors and copying programs do: goes on behind what was
+    /// read if the new one has it, else at its beginning.
+    fn check_replaced(&mut self, sink: &mut dyn Sink) -> std::io::Result<()> {
+        let Some((day, tail)) = &mut self.current else { return Ok(()) };
+        let path = self.directory.join(format!("{day:08}"));
+        let Ok(mut new) = Tail::open(&path, (self.make)()) else { return Ok(()) };
+        if new.id() == tail.id() {
+            return Ok(());
+        }
+        new.go_on(tail.reached());
+        if new.go_behind(tail)? {
+            if new.look(sink)? == Look::Rewritten {
+                new.restart()?;
+            }
+        } else {
+            sink.missed(&format!(
+                "{} is another file than before: what was added to the old one since the last look is not seen",
+                path.display()
+            ));
+        }
+        let old = std::mem::replace(tail, new);
+        self.retire(old);
+        self.look(sink)
+    }
 }
 
 impl Source for Days {
@@ -119,6 +181,7 @@ impl Source for Days {
         self.look(sink)?;
         if turn.rescan || turn.last || !self.started {
             self.scan(turn.now, sink)?;
+            self.check_replaced(sink)?;
         }
         let mut wake: Option<Duration> = None;
         for (day, found) in self.waiting.clone() {
@@ -156,6 +219,9 @@ impl Source for Days {
             };
             self.once.fine(&path);
             self.waiting.remove(&day);
+            if !is_late {
+                tail.go_on(self.current.as_ref().and_then(|(_, tail)| tail.reached()));
+            }
             tail.seek(self.from)?;
             tail.look_or_restart(sink)?;
             if is_late {

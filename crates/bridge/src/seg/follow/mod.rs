@@ -1,18 +1,21 @@
 //! Following logs: files that grow, rotate, shrink, vanish and come back.
 //!
-//! [`tail`] reads one file; [`mod@file`] is one path with what was rotated away from it; [`days`] is a directory with a file
+//! [`tail`] reads one file; [`mod@file`] is one path with what was rotated away from it, whose names [`chain`] knows; [`days`] is a directory with a file
 //! a day; [`folder`] is a directory of which every file is a log; [`pipe`] is what a thread tells; [`commands`] asks
-//! Slurm's commands; [`watch`] says when to look again. What the bytes
+//! Slurm's commands, [`poll`] a command of the site; [`watch`] says when to look again. What the bytes
 //! mean is not known here.
 
+pub mod chain;
 pub mod commands;
 pub mod days;
 pub mod file;
 pub mod folder;
 pub mod pipe;
+pub mod poll;
 pub mod tail;
 pub mod watch;
 
+use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -44,6 +47,19 @@ pub trait Source {
     fn ready(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// One of the directories reports a change, before the turn in which it counts.
+    fn reported(&mut self, _change: Change<'_>) {}
+}
+
+/// What a directory reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// A file came: it was made, or got this name.
+    Came(&'a OsStr),
+    /// Something was written to the file of this name.
+    Changed(&'a OsStr),
+    /// More happened than could be reported, or nothing is reported at all.
+    Unknown,
 }
 
 /// Files that were left for newer ones and may still get a last line.
@@ -56,7 +72,7 @@ struct Once(std::collections::HashSet<PathBuf>);
 impl Once {
     fn trouble(&mut self, path: &Path, error: &std::io::Error, sink: &mut dyn Sink) {
         if self.0.insert(path.to_owned()) {
-            sink.note(&format!("{}: {error}; waiting for it", path.display()));
+            sink.missed(&format!("{}: {error}; waiting for it", path.display()));
         }
     }
 

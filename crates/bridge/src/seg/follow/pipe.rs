@@ -4,19 +4,41 @@ use std::io::{self, PipeReader, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use crate::seg::lines::ByLine;
-use crate::seg::{Format as _, Sink, fork};
+use crate::seg::{Format as _, LineFormat, Message, Sink, fork};
+
+/// Lines of the protocol: changes of jobs, and messages of other kinds, which are passed on as they are.
+#[derive(Debug)]
+struct Relay {
+    from: i64,
+}
+
+impl LineFormat for Relay {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+        if line.starts_with(b"001;") {
+            if let Some(event) = fork::parse(line).filter(|event| event.stamp >= self.from) {
+                sink.event(&event);
+            }
+        } else if let Some(message) = Message::parse(line).filter(|message| message.stamp >= self.from) {
+            sink.message(&message);
+        }
+    }
+
+    fn stamp(&mut self, _: &[u8]) -> Option<i64> {
+        None
+    }
+}
 
 /// The reading end.
 pub struct Lines {
     pipe: Option<PipeReader>,
-    format: ByLine<fork::Protocol>,
+    format: ByLine<Relay>,
 }
 
 impl Lines {
     /// Events before `from` are not told.
     pub fn new(pipe: PipeReader, from: i64) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        Ok(Self { pipe: Some(pipe), format: ByLine::new(fork::Protocol::new(from)) })
+        Ok(Self { pipe: Some(pipe), format: ByLine::new(Relay { from }) })
     }
 
     /// Tells all that was written. False when the writer is gone.

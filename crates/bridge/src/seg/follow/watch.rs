@@ -3,11 +3,14 @@
 //! inotify comes from `rustix`, which the house has anyway; the `inotify` crate would add nothing to it. Directories are
 //! watched, not files: that also tells of files that come, go and change their names.
 
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::Change;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 /// How often to look although nothing was reported: a directory may have been replaced, a link turned.
@@ -67,19 +70,35 @@ impl Watch {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
+    /// Is every change reported?
+    pub fn is_complete(&self) -> bool {
+        self.inotify.is_some() && !self.is_remote
+    }
+
     /// How long to wait at most.
     pub fn interval(&self) -> Duration {
-        if self.inotify.is_none() || self.is_remote { POLL } else { SURE }
+        if self.is_complete() { SURE } else { POLL }
     }
 
     /// Takes what was reported; true when names may have changed, false when only contents did.
-    pub fn take(&mut self) -> bool {
+    pub fn take(&mut self, tell: &mut dyn FnMut(Change<'_>)) -> bool {
         let Some(fd) = &self.inotify else { return true };
         let mut buffer = [MaybeUninit::uninit(); 8_192];
         let mut reader = inotify::Reader::new(fd, &mut buffer);
         let mut names = false;
         while let Ok(event) = reader.next() {
-            names |= event.events() != ReadFlags::MODIFY;
+            let kind = event.events();
+            names |= kind != ReadFlags::MODIFY;
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+            if let Some(name) = name {
+                if kind.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+                    tell(Change::Came(name));
+                } else if kind.contains(ReadFlags::MODIFY) {
+                    tell(Change::Changed(name));
+                }
+            } else if kind.contains(ReadFlags::QUEUE_OVERFLOW) {
+                tell(Change::Unknown);
+            }
         }
         names
     }

@@ -1,0 +1,109 @@
+//! The log: protocol lines, appended under a lock that all writers of the file take, also the original's starter.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+
+/// Appends whole lines and has them on disk when it returns. A line that somebody left unfinished is ended first, so that
+/// it does not spoil ours.
+pub fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
+    let mut file = open_locked(path)?;
+    let length = file.metadata()?.len();
+    let mut text = Vec::with_capacity(lines.len() + 1);
+    if length > 0 {
+        let mut last = [0];
+        file.read_exact_at(&mut last, length - 1)?;
+        if last != *b"\n" {
+            text.push(b'\n');
+        }
+    }
+    text.extend_from_slice(lines);
+    if let Err(error) = file.write_all(&text) {
+        // A full disk may have taken a part: nothing or all of it, or the next attempt tells it twice.
+        let _ = file.set_len(length);
+        return Err(error);
+    }
+    file.sync_data()
+}
+
+/// Opens the file that has this name once it is locked: it may be renamed while one waits.
+fn open_locked(path: &Path) -> io::Result<File> {
+    loop {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        // Closing releases it, as with the original: one process has one open at a time.
+        fcntl_lock(&file, FlockOperation::LockExclusive)?;
+        let (ours, named) = (file.metadata()?, path.metadata());
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
+            return Ok(file);
+        }
+    }
+}
+
+/// True when the log, or the one before it, has an end of this job.
+pub fn has_end(path: &Path, id: &str) -> io::Result<bool> {
+    let mut before = path.as_os_str().to_owned();
+    before.push(".1");
+    Ok(file_has_end(path, id)? || file_has_end(Path::new(&before), id)?)
+}
+
+fn file_has_end(path: &Path, id: &str) -> io::Result<bool> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let needles = [format!(";{id};8;"), format!(";{id};4;")];
+    let mut block = vec![0; 1 << 20];
+    let keep = needles[0].len();
+    let mut filled = 0;
+    file.seek(SeekFrom::Start(0))?;
+    loop {
+        let count = file.read(&mut block[filled..])?;
+        if count == 0 {
+            return Ok(false);
+        }
+        let text = &block[..filled + count];
+        if needles.iter().any(|n| memchr::memmem::find(text, n.as_bytes()).is_some()) {
+            return Ok(true);
+        }
+        let (length, rest) = (text.len(), keep.min(text.len()));
+        block.copy_within(length - rest..length, 0);
+        filled = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_appended_whole_behind_unfinished_ones() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        append(&path, b"001;1;a:1;2;0\n").unwrap();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"001;2;torn").unwrap();
+        append(&path, b"001;3;a:1;8;0\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"001;1;a:1;2;0\n001;2;torn\n001;3;a:1;8;0\n");
+        assert!(append(place.path(), b"x\n").is_err());
+    }
+
+    #[test]
+    fn an_end_is_found_also_where_blocks_meet_and_in_the_log_before() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        assert!(!has_end(&path, "u:1").unwrap());
+        for start in (1 << 20) - 20..(1 << 20) + 3 {
+            let text = [&vec![b'x'; start][..], b"\n001;5;u:1;8;0\n"].concat();
+            std::fs::write(&path, text).unwrap();
+            assert!(has_end(&path, "u:1").unwrap(), "{start}");
+        }
+        assert!(!has_end(&path, "u:2").unwrap() && !has_end(&path, ":1").unwrap());
+        std::fs::write(&path, "001;5;u:1;2;0\n").unwrap();
+        assert!(!has_end(&path, "u:1").unwrap());
+        std::fs::write(place.path().join("log.1"), "001;5;u:1;4;0\n").unwrap();
+        assert!(has_end(&path, "u:1").unwrap());
+    }
+}

@@ -1,0 +1,186 @@
+//! What is known of a job, on disk while it runs: its processes with their start times, and the ends that were seen.
+//!
+//! The shim holds the file's lock as long as it lives; whoever gets the lock knows that the shim is gone. Lines are appended
+//! and synced; a last one without its newline does not count.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+const HEAD: &str = "updraft-fork 1";
+
+/// A process of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// When it started, in ticks since the system did.
+    pub ticks: u64,
+    /// State (8 done, 4 failed), code and second of its end.
+    pub end: Option<(i32, i32, i64)>,
+}
+
+/// A job on disk.
+#[derive(Debug)]
+pub struct Record {
+    file: File,
+    path: PathBuf,
+    /// The first part of its ids.
+    pub uuid: String,
+    /// The system's start that the ticks count from.
+    pub boot: String,
+    /// Second in which it became active, and whether that is in the log.
+    pub started: i64,
+    /// Its processes.
+    pub processes: Vec<Process>,
+}
+
+/// This start of the system.
+pub fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// When a process started, if it is there and has not ended.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything.
+    let mut fields = text.rsplit(')').next()?.split_whitespace();
+    let is_over = matches!(fields.next()?, "Z" | "X");
+    let ticks = fields.nth(18)?.parse().ok()?;
+    (!is_over).then_some(ticks)
+}
+
+impl Record {
+    /// A new record, locked.
+    pub fn create(directory: &Path, uuid: &str, started: i64) -> io::Result<Self> {
+        let path = directory.join(uuid);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).append(true).create_new(true).mode(0o600).open(&path)?;
+        // A starter that looks at it in this moment finds nothing and lets go.
+        flock(&file, FlockOperation::LockExclusive)?;
+        let boot = boot_id();
+        let mut record = Self { file, path, uuid: uuid.to_owned(), boot, started, processes: Vec::new() };
+        let head = format!("{HEAD} {started} {}\n", record.boot);
+        record.append(&head)?;
+        Ok(record)
+    }
+
+    /// A record whose shim is gone. `None` when it lives, or when this is no record.
+    pub fn adopt(path: &Path) -> io::Result<Option<Self>> {
+        let mut file = OpenOptions::new().read(true).append(true).open(path)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(None);
+        }
+        // It may have been removed, by its shim or by another starter, before the lock was had.
+        if !path.exists() {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        (&mut file).take(16 << 20).read_to_string(&mut text)?;
+        let uuid = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let Some((boot, started, processes)) = parse(&text) else { return Ok(None) };
+        Ok(Some(Self { file, path: path.to_owned(), uuid, boot, started, processes }))
+    }
+
+    /// Notes the job's processes.
+    pub fn add_processes(&mut self, pids: &[u32]) -> io::Result<()> {
+        let mut text = String::new();
+        for pid in pids {
+            let ticks = start_ticks(*pid).unwrap_or(0);
+            text.push_str(&format!("process {pid} {ticks}\n"));
+            self.processes.push(Process { pid: *pid, ticks, end: None });
+        }
+        self.append(&text)
+    }
+
+    /// Notes an end; on disk when it returns.
+    pub fn add_end(&mut self, pid: u32, state: i32, code: i32, stamp: i64) -> io::Result<()> {
+        if let Some(process) = self.processes.iter_mut().find(|p| p.pid == pid) {
+            process.end = Some((state, code, stamp));
+        }
+        self.append(&format!("end {pid} {state} {code} {stamp}\n"))
+    }
+
+    /// The job is over and its ends are in the log.
+    pub fn remove(self) -> io::Result<()> {
+        std::fs::remove_file(&self.path)
+    }
+
+    fn append(&mut self, text: &str) -> io::Result<()> {
+        self.file.write_all(text.as_bytes())?;
+        self.file.sync_data()
+    }
+}
+
+fn parse(text: &str) -> Option<(String, i64, Vec<Process>)> {
+    let whole = &text[..=text.rfind('\n')?];
+    let mut lines = whole.lines();
+    let mut head = lines.next()?.strip_prefix(HEAD)?.split_whitespace();
+    let started = head.next()?.parse().ok()?;
+    let boot = head.next().unwrap_or_default().to_owned();
+    let mut processes: Vec<Process> = Vec::new();
+    for line in lines {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["process", pid, ticks] => {
+                processes.push(Process { pid: pid.parse().ok()?, ticks: ticks.parse().ok()?, end: None });
+            }
+            ["end", pid, state, code, stamp] => {
+                let pid: u32 = pid.parse().ok()?;
+                let end = (state.parse().ok()?, code.parse().ok()?, stamp.parse().ok()?);
+                processes.iter_mut().find(|p| p.pid == pid)?.end = Some(end);
+            }
+            _ => return None,
+        }
+    }
+    Some((boot, started, processes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_adopted_when_its_shim_is_gone_and_torn_lines_do_not_count() {
+        let place = tempfile::tempdir().unwrap();
+        let mut record = Record::create(place.path(), "u", 77).unwrap();
+        let own = std::process::id();
+        record.add_processes(&[own, 4_000_000]).unwrap();
+        record.add_end(own, 8, 3, 99).unwrap();
+        let path = place.path().join("u");
+        assert!(Record::adopt(&path).unwrap().is_none(), "its shim lives");
+        assert!(Record::create(place.path(), "u", 77).is_err());
+        drop(record);
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"end 4000000 8").unwrap();
+        let adopted = Record::adopt(&path).unwrap().unwrap();
+        assert_eq!((adopted.uuid.as_str(), adopted.started, adopted.boot.clone()), ("u", 77, boot_id()));
+        assert_eq!(
+            adopted.processes[0],
+            Process { pid: own, ticks: start_ticks(own).unwrap(), end: Some((8, 3, 99)) }
+        );
+        assert_eq!(adopted.processes[1], Process { pid: 4_000_000, ticks: 0, end: None });
+        adopted.remove().unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_record_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("a", ""),
+            ("b", "updraft-fork 1 x\n"),
+            ("c", "other\n"),
+            ("d", "updraft-fork 1 5 b\nend 1 8 0 0\n"),
+        ] {
+            let path = place.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            assert!(Record::adopt(&path).unwrap().is_none(), "{text}");
+        }
+        assert!(start_ticks(4_000_001).is_none());
+        assert!(start_ticks(std::process::id()).unwrap() > 0);
+    }
+}

@@ -1,0 +1,282 @@
+//! The starter's lines: requests, replies, escapes. Pure.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+/// Most processes of one job.
+pub const COUNT_MAX: usize = 10_000;
+
+/// Why a job was not started, by the numbers of the GRAM protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// It cannot be run in that directory.
+    BadDirectory = 4,
+    /// There is no such input.
+    StdinNotFound = 11,
+    /// It cannot be executed.
+    ExecutionFailed = 17,
+    /// The original's answer to a request that it cannot read: "system memory allocation failed".
+    BadRequest = 32,
+    /// Its standard output cannot be opened, or there are not as many as processes.
+    OpeningStdout = 73,
+    /// The same of its standard error, or there is no executable.
+    OpeningStderr = 74,
+}
+
+/// A refusal with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The number.
+    pub code: Code,
+    /// For people.
+    pub reason: String,
+}
+
+/// Builds a refusal.
+pub fn refuse(code: Code, reason: impl Into<String>) -> Refusal {
+    Refusal { code, reason: reason.into() }
+}
+
+/// A job to start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Task {
+    /// The working directory.
+    pub directory: Option<OsString>,
+    /// The whole environment, `NAME=VALUE`.
+    pub environment: Vec<OsString>,
+    /// How many processes.
+    pub count: usize,
+    /// The program; never looked for on a path.
+    pub executable: Option<OsString>,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// The input of all processes.
+    pub stdin: Option<OsString>,
+    /// The output of each.
+    pub stdout: Vec<OsString>,
+    /// The errors of each.
+    pub stderr: Vec<OsString>,
+}
+
+/// A line: a job, a request with a mistake, or nothing that can be answered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A job with its tag.
+    Start(Vec<u8>, Box<Task>),
+    /// The tag of a request with a mistake.
+    Refuse(Vec<u8>, Refusal),
+    /// Not a request, or one without a tag: the original says nothing either.
+    Ignore,
+}
+
+/// Reads a line without its newline.
+pub fn read_request(line: &[u8]) -> Request {
+    let mut fields = split(line, b';').into_iter();
+    if fields.next() != Some(b"100") {
+        return Request::Ignore;
+    }
+    let Some(tag) = fields.next() else { return Request::Ignore };
+    let attributes: Vec<_> = fields.collect();
+    if attributes.is_empty() {
+        return Request::Ignore;
+    }
+    match read_task(&attributes) {
+        Ok(task) => Request::Start(tag.to_vec(), Box::new(task)),
+        Err(refusal) => Request::Refuse(tag.to_vec(), refusal),
+    }
+}
+
+fn read_task(attributes: &[&[u8]]) -> Result<Task, Refusal> {
+    let mut task = Task::default();
+    let mut count = None;
+    for attribute in attributes.iter().filter(|a| !a.is_empty()) {
+        if memchr::memchr(0, attribute).is_some() {
+            return Err(refuse(Code::BadRequest, "the request has a NUL in it"));
+        }
+        let parts = split(attribute, b'=');
+        let name = parts[0];
+        if parts.len() < 2 {
+            let name = String::from_utf8_lossy(name);
+            return Err(refuse(Code::BadRequest, format!("{name} has no value")));
+        }
+        let value = &attribute[name.len() + 1..];
+        match name {
+            b"directory" => task.directory = Some(unescape(value)),
+            b"environment" => task.environment = list(value),
+            b"count" => count = Some(read_count(value)),
+            b"executable" => task.executable = Some(unescape(value)),
+            b"arguments" => task.arguments = list(value),
+            b"stdin" => task.stdin = Some(unescape(value)),
+            b"stdout" => task.stdout = list(value),
+            b"stderr" => task.stderr = list(value),
+            _ => {
+                let name = String::from_utf8_lossy(name);
+                return Err(refuse(Code::BadRequest, format!("there is no attribute {name}")));
+            }
+        }
+    }
+    if attributes.iter().any(|a| *a == b"arguments=") {
+        task.arguments = Vec::new();
+    }
+    task.count = count.unwrap_or(0);
+    check(&task)?;
+    Ok(task)
+}
+
+/// The original's checks, in its order.
+fn check(task: &Task) -> Result<(), Refusal> {
+    let count = task.count;
+    if count > COUNT_MAX {
+        return Err(refuse(Code::BadRequest, format!("count={count} is more than {COUNT_MAX}")));
+    }
+    if count == 0 || task.stdout.len() != count {
+        let reason =
+            format!("{} paths for standard output and count={count}: give one for each", task.stdout.len());
+        return Err(refuse(Code::OpeningStdout, reason));
+    }
+    if task.stderr.len() != count {
+        let reason =
+            format!("{} paths for standard error and count={count}: give one for each", task.stderr.len());
+        return Err(refuse(Code::OpeningStderr, reason));
+    }
+    if task.executable.is_none() {
+        return Err(refuse(Code::OpeningStderr, "no executable is given"));
+    }
+    Ok(())
+}
+
+/// Digits up to the first that is none, as `atoi` has it.
+fn read_count(value: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(value);
+    let text = text.trim_start().trim_start_matches('+');
+    let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |end| &text[..end]);
+    if digits.is_empty() { 0 } else { digits.parse().unwrap_or(usize::MAX) }
+}
+
+fn list(value: &[u8]) -> Vec<OsString> {
+    split(value, b',').into_iter().map(unescape).collect()
+}
+
+/// Cuts at a separator that has no backslash before it.
+fn split(text: &[u8], separator: u8) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    while at < text.len() {
+        if text[at] == b'\\' {
+            at += 2;
+            continue;
+        }
+        if text[at] == separator {
+            parts.push(&text[start..at]);
+            start = at + 1;
+        }
+        at += 1;
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// `\\ \; \, \= \n`; any other backslash stays.
+fn unescape(value: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(value.len());
+    let mut bytes = value.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte == b'\\' {
+            match bytes.peek() {
+                Some(b'n') => {
+                    out.push(b'\n');
+                    bytes.next();
+                    continue;
+                }
+                Some(escaped @ (b'\\' | b';' | b',' | b'=')) => {
+                    out.push(*escaped);
+                    bytes.next();
+                    continue;
+                }
+                _ => {}
+            }
+        }
+        out.push(byte);
+    }
+    OsString::from_vec(out)
+}
+
+/// `101;TAG;UUID:PID[,UUID:PID...]`.
+pub fn write_started(tag: &[u8], uuid: &str, pids: &[u32]) -> Vec<u8> {
+    let ids: Vec<_> = pids.iter().map(|pid| format!("{uuid}:{pid}")).collect();
+    [b"101;", tag, b";", ids.join(",").as_bytes(), b"\n"].concat()
+}
+
+/// `102;TAG;CODE;REASON`.
+pub fn write_refused(tag: &[u8], refusal: &Refusal) -> Vec<u8> {
+    let reason = refusal.reason.replace(['\n', ';'], " ");
+    [b"102;", tag, format!(";{};{reason}\n", refusal.code as i32).as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REST: &str = ";count=1;directory=/tmp;stdin=/dev/null;stdout=/o;stderr=/e";
+
+    fn read(line: &str) -> Request {
+        read_request(line.as_bytes())
+    }
+
+    fn task(attributes: &str) -> Task {
+        match read(&format!("100;t{REST};{attributes}")) {
+            Request::Start(tag, task) if tag == b"t" => *task,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn code(line: &str) -> i32 {
+        match read(line) {
+            Request::Refuse(_, refusal) => refusal.code as i32,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn requests_are_read_with_their_escapes() {
+        let read = task(r"executable=/bin/a\;b;arguments=x,,a\,b\\c\=\n\q;environment=A\=1,B=2=3;count=1");
+        assert_eq!(read.executable.unwrap(), "/bin/a;b");
+        assert_eq!(read.arguments, ["x", "", "a,b\\c=\n\\q"]);
+        assert_eq!(read.environment, ["A=1", "B=2=3"]);
+        assert_eq!((read.directory.unwrap(), read.stdin.unwrap()), ("/tmp".into(), "/dev/null".into()));
+        let two = task(r"executable=x;count=2;stdout=a,b;stderr=c,d");
+        assert_eq!(
+            (two.count, two.stdout, two.stderr),
+            (2, vec!["a".into(), "b".into()], vec!["c".into(), "d".into()])
+        );
+        assert_eq!(task("executable=x;arguments=").arguments, [""; 0]);
+        assert_eq!(task("executable=x;;count= +1x").count, 1);
+        let Request::Start(tag, _) = read_request(format!(r"100;a\;b;executable=x{REST}").as_bytes()) else {
+            panic!()
+        };
+        assert_eq!(tag, br"a\;b");
+    }
+
+    #[test]
+    fn what_is_missing_has_the_originals_number() {
+        assert_eq!(code("100;a;executable=x"), 73);
+        assert_eq!(code(&format!("100;a;executable=x{REST};count=2")), 73);
+        assert_eq!(code(&format!("100;a;executable=x{REST};count=0")), 73);
+        assert_eq!(code(&format!("100;a;executable=x{REST};stderr=/e,/f")), 74);
+        assert_eq!(code(&format!("100;a;arguments=x{REST}")), 74);
+        assert_eq!(code(&format!("100;a;executable=x;foo=1{REST}")), 32);
+        assert_eq!(code(&format!("100;a;executable{REST}")), 32);
+        assert_eq!(code(&format!("100;a;executable=x\0{REST}")), 32);
+        assert_eq!(code(&format!("100;a;executable=x{REST};count=10001")), 32);
+        for ignored in ["garbage", "", "200;a;executable=x", "100", "100;a"] {
+            assert_eq!(read(ignored), Request::Ignore, "{ignored}");
+        }
+    }
+
+    #[test]
+    fn replies_are_lines_of_the_protocol() {
+        assert_eq!(write_started(b"t", "u", &[5, 6]), b"101;t;u:5,u:6\n");
+        let refusal = refuse(Code::ExecutionFailed, "no;\nway");
+        assert_eq!(write_refused(b"t", &refusal), b"102;t;17;no  way\n");
+    }
+}

@@ -1,0 +1,189 @@
+//! The files that were rotated away from a log, by their names, oldest first.
+//!
+//! Known are `log.1`, `log.2` and so on (the higher the older), `log.old`, and names with a date (`log-20240131`,
+//! `log.2024-01-31`). Packed ones (`log.2.gz`) are known too, but nobody here can read them.
+
+use std::cmp::Reverse;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::parent;
+use super::tail::{Id, open};
+
+/// Names of packed files end so.
+const PACKED: [&[u8]; 5] = [b".gz", b".xz", b".bz2", b".zst", b".Z"];
+/// A directory is listed again until nothing changes any more, at most so often.
+const LISTINGS: usize = 8;
+
+/// What a name says about a file's age; the oldest sorts first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Age {
+    /// By its date.
+    Dated(Vec<u8>),
+    /// By its number.
+    Numbered(Reverse<u32>),
+    /// The one that is called old.
+    Old,
+}
+
+/// A file that was rotated away. It is held open: whatever happens to its name, it can be read, and nobody else gets its
+/// inode.
+#[derive(Debug, Clone)]
+pub struct Older {
+    /// Its age by its name.
+    pub age: Age,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Which file it is.
+    pub id: Id,
+    /// It is packed and cannot be read.
+    pub is_packed: bool,
+    /// None if it could not be opened.
+    pub file: Option<Arc<File>>,
+}
+
+impl PartialEq for Older {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.age, &self.path, self.id) == (&other.age, &other.path, other.id)
+    }
+}
+
+/// The name without what packing added to it, and whether it did.
+pub fn unpacked(name: &[u8]) -> (&[u8], bool) {
+    let plain = PACKED.iter().find_map(|end| name.strip_suffix(*end));
+    (plain.unwrap_or(name), plain.is_some())
+}
+
+/// The age of a file that was rotated away from the log `base`; nothing for every other name.
+pub fn age(base: &[u8], name: &[u8]) -> Option<Age> {
+    let (separator, rest) = name.strip_prefix(base)?.split_first()?;
+    let digits = rest.iter().filter(|b| b.is_ascii_digit()).count();
+    match separator {
+        b'.' if rest == b"old" => Some(Age::Old),
+        b'.' if (1..8).contains(&digits) && digits == rest.len() => {
+            std::str::from_utf8(rest).ok()?.parse().ok().map(|n| Age::Numbered(Reverse(n)))
+        }
+        b'.' | b'-' | b'_' if digits >= 8 && rest[0].is_ascii_digit() => {
+            let is_date = rest.iter().all(|b| b.is_ascii_digit() || b"-_.:T".contains(b));
+            is_date.then(|| Age::Dated(rest.to_vec()))
+        }
+        _ => None,
+    }
+}
+
+/// The log to which a file of this name belongs, and its age; the log itself has none.
+pub fn log_of(name: &[u8]) -> (&[u8], Option<Age>) {
+    let mut cuts = name.iter().enumerate().filter(|(at, b)| *at > 0 && b".-_".contains(b)).map(|(at, _)| at);
+    cuts.find_map(|at| age(&name[..at], name).map(|age| (&name[..at], Some(age)))).unwrap_or((name, None))
+}
+
+/// The files that were rotated away from the log at `path`, oldest first. While names are being changed a directory shows
+/// some files twice and some not at all, so it is listed until it stays the same.
+pub fn older(path: &Path) -> io::Result<Vec<Older>> {
+    let mut before = list(path)?;
+    for _ in 0..LISTINGS {
+        let now = list(path)?;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    Ok(before)
+}
+
+fn list(path: &Path) -> io::Result<Vec<Older>> {
+    let base = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(parent(path))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let (plain, is_packed) = unpacked(name.as_encoded_bytes());
+        let Some(age) = age(base, plain) else { continue };
+        let path = entry.path();
+        match open(&path) {
+            Ok((file, id)) => found.push(Older { age, path, id, is_packed, file: Some(Arc::new(file)) }),
+            Err(_) => {
+                if let Ok(meta) = path.metadata()
+                    && meta.is_file()
+                {
+                    found.push(Older { age, path, id: (meta.dev(), meta.ino()), is_packed, file: None });
+                }
+            }
+        }
+    }
+    found.sort_by(|a, b| (&a.age, &a.path).cmp(&(&b.age, &b.path)));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_how_old_a_file_is() {
+        let number = |n| Some(Age::Numbered(Reverse(n)));
+        let date = |d: &str| Some(Age::Dated(d.as_bytes().to_vec()));
+        for (name, expected) in [
+            ("log", None),
+            ("log.0", number(0)),
+            ("log.12", number(12)),
+            ("log.1234567", number(1_234_567)),
+            ("log.12345678", date("12345678")),
+            ("log.old", Some(Age::Old)),
+            ("log-20240131", date("20240131")),
+            ("log.2024-01-31", date("2024-01-31")),
+            ("log_20240131T120000", date("20240131T120000")),
+            ("log-1", None),
+            ("log.", None),
+            ("log.1x", None),
+            ("log.x1", None),
+            ("log.1.2", None),
+            ("log.T20240131", None),
+            ("log-20240131x", None),
+            ("log2.1", None),
+            ("my.log.1", None),
+            ("log.bak", None),
+        ] {
+            assert_eq!(age(b"log", name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn files_are_sorted_from_the_oldest() {
+        let place = tempfile::tempdir().unwrap();
+        let names =
+            ["log", "log.1", "log.10", "log.2.gz", "log.old", "log-20240131", "log-20231231", "other.1"];
+        for name in names {
+            std::fs::write(place.path().join(name), name).unwrap();
+        }
+        std::fs::create_dir(place.path().join("log.3")).unwrap();
+        let found = older(&place.path().join("log")).unwrap();
+        let found: Vec<_> =
+            found.iter().map(|f| (f.path.file_name().unwrap().to_str().unwrap(), f.is_packed)).collect();
+        let expected = [
+            ("log-20231231", false),
+            ("log-20240131", false),
+            ("log.10", false),
+            ("log.2.gz", true),
+            ("log.1", false),
+            ("log.old", false),
+        ];
+        assert_eq!(found, expected);
+        assert!(older(&place.path().join("no/log")).is_err());
+    }
+
+    #[test]
+    fn logs_in_a_directory_are_known_by_their_first_name() {
+        let number = Some(Age::Numbered(Reverse(3)));
+        assert_eq!(log_of(b"a.log.3"), (&b"a.log"[..], number.clone()));
+        assert_eq!(log_of(b"condor.3"), (&b"condor"[..], number));
+        assert_eq!(log_of(b"a.log"), (&b"a.log"[..], None));
+        assert_eq!(log_of(b"a-b.old"), (&b"a-b"[..], Some(Age::Old)));
+        assert_eq!(log_of(b".3"), (&b".3"[..], None));
+        assert_eq!(unpacked(b"a.gz"), (&b"a"[..], true));
+        assert_eq!(unpacked(b"a.gzip"), (&b"a.gzip"[..], false));
+    }
+}
