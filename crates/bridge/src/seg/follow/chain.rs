@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::parent;
-use super::tail::{Id, open};
+use super::tail::{Id, open, state};
 
 /// Names of packed files end so.
 const PACKED: [&[u8]; 5] = [b".gz", b".xz", b".bz2", b".zst", b".Z"];
@@ -49,6 +49,28 @@ impl PartialEq for Older {
     fn eq(&self, other: &Self) -> bool {
         (&self.age, &self.path, self.id) == (&other.age, &other.path, other.id)
     }
+}
+
+/// A rotated file that was there at the last look. While it is held open nobody else gets its inode.
+pub(super) struct Known {
+    pub(super) id: Id,
+    file: Arc<File>,
+    state: Option<(u64, i64, i64)>,
+}
+
+impl Known {
+    pub(super) fn new(older: &Older) -> Option<Self> {
+        let file = Arc::clone(older.file.as_ref()?);
+        Some(Self { id: older.id, state: state_of(&file), file })
+    }
+
+    pub(super) fn is_unchanged(&self) -> bool {
+        state_of(&self.file) == self.state
+    }
+}
+
+fn state_of(file: &File) -> Option<(u64, i64, i64)> {
+    file.metadata().ok().map(|meta| state(&meta))
 }
 
 /// The name without what packing added to it, and whether it did.

@@ -6,14 +6,13 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::chain::{self, Age, Older};
+use super::arrivals::Arrivals;
+use super::chain::{self, Age, Known, Older};
 use super::tail::{self, Id, Look, Tail};
 use super::{Change, MakeFormat, Once, RETIRED, Source, Turn, parent};
 use crate::seg::{Format, Sink, lsf};
@@ -42,36 +41,6 @@ pub enum Kind {
     Plain,
     /// `lsb.events`: a first line with an offset, older files with the time at which they were closed.
     Lsf,
-}
-
-/// How many more files came at the path than were found there. Below 0: their reports are still to come.
-#[derive(Debug, Clone, Copy)]
-enum Arrivals {
-    Ahead(i64),
-    /// Nobody counts.
-    Unknown,
-}
-
-/// A rotated file that was there at the last look. While it is held open nobody else gets its inode.
-struct Known {
-    id: Id,
-    file: Arc<File>,
-    state: Option<(u64, i64, i64)>,
-}
-
-impl Known {
-    fn new(older: &Older) -> Option<Self> {
-        let file = Arc::clone(older.file.as_ref()?);
-        Some(Self { id: older.id, state: state_of(&file), file })
-    }
-
-    fn is_unchanged(&self) -> bool {
-        state_of(&self.file) == self.state
-    }
-}
-
-fn state_of(file: &File) -> Option<(u64, i64, i64)> {
-    file.metadata().ok().map(|meta| tail::state(&meta))
 }
 
 /// One path.
@@ -197,10 +166,8 @@ impl Single {
         } else {
             self.started = true;
             // One that was not there when this began may be reported yet.
-            if let (Ok(current), Arrivals::Ahead(ahead)) = (&current, &mut self.arrivals)
-                && Some(current.id()) != self.first
-            {
-                *ahead -= 1;
+            if current.as_ref().is_ok_and(|current| Some(current.id()) != self.first) {
+                self.arrivals.expect();
             }
             match self.kind {
                 Kind::Lsf => current = self.start_lsf(current, sink)?,
@@ -403,14 +370,7 @@ impl Single {
 
     /// So many files were found. If more came, that gap is said; where nobody counts, if the file before is not among them.
     fn settle(&mut self, found: i64, is_plausible: bool, sink: &mut dyn Sink) {
-        let lost = match &mut self.arrivals {
-            Arrivals::Ahead(ahead) => {
-                let lost = (*ahead - found).max(0);
-                *ahead -= found + lost;
-                lost
-            }
-            Arrivals::Unknown => i64::from(!is_plausible),
-        };
+        let lost = self.arrivals.settle(found, is_plausible);
         if lost > 0 {
             sink.missed(&format!(
                 "{}: {lost} or more files were rotated away and removed before they could be read; what they held is not told",
@@ -593,10 +553,10 @@ impl Source for Single {
 
     fn reported(&mut self, change: Change<'_>) {
         let name = self.path.file_name().unwrap_or(OsStr::new(""));
-        self.arrivals = match (change, self.arrivals) {
-            (Change::Came(came), Arrivals::Ahead(ahead)) if came == name => Arrivals::Ahead(ahead + 1),
-            (Change::Unknown, _) => Arrivals::Unknown,
-            (_, arrivals) => arrivals,
-        };
+        match change {
+            Change::Came(came) if came == name => self.arrivals.add(),
+            Change::Unknown => self.arrivals = Arrivals::Unknown,
+            _ => {}
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Following logs: files that grow, rotate, shrink, vanish and come back.
 //!
-//! [`tail`] reads one file; [`mod@file`] is one path with what was rotated away from it, whose names [`chain`] knows; [`days`] is a directory with a file
+//! [`tail`] reads one file; [`mod@file`] is one path with what was rotated away from it, whose names [`chain`] knows and whose number `arrivals` counts; [`days`] is a directory with a file
 //! a day; [`folder`] is a directory of which every file is a log; [`pipe`] is what a thread tells; [`commands`] asks
 //! Slurm's commands, [`poll`] a command of the site; [`watch`] says when to look again. What the bytes
 //! mean is not known here.
 
+mod arrivals;
 pub mod chain;
 pub mod commands;
 pub mod days;
