@@ -87,6 +87,37 @@ pub(crate) fn open(path: &CStr, flags: c_int) -> Result<c_int> {
     check(unsafe { call(libc::SYS_openat, words) }).map(|fd| fd as c_int)
 }
 
+/// Opens a file, on the way to which no link of procfs is followed: `/proc/self/fd/1` is one of ours in a process of ours.
+/// Kernels without this call follow them.
+pub(crate) fn open_outside_procfs(path: &CStr, flags: c_int) -> Result<c_int> {
+    let mode = if flags & libc::O_CREAT == 0 { 0 } else { 0o666 };
+    // SAFETY: a NUL-terminated path and a structure on our stack, whose size is given.
+    let opened = unsafe {
+        let mut how: libc::open_how = std::mem::zeroed();
+        how.flags = flags as u64;
+        how.mode = mode;
+        how.resolve = libc::RESOLVE_NO_MAGICLINKS;
+        let at = (&raw const how).addr();
+        let words = [libc::AT_FDCWD as usize, path.as_ptr().addr(), at, size_of::<libc::open_how>(), 0];
+        check(call(libc::SYS_openat2, words))
+    };
+    match opened {
+        // Some sandboxes answer so for every call that they do not know.
+        Err(libc::ENOSYS | libc::EPERM) => open(path, flags),
+        opened => opened.map(|fd| fd as c_int),
+    }
+}
+
+/// Is this a file of procfs?
+pub(crate) fn is_in_procfs(fd: c_int) -> Result<bool> {
+    // SAFETY: a structure of the kernel's layout on our stack.
+    unsafe {
+        let mut about: libc::statfs = std::mem::zeroed();
+        check(call(libc::SYS_fstatfs, [fd as usize, (&raw mut about).addr(), 0, 0, 0]))?;
+        Ok(about.f_type as u64 == libc::PROC_SUPER_MAGIC as u64)
+    }
+}
+
 pub(crate) fn chdir(path: &CStr) -> Result {
     // SAFETY: a NUL-terminated path.
     check(unsafe { call(libc::SYS_chdir, [path.as_ptr().addr(), 0, 0, 0, 0]) }).map(drop)

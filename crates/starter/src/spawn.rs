@@ -130,6 +130,10 @@ impl Failure {
         let doing = self.stage.describe(job);
         match &self.why {
             Why::System(error) => format!("cannot {doing}: {error}"),
+            Why::Type(PROCFS) => format!(
+                "cannot {doing}: it leads into /proc, where it would be a stream of Updraft's own process, not of yours; name \
+                 a file"
+            ),
             Why::Type(kind) => format!(
                 "cannot {doing}: it is {}; only regular files and /dev/null can be a job's input and output \
                  (a job may open anything else itself: sh -c 'exec PROGRAM > FILE')",
@@ -167,6 +171,9 @@ impl Failure {
         self.code() == 0
     }
 }
+
+/// Stands for a type (`S_IFMT`) where what is wrong is that the path leads into procfs.
+const PROCFS: u32 = u32::MAX;
 
 fn kind_name(kind: u32) -> &'static str {
     match kind {
@@ -468,8 +475,14 @@ fn put_file(plan: &Plan, stage: Stage, path: &CStr, flags: c_int, to: c_int) -> 
 fn open_plain(path: &CStr, flags: c_int) -> Result<c_int, Trouble> {
     let kind = |about: &libc::stat| about.st_mode & libc::S_IFMT;
     // A pipe nobody reads and a terminal that hangs must not keep us waiting before we see what they are.
-    let fd = match raw::open(path, flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC) {
+    let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let fd = match raw::open_outside_procfs(path, flags) {
         Ok(fd) => fd,
+        // So answer links of procfs, and links in a circle, which lead nowhere.
+        Err(libc::ELOOP) => {
+            let is_circle = matches!(raw::stat(libc::AT_FDCWD, path), Err(libc::ELOOP));
+            return Err(if is_circle { Trouble::System(libc::ELOOP) } else { Trouble::Type(PROCFS) });
+        }
         // So answer sockets, and pipes without a reader.
         Err(libc::ENXIO) => {
             let about = raw::stat(libc::AT_FDCWD, path)?;
@@ -481,6 +494,9 @@ fn open_plain(path: &CStr, flags: c_int) -> Result<c_int, Trouble> {
     let about = raw::stat(fd, c"")?;
     if !is_plain(&about) {
         return Err(Trouble::Type(kind(&about)));
+    }
+    if raw::is_in_procfs(fd)? {
+        return Err(Trouble::Type(PROCFS));
     }
     raw::on_numbers(libc::SYS_fcntl, [fd as usize, libc::F_SETFL as usize, 0, 0, 0])?;
     Ok(fd)

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static OUTPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+static ERROR_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Runs before the library's own preparations.
 #[used]
@@ -12,8 +13,9 @@ static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
     // SAFETY: asks for the flags of a descriptor, and does nothing else.
-    let is_closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } < 0;
-    OUTPUT_WAS_CLOSED.store(is_closed, Ordering::Relaxed);
+    let is_closed = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0;
+    OUTPUT_WAS_CLOSED.store(is_closed(libc::STDOUT_FILENO), Ordering::Relaxed);
+    ERROR_WAS_CLOSED.store(is_closed(libc::STDERR_FILENO), Ordering::Relaxed);
 }
 
 /// True when the process was started with its standard output closed (`>&-`).
@@ -21,4 +23,20 @@ pub fn was_output_closed() -> bool {
     // Named, so that whoever links this function links the look before it too.
     std::hint::black_box(&LOOK);
     OUTPUT_WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+/// True when the process was started with its standard error closed (`2>&-`).
+pub fn was_error_closed() -> bool {
+    std::hint::black_box(&LOOK);
+    ERROR_WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+/// True when whoever started this process has it ignore a signal (`nohup`), and nothing here has changed that since.
+pub fn was_ignored(signal: i32) -> bool {
+    // SAFETY: asks what a signal does, into a structure on our stack.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
 }

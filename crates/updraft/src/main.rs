@@ -32,7 +32,7 @@ mod table;
 use std::process::ExitCode;
 
 use api::rest::{Act, MachineVerb};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cmd::Failure;
 
@@ -141,12 +141,19 @@ enum Command {
     Scribe,
 }
 
+/// The description of the command line.
+fn command_line() -> clap::Command {
+    cmd::log::add_filter(Cli::command())
+}
+
 fn main() -> ExitCode {
     // The original's name and exit codes: before anything else looks at the arguments.
     if let Some(code) = cmd::seg::called().or_else(cmd::fork_starter::called) {
         return code;
     }
-    let cli = Cli::parse();
+    let matches = command_line().get_matches();
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    cli.log.log = cmd::log::filter_behind(&matches).or(cli.log.log);
     let result = match cli.command {
         // A starter must stay small and single-threaded: nothing else is set up for it.
         Command::Starter => cmd::starter::run(),

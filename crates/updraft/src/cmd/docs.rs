@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
-
-use crate::Cli;
 use crate::cmd::Failure;
+use crate::command_line;
 
 /// `updraft completions`
 #[derive(Debug, clap::Args)]
@@ -24,12 +22,12 @@ pub(crate) struct Man {
 
 pub(crate) fn completions(args: &Completions) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "updraft", &mut script);
+    clap_complete::generate(args.shell, &mut command_line(), "updraft", &mut script);
     crate::cmd::print(&String::from_utf8_lossy(&script))
 }
 
 pub(crate) fn man(args: &Man) -> Result<ExitCode, Failure> {
     std::fs::create_dir_all(&args.directory)?;
-    clap_mangen::generate_to(Cli::command(), &args.directory)?;
+    clap_mangen::generate_to(command_line(), &args.directory)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -106,6 +106,26 @@ pub(crate) async fn stop_signal() -> &'static str {
     }
 }
 
+/// As `stop_signal`, for a command that somebody waits for: also when the terminal goes away, or by Ctrl-\\. Who had these
+/// ignored (`nohup`) wants the command to go on.
+pub(crate) async fn interrupt() -> &'static str {
+    use tokio::signal::unix::{SignalKind, signal};
+    let heard = |kind: SignalKind, name: &'static str| async move {
+        if !::starter::streams::was_ignored(kind.as_raw_value())
+            && let Ok(mut signals) = signal(kind)
+            && signals.recv().await.is_some()
+        {
+            return name;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        name = stop_signal() => name,
+        name = heard(SignalKind::hangup(), "SIGHUP") => name,
+        name = heard(SignalKind::quit(), "SIGQUIT") => name,
+    }
+}
+
 /// Seconds of a span such as `90s`, `30m`, `12h`, `7d`.
 pub(crate) fn seconds(text: &str) -> Result<u64, Failure> {
     let bad = || usage(format!("{text:?} is not a time: write 90s, 30m, 12h or 7d"));

@@ -7,6 +7,7 @@ mod logs;
 mod neighbours;
 mod private;
 mod record;
+mod room;
 mod tally;
 
 use std::path::Path;
@@ -18,9 +19,9 @@ use model::JobTemplate;
 use model::event::Exit;
 use model::template::PieceKind;
 
-use crate::cmd::submit::outputs;
+use crate::cmd::submit::outputs::{self, Stream, Streams};
 use crate::cmd::submit::{Unnamed, What, templates};
-use crate::cmd::{Failure, full_runtime, stop_signal, usage};
+use crate::cmd::{Failure, full_runtime, interrupt, usage};
 use crate::place::Place;
 use follow::{Ending, Follower, Machines, Manner};
 use record::Record;
@@ -99,6 +100,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
 /// What is to run, and can be written where it says.
 fn prepare(args: &Args, place: &Place) -> Result<Vec<JobTemplate>, Failure> {
     let templates = templates(&args.what, Unnamed::Left)?;
+    outputs::check_streams(&templates, Streams::PassedOn)?;
     if place.pool.is_none() {
         outputs::check_logs(&templates)?;
     }
@@ -109,10 +111,16 @@ fn new_record(mut templates: Vec<JobTemplate>, args: &Args, runs: &Path) -> Resu
     let record = Record::create(runs)?;
     for (i, template) in templates.iter_mut().enumerate() {
         // Standard error is of use when a job fails, also to those who want no output.
-        if !args.quiet {
-            capture(template, i, &record.output(), ("Out", "out"));
+        match stream_of(template, "Out", Stream::Out) {
+            Some(Stream::Out) if args.quiet => {
+                template.set_varying("Out", vec![PieceKind::Text("\"/dev/null\"".to_owned())]);
+            }
+            Some(stream) => capture(template, i, &record.output(), ("Out", stream)),
+            None => {}
         }
-        capture(template, i, &record.output(), ("Err", "err"));
+        if let Some(stream) = stream_of(template, "Err", Stream::Err) {
+            capture(template, i, &record.output(), ("Err", stream));
+        }
     }
     match record.save(&templates) {
         Ok(()) => Ok(record),
@@ -123,16 +131,26 @@ fn new_record(mut templates: Vec<JobTemplate>, args: &Args, runs: &Path) -> Resu
     }
 }
 
-/// Output that goes nowhere is kept, to be shown.
-fn capture(template: &mut JobTemplate, index: usize, dir: &Path, (name, suffix): (&str, &str)) {
-    let nowhere = template.shared(name).is_none_or(|text| text == "\"/dev/null\"" || text == "\"\"");
-    if nowhere && !template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(name)) {
-        let quoted = model::text::quote(&format!("{}/{index}-", dir.display()));
-        let open = quoted.trim_end_matches('"').to_owned();
-        let close = format!(".{suffix}\"");
-        let pieces = vec![PieceKind::Text(open), PieceKind::Proc(true), PieceKind::Text(close)];
-        template.set_varying(name, pieces);
+/// The stream of ours that an output is meant for: the usual one when it goes nowhere; `None` for a file.
+fn stream_of(template: &JobTemplate, name: &str, usual: Stream) -> Option<Stream> {
+    if template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(name)) {
+        return None;
     }
+    match outputs::text_of(template, 0, 0, name) {
+        Some(path) if path.is_empty() || path == "/dev/null" => Some(usual),
+        Some(path) => outputs::stream_named(&path),
+        None => template.shared(name).is_none().then_some(usual),
+    }
+}
+
+/// Has an output kept in a file, to be passed on. Both of a job's outputs for the same stream are one file, in which they stand
+/// in the order in which they were written.
+fn capture(template: &mut JobTemplate, index: usize, dir: &Path, (name, stream): (&str, Stream)) {
+    let quoted = model::text::quote(&format!("{}/{index}-", dir.display()));
+    let open = quoted.trim_end_matches('"').to_owned();
+    let close = format!(".{}\"", echo::suffix(stream));
+    let pieces = vec![PieceKind::Text(open), PieceKind::Proc(true), PieceKind::Text(close)];
+    template.set_varying(name, pieces);
 }
 
 /// The user's running pool, if there is one. One that has just been started may take a moment.
@@ -187,8 +205,12 @@ async fn on_pool(client: Client, record: Record, args: &Args, is_resumed: bool) 
         Err(error) => return Err(refused(error, record, is_resumed)),
     };
     let ending = tokio::select! {
-        ending = follower.follow(&client) => ending?,
-        signal = stop_signal() => Ending::Interrupted(signal),
+        // The jobs go on, or will when the pool is up again.
+        ending = follower.follow(&client) => ending.map_err(|failure| Failure {
+            message: format!("{}; take the run up with: {}", failure.message, record.resume_command()),
+            code: failure.code,
+        })?,
+        signal = interrupt() => Ending::Interrupted(signal),
     };
     conclude(ending, record, false)
 }

@@ -22,7 +22,7 @@ pub(crate) struct What {
     /// Run the command so many times; the item {} is 0 to N-1
     #[arg(long, value_name = "N", conflicts_with = "over")]
     pub(crate) count: Option<u32>,
-    /// Run the command for every line of a file, or for every file that a pattern like '*.dat' matches
+    /// Run the command for every line of a file that is not empty, or for every file that a pattern like '*.dat' matches
     #[arg(long, value_name = "FILE|GLOB")]
     pub(crate) over: Option<String>,
     /// Put each job's output into this directory as CLUSTER.N.out and CLUSTER.N.err
@@ -31,7 +31,7 @@ pub(crate) struct What {
     /// A keyword of the submit language, for instance --set request_memory=2GB; wins over what the file says
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// The command; {} in its words is the item, {proc} and {cluster} the job's numbers, {{ }} are braces
+    /// The command; {} in its words is the item, {proc} and {cluster} the job's numbers, {{...}} is {...}
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
@@ -66,6 +66,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     if args.dry_run {
         return dry_run(&templates, args.json);
     }
+    outputs::check_streams(&templates, outputs::Streams::Refused)?;
     // Elsewhere other files are in other places.
     if place.pool.is_none() {
         outputs::check_logs(&templates)?;
@@ -96,7 +97,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             }
             all.push(one);
         }
-        return print_json(&all);
+        return print_json(&all).map_err(|why| unprinted(&replies, &why));
     }
     let mut text = String::new();
     for (reply, template) in replies.iter().zip(&templates) {
@@ -106,7 +107,17 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             text.push_str(&format!("output goes to {places}\n"));
         }
     }
-    print(&text)
+    print(&text).map_err(|why| unprinted(&replies, &why))
+}
+
+/// Whoever submits again because of an error must know that it was done.
+fn unprinted(replies: &[api::rest::SubmitReply], why: &Failure) -> Failure {
+    let clusters: Vec<String> = replies.iter().map(|reply| reply.cluster.to_string()).collect();
+    let (clusters, s) = (clusters.join(", "), if replies.len() == 1 { "" } else { "s" });
+    Failure::new(format!(
+        "submitted as cluster{s} {clusters}, but standard output cannot be written: {}",
+        why.message
+    ))
 }
 
 fn dry_run(templates: &[JobTemplate], json: bool) -> Result<ExitCode, Failure> {
@@ -233,11 +244,15 @@ fn items(over: &str) -> Result<Vec<String>, Failure> {
     if !is_pattern {
         let text = std::fs::read_to_string(over).map_err(|e| Failure::new(format!("--over {over}: {e}")))?;
         let items: Vec<String> = text.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned).collect();
-        return if items.is_empty() {
-            Err(Failure::new(format!("--over {over}: the file is empty")))
-        } else {
-            Ok(items)
-        };
+        if items.is_empty() {
+            return Err(Failure::new(format!("--over {over}: the file is empty")));
+        }
+        match text.lines().count() - items.len() {
+            0 => {}
+            1 => errln!("updraft: --over {over}: 1 empty line is skipped"),
+            n => errln!("updraft: --over {over}: {n} empty lines are skipped"),
+        }
+        return Ok(items);
     }
     let mut found = vec![String::new()];
     for part in over.split('/') {

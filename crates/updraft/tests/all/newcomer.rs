@@ -249,7 +249,7 @@ fn a_log_that_cannot_be_written_refuses_the_run_and_the_submit() {
 }
 
 /// Runs something on a small disk of its own, mounted at `disk` in a mount namespace that vanishes with it.
-fn on_small_disk(sandbox: &Sandbox, script: &str) -> Output {
+pub(crate) fn on_small_disk(sandbox: &Sandbox, script: &str) -> Output {
     std::fs::create_dir(sandbox.path().join("disk")).unwrap();
     let script = format!("mount -t tmpfs -o size=12m,mode=755 tmpfs disk && {script}");
     Command::new("unshare")

@@ -1,31 +1,201 @@
 //! What a run says of itself when it cannot simply succeed.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Sandbox, text, updraft};
+use crate::harness::{Sandbox, is_root, signal, skip, text, updraft};
+use crate::newcomer::on_small_disk;
 
-#[test]
-fn a_closed_standard_output_is_an_error_and_the_outputs_are_kept() {
-    let sandbox = Sandbox::new();
-    let script = format!("{} run -- echo a-result >&-", updraft().display());
-    let out = Command::new("sh")
-        .args(["-c", &script])
+/// Runs a line of shell in the sandbox, with the program as `$UPDRAFT`.
+fn shell(sandbox: &Sandbox, script: &str) -> Output {
+    Command::new("sh")
+        .args(["-c", script])
+        .env("UPDRAFT", updraft())
         .env("UPDRAFT_STATE_DIR", sandbox.state())
         .env("UPDRAFT_TEST_SANDBOX", sandbox.path())
         .current_dir(sandbox.path())
         .stdin(Stdio::null())
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// The texts in the directory that is named as the one where outputs are kept.
+fn kept_in(dir: &std::path::Path) -> Vec<String> {
+    let texts = std::fs::read_dir(dir).unwrap().flatten().map(|e| std::fs::read_to_string(e.path()).unwrap());
+    texts.filter(|text| !text.is_empty()).collect()
+}
+
+#[test]
+fn a_closed_standard_output_is_an_error_and_the_outputs_are_kept() {
+    let sandbox = Sandbox::new();
+    let out = shell(&sandbox, "$UPDRAFT run -- echo a-result >&-");
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{said}");
     assert!(said.contains("cannot write standard output") && said.contains("is kept in"), "{said}");
     let kept = said.lines().find_map(|line| line.split("are kept in ").nth(1)).unwrap();
-    let result = std::fs::read_dir(kept).unwrap().flatten().find_map(|e| {
-        let text = std::fs::read_to_string(e.path()).unwrap();
-        (!text.is_empty()).then_some(text)
-    });
-    assert_eq!(result.as_deref(), Some("a-result\n"));
+    assert_eq!(kept_in(kept.as_ref()), ["a-result\n"]);
+}
+
+#[test]
+fn a_closed_standard_error_is_an_error_when_a_job_has_something_to_say_there() {
+    let sandbox = Sandbox::new();
+    let out = shell(&sandbox, "$UPDRAFT run -- sh -c 'echo out; echo a-complaint >&2' 2>&-");
+    assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(1), "out\n"));
+    let runs: Vec<_> = std::fs::read_dir(sandbox.state().join("runs")).unwrap().flatten().collect();
+    let kept = runs.iter().map(|run| run.path().join("out")).find(|out| out.is_dir()).unwrap();
+    assert!(kept_in(&kept).contains(&"a-complaint\n".to_owned()));
+    let out = shell(&sandbox, "$UPDRAFT run -- echo out 2>&-");
+    assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(0), "out\n"));
+}
+
+#[test]
+fn outputs_that_name_a_stream_are_passed_on_to_it() {
+    let sandbox = Sandbox::new();
+    let both = ["sh", "-c", "echo out; echo err >&2"];
+    for (set, stdout, stderr) in [
+        ("output=/dev/stdout", "out\n", "err\n"),
+        ("output=/proc/self/fd/1", "out\n", "err\n"),
+        ("output=/dev/fd/1", "out\n", "err\n"),
+        ("error=/dev/stderr", "out\n", "err\n"),
+        ("output=/dev/stderr", "", "out\nerr\n"),
+        ("error=/dev/stdout", "out\nerr\n", ""),
+    ] {
+        let out = sandbox.run(&[&["run", "--set", set, "--"], &both[..]].concat());
+        let said = text(&out.stderr);
+        let of_jobs: String =
+            said.lines().filter(|l| !l.starts_with("updraft:")).map(|l| format!("{l}\n")).collect();
+        assert_eq!(
+            (out.status.code(), text(&out.stdout).as_str(), of_jobs.as_str()),
+            (Some(0), stdout, stderr),
+            "{set}: {said}"
+        );
+    }
+    let quiet = sandbox.run(&[&["run", "-q", "--set", "output=/dev/stdout", "--"], &both[..]].concat());
+    assert_eq!((quiet.status.code(), text(&quiet.stdout).as_str()), (Some(0), ""), "{}", text(&quiet.stderr));
+}
+
+#[test]
+fn streams_that_nobody_could_see_are_refused_before_anything_is_submitted() {
+    let mut sandbox = Sandbox::new();
+    let refuse = |sandbox: &Sandbox, verb: &str, set: &str| {
+        let out = sandbox.run(&[verb, "--set", set, "--", "true"]);
+        let said = text(&out.stderr);
+        assert!(
+            out.status.code() == Some(1)
+                && said.contains("nothing was submitted")
+                && said.contains("name a file"),
+            "{verb} {set}: {said}"
+        );
+    };
+    for set in ["input=/dev/stdin", "output=/dev/fd/7", "error=/proc/1/fd/2", "output=/proc/self/cwd/out"] {
+        refuse(&sandbox, "run", set);
+    }
+    sandbox.up(&["--cpus", "1"]);
+    for set in ["output=/dev/stdout", "error=/dev/stderr", "output=//dev/./fd/1", "input=/proc/self/fd/0"] {
+        refuse(&sandbox, "submit", set);
+    }
+    assert!(sandbox.ok(&["queue"]).contains("empty"));
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while_stops_new_jobs_and_suspects_are_named() {
+    if !is_root() {
+        return skip("needs root to mount a small disk");
+    }
+    let sandbox = Sandbox::new();
+    // The jobs do not look at their own errors. The disk is full until the run has said so and every job that ran is over.
+    let script = r"
+        export UPDRAFT_STATE_DIR=$PWD/disk/state; mkdir ran
+        $UPDRAFT run -j 2 --count 12 -- sh -c 'touch ran/{}; sleep 0.3; echo line{}; sleep 0.3; touch ran/{}.over; exit 0' >out 2>err &
+        until [ -e ran/3.over ]; do sleep 0.05; done
+        head -c 20M /dev/zero > disk/rest 2>/dev/null
+        until grep -q 'is full; no other job starts' err; do sleep 0.05; done
+        sleep 2; ls ran | grep -vc over; sleep 1; ls ran | grep -vc over
+        rm disk/rest; wait $!; echo code $?";
+    let out = on_small_disk(&sandbox, script);
+    let told = std::fs::read_to_string(sandbox.path().join("err")).unwrap();
+    let printed = text(&out.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
+    let [before, after, code] = lines[..] else { panic!("{printed} {told}") };
+    assert_eq!((before, code), (after, "code 1"), "{told}");
+    assert!(before.parse::<u32>().unwrap() < 12, "nothing was left to start: {told}");
+    assert!(told.contains("there is room again") && told.contains("12 jobs: 12 succeeded"), "{told}");
+    let suspects = told.lines().find_map(|l| l.split("printed may be cut: ").nth(1)).expect(&told);
+    let passed_on = std::fs::read_to_string(sandbox.path().join("out")).unwrap();
+    for proc in 0..12 {
+        let is_whole = passed_on.lines().any(|line| line == format!("line{proc}"));
+        let is_suspect = suspects.split(", ").any(|job| job == format!("1.{proc}"));
+        assert!(is_whole || is_suspect, "job {proc} is cut in silence: {told}");
+        assert!(!is_suspect || (2..8).contains(&proc), "job {proc} did not run then: {told}");
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_interrupts_a_run_and_nohup_does_not() {
+    let mut sandbox = Sandbox::new();
+    for (number, name) in [(libc::SIGHUP, "SIGHUP"), (libc::SIGQUIT, "SIGQUIT")] {
+        let (log, begun) = (format!("{name}.log"), sandbox.path().join(name));
+        let command = sandbox.command(&["run", "--", "sh", "-c", &format!("touch {name}; sleep 100")]);
+        let pid = sandbox.spawn(command, &log);
+        sandbox.until("the job runs", Duration::from_secs(30), || begun.exists());
+        signal(pid, number);
+        assert_eq!(sandbox.reap(pid).code(), Some(130));
+        let said = std::fs::read_to_string(sandbox.path().join(&log)).unwrap();
+        assert!(said.contains(&format!("interrupted ({name})")) && said.contains("run --resume"), "{said}");
+    }
+    let script = "trap '' HUP; $UPDRAFT run -- sh -c 'touch begun; sleep 1; echo done' & \
+        until [ -e begun ]; do sleep 0.05; done; kill -HUP $!; wait $!";
+    let out = shell(&sandbox, script);
+    assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(0), "done\n"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn a_run_whose_pool_is_killed_says_how_to_take_it_up() {
+    let mut sandbox = Sandbox::new();
+    let pool = sandbox.up(&["--cpus", "1"]);
+    let command = sandbox.command(&["run", "--", "sh", "-c", "touch begun; sleep 100"]);
+    let pid = sandbox.spawn(command, "run.log");
+    sandbox.until("the job runs", Duration::from_secs(30), || sandbox.path().join("begun").exists());
+    sandbox.kill(pool);
+    assert_eq!(sandbox.reap(pid).code(), Some(1));
+    let said = std::fs::read_to_string(sandbox.path().join("run.log")).unwrap();
+    assert!(said.contains("take the run up with: updraft run --resume "), "{said}");
+}
+
+#[test]
+fn a_submit_that_cannot_say_so_says_that_it_was_done() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1"]);
+    for json in ["", "--json"] {
+        let out =
+            shell(&sandbox, &format!("$UPDRAFT submit {json} --set output=/dev/null -- true > /dev/full"));
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.contains("submitted as cluster ") && said.contains("cannot be written"), "{said}");
+    }
+}
+
+#[test]
+fn empty_lines_among_the_items_are_counted() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path().join("items"), "a\n\nb\n  \n").unwrap();
+    let out = sandbox.run(&["run", "--over", "items", "--", "echo", "{}"]);
+    let said = text(&out.stderr);
+    assert_eq!((out.status.code(), text(&out.stdout).as_str()), (Some(0), "a\nb\n"), "{said}");
+    assert!(said.contains("--over items: 2 empty lines are skipped"), "{said}");
+}
+
+#[test]
+fn the_log_filter_may_stand_behind_the_command() {
+    let sandbox = Sandbox::new();
+    let out = sandbox.run(&["run", "--log", "debug", "--", "true"]);
+    let said = text(&out.stderr);
+    assert!(out.status.success() && said.contains("DEBUG"), "{said}");
+    let out = sandbox.run(&["run", "--log", "a=b=c", "--", "true"]);
+    assert!(text(&out.stderr).contains("--log: "), "{}", text(&out.stderr));
+    // Where it has another meaning, that stays.
+    let out = sandbox.run(&["wait", "--log", "none.log", "--timeout", "1"]);
+    assert!(text(&out.stderr).contains("not over after 1 s"), "{}", text(&out.stderr));
 }
 
 #[test]

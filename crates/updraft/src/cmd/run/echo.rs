@@ -15,13 +15,21 @@ use model::{JobId, JobTemplate};
 use tokio::sync::oneshot;
 
 use crate::cmd::Failure;
-use crate::cmd::submit::outputs::path_of;
+use crate::cmd::submit::outputs::{Stream, path_of};
 
 /// How much is read and written at a time; one job's output may be of any size.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The clusters of a run, with their numbers.
 pub(crate) type Clusters = Arc<Vec<(u32, JobTemplate)>>;
+
+/// How the name of a file ends that is passed on to a stream.
+pub(crate) fn suffix(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Out => "out",
+        Stream::Err => "err",
+    }
+}
 
 /// A file of one of the run's jobs.
 pub(crate) fn path_in(clusters: &[(u32, JobTemplate)], job: JobId, name: &str) -> Option<PathBuf> {
@@ -62,6 +70,8 @@ impl Echo {
             // What stands in for it would take everything and keep nothing.
             writer.shut(false, &rustix::io::Errno::BADF.into());
         }
+        // Most jobs have nothing to say there: it is an error when one has.
+        writer.err.was_closed = starter::streams::was_error_closed();
         std::thread::Builder::new().name("echo".into()).spawn(move || {
             for job in queue {
                 writer.pass_on(job);
@@ -90,17 +100,31 @@ struct Sink {
     name: &'static str,
     is_terminal: bool,
     is_shut: bool,
+    /// It was closed when we were started.
+    was_closed: bool,
 }
 
 impl Sink {
     fn stdout() -> io::Result<Self> {
         let file = io::stdout().as_fd().try_clone_to_owned()?.into();
-        Ok(Self { file, name: "standard output", is_terminal: io::stdout().is_terminal(), is_shut: false })
+        Ok(Self {
+            file,
+            name: "standard output",
+            is_terminal: io::stdout().is_terminal(),
+            is_shut: false,
+            was_closed: false,
+        })
     }
 
     fn stderr() -> io::Result<Self> {
         let file = io::stderr().as_fd().try_clone_to_owned()?.into();
-        Ok(Self { file, name: "standard error", is_terminal: io::stderr().is_terminal(), is_shut: false })
+        Ok(Self {
+            file,
+            name: "standard error",
+            is_terminal: io::stderr().is_terminal(),
+            is_shut: false,
+            was_closed: false,
+        })
     }
 
     fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
@@ -131,11 +155,12 @@ struct Writer {
 
 impl Writer {
     fn pass_on(&mut self, job: JobId) {
-        for name in ["Out", "Err"] {
-            let path = path_in(&self.clusters, job, name).filter(|p| p.starts_with(&self.captured));
-            if let Some(path) = path {
-                self.copy(&path, name == "Err");
-            }
+        let path = |name| path_in(&self.clusters, job, name).filter(|p| p.starts_with(&self.captured));
+        let mut paths: Vec<PathBuf> = ["Out", "Err"].into_iter().filter_map(path).collect();
+        paths.dedup();
+        for path in paths {
+            let is_error = path.extension().is_some_and(|end| end == suffix(Stream::Err));
+            self.copy(&path, is_error);
         }
     }
 
@@ -155,6 +180,9 @@ impl Writer {
                 Err(e) => return self.lose(&format!("cannot read {}: {e}", path.display())),
             };
             let sink = if is_error { &mut self.err } else { &mut self.out };
+            if sink.was_closed && !sink.is_shut {
+                return self.shut(is_error, &rustix::io::Errno::BADF.into());
+            }
             if sink.is_shut {
                 self.went.is_partial = true;
                 return;

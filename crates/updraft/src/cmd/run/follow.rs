@@ -1,13 +1,13 @@
 //! Submits a run, follows its events, and shows how it goes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::explain::Standing;
-use api::rest::{Act, ActRequest};
+use api::rest::{Act, ActRequest, DrainRequest};
 use client::{Client, Events};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{JobId, JobTemplate};
@@ -16,6 +16,7 @@ use super::echo::{Clusters, Delivery, Echo, path_in};
 use super::hopeless::is_hopeless;
 use super::outcome;
 use super::record::Record;
+use super::room::{self, Change, Room};
 use super::tally::{Note, Tally};
 use crate::cmd::Failure;
 use crate::cmd::explain::words_of_job;
@@ -29,6 +30,11 @@ const LINES: usize = 5;
 const QUIET: Duration = Duration::from_millis(1_500);
 /// How long a private run waits for room on the disk of its books: its jobs may well get on, but their ends are not kept.
 const NO_ROOM: Duration = Duration::from_secs(60);
+/// The drain of a private pool while there is no room, which outlasts the patience above and little more.
+const DRAIN: &str = "no room on the disk";
+const DRAIN_S: u64 = 90;
+/// How long the pool may take to answer that it begins or ends.
+const DRAIN_ANSWER: Duration = Duration::from_secs(2);
 /// The most that this grows to where others share the pool.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -87,27 +93,19 @@ pub(crate) struct Follower {
     told: Option<String>,
     /// Since when nothing can be recorded.
     no_room: Option<Instant>,
-    disk: Disk,
-}
-
-/// Whether there was room for what jobs print; a job that does not look at its own errors would be cut short in silence.
-#[derive(Debug)]
-struct Disk {
+    record: Record,
+    room: Room,
+    /// Clusters of which something is kept there.
+    captured_of: HashSet<u32>,
     looked: Instant,
-    was_full: bool,
+    /// Since when the disk is full.
+    full_since: Option<Instant>,
+    /// Nothing new starts on the private pool.
+    is_drained: bool,
 }
 
-impl Disk {
-    /// How often it is looked at.
-    const INTERVAL: Duration = Duration::from_millis(200);
-
-    fn look(&mut self, dir: &Path) {
-        self.looked = Instant::now();
-        let room = |s: rustix::fs::StatVfs| {
-            if rustix::process::geteuid().is_root() { s.f_bfree } else { s.f_bavail }
-        };
-        self.was_full |= rustix::fs::statvfs(dir).is_ok_and(|s| s.f_blocks > 0 && room(s) == 0);
-    }
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
 impl Follower {
@@ -148,10 +146,17 @@ impl Follower {
             ProgressStyle::with_template("{bar:30} {pos}/{len} done, {msg}, {elapsed} elapsed, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸ "));
         let started = Instant::now();
+        let captured = record.output();
+        let is_captured = |cluster: u32| {
+            let path = |name| path_in(&clusters, JobId { cluster, proc: 0 }, name);
+            ["Out", "Err"].into_iter().filter_map(path).any(|p| p.starts_with(&captured))
+        };
+        let captured_of = clusters.iter().map(|(id, _)| *id).filter(|id| is_captured(*id)).collect();
         Ok(Self {
             clusters: Arc::new(clusters),
             manner,
-            captured: record.output(),
+            captured,
+            captured_of,
             echo: None,
             over: BTreeSet::new(),
             turn: (0, 0),
@@ -163,7 +168,12 @@ impl Follower {
             patience: QUIET,
             told: None,
             no_room: None,
-            disk: Disk { looked: started, was_full: false },
+            record: record.clone(),
+            room: Room::new(wall_ms(), record.no_room()),
+            looked: started,
+            full_since: None,
+            // What was interrupted while the disk was full may have left its drain.
+            is_drained: manner.is_resumed,
         })
     }
 
@@ -184,9 +194,15 @@ impl Follower {
         };
         let mut events: Events = client.events(Some(self.manner.from), only, true).await?;
         loop {
-            let next = tokio::time::timeout(Duration::from_millis(300), events.next()).await;
+            let wait = room::INTERVAL.saturating_sub(self.looked.elapsed());
+            let next = tokio::time::timeout(wait, events.next()).await;
+            if self.looked.elapsed() >= room::INTERVAL
+                && let Some(ending) = self.look_for_room(client).await
+            {
+                return Ok(self.conclude(|_| ending).await);
+            }
             let Ok(next) = next else {
-                if self.tally.is_stuck() {
+                if self.tally.is_stuck() && self.moved.elapsed() >= room::INTERVAL {
                     return Ok(self.conclude(|_| Ending::Stuck).await);
                 }
                 if self.moved.elapsed() >= self.patience
@@ -198,7 +214,7 @@ impl Follower {
                 continue;
             };
             let Some(line) = next? else {
-                return Err(Failure::new("the pool is gone; take the run up with --resume"));
+                return Err(Failure::new("the pool is gone"));
             };
             if let Some(kind) = &line.event.kind
                 && model::event::cluster_of(kind)
@@ -217,10 +233,67 @@ impl Follower {
         }
     }
 
+    /// Looks whether there is room on the disk. While there is none, a private pool starts nothing new; an ending when that
+    /// takes too long.
+    async fn look_for_room(&mut self, client: &Client) -> Option<Ending> {
+        self.looked = Instant::now();
+        let is_fixed = self.manner.machines == Machines::Fixed;
+        let dir = self.captured.display().to_string();
+        match self.room.look(wall_ms(), room::is_there(&self.captured)) {
+            Some(Change::Filled) => {
+                self.full_since = Some(self.looked);
+                let goes_on = if is_fixed {
+                    "no other job starts until there is room; the run waits a minute for it"
+                } else {
+                    "what jobs print may be cut until there is room"
+                };
+                self.bar.suspend(|| errln!("updraft: the disk under {dir} is full; {goes_on}"));
+            }
+            Some(Change::Freed) => {
+                self.full_since = None;
+                self.bar.suspend(|| errln!("updraft: there is room again under {dir}; the run goes on"));
+                self.note_no_room();
+            }
+            None => {}
+        }
+        if is_fixed && self.room.is_full() != self.is_drained {
+            self.drain(client, self.room.is_full()).await;
+        }
+        let since = self.full_since.filter(|_| is_fixed)?;
+        (since.elapsed() >= NO_ROOM).then_some(Ending::NoRoom)
+    }
+
+    /// Has the private pool start nothing new, or go on. When that cannot be recorded, nothing starts either, and it is tried
+    /// again at the next look.
+    async fn drain(&mut self, client: &Client, begins: bool) {
+        let request = DrainRequest {
+            name: DRAIN.to_owned(),
+            until_s: if begins { wall_ms() / 1_000 + DRAIN_S } else { 0 },
+            constraint: String::new(),
+            reason: "the disk of the run is full".to_owned(),
+            machine: String::new(),
+        };
+        if let Ok(Ok(())) = tokio::time::timeout(DRAIN_ANSWER, client.drain(&request)).await {
+            self.is_drained = begins;
+            self.moved = Instant::now();
+        }
+    }
+
+    /// Whoever takes the run up should know, too; on a disk that is full this may be impossible.
+    fn note_no_room(&self) {
+        if !self.room.without().is_empty() {
+            let _ = self.record.note_no_room(self.room.without());
+        }
+    }
+
     /// Nothing has happened for a while: asks why, and says so once. An ending when nothing ever will.
     async fn nothing_moves(&mut self, client: &Client) -> Option<Ending> {
         self.moved = Instant::now();
         let is_fixed = self.manner.machines == Machines::Fixed;
+        if is_fixed && (self.room.is_full() || self.is_drained) {
+            // It was said why, and whoever asks the pool hears of the drain only.
+            return None;
+        }
         if !is_fixed {
             // A pool with many machines has others to answer, too.
             self.patience = (self.patience * 2).min(PATIENCE);
@@ -229,7 +302,6 @@ impl Follower {
             }
         }
         if let Some(why) = client.about().await.ok().and_then(|status| status.degraded) {
-            self.disk.look(&self.captured);
             let since = *self.no_room.get_or_insert_with(Instant::now);
             self.say_once(&format!("nothing can be recorded at the moment, so nothing goes on: {why}"));
             return (is_fixed && since.elapsed() >= NO_ROOM).then_some(Ending::NoRoom);
@@ -274,11 +346,11 @@ impl Follower {
     }
 
     fn tell(&mut self, note: Note) {
-        if self.disk.looked.elapsed() >= Disk::INTERVAL {
-            self.disk.look(&self.captured);
-        }
         match note {
-            Note::Exited(job, exit) => {
+            Note::Exited(job, exit, started_ms) => {
+                if self.captured_of.contains(&job.cluster) {
+                    self.room.job_ended(job, started_ms, started_ms + exit.wall_us / 1_000);
+                }
                 self.job_over(job);
                 if !exit.success() {
                     let item = self.words(job);
@@ -343,7 +415,8 @@ impl Follower {
 
     async fn conclude(mut self, ending: impl FnOnce(Delivery) -> Ending) -> Ending {
         // Before what was printed is passed on and its room is free again.
-        self.disk.look(&self.captured);
+        self.room.look(wall_ms(), room::is_there(&self.captured));
+        self.note_no_room();
         let mut delivery = Delivery::default();
         if let Some(echo) = self.echo.take() {
             // Behind a held job others may wait to be shown.
@@ -353,12 +426,11 @@ impl Follower {
             delivery = echo.finish().await;
         }
         self.bar.finish_and_clear();
-        if self.disk.was_full {
+        if self.room.has_suspects() {
             delivery = Delivery { is_partial: true, has_failed: true };
-            errln!(
-                "updraft: the disk under {} was full; what jobs printed meanwhile may be cut",
-                self.captured.display()
-            );
+        }
+        if let Some(words) = self.room.words(&self.captured) {
+            errln!("updraft: {words}");
         }
         let t = &self.tally;
         if self.shown > SHOWN {

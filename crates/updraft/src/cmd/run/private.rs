@@ -12,7 +12,7 @@ use model::JobTemplate;
 use super::follow::{Ending, Follower, Machines, Manner};
 use super::record::Record;
 use super::{Args, conclude, logs, neighbours, refused};
-use crate::cmd::{Failure, stop_signal};
+use crate::cmd::{Failure, interrupt};
 use crate::embed::{Options, PATIENCE, Pool};
 use crate::numbers::Numbers;
 
@@ -132,7 +132,7 @@ async fn with_pool(
     let clusters = follower.clusters();
     let ending = tokio::select! {
         ending = follower.follow(&client) => ending?,
-        signal = stop_signal() => Ending::Interrupted(signal),
+        signal = interrupt() => Ending::Interrupted(signal),
         () = failed(pool) => {
             return Err(Failure::new("the private pool had to stop; see above, then use --resume").into());
         }

@@ -16,7 +16,7 @@ use crate::place::Place;
 const KEPT: usize = 20;
 
 /// One run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Record {
     dir: PathBuf,
     id: String,
@@ -137,6 +137,18 @@ impl Record {
         self.field("cluster").as_u64().and_then(|n| u32::try_from(n).ok())
     }
 
+    /// Notes the times without room on its disk, so that jobs that ran then are suspects also when it is taken up.
+    pub(crate) fn note_no_room(&self, times: &[(u64, u64)]) -> Result<(), Failure> {
+        let mut notes = self.notes();
+        notes["no_room"] = json!(times);
+        self.write_notes(&notes)
+    }
+
+    /// The times without room on its disk.
+    pub(crate) fn no_room(&self) -> Vec<(u64, u64)> {
+        serde_json::from_value(self.field("no_room")).unwrap_or_default()
+    }
+
     /// Whether it has its own pool, once that is decided.
     pub(crate) fn is_embedded(&self) -> Option<bool> {
         self.field("embedded").as_bool()
@@ -164,6 +176,9 @@ impl Record {
     pub(crate) fn finish(self) {
         let _ = fs::write(self.dir.join("finished"), "");
         let _ = fs::remove_dir_all(self.dir.join("pool"));
+        if let Some(runs) = self.dir.parent() {
+            forget_old(runs);
+        }
     }
 
     /// Over, with nothing left to tell.
@@ -184,5 +199,24 @@ fn forget_old(runs: &Path) {
     finished.sort_by(|a, b| b.id.cmp(&a.id));
     for old in finished.into_iter().skip(KEPT) {
         old.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_20_finished_runs_are_kept_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 10..35 {
+            let run = Record { dir: dir.path().join(format!("run-{n}")), id: format!("run-{n}") };
+            fs::create_dir(&run.dir).unwrap();
+            run.finish();
+        }
+        let mut kept: Vec<String> = list(dir.path()).into_iter().map(|r| r.id).collect();
+        kept.sort();
+        let newest: Vec<String> = (15..35).map(|n| format!("run-{n}")).collect();
+        assert_eq!(kept, newest);
     }
 }

@@ -19,8 +19,8 @@ pub(crate) struct Tally {
 /// Something worth telling.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// A job is over.
-    Exited(JobId, Exit),
+    /// A job is over that was started at this time, in Unix milliseconds.
+    Exited(JobId, Exit, u64),
     /// A job cannot go on.
     Held(JobId, String),
     /// A job was removed.
@@ -70,7 +70,7 @@ impl Tally {
                 } else {
                     self.failed += 1
                 }
-                return vec![Note::Exited(job, e.exit)];
+                return vec![Note::Exited(job, e.exit, e.started_ms)];
             }
             Kind::JobsRequeued(e) => {
                 for job in jobs(e.cluster, &e.procs) {

@@ -31,6 +31,76 @@ pub(crate) fn path_of(template: &JobTemplate, cluster: u32, proc: u32, name: &st
     Some(Path::new(&text_of(template, cluster, proc, "Iwd").unwrap_or_default()).join(file))
 }
 
+/// A standard stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+/// What becomes of outputs that are to go to our own standard streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Streams {
+    /// We are there when the jobs run, and pass them on.
+    PassedOn,
+    /// We are gone by then.
+    Refused,
+}
+
+/// The names of our own streams, by whatever way: `/dev/stdout`, `/dev/fd/2`, `/proc/self/fd/1`.
+pub(crate) fn stream_named(path: &str) -> Option<Stream> {
+    match parts_of(path)?.as_slice() {
+        ["dev", "stdout"] | ["dev", "fd", "1"] | ["proc", "self" | "thread-self", "fd", "1"] => {
+            Some(Stream::Out)
+        }
+        ["dev", "stderr"] | ["dev", "fd", "2"] | ["proc", "self" | "thread-self", "fd", "2"] => {
+            Some(Stream::Err)
+        }
+        _ => None,
+    }
+}
+
+/// True for a path that means something else in each process that opens it.
+fn is_of_a_process(path: &str) -> bool {
+    let parts = parts_of(path);
+    matches!(
+        parts.as_deref(),
+        Some(["proc", ..] | ["dev", "fd", ..] | ["dev", "stdin" | "stdout" | "stderr"])
+    )
+}
+
+/// The parts of an absolute path, without those that say nothing.
+fn parts_of(path: &str) -> Option<Vec<&str>> {
+    let parts = path.strip_prefix('/')?.split('/');
+    Some(parts.filter(|part| !part.is_empty() && *part != ".").collect())
+}
+
+/// Refuses outputs and inputs that would be streams of the process that starts the job: nobody would ever see them.
+pub(crate) fn check_streams(templates: &[JobTemplate], streams: Streams) -> Result<(), Failure> {
+    for template in templates {
+        for (name, keyword) in [("In", "input"), ("Out", "output"), ("Err", "error")] {
+            let is_shared = template.shared(name).is_some();
+            let looked_at = if is_shared { 1 } else { template.procs.min(LOOKED_AT) };
+            let paths = (0..looked_at).filter_map(|proc| text_of(template, 0, proc, name));
+            let Some(path) = paths.into_iter().find(|path| is_of_a_process(path)) else { continue };
+            let is_passed_on = streams == Streams::PassedOn && name != "In";
+            if is_passed_on && is_shared && stream_named(&path).is_some() {
+                continue;
+            }
+            let hint = match is_passed_on {
+                _ if name == "In" => "name a file",
+                true => "name a file, or leave it out: what jobs print is passed on",
+                false => "name a file, for instance out.$(Cluster).$(Process)",
+            };
+            return Err(Failure::new(format!(
+                "nothing was submitted: {keyword} = {path} is not a file but a stream of whichever process opens it, here \
+                 one of Updraft's own; {hint}"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The job event logs of a cluster.
 pub(crate) fn logs_of(template: &JobTemplate, cluster: u32) -> Vec<PathBuf> {
     let differ = template.shared("UserLog").is_none() || template.shared("Iwd").is_none();
@@ -105,6 +175,24 @@ pub(crate) fn where_outputs_are(template: &JobTemplate, cluster: u32, here: &Pat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_are_known_by_all_their_names() {
+        for path in
+            ["/dev/stdout", "/dev/fd/1", "//dev/./stdout", "/proc/self/fd/1", "/proc/thread-self/fd/1"]
+        {
+            assert_eq!(stream_named(path), Some(Stream::Out), "{path}");
+        }
+        for path in ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"] {
+            assert_eq!(stream_named(path), Some(Stream::Err), "{path}");
+        }
+        for path in ["/dev/stdin", "/dev/fd/3", "/proc/1/fd/1", "/proc/self/cwd/out"] {
+            assert_eq!((stream_named(path), is_of_a_process(path)), (None, true), "{path}");
+        }
+        for path in ["/dev/null", "dev/stdout", "/dev/stdout.txt", "/processes", "out"] {
+            assert!(!is_of_a_process(path), "{path}");
+        }
+    }
 
     #[test]
     fn a_log_is_only_what_the_manager_can_write() {

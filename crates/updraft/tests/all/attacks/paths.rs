@@ -14,6 +14,15 @@ fn a_pipe_terminal_or_device_as_a_jobs_file_is_refused_with_a_reason() {
     mkfifo(&pipe);
     let _socket = std::os::unix::net::UnixListener::bind(work(&sandbox).join("socket")).unwrap();
     std::fs::create_dir(work(&sandbox).join("dir")).unwrap();
+    // What these are depends on who opens them; the client looks at names only, so that the starter has to refuse them.
+    for (name, target) in [
+        ("stream", "/dev/stdout"),
+        ("here", "/proc/self/cwd"),
+        ("status", "/proc/self/status"),
+        ("circle", "circle"),
+    ] {
+        std::os::unix::fs::symlink(target, work(&sandbox).join(name)).unwrap();
+    }
     for (file, is) in [
         ("input = pipe", "pipe"),
         ("output = pipe", "pipe"),
@@ -23,6 +32,10 @@ fn a_pipe_terminal_or_device_as_a_jobs_file_is_refused_with_a_reason() {
         ("output = socket", ""),
         ("input = dir", "directory"),
         ("executable = pipe", "execute"),
+        ("output = stream", "leads into /proc"),
+        ("error = here/out", "leads into /proc"),
+        ("input = status", "leads into /proc"),
+        ("output = circle", "symbolic links"),
     ] {
         let (command, file) =
             if file.starts_with("exec") { (file, "") } else { ("executable = /bin/cat", file) };
