@@ -15,7 +15,7 @@ use crate::shape::ShapeId;
 use crate::{Core, Out};
 
 /// Kinds of jobs that are looked at in one go.
-const KINDS: u32 = 256;
+const KINDS: u32 = 64;
 
 /// What is known of jobs that nothing can satisfy.
 #[derive(Debug, Default)]
@@ -52,9 +52,15 @@ impl Core {
     }
 
     fn judge_kind(&mut self, now: Now, shape: ShapeId, out: &mut Out) {
-        let Some(found) = self.shapes.all.get(&shape).filter(|s| !s.ready.is_empty()) else { return };
-        let parts: Vec<(u32, u32)> = found.ready.iter().map(|r| (r.cluster, r.part)).collect();
+        if self.shapes.all.get(&shape).is_none_or(|s| s.ready.is_empty()) {
+            return;
+        }
         let why = self.why_never(shape);
+        if why.is_none() && self.hopeless.since.is_empty() {
+            return;
+        }
+        let ready = self.shapes.all.get(&shape).into_iter().flat_map(|s| &s.ready);
+        let parts: Vec<(u32, u32)> = ready.map(|r| (r.cluster, r.part)).collect();
         for (cluster, part) in parts {
             let Some(why) = &why else {
                 self.hopeless.since.remove(&(cluster, part));
@@ -83,10 +89,10 @@ impl Core {
             return Some(format!("each takes {shortage}"));
         }
         let request = self.shapes.all.get(&shape)?.request;
-        let viable: Vec<u32> = self.shapes.viable(shape)?.iter().collect();
+        let machines = &self.pool.machines;
         // Machines that nobody may use now may be usable one day; those that are too small stay so.
-        let would_do = |n: &u32| self.pool.machines.at(*n).is_some_and(|m| fits(request, m.total));
-        if viable.iter().any(would_do) {
+        let would_do = |n: u32| machines.at(n).is_some_and(|m| fits(request, m.total));
+        if self.shapes.viable(shape)?.iter().any(would_do) {
             return None;
         }
         Some("no machine of the pool could run them, even were it empty".to_owned())

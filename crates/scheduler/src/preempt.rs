@@ -25,11 +25,18 @@ const LOOKED_AT: usize = 256;
 /// Kinds of waiting jobs that are looked at in one go.
 const KINDS: usize = 64;
 
+/// Why somebody could go; in words only for those who must.
+#[derive(Clone, Copy)]
+enum Why {
+    Rank { mine: f64, its: f64 },
+    Priority { theirs: f64, ours: f64 },
+}
+
 /// Somebody who could go.
 struct Victim {
     claim: ClaimId,
     machine: u32,
-    why: String,
+    why: Why,
     /// No preemption for priority when there is one by rank.
     by_rank: bool,
     /// Jobs that lose their machines with it.
@@ -190,10 +197,7 @@ impl Core {
             (self.shapes.machine_rank(machine, shape), self.shapes.machine_rank(machine, present));
         let made_ms = claim.made_ms;
         if mine > its {
-            let why = format!(
-                "preempted: {} ranks another job higher ({mine} over {its})",
-                host_of(&claim.machine)
-            );
+            let why = Why::Rank { mine, its };
             return Some(Victim { claim: id, machine, why, by_rank: true, seats, rank: its, made_ms });
         }
         let requirements = self.settings.preemption_requirements.as_ref()?;
@@ -219,13 +223,22 @@ impl Core {
             Value::Real(x) => x,
             _ => 0.0,
         });
-        let why = format!("preempted: its user's priority {theirs:.1} is worse than {ours:.1}");
+        let why = Why::Priority { theirs, ours };
         Some(Victim { claim: id, machine, why, by_rank: false, seats, rank: -rank, made_ms })
     }
 
     fn ask_to_leave(&mut self, now: Now, victim: &Victim, shape: ShapeId, out: &mut Out) {
         let Some(claim) = self.pool.claims.get(&victim.claim) else { return };
         let jobs = claim.jobs.clone();
+        let why = match victim.why {
+            Why::Rank { mine, its } => {
+                let host = host_of(&claim.machine);
+                format!("preempted: {host} ranks another job higher ({mine} over {its})")
+            }
+            Why::Priority { theirs, ours } => {
+                format!("preempted: its user's priority {theirs:.1} is worse than {ours:.1}")
+            }
+        };
         let gangs: BTreeSet<u32> = jobs.iter().map(|j| j.cluster).filter(|c| self.is_gang(*c)).collect();
         // The machines of a gang that suit such jobs are there for them too.
         let mut claims = vec![victim.claim];
@@ -246,10 +259,10 @@ impl Core {
         }
         for job in jobs.into_iter().filter(|j| !gangs.contains(&j.cluster)) {
             let procs: ProcSet = [job.proc].into_iter().collect();
-            self.stop_live(now, job.cluster, Some(&procs), Afterwards::Idle, &victim.why, (1000, 0), out);
+            self.stop_live(now, job.cluster, Some(&procs), Afterwards::Idle, &why, (1000, 0), out);
         }
         for gang in gangs {
-            self.stop_live(now, gang, None, Afterwards::Idle, &victim.why, (1000, 0), out);
+            self.stop_live(now, gang, None, Afterwards::Idle, &why, (1000, 0), out);
         }
     }
 
