@@ -239,7 +239,7 @@ impl Follower {
         self.looked = Instant::now();
         let is_fixed = self.manner.machines == Machines::Fixed;
         let dir = self.captured.display().to_string();
-        match self.room.look(wall_ms(), room::is_there(&self.captured)) {
+        match self.room.look(wall_ms(), room::is_there(&self.captured, self.room.is_full())) {
             Some(Change::Filled) => {
                 self.full_since = Some(self.looked);
                 let goes_on = if is_fixed {
@@ -415,7 +415,7 @@ impl Follower {
 
     async fn conclude(mut self, ending: impl FnOnce(Delivery) -> Ending) -> Ending {
         // Before what was printed is passed on and its room is free again.
-        self.room.look(wall_ms(), room::is_there(&self.captured));
+        self.room.look(wall_ms(), room::is_there(&self.captured, self.room.is_full()));
         self.note_no_room();
         let mut delivery = Delivery::default();
         if let Some(echo) = self.echo.take() {

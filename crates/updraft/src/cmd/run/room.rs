@@ -14,15 +14,18 @@ use model::JobId;
 pub(crate) const INTERVAL: Duration = Duration::from_millis(300);
 /// With less than this the disk counts as full: a page or two stay free where nobody can use them.
 const LEAST_BYTES: u64 = 256 << 10;
+/// With this there is room again; more than the least, or a run would stop and go on all the time.
+const AGAIN_BYTES: u64 = 1 << 20;
 /// Suspects that are named; more are only counted.
 const NAMED: usize = 10;
 
-/// Is there room in a directory? One that cannot be asked has some.
-pub(crate) fn is_there(dir: &Path) -> bool {
+/// Is there room in a directory, of which is known whether it was full? One that cannot be asked has some.
+pub(crate) fn is_there(dir: &Path, was_full: bool) -> bool {
     let Ok(about) = rustix::fs::statvfs(dir) else { return true };
     let is_root = rustix::process::geteuid().is_root();
     let blocks = if is_root { about.f_bfree } else { about.f_bavail };
-    let has_blocks = about.f_blocks == 0 || blocks.saturating_mul(about.f_frsize) >= LEAST_BYTES;
+    let wanted = if was_full { AGAIN_BYTES } else { LEAST_BYTES };
+    let has_blocks = about.f_blocks == 0 || blocks.saturating_mul(about.f_frsize) >= wanted;
     has_blocks && (about.f_files == 0 || about.f_ffree > 0)
 }
 
