@@ -1,4 +1,4 @@
-//! HTCondor: job event logs; the text form here, [`xml`] and [`json`] beside it.
+//! HTCondor: job event logs; the text form here, `xml` and `json` beside it.
 //!
 //! The `joblog` crate reads events whole and refuses one that lacks a line; here the header, the time and how a job
 //! ended are enough, so logs of any version and of other writers are read line by line without it.
