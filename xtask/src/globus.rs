@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::{has, root, sh};
+use crate::{has, is_root, root, sh};
 
 /// The programs, and those of their libraries that no Debian has anyway.
 const PACKAGES: [&str; 22] = [
@@ -52,6 +52,10 @@ fn unpack() -> Result<(), String> {
     let dir = root().join("target/globus");
     let fail = |e: std::io::Error| format!("{}: {e}", dir.display());
     std::fs::create_dir_all(dir.join("packages")).map_err(fail)?;
+    if is_root() {
+        // A fresh machine knows of no packages.
+        sh("apt-get", &["update", "-qq"], &[])?;
+    }
     let script = "cd \"$1\" && shift && exec apt-get download -qq -o APT::Sandbox::User=root \"$@\"";
     let packages = dir.join("packages");
     let place = packages.to_string_lossy().into_owned();
