@@ -79,7 +79,7 @@ impl Prepared {
         prepared
     }
 
-    /// The whole ad of a job.
+    /// The ad of a job as the machine's policies see it: without what is secret, as in matching.
     pub(crate) fn ad(&self, id: Attempt, values: &[String]) -> ClassAd {
         let mut ad = self.ad.clone();
         for (name, text) in self.varying.iter().zip(values) {
@@ -93,6 +93,11 @@ impl Prepared {
             if !ad.contains(name) {
                 ad.set(name, value);
             }
+        }
+        let secrets =
+            ad.iter().map(|(name, _)| name).filter(|name| model::template::is_secret(name.as_str()));
+        for name in secrets.cloned().collect::<Vec<_>>() {
+            ad.remove(name.as_str());
         }
         ad
     }
@@ -379,6 +384,20 @@ mod tests {
         assert_eq!(job.identity, None);
         assert!(job.env.contains(&b"_CONDOR_SCRATCH_DIR=/scratch".to_vec()));
         assert!(job.env.contains(&b"TMPDIR=/scratch".to_vec()));
+    }
+
+    #[test]
+    fn the_machines_policies_see_no_environment() {
+        let attributes = [("Cmd", "\"/bin/true\""), ("eNVironment", "\"A=secret\""), ("ENV", "\"A=secret\"")];
+        let mut cluster = Cluster { cluster: 1, owner: user::name_of(user::own_uid()), ..Cluster::default() };
+        let attribute = |(n, e): (&str, &str)| Attribute { name: n.into(), expr: e.into() };
+        cluster.shared = attributes.map(attribute).to_vec();
+        let p = Prepared::new(&cluster);
+        assert!(p.job(ID, &[], own_pool()).unwrap().env.contains(&b"A=secret".to_vec()));
+        let differing = Cluster { varying: vec!["environment".into()], ..cluster };
+        for ad in [p.ad(ID, &[]), Prepared::new(&differing).ad(ID, &["\"A=secret\"".into()])] {
+            assert!(ad.contains("Cmd") && !ad.to_string().contains("secret"), "{ad}");
+        }
     }
 
     #[test]

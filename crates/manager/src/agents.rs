@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::agent::{Answer, Ask, Down, Piece, Question, ToAgent, Took, Up};
+use api::agent::{Answer, Ask, Down, Piece, Question, Report, ToAgent, Took, Up};
 use model::MachineName;
+use model::report::{Happening, NotSaved};
 use prost::Message as _;
 use scheduler::Session;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -157,6 +158,10 @@ impl AgentSession {
             }
             Some(Up::Trace(trace)) => self.handle.traces.take(&self.machine, trace),
             up => {
+                let up = match up {
+                    Some(Up::Report(report)) => Some(Up::Report(self.doubt_checkpoint(report).await?)),
+                    up => up,
+                };
                 let message = Incoming { up };
                 let weight = self.unheard.weigh(message.encoded_len()).await;
                 return self.handle.hear_agent(self.session, message, weight).await;
@@ -184,7 +189,9 @@ impl AgentSession {
         if piece.offset > 0 {
             // Whoever was not let in, or by an earlier manager, begins anew.
             let begin = Took { object, ..Took::default() };
-            return Ok((!store.is_admitted(self.machine.as_str(), &piece.object)).then_some(begin));
+            return Ok(
+                (!store.is_admitted(self.machine.as_str(), piece.claim, &piece.object)).then_some(begin)
+            );
         }
         let (machine, claim) = (self.machine.clone(), model::ClaimId(piece.claim));
         let charge = self.handle.look(move |core| core.charge_checkpoint(machine.as_str(), claim)).await?;
@@ -197,6 +204,35 @@ impl AgentSession {
         };
         tracing::warn!(machine = %self.machine, error, "a checkpoint is not stored");
         Ok(Some(Took { object, error, never: true, ..Took::default() }))
+    }
+
+    /// A machine is believed that it saved a job if it brought what it says: it could name another's checkpoint, and would
+    /// then be given it. What is not believed is recorded as not saved, so that the report is acknowledged and not repeated.
+    async fn doubt_checkpoint(&self, mut report: Report) -> Result<Report, Unavailable> {
+        let Some(Happening::Checkpointed(told)) = &report.happening else { return Ok(report) };
+        let Some(object) = crate::objects::name(&told.sha256) else { return Ok(report) };
+        let (store, machine, claim) = (self.handle.objects.clone(), self.machine.clone(), report.claim);
+        let (wanted, attempt) = (object.clone(), told.job);
+        let brought =
+            tokio::task::spawn_blocking(move || store.was_brought(machine.as_str(), claim, &wanted)).await;
+        let error = match brought {
+            Ok(Ok(true)) => return Ok(report),
+            Ok(Ok(false)) => "this machine did not bring it".to_owned(),
+            Ok(Err(e)) => format!("the store cannot tell who brought it: {e}"),
+            Err(e) => format!("the store cannot tell who brought it: {e}"),
+        };
+        let job = model::JobId { cluster: attempt.cluster, proc: attempt.proc };
+        let known = object.clone();
+        let is_known =
+            move |core: &scheduler::Core| core.checkpoint(job).is_some_and(|c| *c.object == *known);
+        if self.handle.look(is_known).await? {
+            return Ok(report);
+        }
+        tracing::warn!(machine = %self.machine, %job, object, error, "a reported checkpoint is not believed");
+        let reason = format!("its machine reported a checkpoint that does not count: {error}");
+        report.happening = Some(Happening::NotSaved(NotSaved { job: attempt, reason }));
+        self.say(Ok(Down::Took(Took { object, error, never: true, ..Took::default() }))).await?;
+        Ok(report)
     }
 
     /// A checkpoint is for the machine that its job was given to, and for nobody else.

@@ -2,6 +2,9 @@
 //!
 //! An object exists once all of it has arrived, its hash is what its name says, and it is on disk; until then it is a
 //! file in `arriving/` that nobody reads. Objects that no unfinished job may begin from are removed after a while.
+//!
+//! Names of objects are in everybody's event stream, so that knowing one proves nothing. A machine's word that a job was saved
+//! counts for what that machine brought, byte by byte, under that claim; `brought/` remembers it also over a restart.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -20,6 +23,9 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// An object nobody refers to is kept so long: its event may be on its way.
 const SPARED: Duration = Duration::from_secs(600);
+
+/// A claim may report the last so many objects that it brought: reports can be late, but not by many checkpoints.
+const BROUGHT: usize = 8;
 
 /// The store.
 #[derive(Debug, Clone)]
@@ -98,7 +104,9 @@ impl Store {
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         let root = dir.join("objects");
         let arriving = root.join("arriving");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&arriving)?;
+        for dir in [&arriving, &root.join("brought")] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
         // Nobody goes on with an upload of an earlier life.
         for entry in fs::read_dir(&arriving)?.flatten() {
             let _ = fs::remove_file(entry.path());
@@ -115,9 +123,42 @@ impl Store {
         self.root.join(&object[..2]).join(object)
     }
 
-    /// True when this machine may send this object.
-    pub(crate) fn is_admitted(&self, machine: &str, object: &str) -> bool {
-        let is_it = |a: &Arrival| a.machine == machine && a.object == object;
+    fn list_of_brought(&self, machine: &str, claim: u64) -> PathBuf {
+        self.root.join("brought").join(format!("{claim}.{machine}"))
+    }
+
+    fn read_brought(&self, machine: &str, claim: u64) -> io::Result<Vec<String>> {
+        match fs::read_to_string(self.list_of_brought(machine, claim)) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// True when this machine has sent all of this object under this claim, and it is still there.
+    pub(crate) fn was_brought(&self, machine: &str, claim: u64, object: &str) -> io::Result<bool> {
+        let known = self.read_brought(machine, claim)?.iter().any(|o| o == object);
+        Ok(known && is_name(object) && self.place(object).exists())
+    }
+
+    /// Notes on disk that a machine has sent all of an object.
+    fn note_brought(&self, machine: &str, claim: u64, object: &str) -> io::Result<()> {
+        let mut brought = self.read_brought(machine, claim)?;
+        brought.retain(|o| o != object);
+        brought.push(object.to_owned());
+        let last = brought.len().saturating_sub(BROUGHT);
+        let list = self.list_of_brought(machine, claim);
+        let new = self.root.join("arriving").join(format!("brought.{claim}.{machine}"));
+        let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        file.write_all((brought[last..].join("\n") + "\n").as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &list)?;
+        File::open(self.root.join("brought"))?.sync_all()
+    }
+
+    /// True when this machine may send this object under this claim.
+    pub(crate) fn is_admitted(&self, machine: &str, claim: u64, object: &str) -> bool {
+        let is_it = |a: &Arrival| a.machine == machine && a.claim == claim && a.object == object;
         self.arrivals.lock().is_ok_and(|arrivals| arrivals.iter().any(is_it))
     }
 
@@ -174,11 +215,11 @@ impl Store {
             return invalid("it is too large");
         }
         let place = self.place(&piece.object);
-        if place.exists() {
-            // Somebody's equal file, or ours, whose answer was lost.
+        if self.was_brought(machine, piece.claim, &piece.object)? {
+            // Our answer was lost. That somebody else brought it does not count: whoever knows its name need not have it.
             return Ok((piece.bytes, true));
         }
-        let arriving = self.root.join("arriving").join(format!("{}.{machine}", piece.object));
+        let arriving = self.root.join("arriving").join(format!("{}.{}.{machine}", piece.object, piece.claim));
         if piece.offset == 0 {
             match fs::remove_file(&arriving) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -217,6 +258,7 @@ impl Store {
             fs::rename(&arriving, &place)?;
             File::open(dir)?.sync_all()?;
         }
+        self.note_brought(machine, piece.claim, &piece.object)?;
         Ok((have, true))
     }
 
@@ -252,7 +294,10 @@ impl Store {
         for dir in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             for entry in fs::read_dir(dir.path()).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if is_name(&name) && !needed.contains(&name) && old(&entry.path()) {
+                let is_unneeded = is_name(&name) && !needed.contains(&name);
+                // By then the objects of a list are in the books, or are removed too.
+                let is_list = dir.file_name() == "brought";
+                if (is_unneeded || is_list) && old(&entry.path()) {
                     removed += usize::from(fs::remove_file(entry.path()).is_ok());
                 }
             }
@@ -318,10 +363,11 @@ mod tests {
             ..Piece::default()
         };
         store.admit("m", &piece(1, "a", 6), &charge("alice", 0, &[])).unwrap();
-        assert!(store.is_admitted("m", "a") && !store.is_admitted("n", "a") && !store.is_admitted("m", "b"));
+        assert!(store.is_admitted("m", 1, "a") && !store.is_admitted("n", 1, "a"));
+        assert!(!store.is_admitted("m", 2, "a") && !store.is_admitted("m", 1, "b"));
         let refused = store.admit("m", &piece(2, "b", 5), &charge("alice", 0, &[])).unwrap_err();
         assert!(refused.contains("take 6 MiB") && refused.contains("CHECKPOINT_QUOTA"), "{refused}");
-        assert!(!store.is_admitted("m", "b"));
+        assert!(!store.is_admitted("m", 2, "b"));
         store.admit("n", &piece(3, "c", 10), &charge("bob", 0, &[])).unwrap();
         store.admit("m", &piece(2, "b", 4), &charge("alice", 0, &[])).unwrap();
         // The books know of the first by now: it counts once.
@@ -349,7 +395,46 @@ mod tests {
         assert!(took.safe && took.error.is_empty());
         let back = [get(0).data, get(60_000).data].concat();
         assert_eq!(back, whole);
-        assert!(store.put("n", &piece(&object, &whole, 0, 10)).safe, "it is there already");
+        let again = store.put("m", &piece(&object, &whole, 0, 10));
+        assert!(again.safe && again.next == 100_000, "whoever brought it is told so again");
+    }
+
+    #[test]
+    fn an_object_counts_for_the_claim_under_which_all_of_it_was_brought_also_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let whole = b"somebody's work".to_vec();
+        let object = name(&trust::digest(&whole)).unwrap();
+        let of = |claim, piece: Piece| Piece { claim, ..piece };
+        assert!(!store.was_brought("m", 1, &object).unwrap());
+        assert!(store.put("m", &of(1, piece(&object, &whole, 0, whole.len()))).safe);
+        assert!(store.was_brought("m", 1, &object).unwrap());
+        // Others know its name from the event stream.
+        for (machine, claim) in [("n", 1), ("n", 2), ("m", 2)] {
+            assert!(!store.was_brought(machine, claim, &object).unwrap());
+            let nothing = Piece { object: object.clone(), claim, ..Piece::default() };
+            let took = store.put(machine, &nothing);
+            assert!(!took.safe && took.error.contains("hash"), "{took:?}");
+            let took = store.put(machine, &of(claim, piece(&object, &whole, 0, 4)));
+            assert!(!took.safe && took.next == 4, "{took:?}");
+            assert!(!store.was_brought(machine, claim, &object).unwrap());
+        }
+        assert!(
+            store.put("n", &of(2, piece(&object, &whole, 4, whole.len()))).safe,
+            "an equal file is as good"
+        );
+        drop(store);
+        let store = Store::open(dir.path()).unwrap();
+        for (machine, claim, brought) in [("m", 1, true), ("n", 2, true), ("n", 1, false), ("m", 2, false)] {
+            assert_eq!(store.was_brought(machine, claim, &object).unwrap(), brought, "{machine} {claim}");
+        }
+        // Of many only the last are remembered, and none that is gone.
+        for n in 0..BROUGHT as u8 {
+            assert!(store.put("m", &of(1, piece(&name(&trust::digest(&[n])).unwrap(), &[n], 0, 1))).safe);
+        }
+        assert!(!store.was_brought("m", 1, &object).unwrap());
+        fs::remove_file(store.place(&object)).unwrap();
+        assert!(!store.was_brought("n", 2, &object).unwrap());
     }
 
     #[test]

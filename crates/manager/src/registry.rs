@@ -78,6 +78,8 @@ pub(crate) enum NoJoin {
         "a machine {0} belongs to the pool already; choose another --name, or have an administrator consent to its replacement (updraft token create --role agent --replace {0})"
     )]
     Known(MachineName),
+    #[error("{0} is a name that is no machine's alone; choose another --name")]
+    Reserved(MachineName),
     #[error("{0} is the manager's own machine; choose another --name")]
     Managers(MachineName),
 }
@@ -86,6 +88,16 @@ pub(crate) enum NoJoin {
 pub(crate) struct Entry {
     pub(crate) issued: TokenIssued,
     pub(crate) used: u32,
+}
+
+/// Names that every machine has, that stand for the pool itself, or that its certificates use.
+fn is_reserved(machine: &MachineName) -> bool {
+    let name = machine.as_str();
+    let first = name.split('.').next().unwrap_or_default();
+    let last = name.rsplit('.').next().unwrap_or_default();
+    matches!(name, "updraft" | "embedded" | "manager")
+        || first == "localhost"
+        || matches!(last, "localhost" | "invalid")
 }
 
 /// Why a token is not accepted. All look alike to the one who shows it.
@@ -198,6 +210,9 @@ impl Registry {
         let meant = &self.check(token, now_ms)?.issued.machine;
         if self.locals.contains(machine) {
             return Err(NoJoin::Managers(machine.clone()));
+        }
+        if is_reserved(machine) {
+            return Err(NoJoin::Reserved(machine.clone()));
         }
         match meant.as_str() {
             "" if self.machines.contains_key(machine) => return Err(NoJoin::Known(machine.clone())),
@@ -338,6 +353,27 @@ mod tests {
             ..TokenIssued::default()
         }));
         token
+    }
+
+    #[test]
+    fn no_machine_joins_under_a_name_that_is_no_machines_alone() {
+        let mut registry = Registry::default();
+        let any = issue(&mut registry, 0);
+        for reserved in [
+            "LocalHost",
+            "localhost.localdomain",
+            "a.localhost",
+            "updraft",
+            "embedded",
+            "Manager",
+            trust::ca::MANAGER_NAME,
+        ] {
+            let reserved = name(reserved);
+            assert_eq!(registry.check_join(&any, &reserved, "k", 1), Err(NoJoin::Reserved(reserved)));
+        }
+        for usual in ["manager.lab.example", "updraft1", "localhosts", "invalid.example"] {
+            assert_eq!(registry.check_join(&any, &name(usual), "k", 1), Ok(()), "{usual}");
+        }
     }
 
     #[test]

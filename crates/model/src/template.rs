@@ -324,6 +324,11 @@ fn check_name(name: &str) -> Result<(), Invalid> {
     }
 }
 
+/// Is an attribute for its owner and for administrators only? People keep passwords in their jobs' environment.
+pub fn is_secret(name: &str) -> bool {
+    name.eq_ignore_ascii_case("Environment") || name.eq_ignore_ascii_case("Env")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -345,8 +345,7 @@ impl Shapes {
                 return Key { text, extra: shape.extra.clone(), ad: None };
             }
         }
-        let mut ad = job_ad(owner, template, cluster, proc);
-        lifecycle::admit(&mut ad);
+        let ad = matched_ad(owner, template, cluster, proc);
         let extra = self.extra(&ad, &numbered(template));
         let text = full_text(&base, &extra, template, cluster, proc);
         if self.extras.len() >= REMEMBERED {
@@ -398,11 +397,7 @@ impl Shapes {
         }
         let id = ShapeId(self.next);
         self.next += 1;
-        let ad = ad.unwrap_or_else(|| {
-            let mut ad = job_ad(owner, template, cluster, proc);
-            lifecycle::admit(&mut ad);
-            ad
-        });
+        let ad = ad.unwrap_or_else(|| matched_ad(owner, template, cluster, proc));
         *self.kinds_of.entry(owner.into()).or_default() += 1;
         let shape = Shape {
             owner: owner.into(),
@@ -621,6 +616,15 @@ impl Shapes {
 /// The whole ad of one job.
 pub(crate) fn job_ad(owner: &str, template: &JobTemplate, cluster: u32, proc: u32) -> ClassAd {
     ad_of(owner, template.attributes(cluster, proc))
+}
+
+/// What matching sees of one job. Expressions of machines are their owners', who learn from explanations whether they hold:
+/// what is secret would be read from them letter by letter. So it is not there, neither for the job's own.
+fn matched_ad(owner: &str, template: &JobTemplate, cluster: u32, proc: u32) -> ClassAd {
+    let shown = template.attributes(cluster, proc).filter(|(name, _)| !model::template::is_secret(name));
+    let mut ad = ad_of(owner, shown);
+    lifecycle::admit(&mut ad);
+    ad
 }
 
 /// An ad of these attributes, and the owner.

@@ -86,6 +86,8 @@ type Counts = [usize; 3];
 struct Account {
     used: Counts,
     turns: Arc<Semaphore>,
+    /// For what takes long and has few places for all.
+    long_turn: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -163,8 +165,17 @@ impl Budgets {
 
     /// Waits for the caller's turn: what one caller asks for is done a little at a time, whatever others ask for.
     pub(crate) async fn turn(&self, payer: &Payer) -> Turn {
+        self.turn_of(payer, |account| &account.turns).await
+    }
+
+    /// Waits until nothing else is done for the caller of what takes long.
+    pub(crate) async fn long_turn(&self, payer: &Payer) -> Turn {
+        self.turn_of(payer, |account| &account.long_turn).await
+    }
+
+    async fn turn_of(&self, payer: &Payer, kind: fn(&Account) -> &Arc<Semaphore>) -> Turn {
         let turns =
-            self.with(|books| books.of.entry(payer.clone()).or_insert_with(Account::new).turns.clone());
+            self.with(|books| kind(books.of.entry(payer.clone()).or_insert_with(Account::new)).clone());
         // It is never closed.
         let permit = turns.acquire_owned().await.ok();
         Turn { permit, budgets: self.clone(), payer: payer.clone() }
@@ -188,7 +199,10 @@ impl Budgets {
 
     fn forget_if_unused(&self, payer: &Payer) {
         self.with(|books| {
-            let unused = |a: &Account| a.used == Counts::default() && Arc::strong_count(&a.turns) == 1;
+            let unused = |a: &Account| {
+                let nobody_has = |turns: &Arc<Semaphore>| Arc::strong_count(turns) == 1;
+                a.used == Counts::default() && nobody_has(&a.turns) && nobody_has(&a.long_turn)
+            };
             if books.of.get(payer).is_some_and(unused) {
                 books.of.remove(payer);
             }
@@ -220,7 +234,8 @@ impl Budgets {
 
 impl Account {
     fn new() -> Self {
-        Self { used: Counts::default(), turns: Arc::new(Semaphore::new(TURNS)) }
+        let (turns, long_turn) = (Arc::new(Semaphore::new(TURNS)), Arc::new(Semaphore::new(1)));
+        Self { used: Counts::default(), turns, long_turn }
     }
 }
 
@@ -294,6 +309,21 @@ mod tests {
         drop(budgets.turn(&user("modest")).await);
         drop(turns);
         drop(third.await);
+        assert!(budgets.books.lock().unwrap().of.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_caller_has_one_long_turn_beside_the_others_and_everybody_has_one() {
+        let budgets = Budgets::default();
+        let greedy = user("greedy");
+        let first = budgets.long_turn(&greedy).await;
+        let second = budgets.long_turn(&greedy);
+        tokio::pin!(second);
+        let soon = Duration::from_millis(30);
+        assert!(tokio::time::timeout(soon, &mut second).await.is_err());
+        drop((budgets.turn(&greedy).await, budgets.long_turn(&user("modest")).await));
+        drop(first);
+        drop(second.await);
         assert!(budgets.books.lock().unwrap().of.is_empty());
     }
 

@@ -11,7 +11,7 @@ use api::rest::EventLine;
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use model::event::{ClusterSubmitted, Kind, cluster_of};
+use model::event::{ClusterSubmitted, JobCheckpointed, Kind, cluster_of};
 use model::{Event, JobTemplate, limits};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -228,6 +228,11 @@ fn render(position: u64, event: &Event, with_secrets: bool) -> Bytes {
             })),
             time_ms: event.time_ms,
         },
+        // The store's name for it is of no use but to somebody who wants another's checkpoint.
+        Some(Kind::JobCheckpointed(saved)) if !with_secrets => Event {
+            kind: Some(Kind::JobCheckpointed(JobCheckpointed { object: String::new(), ..saved.clone() })),
+            time_ms: event.time_ms,
+        },
         _ => event.clone(),
     };
     let line = EventLine { position, event };
@@ -236,8 +241,7 @@ fn render(position: u64, event: &Event, with_secrets: bool) -> Bytes {
 }
 
 fn shown_template(template: &JobTemplate, with_secrets: bool) -> JobTemplate {
-    let secret = |name: &str| name.eq_ignore_ascii_case("Environment") || name.eq_ignore_ascii_case("Env");
-    let shown = |name: &str| with_secrets || !secret(name);
+    let shown = |name: &str| with_secrets || !model::template::is_secret(name);
     let rows: usize = template.columns.iter().map(model::template::Column::len).sum();
     let few = rows <= ROWS;
     JobTemplate {

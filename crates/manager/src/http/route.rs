@@ -342,6 +342,10 @@ impl<P, Q, B> Call<P, Q, B> {
         self.shared.budgets.turn(&self.caller.payer).await
     }
 
+    pub(super) async fn long_turn(&self) -> Turn {
+        self.shared.budgets.long_turn(&self.caller.payer).await
+    }
+
     /// Looks at the books, when it is the caller's turn.
     pub(super) async fn look<T: Send + 'static>(
         &self,

@@ -11,7 +11,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use schemars::SchemaGenerator;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use usage::Filter;
 
@@ -44,7 +45,7 @@ impl Answer for UsageAnswer {
 pub(super) async fn answer(call: Call<(), Asked>) -> Result<UsageAnswer, Problem> {
     let machines = call.look(scheduler::Core::machine_sizes).await?;
     // One caller's questions leave room for others', also while their answers are read slowly.
-    let turn = call.turn().await;
+    let turn = call.long_turn().await;
     let (asked, shared) = (call.query, call.shared);
     // Nothing is known of the future.
     let now_ms = crate::writer::wall_ms();
@@ -126,15 +127,22 @@ struct Sending<'a> {
     out: &'a mpsc::Sender<Result<Bytes, Infallible>>,
     text: String,
     gone: bool,
+    /// Held while the answer is worked out, and not while it waits to be read.
+    place: Option<OwnedSemaphorePermit>,
+    places: Arc<Semaphore>,
 }
 
 impl Sending<'_> {
     fn line(&mut self, line: &Line) {
-        self.text.extend(serde_json::to_string(line));
-        self.text.push('\n');
+        self.add(line);
         if self.text.len() >= PIECE_BYTES {
             self.flush();
         }
+    }
+
+    fn add(&mut self, line: &Line) {
+        self.text.extend(serde_json::to_string(line));
+        self.text.push('\n');
     }
 
     fn flush(&mut self) {
@@ -142,8 +150,33 @@ impl Sending<'_> {
         if self.gone || piece.is_empty() {
             return;
         }
-        let sent = tokio::time::timeout(PATIENCE, self.out.send(Ok(piece)));
+        match self.out.try_send(Ok(piece)) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => self.gone = true,
+            Err(TrySendError::Full(piece)) => {
+                self.place = None;
+                self.wait_to_send(piece);
+                if !self.gone {
+                    let place = self.places.clone().acquire_owned();
+                    self.place = tokio::runtime::Handle::current().block_on(place).ok();
+                }
+            }
+        }
+    }
+
+    fn wait_to_send(&mut self, piece: Result<Bytes, Infallible>) {
+        let sent = tokio::time::timeout(PATIENCE, self.out.send(piece));
         self.gone = !matches!(tokio::runtime::Handle::current().block_on(sent), Ok(Ok(())));
+    }
+
+    /// Sends the last line, and what is left.
+    fn finish(mut self, last: &Line) {
+        self.place = None;
+        self.add(last);
+        if !self.gone {
+            let piece = Bytes::from(std::mem::take(&mut self.text));
+            self.wait_to_send(Ok(piece));
+        }
     }
 }
 
@@ -152,17 +185,59 @@ fn send_rows(
     question: &Question,
     stopped: &watch::Receiver<bool>,
     out: &mpsc::Sender<Result<Bytes, Infallible>>,
-    permits: (OwnedSemaphorePermit, Turn),
+    (place, turn): (OwnedSemaphorePermit, Turn),
 ) {
-    let sending = std::cell::RefCell::new(Sending { out, text: String::new(), gone: false });
+    let places = bookmarks.questions.clone();
+    let sending = std::cell::RefCell::new(Sending {
+        out,
+        text: String::new(),
+        gone: false,
+        place: Some(place),
+        places,
+    });
     let goes_on = || !*stopped.borrow() && !sending.borrow().gone && !out.is_closed();
     let found = bookmarks.answer(question, &goes_on, &mut |row| sending.borrow_mut().line(&Line::Row(row)));
     let last = match found.map_err(problem) {
         Ok(reply) => Line::Usage(Box::new(reply)),
         Err(Problem { code, message, .. }) => Line::Error(ErrorReply { code: code.into(), message }),
     };
-    let mut sending = sending.into_inner();
-    sending.line(&last);
-    sending.flush();
-    drop(permits);
+    sending.into_inner().finish(&last);
+    drop(turn);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_answer_that_nobody_reads_keeps_no_place() {
+        let places = Arc::new(Semaphore::new(1));
+        let (out, mut body) = mpsc::channel(1);
+        let (place, all) = (places.clone().try_acquire_owned().ok(), places.clone());
+        let error = |n: u32| Line::Error(ErrorReply { code: n.to_string(), message: String::new() });
+        let sent = tokio::task::spawn_blocking(move || {
+            let mut sending = Sending { out: &out, text: String::new(), gone: false, place, places: all };
+            for n in 0..4 {
+                sending.add(&error(n));
+                sending.flush();
+            }
+            assert!(sending.place.is_some() && !sending.gone, "it goes on when it is read");
+            sending.finish(&error(4));
+        });
+        let soon = Duration::from_secs(20);
+        let other = tokio::time::timeout(soon, places.acquire()).await.expect("others have their turn");
+        // The one who was not read waits for a place like everybody.
+        let first = body.recv().await;
+        drop(other);
+        let mut text = first.unwrap().unwrap().to_vec();
+        while let Some(piece) = body.recv().await {
+            text.extend_from_slice(&piece.unwrap());
+        }
+        sent.await.unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let codes: Vec<_> =
+            text.lines().map(|l| l.matches(|c: char| c.is_ascii_digit()).collect::<String>()).collect();
+        assert_eq!(codes, ["0", "1", "2", "3", "4"], "all of it arrives, in order: {text}");
+        assert_eq!(places.available_permits(), 1);
+    }
 }

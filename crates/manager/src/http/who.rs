@@ -131,6 +131,7 @@ impl From<crate::registry::NoJoin> for Problem {
             NoJoin::Rejected(_) => (StatusCode::UNAUTHORIZED, "bad_token"),
             NoJoin::OtherName(_) => (StatusCode::FORBIDDEN, "other_machine"),
             NoJoin::Key(_) => (StatusCode::FORBIDDEN, "denied_key"),
+            NoJoin::Reserved(_) => (StatusCode::FORBIDDEN, "reserved_name"),
             NoJoin::Known(_) | NoJoin::Managers(_) => (StatusCode::CONFLICT, "known_machine"),
         };
         Self::new(status, code, why.to_string())

@@ -182,3 +182,35 @@ fn a_machine_says_what_it_could_run_and_what_it_refuses() {
     assert_eq!(m.free, Resources { cpus: 2, ..m.free });
     assert!(pool.core.explain_machine("b", now).is_none());
 }
+
+#[test]
+fn no_expression_of_a_machine_sees_a_jobs_environment() {
+    let secret = [
+        ("eNVironment", "\"PASSWORD=hunter2\""),
+        ("ENV", "\"PASSWORD=hunter2\""),
+        ("Copied", "strcat(Environment, MY.Env)"),
+    ];
+    for asks in [
+        "substr(TARGET.Environment, 0, 1) == \"P\"",
+        "regexp(\"hunter\", environment)",
+        "TARGET.env is undefined",
+        "size(TARGET.Copied) > 3",
+    ] {
+        // Whatever the secret is, the answer is the same as without one.
+        let answers = [&secret[..], &[]].map(|attributes| {
+            let mut pool = Pool::new(Settings::default());
+            pool.machine(
+                "a",
+                1,
+                &format!(
+                    "Start = {asks}; Requirements = Start is true; Rank = TARGET.Env is undefined ? 1 : 2"
+                ),
+            );
+            let job = pool.submit("ann", with(1, attributes));
+            let now = pool.now;
+            let told = pool.core.explain_machine("a", now).unwrap();
+            (pool.live(job), format!("{:?}", told.clauses), format!("{:?}", told.obstacles))
+        });
+        assert_eq!(answers[0], answers[1], "{asks}");
+    }
+}

@@ -30,11 +30,14 @@ pub(crate) fn write_logs() -> Result<ExitCode, Failure> {
 pub(crate) struct Clear {
     /// The directory whose directories are removed
     dir: PathBuf,
+    /// What one owner's directories may take together, in seconds; the rest is left for the next time
+    #[arg(long, default_value_t = ::starter::clear::PATIENCE.as_secs())]
+    patience: u64,
 }
 
 /// Prints what is left, a line each.
 pub(crate) fn clear(args: &Clear) -> Result<ExitCode, Failure> {
-    let left = ::starter::clear::clear(&args.dir)
+    let left = ::starter::clear::clear(&args.dir, std::time::Duration::from_secs(args.patience))
         .map_err(|e| Failure::new(format!("cannot clear {}: {e}", args.dir.display())))?;
     for (path, why) in left {
         println!("{}: {why}", path.display());

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use agent::{Connector as _, Link, Membership, Remote};
-use api::agent::{Answer, Down, Get, Hello, Piece, ToManager, Up};
+use api::agent::{Answer, Down, Get, Hello, Piece, Report, ToManager, Took, Up};
 use model::event::Resources;
+use model::report::{Attempt, Checkpointed, Happening};
 use model::template::Attribute;
 
 use crate::harness::{Sandbox, text};
@@ -410,5 +411,80 @@ fn a_checkpoint_is_for_the_machine_that_its_job_was_given_to() {
                 machine.next(|word| if let Down::Piece(p) = word { Some(p) } else { None }).await.unwrap();
             assert!(piece.data.is_empty() && piece.error.contains("was given"), "{}", piece.error);
         }
+    });
+}
+
+/// A job that was given to a machine of ours: its claim and attempt.
+async fn assigned(machine: &mut Hostile) -> (u64, Attempt) {
+    let assign = machine.next(|word| if let Down::Assign(a) = word { Some(a) } else { None }).await.unwrap();
+    let job = &assign.jobs[0];
+    (assign.claim, Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt })
+}
+
+async fn send(machine: &mut Hostile, piece: Piece) -> Took {
+    machine.say(Up::Put(piece));
+    machine.next(|word| if let Down::Took(took) = word { Some(took) } else { None }).await.unwrap()
+}
+
+async fn fetch(machine: &mut Hostile, object: &str) -> Piece {
+    machine.say(Up::Get(Get { object: object.to_owned(), offset: 0, most: 1 << 20 }));
+    machine.next(|word| if let Down::Piece(p) = word { Some(p) } else { None }).await.unwrap()
+}
+
+/// The names of objects were in everybody's event stream; a machine that reported another's as its own job's was given it.
+#[test]
+fn a_machine_that_names_anothers_checkpoint_as_its_own_does_not_get_it() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);
+    for machine in ["one", "two"] {
+        sandbox.ok(&["submit", "--set", &format!("requirements=Machine == \"{machine}\""), "--", "true"]);
+    }
+    let saved = |cluster: u32| {
+        let events = sandbox.ok(&["events", "--json"]);
+        let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        events.filter(|e| e["event"] == "JobCheckpointed" && e["cluster"] == cluster).count()
+    };
+    runtime().block_on(async {
+        let one = join(&sandbox, "one", &token(&sandbox, &[])).await.unwrap();
+        let two = join(&sandbox, "two", &token(&sandbox, &[])).await.unwrap();
+        let mut one = Hostile::connect(&one).await.unwrap();
+        let mut two = Hostile::connect(&two).await.unwrap();
+        assert!(one.is_welcome().await && two.is_welcome().await);
+        let (claim, job) = assigned(&mut one).await;
+        let (claim_of_two, job_of_two) = assigned(&mut two).await;
+        let data = b"somebody's work".to_vec();
+        let sha256 = trust::digest(&data).to_vec();
+        let object: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+        let whole = |claim| Piece {
+            object: object.clone(),
+            bytes: data.len() as u64,
+            data: data.clone(),
+            claim,
+            ..Piece::default()
+        };
+        let report = |claim, seq, job| {
+            let told = Checkpointed { job, sha256: sha256.clone(), bytes: 15, ..Checkpointed::default() };
+            Up::Report(Report { claim, seq, happening: Some(Happening::Checkpointed(told)) })
+        };
+        assert!(send(&mut one, whole(claim)).await.safe);
+        one.say(report(claim, 1, job));
+        one.next(|word| matches!(word, Down::Ack(_)).then_some(())).await.unwrap();
+        assert_eq!(fetch(&mut one, &object).await.data, data);
+        // The other machine's word is heard, is not believed, and it is told so.
+        let nothing = Piece { bytes: 0, data: Vec::new(), ..whole(claim_of_two) };
+        assert!(!send(&mut two, nothing).await.safe, "an object that exists is not the one who names it has");
+        two.say(report(claim_of_two, 1, job_of_two));
+        let told =
+            two.next(|word| if let Down::Took(took) = word { Some(took) } else { None }).await.unwrap();
+        assert!(told.never && told.error.contains("did not bring it"), "{told:?}");
+        let stolen = fetch(&mut two, &object).await;
+        assert!(stolen.data.is_empty() && stolen.error.contains("was given"), "{}", stolen.error);
+        assert_eq!((saved(job.cluster), saved(job_of_two.cluster)), (1, 0));
+        // Whoever brings all of it has it anyway.
+        assert!(send(&mut two, whole(claim_of_two)).await.safe);
+        two.say(report(claim_of_two, 2, job_of_two));
+        two.next(|word| matches!(word, Down::Ack(ack) if ack.seq == 2).then_some(())).await.unwrap();
+        assert_eq!(fetch(&mut two, &object).await.data, data);
+        assert_eq!(saved(job_of_two.cluster), 1);
     });
 }

@@ -19,6 +19,7 @@ fn a_pipe_terminal_or_device_as_a_jobs_file_is_refused_with_a_reason() {
         ("stream", "/dev/stdout"),
         ("here", "/proc/self/cwd"),
         ("status", "/proc/self/status"),
+        ("maps", "/proc/self/maps"),
         ("circle", "circle"),
     ] {
         std::os::unix::fs::symlink(target, work(&sandbox).join(name)).unwrap();
@@ -35,6 +36,7 @@ fn a_pipe_terminal_or_device_as_a_jobs_file_is_refused_with_a_reason() {
         ("output = stream", "leads into /proc"),
         ("error = here/out", "leads into /proc"),
         ("input = status", "leads into /proc"),
+        ("input = maps", "leads into /proc"),
         ("output = circle", "symbolic links"),
     ] {
         let (command, file) =

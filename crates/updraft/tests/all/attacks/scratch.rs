@@ -216,3 +216,56 @@ fn who_fills_the_disk_that_the_journal_is_on_is_held_before_the_journal_suffers(
     drop(sandbox);
     drop(disk);
 }
+
+/// A user of whom nothing else runs on any machine.
+const LONER: u32 = 64_123;
+
+/// Stops every process of its user but itself, all the time.
+const STOPPER: &str = "echo ready; while :; do kill -STOP -1 2> /dev/null; done";
+
+#[test]
+fn whoever_stops_the_removal_of_their_own_files_keeps_nobody_elses() {
+    use std::os::unix::fs::chown;
+    use std::process::Stdio;
+    if !crate::harness::is_root() {
+        return crate::harness::skip("becoming other users needs root");
+    }
+    let sandbox = Sandbox::new();
+    let aside = sandbox.path().join("aside");
+    let entry = |name: &str, uid: u32, files: u32| {
+        let dir = aside.join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        for n in 0..files {
+            std::fs::write(dir.join(n.to_string()), "").unwrap();
+        }
+        chown(&dir, Some(uid), Some(uid)).unwrap();
+    };
+    // Enough of them that it is stopped before it is done.
+    for name in ["a", "m", "z"] {
+        entry(name, LONER, 20_000);
+    }
+    for uid in 1..20 {
+        entry(&format!("of-{uid}"), uid, 3);
+    }
+    let mut stopper = std::process::Command::new("setpriv");
+    stopper.args([format!("--reuid={LONER}"), format!("--regid={LONER}")]);
+    stopper.args(["--clear-groups", "sh", "-c", STOPPER]).current_dir("/");
+    let mut stopper = stopper.stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 5];
+    std::io::Read::read_exact(stopper.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let told = sandbox.command(&["clear", "--patience", "3"]).arg(&aside).output();
+    let _ = stopper.kill();
+    let _ = stopper.wait();
+    let said = crate::harness::text(&told.unwrap().stdout);
+    assert!(said.contains("takes too long") && said.contains("others of its owner"), "{said}");
+    assert!(!said.contains("of-"), "{said}");
+    let names = || {
+        let entries = std::fs::read_dir(&aside).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries.map(|e| e.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["late-a", "m", "z"], "the one that took too long is last from now on");
+    let out = sandbox.command(&["clear"]).arg(&aside).output().unwrap();
+    assert!(out.stdout.is_empty() && names().is_empty(), "{}", crate::harness::text(&out.stdout));
+}
