@@ -632,7 +632,7 @@ fn template(kind: u32) -> JobTemplate {
     let text = format!(
         "executable = /home/lab/bin/simulate\narguments = --seed 1\noutput = out.$(Cluster)\nerror = err.$(Cluster)\n\
          log = jobs.log\nrequest_memory = {}\nrequest_disk = {}\nrequest_cpus = 1\n\
-         should_transfer_files = YES\ntransfer_input_files = data.bin\nenvironment = \"OMP_NUM_THREADS=1 LANG=C\"\nqueue\n",
+         should_transfer_files = IF_NEEDED\ntransfer_input_files = data.bin\nenvironment = \"OMP_NUM_THREADS=1 LANG=C\"\nqueue\n",
         256 + 8 * (kind % 250),
         1_000 * (kind / 250 + 1),
     );
