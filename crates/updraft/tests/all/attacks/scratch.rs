@@ -81,13 +81,14 @@ fn nothing_outside_is_touched_when_entries_are_swapped_while_they_are_removed() 
     // A second process of the same user, outside the job, swaps directories for links while the starter removes them.
     let swap = "import os, sys, time\n\
         s, c = sys.argv[1:3]\n\
-        end = time.time() + 4\n\
+        end, done = time.time() + 4, 0\n\
         while time.time() < end:\n\
         \x20 for n in range(20):\n\
         \x20   p = f'{s}/a{n}'\n\
         \x20   try:\n\
-        \x20     os.rename(p, f'{s}/b{n}.{time.time_ns()}'); os.symlink(c, p)\n\
-        \x20   except OSError: pass\n";
+        \x20     os.rename(p, f'{s}/b{n}.{time.time_ns()}'); os.symlink(c, p); done += 1\n\
+        \x20   except OSError: pass\n\
+        print(done)\n";
     let file = work(&sandbox).join("swap.py");
     std::fs::write(&file, swap).unwrap();
     let fill = "for n in $(seq 0 19); do mkdir -p $UPDRAFT_SCRATCH_DIR/a$n/x/y; touch $UPDRAFT_SCRATCH_DIR/a$n/x/f; done; \
@@ -99,14 +100,17 @@ fn nothing_outside_is_touched_when_entries_are_swapped_while_they_are_removed() 
     });
     let dir = std::fs::read_to_string(&told).unwrap().trim().to_owned();
     let mut attacker = std::process::Command::new("setpriv");
-    attacker.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "python3"]).arg(&file);
-    let mut attacker = attacker.arg(&dir).arg(&canaries).spawn().unwrap();
+    attacker.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "/usr/bin/python3"]).arg(&file);
+    // By its own path: what root calls python3 may be of no use to others.
+    let attacker = attacker.arg(&dir).arg(&canaries).stdout(std::process::Stdio::piped()).spawn().unwrap();
     sandbox.ok(&["wait", &first.to_string(), "--timeout", "30"]);
     for _ in 0..5 {
         let job = submit(&sandbox, &format!("{}queue\n", shell(fill)));
         sandbox.ok(&["wait", &job.to_string(), "--timeout", "30"]);
     }
-    attacker.wait().unwrap();
+    let swapped = attacker.wait_with_output().unwrap().stdout;
+    let swapped: u32 = String::from_utf8_lossy(&swapped).trim().parse().unwrap();
+    assert!(swapped > 0, "the attacker swapped nothing");
     assert_eq!(count(&canaries), 50, "files outside were removed");
     innocent_job_runs(&sandbox);
 }
