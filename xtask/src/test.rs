@@ -84,9 +84,13 @@ const ALL_CASES: &str = "5000";
 /// How long each fuzz target runs then, instead of 3 s; bolero prints the seed of an input that fails.
 const ALL_FUZZ_MS: &str = "60000";
 
+/// Steps of the random worlds then, with clocks that are wrong and without; the seed of a world that fails is printed.
+const ALL_STORMS: &str = "4000000";
+
 fn tests(all: bool) -> Result<(), String> {
     let found = [
         ("BOLERO_RANDOM_TEST_TIME_MS", all.then(|| ALL_FUZZ_MS.to_owned())),
+        ("UPDRAFT_STORM_EVENTS", all.then(|| ALL_STORMS.to_owned())),
         ("UPDRAFT_JUDGE", judge()),
         ("UPDRAFT_SCHEMATHESIS", schemathesis()),
         ("UPDRAFT_SCHEMATHESIS_SECONDS", all.then(|| ALL_SECONDS.to_owned())),
@@ -108,9 +112,19 @@ fn tests(all: bool) -> Result<(), String> {
 fn tidy() -> Result<(), String> {
     let mut complaints = Vec::new();
     // Pure cores stay pure: no IO, clock, threads or runtime below them.
-    for room in
-        ["classad", "config", "model", "submit", "joblog", "scheduler", "policy", "maintenance", "usage"]
-    {
+    for room in [
+        "classad",
+        "config",
+        "model",
+        "submit",
+        "joblog",
+        "scheduler",
+        "planner",
+        "policy",
+        "claims",
+        "maintenance",
+        "usage",
+    ] {
         let dir = root().join("crates").join(room);
         if !dir.exists() {
             continue;

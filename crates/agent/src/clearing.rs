@@ -40,7 +40,7 @@ async fn clear(program: &Path, aside: &Path) -> usize {
 impl Agent {
     /// Clears away what was set aside, when there is anything.
     pub(crate) fn clear_aside(&mut self) {
-        let aside = self.claims.aside();
+        let aside = self.files.aside();
         let anything = std::fs::read_dir(&aside).is_ok_and(|mut entries| entries.next().is_some());
         if self.clearing || !anything {
             return;
@@ -55,6 +55,6 @@ impl Agent {
 
     pub(crate) fn cleared(&mut self, left: usize) {
         self.clearing = false;
-        self.owner.set_fixed("ScratchSetAside", &left.to_string());
+        self.core.owner.set_fixed("ScratchSetAside", &left.to_string());
     }
 }

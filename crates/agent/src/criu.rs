@@ -7,6 +7,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use claims::Criu;
 use model::text::{one_line, quote};
 
 use crate::run::{Agent, Sign};
@@ -29,26 +30,6 @@ pub(crate) struct Settings {
     /// An administrator wants it for the users of a shared pool too.
     pub(crate) shared: bool,
 }
-
-/// A CRIU that works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Criu {
-    pub(crate) program: String,
-    /// The kind of machine.
-    pub(crate) platform: String,
-    /// It can save the processes of other users too.
-    pub(crate) others: bool,
-    /// It may be used in a shared pool.
-    pub(crate) shared: bool,
-}
-
-/// Why jobs of other users than our own cannot be saved.
-pub(crate) const ONLY_OURS: &str =
-    "CRIU needs CAP_SYS_RESOURCE for jobs of other users, which this agent lacks";
-
-/// Why it is not used in a shared pool.
-pub(crate) const NOT_SHARED: &str = "CRIU works as root on what users leave, so that a shared pool uses it only where an \
-    administrator has set CHECKPOINT_DOMAIN and CHECKPOINT_IN_SHARED_POOL = True";
 
 /// Looks whether it works.
 fn check(settings: &Settings) -> Result<Criu, String> {
@@ -130,19 +111,19 @@ impl Agent {
     }
 
     pub(crate) fn found_criu(&mut self, found: Result<Criu, String>) {
-        self.core.set_criu(found);
+        self.core.ledger.set_criu(found);
         self.advertise_criu();
     }
 
     /// Says what the machine offers to the jobs that it may get.
     pub(crate) fn advertise_criu(&mut self) {
-        let (has, reason, platform) = match self.core.criu() {
+        let (has, reason, platform) = match self.core.ledger.criu() {
             Ok(criu) => ("true", String::new(), criu.platform.clone()),
             Err(why) => ("false", format!("no transparent checkpoints here: {why}"), String::new()),
         };
-        self.owner.set_fixed("HasTransparentCheckpoint", has);
-        self.owner.set_fixed("TransparentCheckpointReason", &quote(&reason));
-        self.owner.set_fixed("CheckpointPlatform", &quote(&platform));
+        self.core.owner.set_fixed("HasTransparentCheckpoint", has);
+        self.core.owner.set_fixed("TransparentCheckpointReason", &quote(&reason));
+        self.core.owner.set_fixed("CheckpointPlatform", &quote(&platform));
     }
 }
 

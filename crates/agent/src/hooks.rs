@@ -10,18 +10,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::process::Stdio;
 use std::time::Duration;
 
+use claims::{GUEST_OF, Jobs, Record};
 use model::report::Attempt;
 use model::text::one_line;
 use rustix::process::{Pid, Signal, kill_process_group};
-use starter::wire::{Job, Report};
+use starter::wire::Report;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::claims::{Claims, Record};
-use crate::core::Action;
-use crate::run::{Agent, GUEST_OF};
+use crate::files::Files;
+use crate::run::Agent;
 
 /// There once the machine was made ready for a claim, for the next agent.
 const PROVISIONED: &str = "provisioned";
@@ -70,9 +70,6 @@ pub(crate) struct End {
     pub(crate) left: Vec<Report>,
     pub(crate) why: String,
 }
-
-/// Jobs, each with the values that are its own.
-type Jobs = Vec<(Job, Vec<String>)>;
 
 #[derive(Debug)]
 enum Stage {
@@ -188,7 +185,7 @@ impl Hooks {
 impl Agent {
     /// What a command of this machine is about.
     pub(crate) fn hook_environment(&self, claim: u64, job: Option<Attempt>) -> Vec<(&'static str, String)> {
-        let record = self.core.record(claim);
+        let record = self.core.ledger.record(claim);
         let word = |of: fn(&Record) -> &String| record.map_or_else(String::new, |r| of(r).clone());
         let mut environment = vec![
             ("UPDRAFT_CLAIM", claim.to_string()),
@@ -210,7 +207,7 @@ impl Agent {
 
     /// The job that a guest's claim is a guest of.
     fn host_of(&self, claim: u64) -> Option<String> {
-        self.core.record(claim).filter(|r| r.guest)?;
+        self.core.ledger.record(claim).filter(|r| r.guest)?;
         let ad = self.saved_ad(claim)?;
         Some(format!("{}.{}", ad.eval_int("ClusterId")?, ad.eval_int(GUEST_OF)?))
     }
@@ -219,18 +216,18 @@ impl Agent {
     pub(crate) fn provision(&mut self, claim: u64, jobs: Jobs) {
         let first = jobs.first().map(|(job, _)| job.id);
         if let Some((job, values)) = jobs.first()
-            && self.core.record(claim).is_some_and(|r| r.guest)
+            && self.core.ledger.record(claim).is_some_and(|r| r.guest)
         {
             // For its commands, and for the next agent.
-            self.save_ad(claim, &self.core.ad(job.id, values));
+            self.save_ad(claim, &self.core.ledger.ad(job.id, values));
         }
-        if !self.hooks.is_known(claim) && self.claims.dir(claim).join(PROVISIONED).exists() {
+        if !self.hooks.is_known(claim) && self.files.dir(claim).join(PROVISIONED).exists() {
             self.hooks.set_ready(claim);
         }
         let environment = self.hook_environment(claim, first);
         let (ready, begun) = self.hooks.admit(claim, jobs, environment);
         if let Some(job) = first.filter(|_| begun) {
-            self.core.provisioning(claim, job, false, &mut self.actions);
+            self.core.provisioning(claim, job, false);
         }
         if !ready.is_empty() {
             self.offer(claim, ready);
@@ -241,7 +238,7 @@ impl Agent {
         match item {
             News::Installing { claim } => {
                 if let Some(job) = self.hooks.first(claim) {
-                    self.core.provisioning(claim, job, true, &mut self.actions);
+                    self.core.provisioning(claim, job, true);
                 }
             }
             News::Provisioned { claim, number, result } => {
@@ -249,18 +246,18 @@ impl Agent {
                 match result {
                     Ok(()) => {
                         // Without it the next agent would only make the machine ready once more.
-                        let _ = std::fs::write(self.claims.dir(claim).join(PROVISIONED), "");
+                        let _ = std::fs::write(self.files.dir(claim).join(PROVISIONED), "");
                         self.hooks.set_ready(claim);
-                        self.actions.push(Action::Run { claim, jobs });
+                        self.provision(claim, jobs);
                     }
                     Err(why) => {
                         let jobs: Vec<Attempt> = jobs.iter().map(|(job, _)| job.id).collect();
-                        self.core.unprovisioned(claim, &jobs, why, &mut self.actions);
+                        self.core.unprovisioned(claim, &jobs, why);
                     }
                 }
             }
             News::Released { claim, end: End { left, why }, result } => {
-                self.core.released(claim, left, &why, result.err(), &mut self.actions);
+                self.core.released(self.now(), claim, left, &why, result.err());
             }
         }
     }
@@ -268,9 +265,9 @@ impl Agent {
 
 /// Ends the commands over which an earlier agent was killed: whatever they were to do is begun anew. What one that has
 /// ended meant to leave behind stays as long as its claim does.
-pub(crate) async fn end_leftovers(claims: &Claims, records: &[Record]) {
+pub(crate) async fn end_leftovers(files: &Files, records: &[Record]) {
     let unfinished = |record: &&Record| {
-        let dir = claims.dir(record.claim);
+        let dir = files.dir(record.claim);
         !dir.join(PROVISIONED).exists() || !starter::is_alive(&dir)
     };
     let markers: BTreeSet<String> =
@@ -421,7 +418,7 @@ mod tests {
 
     fn jobs() -> Jobs {
         let id = Attempt { cluster: 1, proc: 0, attempt: 1 };
-        vec![(Job { id, ..Job::default() }, Vec::new())]
+        vec![(starter::wire::Job { id, ..starter::wire::Job::default() }, Vec::new())]
     }
 
     async fn ended(

@@ -1,47 +1,40 @@
 //! The agent: one per machine. It tells the manager what the machine is, starts a starter for every claim, passes
-//! orders down and reports up, and keeps leases.
+//! orders down and reports up, and keeps leases. What to do about each word is decided in the crate `claims`; here it is done.
 //!
-//! - `answers`: which starters answer, and which are to be killed
 //! - `clearing`: removing what starters had to set aside
-//! - `core`: what to do about each word from manager or starter, without IO
 //! - `criu`: whether and for whom processes can be saved from outside
-//! - `fuzzing`: the core without its shell, for crates/fuzz
+//! - `eyes`: what the machine's owner sees, and the policy's clock; `rules`: the configuration that the policy is from
+//! - `files`: the files of claims
+//! - `fuzzing`: the pure half without its shell, for crates/fuzz
 //! - `hooks`: the machine's own commands before and after a claim
-//! - `job`: from a job's attributes to something a starter can run
 //! - `machine`: what this machine is
-//! - `owner`: drives the policy core: whether, how and how long jobs may run here; `rules`: the configuration it is from
 //! - `questions`: what administrators ask of a machine through its manager
 //! - `transfers`: checkpoints to and from the store
 //! - `sensors`: what the machine ad says about owner, load and hardware, measured or scripted
 //! - `starters`: starter processes: spawning, adopting, reading what dead ones left
-//! - `claims`: the files of claims
 //! - `link`: the connection to the manager, over the network or within the process
-//! - `run`: the loop that wires these together; `wishes`: its part between owner and starters
+//! - `run`: the loop that wires these together
 //! - `join`: from a join token to a certificate
 
 #![forbid(unsafe_code)]
 
-mod answers;
-mod claims;
 mod clearing;
-mod core;
 mod criu;
+mod eyes;
+mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hooks;
-mod job;
 mod join;
 mod link;
 mod machine;
 mod outbox;
-mod owner;
 mod questions;
 mod rules;
 mod run;
 pub mod sensors;
 mod starters;
 mod transfers;
-mod wishes;
 
 use std::path::PathBuf;
 

@@ -2,11 +2,7 @@
 //! that, and to do something with its jobs. Every question is answered.
 
 use api::agent::{Answer, Ask, Control, Question, SetMacro, Up, Verb};
-use policy::Input;
-use starter::wire::{Order, Warn};
 
-use crate::core::Action;
-use crate::owner::Whom;
 use crate::rules;
 use crate::run::Agent;
 
@@ -15,7 +11,11 @@ impl Agent {
         let result = match ask.question {
             Some(Question::Control(control)) => self.control(&control),
             Some(Question::Set(set)) => self.set(&set),
-            Some(Question::Why(_)) => Ok(self.owner.why()),
+            Some(Question::Why(_)) => {
+                let (now, seen) = (self.now(), self.eyes.read_for(&self.core.owner));
+                self.core.owner.look(now, seen);
+                Ok(self.core.owner.why())
+            }
             Some(Question::Config(_)) => Ok(self.rules.listing.clone()),
             Some(Question::Reconfigure(_)) => self.reconfigure(),
             None => Err("this agent does not know the question; it may be older than the manager".to_owned()),
@@ -34,32 +34,10 @@ impl Agent {
     }
 
     fn control(&mut self, control: &Control) -> Result<String, String> {
-        let verb = Verb::try_from(control.verb).map_err(|_| "unknown order".to_owned())?;
-        if matches!(verb, Verb::Vacate) && control.bytes_per_second > 0 {
+        if control.verb == i32::from(Verb::Vacate) && control.bytes_per_second > 0 {
             self.transfers.set_cap(control.bytes_per_second);
         }
-        let whom = if control.claim > 0 {
-            Whom::Claim(control.claim)
-        } else if control.slot.is_empty() {
-            Whom::All
-        } else {
-            Whom::Slot(control.slot.parse().map_err(|e: policy::BadSlotId| e.to_string())?)
-        };
-        if verb == Verb::Warn {
-            let claims = self.owner.claims_of(whom);
-            for claim in &claims {
-                let warn = Warn { remaining_s: control.remaining_s, reason: control.reason.clone() };
-                self.actions.push(Action::Order(*claim, Order::Warn(warn)));
-            }
-            return Ok(format!("{} jobs concerned", claims.len()));
-        }
-        self.owner.command(whom, &control.reason, |slot| match verb {
-            Verb::Vacate => Input::Vacate { slot, fast: false },
-            Verb::Kill => Input::Vacate { slot, fast: true },
-            Verb::Suspend => Input::Suspend { slot },
-            Verb::Continue => Input::Continue { slot },
-            Verb::Checkpoint | Verb::Warn => Input::Checkpoint { slot },
-        })
+        self.core.control(self.now(), control)
     }
 
     fn set(&mut self, set: &SetMacro) -> Result<String, String> {
@@ -100,7 +78,9 @@ impl Agent {
         }
         self.rules = rules;
         self.obey_rules();
-        self.owner.set_rules(&self.rules);
+        self.eyes.set(self.rules.sensors.clone());
+        let (now, seen) = (self.now(), self.eyes.read_for(&self.core.owner));
+        self.core.owner.set_policy(now, &self.rules.policy, seen);
         // A policy that does not care for the owner may have been followed by one that does.
         self.watch_input();
     }

@@ -389,10 +389,11 @@ mod tests {
 
     #[test]
     fn the_owner_tells_of_every_slot_and_keeps_claims_in_theirs() {
-        use crate::owner::{Owner, Whom, Wish};
+        use claims::owner::{Owner, Whom, Wish};
         use policy::{Input, SlotId};
         let rules = read(DIVIDED, None).unwrap();
-        let mut owner = Owner::new("desk", &rules, Vec::new(), None);
+        let now = model::Now { mono_ms: 1, wall_ms: 1_700_000_000_000 };
+        let mut owner = Owner::new(now, "desk", &rules.policy, &rules.layout, Vec::new(), Vec::new());
         let (total, ad, more) = owner.slots();
         let kind = |ad: &[model::template::Attribute]| {
             ad.iter().find(|a| a.name.eq_ignore_ascii_case("SlotType")).map(|a| a.expr.clone())
@@ -403,17 +404,17 @@ mod tests {
         let job = model::report::Attempt { cluster: 1, proc: 0, attempt: 1 };
         let wants =
             classad::ClassAd::parse_new("[RequestCpus = 2; RequestMemory = 10; RequestDisk = 0]").unwrap();
-        owner.offer(5, SlotId { number: 2, child: 1 }, job, wants.clone());
+        owner.offer(now, 5, SlotId { number: 2, child: 1 }, job, wants.clone());
         assert!(owner.wishes().contains(&Wish::Run(5)));
-        owner.offer(6, SlotId::new(1), job, wants);
+        owner.offer(now, 6, SlotId::new(1), job, wants);
         assert!(owner.wishes_against(6), "START is false in the first slot");
         assert_eq!(owner.claims_of(Whom::Slot(SlotId::new(2))), [5]);
         assert!(owner.claims_of(Whom::Slot(SlotId::new(1))).is_empty());
         owner.wishes();
         let vacate = |slot| Input::Vacate { slot, fast: false };
-        assert!(owner.command(Whom::Slot(SlotId::new(1)), "", vacate).is_err(), "nothing is there");
-        assert!(owner.command(Whom::Slot(SlotId::new(9)), "", vacate).is_err());
-        owner.command(Whom::Slot(SlotId::new(2)), "the rack moves", vacate).unwrap();
+        assert!(owner.command(now, Whom::Slot(SlotId::new(1)), "", vacate).is_err(), "nothing is there");
+        assert!(owner.command(now, Whom::Slot(SlotId::new(9)), "", vacate).is_err());
+        owner.command(now, Whom::Slot(SlotId::new(2)), "the rack moves", vacate).unwrap();
         let evicted = owner.wishes().into_iter().find_map(|w| match w {
             Wish::Evict { claim: 5, reason, .. } => Some(reason),
             _ => None,

@@ -1,25 +1,26 @@
 //! The loop: one task owns the core; starters, the manager's link and the clock feed it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use api::agent::{Down, Up};
+use claims::record::scratch;
+use claims::{Action, Core, Criu, Ledger, Owner, Record};
 use classad::ClassAd;
-use model::report::Attempt;
-use starter::wire::{Begin, Order, Report, Standing, Word};
+use model::Now;
+use starter::user;
+use starter::wire::{Account, Begin, Order, Word};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::answers::{self, Answers};
-use crate::claims::{Claims, Record, scratch};
-use crate::core::{Action, Core};
-use crate::criu::{self, Criu};
+use crate::criu;
+use crate::eyes::Eyes;
+use crate::files::Files;
 use crate::hooks::{self, End, Hooks};
 use crate::link::{Connector, Link};
 use crate::outbox::Outbox;
-use crate::owner::Owner;
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
 use crate::sensors::watch::InputWatch;
@@ -28,20 +29,21 @@ use crate::transfers::{self, Transfers};
 use crate::{Error, Options, machine};
 
 /// First and longest wait between attempts to connect.
+/// A connection that lived for so long was one.
+const SETTLED: Duration = Duration::from_secs(1);
+/// Whoever is hung up on at once comes again after at most this: a manager that is killed again and again is soon found.
+const HUNG_UP: Duration = Duration::from_secs(1);
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// How long after a claim that could not be begun the manager is told.
 const CANNOT_BEGIN: Duration = Duration::from_secs(5);
-/// The manager hears of what does not matter for matching no more often than this.
-const TELL: Duration = Duration::from_secs(1);
 /// A new spare starter is made when nothing was to do for so long: making one takes a moment, in which the starter that was
 /// just given a claim would wait for its first job.
 const SPARE: Duration = Duration::from_millis(2);
+/// How long a benchmark takes.
+const BENCHMARK: Duration = Duration::from_millis(500);
 /// The ad of a claim's job, for the next agent.
 pub(crate) const JOB_AD: &str = "job.ad";
-
-/// What says that a job is a guest of another.
-pub(crate) const GUEST_OF: &str = "GuestOf";
 
 /// What to do with running jobs when the agent is told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +60,8 @@ pub async fn run(
     connector: Box<dyn Connector>,
     mut stop: watch::Receiver<Option<OnStop>>,
 ) -> Result<(), Error> {
-    let claims = Claims::open(&options.state)?;
-    let override_files = OverrideFiles::new(claims.root());
+    let files = Files::open(&options.state)?;
+    let override_files = OverrideFiles::new(files.root());
     let overrides = override_files.read();
     let rules = rules::load(&options.config, &overrides, options.total, None).map_err(Error::Config)?;
     for warning in &rules.warnings {
@@ -69,18 +71,27 @@ pub async fn run(
     let (transfer_news, transferred) = mpsc::unbounded_channel();
     let (signs_sender, signs) = mpsc::channel(16);
     let (hook_news, hooked) = mpsc::unbounded_channel();
+    let mut eyes = Eyes::new(rules.sensors.clone(), options.script.clone());
+    let (now, seen) = (eyes.now(), eyes.read(0.0));
     let fixed = machine::ad(&options);
-    let owner = Owner::new(&options.machine, &rules, fixed, options.script.clone());
-    let mut core = Core::new(env!("CARGO_PKG_VERSION"), options.total, Vec::new());
-    core.set_execute(claims.execute(), claims.is_open());
+    let owner = Owner::new(now, &options.machine, &rules.policy, &rules.layout, fixed, seen);
+    let mut ledger = Ledger::new(
+        env!("CARGO_PKG_VERSION"),
+        starter::uptime::moment().boot,
+        own_account(),
+        options.total,
+        Vec::new(),
+    );
+    ledger.set_execute(files.execute(), files.is_open());
+    let mut core = Core::new(now, ledger, owner, claims::Settings::default());
+    if rules.policy.wants_startup_benchmark() && eyes.is_measured() && core.owner.is_watchful {
+        core.owner.want_benchmark();
+    }
     let mut agent = Agent {
         core,
-        owner,
-        claims,
+        eyes,
+        files,
         orders: HashMap::new(),
-        quitting: HashSet::new(),
-        losing: HashMap::new(),
-        lines: HashMap::new(),
         news: news_sender,
         transfers: Transfers::new(transfer_news),
         hooks: Hooks::new(hook_news),
@@ -91,17 +102,14 @@ pub async fn run(
         rules,
         spare: None,
         up: None,
-        start: Instant::now(),
-        actions: Vec::new(),
-        told: Instant::now(),
         watching: false,
         measuring: None,
-        answers: Answers::default(),
+        figures: None,
         clearing: false,
         options,
     };
     agent.obey_rules();
-    let mut ask = tokio::time::interval(Duration::from_millis(answers::EVERY_MS));
+    let mut ask = tokio::time::interval(Duration::from_millis(claims::ASK_EVERY_MS));
     ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut sources = Sources { news, transferred, signs, hooked, ask };
     agent.watch_input();
@@ -123,12 +131,21 @@ async fn dial(mut connector: Box<dyn Connector>, links: mpsc::Sender<(Link, ones
     loop {
         match connector.connect().await {
             Ok(link) => {
-                wait = BACK_OFF.0;
+                let began = Instant::now();
                 let (done, over) = oneshot::channel();
                 if links.send((link, done)).await.is_err() {
                     return;
                 }
                 let _ = over.await;
+                if began.elapsed() >= SETTLED {
+                    wait = BACK_OFF.0;
+                } else {
+                    wait = wait.min(HUNG_UP);
+                    tracing::warn!(
+                        retry_ms = wait.as_millis() as u64,
+                        "the manager hung up at once: it was stopped, or takes this machine for a copy of another (its log says so)"
+                    );
+                }
             }
             Err(why) => tracing::warn!(why, retry_ms = wait.as_millis() as u64, "no manager"),
         }
@@ -161,20 +178,12 @@ pub(crate) enum Sign {
     Benchmarked(Option<benchmark::Figures>),
 }
 
-/// Jobs of a claim that are not over, the running one first, with their ads while the policy may ask for them.
-pub(crate) type Line = VecDeque<(Attempt, Option<ClassAd>)>;
-
 pub(crate) struct Agent {
     pub(crate) core: Core,
-    pub(crate) owner: Owner,
-    pub(crate) claims: Claims,
+    pub(crate) eyes: Eyes,
+    pub(crate) files: Files,
     pub(crate) options: Options,
     pub(crate) orders: HashMap<u64, Orders>,
-    /// Claims that were told to quit.
-    pub(crate) quitting: HashSet<u64>,
-    /// Claims that the owner does not want, and why; the manager is told when nothing of them is left.
-    pub(crate) losing: HashMap<u64, String>,
-    pub(crate) lines: HashMap<u64, Line>,
     news: mpsc::Sender<News>,
     pub(crate) transfers: Transfers,
     pub(crate) hooks: Hooks,
@@ -186,37 +195,33 @@ pub(crate) struct Agent {
     pub(crate) rules: Rules,
     spare: Option<Spare>,
     up: Option<Outbox>,
-    start: Instant,
-    pub(crate) actions: Vec<Action>,
-    /// When the manager was last told of the machine.
-    told: Instant,
     /// A thread tells us when somebody touches the machine.
     watching: bool,
     /// A thread measures how fast the machine is, until this says stop.
     pub(crate) measuring: Option<Arc<AtomicBool>>,
-    answers: Answers,
+    /// What was measured so far.
+    figures: Option<benchmark::Figures>,
     /// A process removes what was set aside.
     pub(crate) clearing: bool,
 }
 
 impl Agent {
-    fn now_ms(&self) -> u64 {
-        // Not zero: the core takes its own zero for "never".
-        self.start.elapsed().as_millis() as u64 + 1
+    pub(crate) fn now(&self) -> Now {
+        self.eyes.now()
     }
 
     /// Finds the claims of an earlier agent: living starters are taken over, dead ones are buried.
     async fn adopt_all(&mut self, news: &mut mpsc::Receiver<News>) {
-        let records = self.claims.load();
-        self.claims.sweep(&records);
+        let records = self.files.load();
+        self.files.sweep(&records);
         self.clear_aside();
         starter::cgroup::sweep();
-        hooks::end_leftovers(&self.claims, &records).await;
+        hooks::end_leftovers(&self.files, &records).await;
         let mut unheard: HashSet<u64> = records.iter().map(|r| r.claim).collect();
         for record in records {
             let (claim, marker) = (record.claim, record.marker.clone());
             self.core.adopt(record);
-            let orders = starters::adopt(claim, self.claims.dir(claim), marker, self.news.clone());
+            let orders = starters::adopt(claim, self.files.dir(claim), marker, self.news.clone());
             self.orders.insert(claim, orders);
         }
         // The hello must tell what each holds, so each must have spoken first; a stuck one is told about later.
@@ -226,7 +231,8 @@ impl Agent {
             match &item {
                 News::Said(claim, Word::Standing(standing)) => {
                     unheard.remove(claim);
-                    self.adopt_job(*claim, standing);
+                    let (now, saved) = (self.now(), self.saved_ad(*claim));
+                    self.core.adopt_job(now, *claim, standing, saved);
                 }
                 News::Gone { claim, .. } => drop(unheard.remove(claim)),
                 News::Said(..) => {}
@@ -238,41 +244,33 @@ impl Agent {
 
     /// The ad of a claim's job, as it was last saved.
     pub(crate) fn saved_ad(&self, claim: u64) -> Option<ClassAd> {
-        let text = std::fs::read_to_string(self.claims.dir(claim).join(JOB_AD)).ok()?;
+        let text = std::fs::read_to_string(self.files.dir(claim).join(JOB_AD)).ok()?;
         ClassAd::parse_new(&text).ok()
-    }
-
-    /// The owner learns of a claim that was here before.
-    fn adopt_job(&mut self, claim: u64, standing: &Standing) {
-        let mut ad = self.saved_ad(claim).unwrap_or_default();
-        // One whose job it has not heard of yet has no ad, and takes nothing all the same.
-        if self.core.record(claim).is_some_and(|r| r.guest) && !ad.contains(GUEST_OF) {
-            ad.insert_int(GUEST_OF, 0);
-        }
-        let runs = standing.running_since_ms.is_some();
-        let job = standing.jobs.first().copied().filter(|_| runs);
-        self.lines.insert(claim, standing.jobs.iter().map(|id| (*id, None)).collect());
-        self.owner.adopt(claim, self.core.slot_of(claim), job, ad, standing.suspended);
     }
 
     /// What rules say beside the policy.
     pub(crate) fn obey_rules(&mut self) {
-        self.core.set_nice(self.rules.nice);
-        self.core.set_scratch_limit(self.rules.scratch_bytes);
+        self.core.ledger.set_nice(self.rules.nice);
+        self.core.ledger.set_scratch_limit(self.rules.scratch_bytes);
+        self.core.set(claims::Settings {
+            max_vacate_ms: self.rules.max_vacate_ms,
+            silence_ms: self.rules.silence_ms,
+            releases: self.rules.hooks.release.is_some(),
+        });
         self.transfers.set_cap(self.rules.bandwidth);
         self.hooks.settings = self.rules.hooks.clone();
         // The manager keeps a claim until it hears that the machine is in order again.
         let releases = if self.rules.hooks.release.is_some() { "true" } else { "false" };
-        self.owner.set_fixed("HasReleaseCommand", releases);
+        self.core.owner.set_fixed("HasReleaseCommand", releases);
         let owner = &self.rules.machine_owner;
         let owner = if owner.is_empty() { "undefined".to_owned() } else { model::text::quote(owner) };
-        self.owner.set_fixed("MachineOwner", &owner);
+        self.core.owner.set_fixed("MachineOwner", &owner);
         self.check_criu();
     }
 
     /// Has a thread tell us at once when somebody touches the machine.
     pub(crate) fn watch_input(&mut self) {
-        if self.watching || self.options.script.is_some() || !self.owner.is_watchful {
+        if self.watching || self.options.script.is_some() || !self.core.owner.is_watchful {
             return;
         }
         let sensors = &self.rules.sensors;
@@ -292,7 +290,7 @@ impl Agent {
 
     fn prepare_spare(&mut self) {
         if self.spare.is_none() {
-            match starters::spawn(&self.options.program, self.claims.root()) {
+            match starters::spawn(&self.options.program, self.files.root()) {
                 Ok(spare) => self.spare = Some(spare),
                 Err(error) => tracing::error!(%error, "cannot start a starter"),
             }
@@ -316,8 +314,8 @@ impl Agent {
                     Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                     Some(sign) = sources.signs.recv() => self.see(sign),
                     Some(item) = sources.hooked.recv() => self.hear_hook(item),
-                    _ = sources.ask.tick() => self.ask_starters(),
-                    () = tokio::time::sleep(self.owner.next_look()) => self.look(),
+                    _ = sources.ask.tick() => self.core.ask_starters(self.now()),
+                    () = tokio::time::sleep(self.next_look()) => self.look(),
                     () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                     on_stop = stopped(stop) => return on_stop,
                 }
@@ -328,6 +326,7 @@ impl Agent {
                 return on_stop;
             }
             self.up = None;
+            self.core.session_closed();
             let _ = done.send(());
         }
     }
@@ -340,10 +339,7 @@ impl Agent {
         stop: &mut watch::Receiver<Option<OnStop>>,
     ) -> Option<OnStop> {
         self.up = Some(Outbox::new(link.up));
-        self.owner.tell_again();
-        let (total, ad, more) = self.owner.slots();
-        self.core.set_machine(total, ad, more);
-        self.core.session_opened(self.now_ms(), &mut self.actions);
+        self.core.session_opened(self.now());
         self.act();
         if let Some(up) = &mut self.up {
             up.spare_beginning();
@@ -363,6 +359,9 @@ impl Agent {
                     let message = message?;
                     heard = tokio::time::Instant::now();
                     if let Some(down) = message.down {
+                        if let Some(theirs) = message.wall_ms.filter(|_| self.eyes.is_measured()) {
+                            self.core.hear_clock(self.now(), &down, model::WallMs(theirs));
+                        }
                         if let Down::Welcome(welcome) = &down {
                             let every = Duration::from_millis(welcome.beat_ms.clamp(50, 600_000));
                             beat = tokio::time::interval(every);
@@ -377,7 +376,7 @@ impl Agent {
                 Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                 Some(sign) = sources.signs.recv() => self.see(sign),
                 Some(item) = sources.hooked.recv() => self.hear_hook(item),
-                _ = sources.ask.tick() => self.ask_starters(),
+                _ = sources.ask.tick() => self.core.ask_starters(self.now()),
                 () = tokio::time::sleep(self.next_word()) => self.look(),
                 () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
                 _ = beat.tick() => {
@@ -385,7 +384,7 @@ impl Agent {
                         tracing::warn!("the manager is silent; connecting anew");
                         return None;
                     }
-                    self.core.beat(self.now_ms(), &mut self.actions);
+                    self.core.beat(self.now());
                 }
                 on_stop = stopped(stop) => return Some(on_stop),
             }
@@ -406,11 +405,15 @@ impl Agent {
             Down::Piece(piece) => self.transfers.piece(piece),
             Down::Ask(ask) => self.answer(ask),
             Down::Stop(stop) if self.hooks.withdraw(stop.claim, stop.job) => {
-                self.core.returned(stop.claim, &[stop.job], &mut self.actions);
+                self.core.returned(stop.claim, &[stop.job]);
+            }
+            Down::Cluster(cluster) => {
+                let owner = user::by_name(&cluster.owner);
+                self.core.ledger.learn(&cluster, owner);
             }
             down => {
                 let welcome = matches!(down, Down::Welcome(_));
-                self.core.hear_manager(self.now_ms(), down, &mut self.actions);
+                self.core.hear_manager(self.now(), down);
                 if welcome {
                     // Whose jobs come here is known only now.
                     self.advertise_criu();
@@ -419,46 +422,43 @@ impl Agent {
         }
     }
 
+    /// How long until there is something to look at.
+    fn next_look(&self) -> Duration {
+        self.eyes.until(self.core.next_look_ms(self.now()))
+    }
+
     /// How long until there is something to look at or to tell.
     fn next_word(&self) -> Duration {
-        let look = self.owner.next_look();
-        if self.owner.has_news() { look.min(TELL.saturating_sub(self.told.elapsed())) } else { look }
+        let look = self.next_look();
+        self.core.next_word_ms(self.now()).map_or(look, |ms| look.min(Duration::from_millis(ms)))
     }
 
     /// Time has passed.
     fn look(&mut self) {
-        if self.owner.is_due() {
-            for claim in self.owner.running() {
-                self.actions.push(Action::Order(claim, Order::Measure(true)));
-            }
-            self.owner.tick();
+        if self.next_look() <= Duration::from_millis(1) {
+            let seen = self.eyes.read_for(&self.core.owner);
+            self.core.look(self.eyes.now(), seen);
         }
     }
 
-    /// Asks starters whether they are there, and kills those that have not answered for too long.
-    fn ask_starters(&mut self) {
-        let due = self.answers.look(self.now_ms(), self.rules.silence_ms);
-        for (claim, number) in due.ask {
-            self.order(claim, Order::Ask(number));
-        }
-        for claim in due.kill {
-            let why = format!("its starter did not answer for {} s", self.rules.silence_ms / 1000);
-            tracing::warn!(claim, "{why}: killing it");
-            self.losing.entry(claim).or_insert(why);
-            if let Some(orders) = self.orders.get(&claim) {
-                orders.kill();
-            }
-        }
+    /// Somebody touched the machine: look at once.
+    fn touched(&mut self) {
+        self.eyes.touched();
+        let (now, seen) = (self.eyes.now(), self.eyes.read_for(&self.core.owner));
+        self.core.owner.look(now, seen);
+        self.core.owner.reconsider(now);
     }
 
     fn see(&mut self, sign: Sign) {
         match sign {
-            Sign::Touched => self.owner.touched(),
+            Sign::Touched => self.touched(),
             Sign::Cleared(left) => self.cleared(left),
             Sign::Criu(found) => self.found_criu(found),
             Sign::Benchmarked(figures) => {
                 self.measuring = None;
-                self.owner.benchmarked(figures);
+                self.figures = figures.map(|f| f.averaged(self.figures)).or(self.figures);
+                let averaged = figures.and(self.figures).map(|f| (f.mips, f.kflops));
+                self.core.benchmarked(self.now(), averaged);
             }
         }
     }
@@ -468,119 +468,112 @@ impl Agent {
             transfers::News::Say(up) => self.say(up),
             transfers::News::Stored { claim, stored } => {
                 self.transfers.arrived(claim);
-                self.actions.push(Action::Order(claim, Order::Stored(stored)));
+                self.core.stored(claim, stored);
             }
             transfers::News::Fetched { claim, job, values } => {
-                self.core.fetched(claim, *job, values, &mut self.actions);
+                self.core.fetched(claim, *job, values);
             }
             transfers::News::Missing { claim, job, why } => {
-                self.core.missing(claim, &job, &why, &mut self.actions);
+                self.core.missing(claim, &job, &why);
             }
         }
     }
 
     fn hear(&mut self, item: News) {
+        let now = self.now();
         match item {
-            News::Said(claim, word) => {
-                match &word {
-                    Word::Here(number) => self.answers.hear(claim, *number),
-                    Word::Standing(standing) if standing.answers => self.answers.join(claim),
-                    Word::Use(used) => self.owner.uses(claim, *used),
-                    Word::Report(Report { happening: Some(happening), .. }) => {
-                        self.note_report(claim, happening)
-                    }
-                    _ => {}
-                }
-                self.core.hear_starter(claim, word, &mut self.actions);
-            }
+            News::Said(claim, word) => self.core.hear_starter(now, claim, word),
             News::Gone { claim, left, orderly } => {
                 self.orders.remove(&claim);
-                self.lines.remove(&claim);
-                self.answers.leave(claim);
-                self.owner.end(claim);
                 self.hooks.cancel(claim);
-                let quit = self.quitting.remove(&claim);
-                let why = match (self.losing.remove(&claim), quit, orderly) {
-                    (_, true, _) => "no more jobs for it".to_owned(),
-                    (Some(why), ..) => why,
-                    (None, false, true) => "its lease ran out".to_owned(),
-                    (None, false, false) => "its starter died".to_owned(),
-                };
-                if let Some(hook) = self.hooks.settings.release.clone() {
-                    self.core.releasing(claim);
-                    let environment = self.hook_environment(claim, None);
-                    let left = if quit { Vec::new() } else { left };
-                    self.hooks.release(hook, claim, environment, End { left, why });
-                } else if quit {
-                    self.core.starter_quit(claim, &mut self.actions);
-                } else {
-                    self.core.starter_gone(claim, left, &why, &mut self.actions);
-                }
+                self.core.starter_gone(now, claim, left, orderly);
             }
         }
     }
 
     fn act(&mut self) {
-        // Carrying something out may give cause for more.
-        while !self.actions.is_empty() || self.owner.has_wishes() {
-            for wish in self.owner.wishes() {
-                self.carry_out(wish);
+        if self.transfers.is_busy() {
+            // How far they are is worth telling.
+            self.core.owner.stir();
+        }
+        loop {
+            let actions = self.core.settle(self.now());
+            if actions.is_empty() {
+                return;
             }
-            for action in std::mem::take(&mut self.actions) {
-                // What the machine is now goes before what became of its claims, so that nobody asks it in vain.
-                self.tell();
+            for action in actions {
                 self.act_on(action);
             }
-        }
-        self.tell();
-    }
-
-    /// Tells the manager of the machine: at once when that matters for matching.
-    fn tell(&mut self) {
-        if self.up.is_none() {
-            return;
-        }
-        if let Some(trace) = self.owner.trace() {
-            self.say(Up::Trace(trace));
-        }
-        let due = self.told.elapsed() >= TELL;
-        if due && self.transfers.is_busy() {
-            self.owner.stir();
-        }
-        if let Some(mut now) = self.owner.news(due) {
-            for slot in &mut now.slots {
-                slot.transfer = self.transfers.measured(slot.claim);
-            }
-            self.told = Instant::now();
-            self.say(Up::Machine(now));
         }
     }
 
     fn act_on(&mut self, action: Action) {
         match action {
+            Action::Say(Up::Machine(mut now)) => {
+                for slot in &mut now.slots {
+                    slot.transfer = self.transfers.measured(slot.claim);
+                }
+                self.say(Up::Machine(now));
+            }
             Action::Say(up) => self.say(up),
             Action::Begin { record, lease_ms } => self.begin(record, lease_ms),
-            Action::Run { claim, jobs } => self.provision(claim, jobs),
-            Action::Vacate { claim, job } => self.vacate(claim, job),
+            Action::Provision { claim, jobs } => self.provision(claim, jobs),
             Action::Order(claim, order) => {
                 if matches!(order, Order::Quit(_)) {
-                    self.quitting.insert(claim);
                     self.hooks.cancel(claim);
-                    self.losing.remove(&claim);
-                    self.owner.end(claim);
-                    self.lines.remove(&claim);
                 }
-                self.order(claim, order);
+                if let Some(orders) = self.orders.get(&claim) {
+                    orders.send(order);
+                }
+            }
+            Action::Kill(claim) => {
+                if let Some(orders) = self.orders.get(&claim) {
+                    orders.kill();
+                }
+            }
+            Action::Release { claim, left, why } => {
+                if let Some(hook) = self.hooks.settings.release.clone() {
+                    let environment = self.hook_environment(claim, None);
+                    self.hooks.release(hook, claim, environment, End { left, why });
+                }
             }
             Action::Forget(claim) => {
-                self.claims.remove(claim);
+                self.files.remove(claim);
                 self.clear_aside();
             }
             Action::Store { claim, packed } => self.transfers.store(claim, packed),
             Action::Fetch { claim, job, values, object } => {
-                let to = self.claims.dir(claim).join(format!("restore-{}", job.id.proc));
+                let to = self.files.dir(claim).join(format!("restore-{}", job.id.proc));
                 self.transfers.fetch(claim, (job, values), object, to);
             }
+            Action::SaveAd { claim, ad } => self.save_ad(claim, &ad),
+            Action::Benchmark => self.measure(),
+            Action::Warn(warning) => tracing::warn!("{warning}"),
+        }
+    }
+
+    /// Jobs want to run, and the machine is ready for them.
+    pub(crate) fn offer(&mut self, claim: u64, jobs: claims::Jobs) {
+        let now = self.now();
+        let eyes = &mut self.eyes;
+        self.core.offer(now, claim, jobs, |owner| eyes.read_for(owner));
+    }
+
+    /// Saves the ad of a claim's job. Without it the next agent only knows less.
+    pub(crate) fn save_ad(&self, claim: u64, ad: &ClassAd) {
+        let _ = std::fs::write(self.files.dir(claim).join(JOB_AD), ad.to_string());
+    }
+
+    /// Measures how fast the machine is.
+    fn measure(&mut self) {
+        if self.measuring.is_none() {
+            let give_way = Arc::new(AtomicBool::new(false));
+            self.measuring = Some(give_way.clone());
+            let signs = self.signs.clone();
+            tokio::task::spawn_blocking(move || {
+                let figures = benchmark::run(BENCHMARK, &give_way);
+                let _ = signs.blocking_send(Sign::Benchmarked(figures));
+            });
         }
     }
 
@@ -596,16 +589,16 @@ impl Agent {
         }
         record.marker = trust::token::TokenId(trust::random()).to_string();
         let claim = record.claim;
-        self.core.set_marker(claim, &record.marker);
+        self.core.ledger.set_marker(claim, &record.marker);
         if !self.spare.as_mut().is_some_and(Spare::is_alive) {
             self.spare = None;
             self.prepare_spare();
         }
-        let saved = self.claims.save(&record);
+        let saved = self.files.save(&record);
         let (Ok(()), Some(spare)) = (saved, self.spare.take()) else {
             tracing::error!(claim, "a claim cannot be begun: no room for its record, or no starter");
             // Told a while later: who answers at once gets the next claim at once, for as long as the disk is full.
-            self.losing.insert(claim, "the machine cannot begin it".to_owned());
+            self.core.cannot_begin(claim);
             let news = self.news.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(CANNOT_BEGIN).await;
@@ -613,10 +606,10 @@ impl Agent {
             });
             return;
         };
-        let dir: PathBuf = self.claims.dir(claim);
+        let dir: PathBuf = self.files.dir(claim);
         let text = dir.to_string_lossy().into_owned();
         let orders = starters::employ(spare, claim, dir, record.marker.clone(), self.news.clone());
-        let scratch = scratch(self.claims.execute(), claim).to_string_lossy().into_owned();
+        let scratch = scratch(self.files.execute(), claim).to_string_lossy().into_owned();
         let begin = Begin {
             dir: text,
             claim,
@@ -627,19 +620,13 @@ impl Agent {
             checkpoint_bytes: self.rules.checkpoint_bytes,
         };
         orders.send(Order::Begin(begin));
-        self.answers.join(claim);
         self.orders.insert(claim, orders);
     }
 
     /// Ends every claim, for a pool that is going away.
     async fn kill_all(&mut self, news: &mut mpsc::Receiver<News>) {
-        let mut live = self.core.live_claims();
-        for claim in &live {
-            self.quitting.insert(*claim);
-            if let Some(orders) = self.orders.get(claim) {
-                orders.send(Order::Quit(true));
-            }
-        }
+        let mut live = self.core.kill_all();
+        self.act();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         while !live.is_empty() {
             let Ok(Some(item)) = tokio::time::timeout_at(deadline, news.recv()).await else { return };
@@ -654,5 +641,48 @@ async fn stopped(stop: &mut watch::Receiver<Option<OnStop>>) -> OnStop {
     match stop.wait_for(Option::is_some).await {
         Ok(value) => value.unwrap_or(OnStop::Leave),
         Err(_) => OnStop::Leave,
+    }
+}
+
+/// Whom this process runs as; an account that has no entry is known by its number.
+pub(crate) fn own_account() -> Account {
+    let uid = user::own_uid();
+    let name = user::name_of(uid);
+    let unknown = || Account {
+        gid: uid,
+        groups: vec![uid],
+        home: "/".into(),
+        shell: "/bin/sh".into(),
+        uid,
+        name: name.clone(),
+    };
+    user::by_name(&name).filter(|account| account.uid == uid).unwrap_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use claims::numbers;
+
+    use super::*;
+
+    #[test]
+    fn the_pure_half_knows_this_systems_numbers() {
+        let signals = [
+            (numbers::SIGHUP, libc::SIGHUP),
+            (numbers::SIGINT, libc::SIGINT),
+            (numbers::SIGQUIT, libc::SIGQUIT),
+            (numbers::SIGKILL, libc::SIGKILL),
+            (numbers::SIGUSR1, libc::SIGUSR1),
+            (numbers::SIGUSR2, libc::SIGUSR2),
+            (numbers::SIGALRM, libc::SIGALRM),
+            (numbers::SIGTERM, libc::SIGTERM),
+            (numbers::SIGCONT, libc::SIGCONT),
+            (numbers::SIGTSTP, libc::SIGTSTP),
+        ];
+        for (ours, theirs) in signals {
+            assert_eq!(i64::from(ours), i64::from(theirs));
+        }
+        assert_eq!((numbers::RLIMIT_FSIZE, numbers::RLIMIT_CORE), (libc::RLIMIT_FSIZE, libc::RLIMIT_CORE));
+        assert_eq!(own_account().uid, user::own_uid());
     }
 }

@@ -92,6 +92,9 @@ pub struct Waiting {
     /// Until the start throttle lets the next job start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_ms: Option<u64>,
+    /// Its time comes then: it is deferred, has a crontab, or pauses because it ended at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before_ms: Option<u64>,
     /// Somebody was asked to leave for it.
     pub preempting: bool,
     /// How many users come first.

@@ -247,6 +247,43 @@ pub struct Drain {
     pub reason: String,
 }
 
+/// What somebody who carries maintenance windows out tells of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MaintenanceReport {
+    /// Who carries them out.
+    pub by: String,
+    /// The settings in force, as configuration text.
+    pub config: String,
+    /// What operators changed, as JSON.
+    pub changes: String,
+    /// Every event.
+    pub events: Vec<MaintenanceEvent>,
+    /// When the manager heard it, in Unix milliseconds; the manager says so.
+    pub heard_ms: u64,
+}
+
+/// A maintenance event and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MaintenanceEvent {
+    /// Its name.
+    pub event: String,
+    /// First second of the window that is on or next, in Unix seconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub start_s: Option<i64>,
+    /// First second after it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub end_s: Option<i64>,
+    /// Machines are being emptied, or kept empty.
+    pub is_active: bool,
+    /// Seconds that emptying takes, by the last look.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub needed_s: Option<i64>,
+    /// By so many seconds the last job leaves after the start; 0: in time.
+    pub late_s: i64,
+}
+
 /// Begins, changes or ends a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DrainRequest {
@@ -312,6 +349,9 @@ pub struct Machine {
     /// The lab it is in.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub lab: String,
+    /// What it does, in a lab's words: idle, pending, scheduled, waiting, installing, running.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub usage: String,
     /// What people decided about it: condition, loan, holder, by whom, why.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub standing: Option<model::event::MachineStanding>,
@@ -397,6 +437,9 @@ pub struct StandingRequest {
     /// For so many seconds; 0 for the longest that is allowed.
     #[serde(default)]
     pub held_seconds: u64,
+    /// How far the machine is with what its holder has installed there: waiting, installing, running.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stage: Option<String>,
     /// Why.
     #[serde(default)]
     pub reason: String,
@@ -421,7 +464,13 @@ pub struct LabLine {
     pub machines: u64,
     /// Nothing new starts there.
     pub disabled: bool,
-    /// Who disabled it.
+    /// It is no more, though machines may still say they are there.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub removed: bool,
+    /// Distro trees that can be installed there.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub trees: Vec<String>,
+    /// Who decided.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub by: String,
     /// Why.
@@ -429,14 +478,24 @@ pub struct LabLine {
     pub reason: String,
 }
 
-/// `POST /v1/labs`: enables or disables a lab.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+/// `POST /v1/labs`: enables, disables or removes a lab, and says which distro trees it has.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LabRequest {
     /// Which.
     pub lab: String,
-    /// Nothing new starts in a disabled one.
-    pub disabled: bool,
+    /// Nothing new starts in a disabled one; absent: as it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub disabled: Option<bool>,
+    /// Distro trees that can be installed there from now on.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub add_trees: Vec<String>,
+    /// Those that cannot any more.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub remove_trees: Vec<String>,
+    /// The lab is no more, until something else is said about it.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub remove: bool,
     /// Why.
     #[serde(default)]
     pub reason: String,

@@ -2,9 +2,9 @@
 
 use api::rest::{
     ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, DrainRequest,
-    ErrorReply, JoinRequest, LabLine, LabRequest, LabsReply, MachineReply, QueueReply, RenewRequest,
-    RevokeRequest, StandingRequest, StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest,
-    TokensReply, TransitionLine, UserLine, UserRequest, UsersReply,
+    ErrorReply, JoinRequest, LabLine, LabRequest, LabsReply, MachineReply, MaintenanceReport, QueueReply,
+    RenewRequest, RevokeRequest, StandingRequest, StatusReply, SubmitReply, TokenLine, TokenReply,
+    TokenRequest, TokensReply, TransitionLine, UserLine, UserRequest, UsersReply,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -184,9 +184,17 @@ impl Client {
 
     /// Has nothing new start for a while, or again.
     pub async fn drain(&self, request: &DrainRequest) -> Result<(), Error> {
-        let body = serde_json::to_vec(request).map_err(|e| Error::Nonsense(e.to_string()))?;
-        let headers = [("content-type", "application/json")];
-        self.send(Method::POST, "/v1/drains", &headers, body.into()).await.map(drop)
+        self.post("/v1/drains", request).await
+    }
+
+    /// Tells what maintenance is carried out.
+    pub async fn report_maintenance(&self, report: &MaintenanceReport) -> Result<(), Error> {
+        self.post("/v1/maintenance", report).await
+    }
+
+    /// What maintenance is carried out, by whom.
+    pub async fn maintenance(&self) -> Result<Vec<MaintenanceReport>, Error> {
+        self.get("/v1/maintenance").await
     }
 
     /// Why a job is where it is.

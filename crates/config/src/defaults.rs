@@ -32,6 +32,8 @@ const fn known(name: &'static str, kind: Kind, default: &'static str) -> Known {
 
 /// All known settings, sorted by name without regard to case.
 pub const KNOWN: &[Known] = &[
+    known("ABORT_IMPOSSIBLE", B, "False"),
+    known("AGING_QUANTUM", I, "21600"),
     known("ALIAS_VANILLA_EXPRESSIONS", B, "True"),
     known("ALIVE_INTERVAL", I, "300"),
     known("ALLOW_ADMINISTRATOR", T, ""),
@@ -72,6 +74,7 @@ pub const KNOWN: &[Known] = &[
     known("EVENT_LOG", T, ""),
     known("EVENT_LOG_MAX_ROTATIONS", I, "1"),
     known("EVENT_LOG_MAX_SIZE", I, "1000000"),
+    known("EXCLUSION_TIME", I, "0"),
     known("EXECUTE", T, ""),
     known("FILESYSTEM_DOMAIN", T, ""),
     known("FULL_HOSTNAME", T, ""),
@@ -126,6 +129,7 @@ pub const KNOWN: &[Known] = &[
     known("RELEASE_RETRIES", I, "0"),
     known("RELEASE_TIMEOUT", I, "600"),
     known("REQUIRE_LOCAL_CONFIG_FILE", B, "True"),
+    known("RESERVATION_DEPTH", I, "8"),
     known("RESERVED_DISK", I, "0"),
     known("RESERVED_MEMORY", I, "0"),
     known("RUNBENCHMARKS", E, "LastBenchmark == 0"),
@@ -147,6 +151,7 @@ pub const KNOWN: &[Known] = &[
     known("SUBSYSTEM", T, ""),
     known("SUSPEND", E, "False"),
     known("SUSPEND_VANILLA", E, ""),
+    known("SUSPICIOUS_ABORTS", I, "0"),
     known("TILDE", T, ""),
     known("UID_DOMAIN", T, ""),
     known("UNSATISFIABLE_GRACE", I, "86400"),

@@ -24,7 +24,7 @@ mod printf;
 
 pub use diag::{Diagnostic, Diagnostics, Place, Severity};
 pub use lines::Source;
-pub use reader::{Dialect, Host, HostError, Reader};
+pub use reader::{Dialect, Host, HostError, Nothing, Reader};
 pub use set::{Definition, MacroSet};
 pub use settings::{Config, Loader};
 

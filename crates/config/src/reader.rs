@@ -49,6 +49,22 @@ pub trait Host {
     }
 }
 
+/// A world without files, commands and variables: for texts from elsewhere, and for tests.
+#[derive(Debug, Clone, Copy)]
+pub struct Nothing;
+
+impl Host for Nothing {
+    fn read(&self, _: &str) -> Result<String, HostError> {
+        Err(HostError::NotFound)
+    }
+    fn run(&self, _: &str) -> Result<String, HostError> {
+        Err(HostError::NotFound)
+    }
+    fn env(&self, _: &str) -> Option<String> {
+        None
+    }
+}
+
 /// Which language is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {

@@ -94,7 +94,7 @@ impl<'h> Loader<'h> {
         self
     }
 
-    /// Reads everything. Any error refuses the whole configuration.
+    /// Reads everything. Any error refuses the whole configuration, but for circles of somebody's own macros (`broken`).
     pub fn load(self) -> Result<Config<'h>, Diagnostics> {
         let mut reader = Reader::new(self.host, Dialect::Config, defaults::value, &self.directory);
         for source in &self.texts {
@@ -113,6 +113,7 @@ impl<'h> Loader<'h> {
         let config = Config {
             set: std::mem::take(&mut reader.set),
             warnings: std::mem::take(&mut reader.findings),
+            broken: Vec::new(),
             host: self.host,
             subsystem: self.subsystem,
             local_name: self.local_name,
@@ -206,6 +207,8 @@ pub struct Config<'h> {
     set: MacroSet,
     /// What is legal but doubtful.
     pub warnings: Vec<Diagnostic>,
+    /// Macros of somebody's own that go round in a circle: whatever uses one cannot be had, and nothing else suffers.
+    pub broken: Vec<Diagnostic>,
     host: &'h dyn Host,
     subsystem: String,
     local_name: Option<String>,
@@ -340,7 +343,7 @@ impl Config<'_> {
     /// Checks every value: cycles everywhere, kinds for known settings, likely misspellings.
     fn check(mut self) -> Result<Self, Diagnostics> {
         let mut errors = Vec::new();
-        let mut warnings = Vec::new();
+        let (mut warnings, mut broken) = (Vec::new(), Vec::new());
         for definition in self.set.iter() {
             let bare = self.without_prefix(&definition.name);
             let outcome = match defaults::find(bare).map(|k| k.kind) {
@@ -350,17 +353,32 @@ impl Config<'_> {
                 Some(Kind::Text) => self.get(&definition.name).map(drop),
                 None => {
                     warnings.extend(self.misspelt(definition, bare));
-                    self.get(&definition.name).map(drop)
+                    match self.get(&definition.name) {
+                        Err(finding) if self.is_circular(definition) => {
+                            broken.push(finding);
+                            Ok(())
+                        }
+                        other => other.map(drop),
+                    }
                 }
             };
             errors.extend(outcome.err());
         }
-        errors.truncate(50);
         if !errors.is_empty() {
-            return Err(Diagnostics(errors));
+            // Where a circle is to blame, it is shown too.
+            broken.extend(errors);
+            broken.truncate(50);
+            return Err(Diagnostics(broken));
         }
+        broken.truncate(50);
         self.warnings.extend(warnings);
+        self.broken = broken;
         Ok(self)
+    }
+
+    fn is_circular(&self, definition: &Definition) -> bool {
+        let value = expand::expand_value(self, &definition.name, &definition.raw);
+        matches!(value, Err(error) if matches!(error.problem, expand::Problem::Cycle(_)))
     }
 
     fn without_prefix<'n>(&self, name: &'n str) -> &'n str {

@@ -235,7 +235,7 @@ fn now(choices: &mut Choices<'_>, heard: &Heard) -> MachineNow {
         claim: heard.claim(choices).0,
         state: word(choices),
         activity: word(choices),
-        since: choices.number(),
+        age_ms: choices.number(),
         image_kib: choices.number(),
         rss_kib: choices.number(),
         cpu_us: choices.number(),
@@ -260,8 +260,8 @@ fn exit(choices: &mut Choices<'_>) -> Exit {
 
 fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happening {
     match choices.below(14) {
-        0 => Happening::Started(Started { job, started_ms: choices.number() }),
-        1 => Happening::Exited(Exited { job, exit: exit(choices), started_ms: choices.number() }),
+        0 => Happening::Started(Started { job }),
+        1 => Happening::Exited(Exited { job, exit: exit(choices) }),
         2 => {
             let (code, subcode) = (choices.number() as u32, choices.number() as u32);
             Happening::CannotStart(CannotStart { job, reason: word(choices), code, subcode })
@@ -373,7 +373,12 @@ pub fn agent_words(bytes: &[u8]) {
                 let (claim, job) = heard.job(&mut choices);
                 let claim = if choices.seldom() { heard.claim(&mut choices).0 } else { claim };
                 let happening = Some(happening(&mut choices, &heard, job));
-                say(Up::Report(Report { claim, seq: choices.number(), happening }))
+                say(Up::Report(Report {
+                    claim,
+                    seq: choices.number(),
+                    happening,
+                    age_ms: Some(choices.number()),
+                }))
             }
         };
         pool.hear(connection, message);
@@ -464,7 +469,7 @@ fn order(choices: &mut Choices<'_>) -> Option<ToAgent> {
         8 => Down::Drop(claim),
         _ => Down::Ack(api::agent::Ack { claim, seq: choices.number() }),
     };
-    Some(ToAgent { down: Some(down) })
+    Some(ToAgent { down: Some(down), wall_ms: None })
 }
 
 fn from_starter(choices: &mut Choices<'_>) -> Option<FromStarter> {
@@ -474,6 +479,7 @@ fn from_starter(choices: &mut Choices<'_>) -> Option<FromStarter> {
         // A starter counts; what it left on disk may be anything that decodes.
         seq: choices.number().min(u64::MAX / 2),
         happening: Some(happening(choices, &heard, job)),
+        moment: Some(model::Moment { boot: choices.number(), mono_ms: choices.number() }),
     };
     let word = match choices.below(4) {
         0 => return FromStarter::decode(choices.bytes()).ok(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::manifest::{self, Manifest};
 use crate::record::{self, Head, Link, Misfit};
 use crate::segment::{self, RECORDS, Stop, Walk};
-use crate::{Error, head, snapshot};
+use crate::{Error, files, head, snapshot};
 
 /// Bytes looked at together when a record is searched for.
 const SEARCHED: usize = 1 << 20;
@@ -165,7 +165,7 @@ fn guess_manifest(directory: &Path) -> Result<Manifest, Error> {
         if Some(first) != newest && !segment::has_records(&path)? {
             continue;
         }
-        let head = File::open(&path).and_then(|f| segment::read_head(&f));
+        let head = files::open(&path).and_then(|f| segment::read_head(&f));
         // A damaged first page is found again when the segment is looked at.
         heads.push((first, head.map_err(|e| Error::of_read("cannot read", &path, e))?));
     }
@@ -201,7 +201,7 @@ fn survey_segment(
     let file = match segment::open(directory, manifest.id, begin, false) {
         Ok(file) => file,
         Err(Error::Damaged { what, .. }) => {
-            let Ok(file) = File::open(&path) else {
+            let Ok(file) = files::open(&path) else {
                 let last = after.unwrap_or(begin.next) - 1;
                 tell(after.map(|_| (begin.next, last)), what);
                 report.findings.append(&mut findings);
@@ -304,7 +304,7 @@ pub(crate) fn each_batch(
     for stretch in sound {
         let path = segment::path(directory, manifest.segments[stretch.segment].next);
         let unreadable = |e| Error::of_read("cannot read", &path, e);
-        let mut walk = Walk::new(File::open(&path).map_err(unreadable)?, stretch.offset, None);
+        let mut walk = Walk::new(files::open(&path).map_err(unreadable)?, stretch.offset, None);
         loop {
             match walk.next(stretch.end) {
                 Ok(Some((head, events))) => take(&head, events)?,

@@ -1,7 +1,8 @@
 //! Files that are replaced as a whole, and directories that know of them.
 
-use std::fs::File;
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use crate::Error;
@@ -20,6 +21,20 @@ pub(crate) fn replace(path: &Path, parts: &[&[u8]]) -> Result<(), Error> {
     drop(file);
     std::fs::rename(&new, path).map_err(|e| Error::of_write("cannot rename", path, e))?;
     sync_directory_of(path)
+}
+
+/// Opens a file of the journal. Whatever else somebody put in its place (a pipe, a device) is refused, and nobody waits for it.
+pub(crate) fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    Ok(file)
+}
+
+/// Opens a file of the journal to read it.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    open_with(File::options().read(true), path)
 }
 
 /// Makes the names in a file's directory durable.

@@ -51,8 +51,14 @@ impl HeadFile {
     pub(crate) fn open(directory: &Path, id: [u8; 16], mark: Mark, epoch: u64) -> Result<Self, Error> {
         let path = path(directory);
         let fail = |e| Error::of_write("cannot write", &path, e);
-        let options = File::options().create(true).truncate(false).read(true).write(true).open(&path);
-        let head = Self { file: options.map_err(fail)?, path: path.clone(), begin: begin_of(id), turn: 0 };
+        let mut options = File::options();
+        let options = options.create(true).truncate(false).read(true).write(true);
+        let head = Self {
+            file: files::open_with(options, &path).map_err(fail)?,
+            path: path.clone(),
+            begin: begin_of(id),
+            turn: 0,
+        };
         for turn in 0..2 {
             segment::write_mark(&head.file, head.begin, mark, turn).map_err(fail)?;
         }
@@ -84,7 +90,7 @@ impl HeadFile {
 pub(crate) fn read(directory: &Path, id: [u8; 16]) -> Result<Option<Known>, Error> {
     let path = path(directory);
     let unreadable = |e| Error::of_read("cannot read", &path, e);
-    let file = match File::open(&path) {
+    let file = match files::open(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(unreadable)?,
     };

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::files;
+
 /// Bytes of a segment between two hints.
 const EVERY: u64 = 64 << 10;
 /// Bytes of one hint on disk.
@@ -33,7 +35,9 @@ pub(crate) struct Hints {
 impl Hints {
     /// Begins a segment's hints anew.
     pub(crate) fn create(segment: &Path) -> Self {
-        Self { file: File::create(path(segment)).ok(), last: 0 }
+        let mut options = File::options();
+        let options = options.create(true).truncate(true).write(true);
+        Self { file: files::open_with(options, &path(segment)).ok(), last: 0 }
     }
 
     /// Notes a record if it is far enough from the last one noted.
@@ -57,7 +61,7 @@ impl Hints {
 /// The hints of a segment, as they are on disk.
 pub(crate) fn load(segment: &Path) -> Vec<Hint> {
     let mut bytes = Vec::new();
-    let read = File::open(path(segment)).and_then(|f| f.take(LARGEST).read_to_end(&mut bytes));
+    let read = files::open(&path(segment)).and_then(|f| f.take(LARGEST).read_to_end(&mut bytes));
     if read.is_err() {
         return Vec::new();
     }

@@ -8,6 +8,7 @@
 //! - `segment`: a file of records with a mark that says how far they are committed; `hints`: where to begin reading in it
 //! - `head`: how far the journal is committed, for what a segment cannot know of itself
 //! - `manifest`: which segments and snapshots there are, and who leads; `snapshot`: the files of snapshots
+//! - `witness`: beside the journal, how far it went, so that a journal which was put back is noticed
 //! - `writer`: [`Journal`], the one writer; `reader`: [`Reader`]
 //! - `check`: a walk over everything that tells what is damaged; `salvage`: a journal of what can still be read
 //!
@@ -26,12 +27,14 @@ mod record;
 mod salvage;
 mod segment;
 mod snapshot;
+mod witness;
 mod writer;
 
 pub use check::{Finding, Report, check};
 pub use error::Error;
 pub use reader::Reader;
 pub use salvage::{Salvaged, salvage};
+pub use witness::Witness;
 pub use writer::{Journal, Recovery, Sizes};
 
 /// An event and its position: the first event of a journal is at 1.

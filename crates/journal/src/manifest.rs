@@ -89,7 +89,7 @@ impl Manifest {
             if named || *position < self.oldest() || !segment::has_records(path)? {
                 continue;
             }
-            let file = File::open(path).map_err(|e| Error::of_read("cannot read", path, e))?;
+            let file = files::open(path).map_err(|e| Error::of_read("cannot read", path, e))?;
             let head = segment::read_head(&file).map_err(|e| Error::of_read("cannot read", path, e))?;
             // A segment of another journal was put there by somebody and is nobody's business.
             if head.is_none_or(|(id, _)| id == self.id) {
@@ -110,7 +110,7 @@ impl Manifest {
     pub(crate) fn load(directory: &Path) -> Result<Option<(Self, Stamp)>, Error> {
         let path = path(directory);
         let fail = |e| Error::of_read("cannot read", &path, e);
-        let file = match File::open(&path) {
+        let file = match files::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fail(error)),

@@ -15,6 +15,7 @@ use crate::head::HeadFile;
 use crate::manifest::Manifest;
 use crate::record::{self, HEAD, Link};
 use crate::segment::{self, Active, Mark, RECORDS};
+use crate::witness::Witness;
 use crate::writer::take_lock;
 use crate::{Error, files, snapshot};
 
@@ -96,6 +97,10 @@ pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
     };
     rename(&directory, &damaged)?;
     rename(&new, &directory)?;
+    // What was lost is told by the journal itself.
+    if let Some((manifest, _)) = Manifest::load(&directory)? {
+        Witness { epoch: manifest.epoch, next: manifest.reached.next, ended: true }.write(manager)?;
+    }
     files::sync_directory_of(&directory)?;
     Ok(Some(Salvaged {
         findings: report.findings.clone(),

@@ -73,7 +73,7 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
 /// there are zeros.
 pub(crate) fn has_records(path: &Path) -> Result<bool, Error> {
     let unreadable = |e| Error::of_read("cannot read", path, e);
-    let file = File::open(path).map_err(unreadable)?;
+    let file = files::open(path).map_err(unreadable)?;
     Ok(!matches!(Walk::new(file, RECORDS, None).next(u64::MAX), Ok(None)))
 }
 
@@ -113,8 +113,9 @@ pub(crate) fn create(directory: &Path, id: [u8; 16], begin: Link) -> Result<File
     for at in MARKS {
         page[at as usize..at as usize + MARK].copy_from_slice(&mark);
     }
-    let options = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-    let file = options.map_err(fail)?;
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(true);
+    let file = files::open_with(options, &path).map_err(fail)?;
     file.write_all_at(&page, 0).map_err(fail)?;
     file.sync_all().map_err(|e| Error::of_sync(&path, e))?;
     files::sync_directory_of(&path)?;
@@ -125,7 +126,7 @@ pub(crate) fn create(directory: &Path, id: [u8; 16], begin: Link) -> Result<File
 pub(crate) fn open(directory: &Path, id: [u8; 16], begin: Link, write: bool) -> Result<File, Error> {
     let path = path(directory, begin.next);
     let damaged = |what: &str| Error::Damaged { path: path.clone(), position: begin.next, what: what.into() };
-    let file = match File::options().read(true).write(write).open(&path) {
+    let file = match files::open_with(File::options().read(true).write(write), &path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged("the file is missing")),
         opened => opened.map_err(|e| Error::of_read("cannot open", &path, e))?,
     };

@@ -1,5 +1,6 @@
 //! Snapshots: one file each, named by the position of the last event that it includes.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::{Error, files};
@@ -24,7 +25,8 @@ pub(crate) fn save(directory: &Path, id: [u8; 16], position: u64, state: &[u8]) 
 pub(crate) fn load(directory: &Path, id: [u8; 16], position: u64) -> Result<Vec<u8>, Error> {
     let path = path(directory, position);
     let damaged = |what: &str| Error::Damaged { path: path.clone(), position, what: what.to_owned() };
-    let mut bytes = match std::fs::read(&path) {
+    let mut bytes = Vec::new();
+    match files::open(&path).and_then(|mut f| f.read_to_end(&mut bytes)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(damaged("the snapshot is missing"));
         }

@@ -10,7 +10,8 @@ use crate::hints::{Hint, Hints};
 use crate::manifest::{self, Manifest, Stamp};
 use crate::record::{self, Link};
 use crate::segment::{self, Active, Mark, RECORDS, Stop, Walk};
-use crate::{Error, Reader, hints, snapshot};
+use crate::witness::{self, Witness};
+use crate::{Error, Reader, files, hints, snapshot};
 
 /// The journal of earlier versions, beside ours.
 const OLDER: &str = "journal.db";
@@ -27,6 +28,8 @@ pub struct Recovery {
     pub head: u64,
     /// The epoch this writer now holds.
     pub epoch: u64,
+    /// What was seen of this journal before, when it is older than that: it was put back to an earlier day.
+    pub put_back: Option<Witness>,
 }
 
 /// How large things may become.
@@ -47,6 +50,8 @@ impl Default for Sizes {
 /// The one writer.
 #[derive(Debug)]
 pub struct Journal {
+    manager: PathBuf,
+    witness: Witness,
     directory: PathBuf,
     sizes: Sizes,
     manifest: Manifest,
@@ -80,6 +85,7 @@ impl Journal {
             None => begin(&directory)?,
         };
         let known = check_manifest(&directory, &manifest)?;
+        let (seen, left_by) = (Witness::read(manager), manifest.epoch);
         manifest.epoch += 1;
         let newest = manifest.segments.len() - 1;
         for pair in manifest.segments.windows(2) {
@@ -96,12 +102,21 @@ impl Journal {
             Some(position) => Some((*position, snapshot::load(&directory, manifest.id, *position)?)),
             None => None,
         };
-        note_made(manager)?;
-        let head = active.link().next - 1;
+        let next = active.link().next;
+        let witness = Witness { epoch: manifest.epoch, next, ended: false };
+        // Who cannot write has what was written before; the first time there must be one.
+        match witness.write(manager) {
+            Err(error) if seen.is_none() => return Err(error),
+            _ => {}
+        }
+        let head = next - 1;
         check_snapshot(&directory, &manifest, snapshot.as_ref().map(|(p, _)| *p), head)?;
         let to_replay = bytes_behind(&directory, &manifest, snapshot.as_ref().map_or(0, |(p, _)| *p));
-        let recovery = Recovery { snapshot, head, epoch: manifest.epoch };
+        let put_back = seen.filter(|seen| seen.contradicts(left_by, next));
+        let recovery = Recovery { snapshot, head, epoch: manifest.epoch, put_back };
         let journal = Self {
+            manager: manager.to_owned(),
+            witness,
             directory,
             sizes,
             manifest,
@@ -193,6 +208,23 @@ impl Journal {
         Ok(())
     }
 
+    /// Notes beside the journal how far it went, if that is news; not durable, and nobody waits for it.
+    pub fn bear_witness(&mut self) {
+        self.note_witness(false);
+    }
+
+    /// Notes that nothing more will come.
+    pub fn bear_last_witness(&mut self) {
+        self.note_witness(true);
+    }
+
+    fn note_witness(&mut self, ended: bool) {
+        let witness = Witness { epoch: self.manifest.epoch, next: self.active.link().next, ended };
+        if witness != self.witness && witness.write_quickly(&self.manager).is_ok() {
+            self.witness = witness;
+        }
+    }
+
     /// Position of the last committed event.
     pub fn head(&self) -> u64 {
         self.active.link().next - 1
@@ -215,7 +247,7 @@ impl Journal {
 
     /// Whoever wrote the manifest last leads. The lock keeps a second writer of this machine out; this check is for what a
     /// lock cannot see (a file system that knows none, a lock file that was deleted).
-    pub fn check_leadership(&self) -> Result<(), Error> {
+    pub fn check_leadership(&mut self) -> Result<(), Error> {
         if !self.active.is_linked() {
             let (path, position) = (self.active.path().to_owned(), self.active.link().next);
             let what = "the file was deleted while a manager wrote to it".to_owned();
@@ -224,7 +256,15 @@ impl Journal {
         if manifest::stamp(&self.directory)? == self.stamp {
             return Ok(());
         }
-        let theirs = Manifest::load(&self.directory)?.map_or(0, |(m, _)| m.epoch);
+        let found = Manifest::load(&self.directory)?;
+        let theirs = match found {
+            // Somebody touched or copied it, changed its mode or gave it another name: it says what we wrote.
+            Some((manifest, stamp)) if manifest == self.manifest => {
+                self.stamp = stamp;
+                return Ok(());
+            }
+            found => found.map_or(0, |(manifest, _)| manifest.epoch),
+        };
         Err(Error::Fenced { path: self.directory.clone(), theirs, ours: self.manifest.epoch })
     }
 
@@ -267,7 +307,7 @@ impl Journal {
 
 pub(crate) fn take_lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
-    let open = File::options().create(true).truncate(false).write(true).open(&path);
+    let open = files::open_with(File::options().create(true).truncate(false).write(true), &path);
     let lock = open.map_err(|e| Error::of_write("cannot open", &path, e))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
@@ -275,9 +315,6 @@ pub(crate) fn take_lock(directory: &Path) -> Result<File, Error> {
         Err(std::fs::TryLockError::Error(e)) => Err(Error::of_read("cannot lock", &path, e)),
     }
 }
-
-/// The manager's own note, beside the journal, that there is one.
-const MADE: &str = "journal.made";
 
 /// Refuses to begin anew where a journal was: whoever lost its files must not find an empty queue in its place.
 fn refuse_if_gone(manager: &Path, directory: &Path) -> Result<(), Error> {
@@ -292,8 +329,9 @@ fn refuse_if_gone(manager: &Path, directory: &Path) -> Result<(), Error> {
     }
     let left = |name: &&String| *name == "head" || snapshot::position_of(name).is_some();
     let beside = names(manager);
-    let traces =
-        |name: &&String| *name == MADE || name.starts_with("journal.damaged-") || *name == "journal.salvaged";
+    let traces = |name: &&String| {
+        *name == witness::FILE || name.starts_with("journal.damaged-") || *name == "journal.salvaged"
+    };
     let evidence = inside.iter().find(left).map(|name| directory.join(name));
     let evidence = evidence.or_else(|| beside.iter().find(traces).map(|name| manager.join(name)));
     match evidence {
@@ -319,16 +357,6 @@ fn begin(directory: &Path) -> Result<Manifest, Error> {
     manifest.save(directory)?;
     files_are_durable(directory)?;
     Ok(manifest)
-}
-
-/// Notes beside the journal that there is one, so that it is missed when it is gone.
-fn note_made(manager: &Path) -> Result<(), Error> {
-    let path = manager.join(MADE);
-    if path.exists() {
-        return Ok(());
-    }
-    std::fs::write(&path, "The journal of this pool is in the directory beside this file.\n")
-        .map_err(|e| Error::of_write("cannot write", &path, e))
 }
 
 /// The journal's directory itself is durable only when its parent knows of it.

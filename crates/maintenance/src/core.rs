@@ -141,7 +141,7 @@ pub enum Output {
     Log(Record),
 }
 
-/// The override as text, as the original inserted it.
+/// The override as text, as the original inserted it. The moment is by the clock of the machine.
 pub fn override_text(end_down_time: i64) -> String {
     format!(
         "EndDownTime = {end_down_time}\nShutdown = (CurrentTime < EndDownTime)\n\
@@ -188,6 +188,9 @@ struct Active {
 struct Progress {
     phase: Phase,
     announced: Option<Window>,
+    /// What emptying takes, by the last look.
+    needed_s: Option<i64>,
+    late_s: i64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -205,6 +208,10 @@ pub struct Status {
     pub window: Option<Window>,
     /// The core is emptying machines or keeping them empty.
     pub is_active: bool,
+    /// Seconds that emptying takes, by the last look; none while there was none.
+    pub needed_s: Option<i64>,
+    /// By so many seconds the last job leaves after the start, by the last look.
+    pub late_s: i64,
 }
 
 /// See the module.
@@ -223,6 +230,10 @@ pub struct Core {
     /// Slots on their way out.
     leaving: BTreeMap<String, pass::Leaving>,
     warned: BTreeSet<(String, String, i64)>,
+    /// What lanes were seen to carry, in bytes per second.
+    rates: BTreeMap<Lane, f64>,
+    /// The list of machines could not be had the last time, and that was said.
+    no_list: bool,
     releases: Vec<(usize, Window, u64)>,
     cleanup_at: u64,
     next_id: u64,
@@ -244,6 +255,8 @@ impl Core {
             confirmed: BTreeMap::new(),
             leaving: BTreeMap::new(),
             warned: BTreeSet::new(),
+            rates: BTreeMap::new(),
+            no_list: false,
             releases: Vec::new(),
             cleanup_at: 0,
             // Answers meant for the core before a restart must not fit a question of this one.
@@ -258,7 +271,12 @@ impl Core {
         self.progress = settings
             .events
             .iter()
-            .map(|_| Progress { phase: Phase::Waiting { poll_at: now.mono_ms }, announced: None })
+            .map(|_| Progress {
+                phase: Phase::Waiting { poll_at: now.mono_ms },
+                announced: None,
+                needed_s: None,
+                late_s: 0,
+            })
             .collect();
         self.cleanup_at = now.mono_ms + ms(settings.cleanup_s.min(600));
         self.settings = settings;
@@ -299,7 +317,8 @@ impl Core {
                     (calendar::occurrence(event, &self.settings.zone, &self.overrides, now), false)
                 }
             };
-            Status { event: event.name.clone(), window, is_active }
+            let (needed_s, late_s) = (progress.needed_s, progress.late_s);
+            Status { event: event.name.clone(), window, is_active, needed_s, late_s }
         })
         .collect()
     }
@@ -386,7 +405,9 @@ impl Core {
                 Phase::Active(active) if wall_s(now) > active.window.end => {
                     let event = self.settings.events[index].name.clone();
                     out.push(Output::Log(Record::Deactivated { event }));
-                    self.progress[index].phase = Phase::Waiting { poll_at: now.mono_ms };
+                    let progress = &mut self.progress[index];
+                    progress.phase = Phase::Waiting { poll_at: now.mono_ms };
+                    (progress.needed_s, progress.late_s) = (None, 0);
                     true
                 }
                 Phase::Active(active) => active.pass_at <= now.mono_ms,
@@ -445,7 +466,10 @@ impl Core {
                 self.settings.events[index].constraint.clone()
             }
             Purpose::Cleanup => {
-                let text = format!("EndDownTime =!= undefined && EndDownTime < {}", wall_s(now));
+                let text = format!(
+                    "EndDownTime =!= undefined && EndDownTime < {} + ifThenElse(ClockOffset =?= undefined, 0, ClockOffset)",
+                    wall_s(now)
+                );
                 Expr::parse(&text).unwrap_or_else(|_| Expr::literal(true))
             }
         };
@@ -498,6 +522,7 @@ impl Core {
             Ok(ads) => ads,
             Err(why) => return self.on_no_list(now, purpose, why, out),
         };
+        self.no_list = false;
         if ads.len() > limits::SLOTS {
             out.push(Output::Log(Record::TooManySlots { ignored: ads.len() - limits::SLOTS }));
         }
@@ -530,12 +555,19 @@ impl Core {
                 Some(self.settings.events[i].name.clone())
             }
         };
-        out.push(Output::Log(Record::QueryFailed { event, why }));
-        // An estimate comes again with the next poll, a cleanup with the next cleanup, a release by its own timer.
-        if let Purpose::Pass(index) = purpose
-            && let Phase::Active(active) = &mut self.progress[index].phase
-        {
-            active.pass_at = now.mono_ms + retry;
+        // Said once, not every half minute while a manager is away.
+        if !self.no_list {
+            out.push(Output::Log(Record::QueryFailed { event, why }));
+        }
+        self.no_list = true;
+        // A cleanup comes again with the next cleanup, a release by its own timer. An estimate does not wait for the next
+        // poll: a whole interval later the window may have begun.
+        match purpose {
+            Purpose::Pass(index) | Purpose::Estimate(index) => match &mut self.progress[index].phase {
+                Phase::Active(active) => active.pass_at = now.mono_ms + retry,
+                Phase::Waiting { poll_at } => *poll_at = (*poll_at).min(now.mono_ms + retry),
+            },
+            Purpose::Cleanup | Purpose::Release(..) => {}
         }
     }
 
@@ -544,7 +576,9 @@ impl Core {
         let event = self.settings.events[index].clone();
         let window = calendar::occurrence(&event, &self.settings.zone, &self.overrides, wall_s(now));
         let Some(window) = window else { return };
-        let needed_s = machine::needed_s(&event, seen);
+        self.rates.extend(machine::measure_rates(seen));
+        let needed_s = machine::needed_s(&event, seen, &self.rates);
+        self.progress[index].needed_s = Some(needed_s);
         let left_ms = window.start.saturating_mul(1_000) - now.wall_ms as i64;
         let left_s = left_ms.div_euclid(1_000);
         let slots = seen.iter().filter(|s| s.matches).count();
@@ -562,12 +596,33 @@ impl Core {
             return self.clean(now, found, out);
         }
         out.push(Output::Log(Record::Activated { event: event.name.clone(), window, needed_s }));
-        let late_s = needed_s.saturating_sub(left_s);
-        if late_s > 0 && needed_s > 0 {
-            out.push(Output::Log(Record::AtRisk { event: event.name, late_s }));
-        }
+        self.note_lateness(now, index, window, needed_s, out);
         self.activate(now, index, window);
         self.configure_missing(now, index, seen, out);
+    }
+
+    /// Says at once when a window can no longer be met, and again when it is worse by a minute and by a tenth.
+    fn note_lateness(
+        &mut self,
+        now: Now,
+        index: usize,
+        window: Window,
+        needed_s: i64,
+        out: &mut Vec<Output>,
+    ) {
+        let late_s = match needed_s {
+            0 => 0,
+            needed_s => needed_s.saturating_sub(window.start - wall_s(now)).max(0),
+        };
+        let said_s = self.progress[index].late_s;
+        let is_worse = late_s > said_s && (said_s == 0 || late_s - said_s >= 60.max(said_s / 10));
+        if is_worse {
+            let event = self.settings.events[index].name.clone();
+            out.push(Output::Log(Record::AtRisk { event, late_s }));
+        }
+        if is_worse || late_s == 0 {
+            self.progress[index].late_s = late_s;
+        }
     }
 
     fn activate(&mut self, now: Now, index: usize, window: Window) {

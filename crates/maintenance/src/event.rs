@@ -102,6 +102,20 @@ pub struct Line {
     pub rank: (usize, String),
 }
 
+/// As it is written; offsets are not kept.
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let runtime = if self.runtime { "_RUNTIME" } else { "" };
+        let standard = if self.standard { "_STANDARD" } else { "" };
+        write!(f, "SHUTDOWN{runtime}{standard} {} {}", self.days, self.time.strftime("%H:%M"))?;
+        write!(f, " {} {}", self.duration_s, self.megabits)?;
+        if let Some(domain) = &self.domain {
+            write!(f, "@{domain}")?;
+        }
+        write!(f, " {} {}", self.constraint.1, self.rank.1)
+    }
+}
+
 /// One event, ready for use.
 #[derive(Debug, Clone)]
 pub struct Event {

@@ -1,8 +1,8 @@
 //! What an ad says about a slot, what its vacating costs, and in which order slots go.
 //!
 //! Ads in, plain facts and vacate units out; nothing here knows about time passing or commands sent. Attributes read:
-//! Name, Machine, State, JobUniverse, JobCheckpointable, ImageSize (KiB), EndDownTime, GangId, CheckpointRemaining
-//! (seconds), JobId, and the attribute that names the bandwidth domain.
+//! Name, Machine, State, JobUniverse, JobCheckpointable, ImageSize (KiB), EndDownTime, ClockOffset, GangId, CheckpointRemaining
+//! (seconds), CheckpointRate (bytes per second), JobId, and the attribute that names the bandwidth domain.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -48,6 +48,8 @@ pub struct Job {
     pub preempting: bool,
     /// Seconds that its checkpoint still takes, if known.
     pub remaining_s: Option<i64>,
+    /// How fast its checkpoint goes, if it is on its way.
+    pub bytes_per_second: Option<i64>,
     /// The jobs it must go together with.
     pub gang: Option<String>,
 }
@@ -59,8 +61,10 @@ pub struct Slot {
     pub name: String,
     /// The machine it belongs to.
     pub machine: String,
-    /// The override that it advertises.
+    /// The override that it advertises, by the pool's clock.
     pub end_down_time: Option<i64>,
+    /// So many seconds its clock is ahead of the pool's: whatever time it is told must be by its own.
+    pub clock_offset_s: i64,
     /// The job, if one runs.
     pub job: Option<Job>,
 }
@@ -74,8 +78,10 @@ struct Names {
     checkpointable: Name,
     image: Name,
     end: Name,
+    clock_offset: Name,
     gang: Name,
     remaining: Name,
+    rate: Name,
     job: Name,
 }
 
@@ -87,8 +93,10 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
     checkpointable: Name::new("JobCheckpointable"),
     image: Name::new("ImageSize"),
     end: Name::new("EndDownTime"),
+    clock_offset: Name::new("ClockOffset"),
     gang: Name::new("GangId"),
     remaining: Name::new("CheckpointRemaining"),
+    rate: Name::new("CheckpointRate"),
     job: Name::new("JobId"),
 });
 
@@ -100,7 +108,8 @@ fn whole(value: Value) -> Option<i64> {
     }
 }
 
-fn text(value: Value) -> Option<String> {
+/// A name or a number as words; none for what is empty or neither.
+pub(crate) fn text(value: Value) -> Option<String> {
     match value {
         Value::Str(text) => Some(text.to_string_lossy().into_owned()).filter(|t| !t.is_empty()),
         Value::Int(number) => Some(number.to_string()),
@@ -123,9 +132,12 @@ impl Slot {
             image_kb: whole(scope.named(&NAMES.image)).map(|kb| kb.clamp(0, limits::IMAGE_KB)),
             preempting: state.eq_ignore_ascii_case("Preempting"),
             remaining_s: whole(scope.named(&NAMES.remaining)).map(|s| s.clamp(0, 1 << 32)),
+            bytes_per_second: whole(scope.named(&NAMES.rate)).filter(|rate| *rate > 0),
             gang: text(scope.named(&NAMES.gang)),
         });
-        Some(Self { name, machine, end_down_time: whole(scope.named(&NAMES.end)), job })
+        let clock_offset_s = whole(scope.named(&NAMES.clock_offset)).unwrap_or(0);
+        let end_down_time = whole(scope.named(&NAMES.end)).map(|end| end.saturating_sub(clock_offset_s));
+        Some(Self { name, machine, end_down_time, clock_offset_s, job })
     }
 
     /// True if the advertised override has run out.
@@ -264,19 +276,40 @@ pub fn units(seen: &[Seen], standard: bool) -> Vec<Unit> {
     units
 }
 
+/// How fast checkpoints go on each lane that carries some: whoever is on the way says so, and together they are the lane's.
+pub fn measure_rates(seen: &[Seen]) -> BTreeMap<Lane, f64> {
+    let mut rates: BTreeMap<Lane, f64> = BTreeMap::new();
+    for entry in seen {
+        let leaving = entry.slot.job.as_ref().filter(|job| job.preempting);
+        if let Some(rate) = leaving.and_then(|job| job.bytes_per_second) {
+            *rates.entry(entry.lane.clone()).or_default() += rate as f64;
+        }
+    }
+    rates
+}
+
+/// Bytes per second that a lane carries: its cap, or less where less was measured.
+fn rate_of(event: &Event, lane: &Lane, rates: &BTreeMap<Lane, f64>) -> f64 {
+    let cap = event.bytes_per_second();
+    rates.get(lane).copied().filter(|rate| *rate >= 1.0).map_or(cap, |rate| rate.min(cap))
+}
+
 /// Whole seconds that emptying takes: lanes work side by side, so the longest counts. Jobs on their way out count
-/// for the time they still need, if known. Truncated at the very end, as the original did.
-pub fn needed_s(event: &Event, seen: &[Seen]) -> i64 {
+/// for the time they still need, if known. A lane that was seen to carry less than its cap is believed. Truncated at the very
+/// end, as the original did.
+pub fn needed_s(event: &Event, seen: &[Seen], rates: &BTreeMap<Lane, f64>) -> i64 {
     let mut lanes: BTreeMap<&Lane, f64> = BTreeMap::new();
     for entry in seen {
         let Some(job) = entry.slot.job.as_ref().filter(|job| job.checkpointable) else { continue };
         let seconds = match (job.preempting, job.remaining_s) {
             (true, remaining) => remaining.unwrap_or(0) as f64,
             // However small: a lane takes a breath between two vacates, which adds up where jobs are many and small.
-            (false, _) => match job.image_kb.unwrap_or(0) as f64 / 128.0 / event.line.megabits {
-                nothing if nothing <= 0.0 => 0.0,
-                seconds => seconds.max(PAUSE_MS as f64 / 1_000.0),
-            },
+            (false, _) => {
+                match job.image_kb.unwrap_or(0) as f64 * 1_024.0 / rate_of(event, &entry.lane, rates) {
+                    nothing if nothing <= 0.0 => 0.0,
+                    seconds => seconds.max(PAUSE_MS as f64 / 1_000.0),
+                }
+            }
         };
         *lanes.entry(&entry.lane).or_default() += seconds;
     }

@@ -110,7 +110,7 @@ fn plan_event(
     free: &mut BTreeMap<Lane, i64>,
 ) -> EventPlan {
     let seen = machine::look(event, slots, now);
-    let needed_s = machine::needed_s(event, &seen);
+    let needed_s = machine::needed_s(event, &seen, &machine::measure_rates(&seen));
     let activates = (window.start - needed_s - settings.interval_s).max(now);
     let first_ms = activates.saturating_mul(1_000) + PAUSE_MS as i64;
     let start_ms = window.start.saturating_mul(1_000);

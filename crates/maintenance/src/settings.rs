@@ -38,6 +38,30 @@ pub struct Settings {
     pub managers: Vec<Manager>,
 }
 
+/// As configuration text, from which [`Settings::load`] makes the same settings (what is only for the driver is left out). A zone
+/// without a name is left out too: its reader takes the local one.
+impl std::fmt::Display for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.events.iter().map(|e| e.name.as_str()).collect();
+        writeln!(f, "EVENT_LIST = {}", names.join(", "))?;
+        writeln!(f, "EVENTD_INTERVAL = {}", self.interval_s)?;
+        writeln!(f, "EVENTD_MAX_PREPARATION = {}", self.max_preparation_s)?;
+        writeln!(f, "EVENTD_SHUTDOWN_SLOW_START_INTERVAL = {}", self.slow_start_s)?;
+        writeln!(f, "EVENTD_SHUTDOWN_CLEANUP_INTERVAL = {}", self.cleanup_s)?;
+        writeln!(f, "EVENTD_WARNING = {}", self.warning_s)?;
+        writeln!(f, "EVENTD_SIMULATE_SHUTDOWNS = {}", self.dry_run)?;
+        if let Some(zone) = self.zone.iana_name() {
+            writeln!(f, "EVENTD_TIME_ZONE = {zone}")?;
+        }
+        for event in &self.events {
+            writeln!(f, "{} = {}", event.name, event.line)?;
+            writeln!(f, "{} = {}", event.line.constraint.1, event.constraint)?;
+            writeln!(f, "{} = {}", event.line.rank.1, event.rank)?;
+        }
+        Ok(())
+    }
+}
+
 /// Another manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manager {

@@ -9,11 +9,13 @@ mod world;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use classad::ClassAd;
 use model::Now;
 
 use self::world::World;
 use crate::calendar::{self, Override, Window};
 use crate::core::{Command, Core, Input, Outcome, Output};
+use crate::machine::Slot;
 use crate::record::Record;
 use crate::settings::Settings;
 
@@ -39,6 +41,10 @@ pub struct SimMachine {
     pub attributes: Vec<(String, String)>,
     /// The jobs, one per slot; `None` is an idle slot.
     pub slots: Vec<Option<SimJob>>,
+    /// The ads that the slots have without what changes in the simulation, with their names; none: made up from `attributes`.
+    pub ads: Vec<ClassAd>,
+    /// The override that it has at the beginning.
+    pub end_down_time: Option<i64>,
     /// When it appears, in milliseconds from the beginning.
     pub appears_ms: u64,
     /// When it is gone for good.
@@ -53,11 +59,43 @@ pub struct SimMachine {
     pub respawns: bool,
 }
 
+/// What the ads of a pool's slots amount to: its machines with the jobs of now, which others like them follow.
+pub fn machines_of(ads: &[ClassAd], now: i64) -> Vec<SimMachine> {
+    let mut machines: Vec<SimMachine> = Vec::new();
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for ad in ads {
+        let Some(slot) = Slot::read(ad, now) else { continue };
+        let at = *known.entry(slot.machine.clone()).or_insert_with(|| {
+            let name = slot.machine.clone();
+            machines.push(SimMachine { name, respawns: true, ..SimMachine::default() });
+            machines.len() - 1
+        });
+        let machine = &mut machines[at];
+        machine.end_down_time = machine.end_down_time.max(slot.end_down_time);
+        machine.slots.push(slot.job.map(|job| SimJob {
+            id: job.id,
+            image_kb: job.image_kb.unwrap_or(0),
+            checkpointable: job.checkpointable,
+            gang: job.gang,
+        }));
+        let mut base = ad.clone();
+        for name in world::CHANGING {
+            base.remove(name);
+        }
+        base.insert_str("Name", &slot.name);
+        base.insert_str("Machine", &slot.machine);
+        machine.ads.push(base);
+    }
+    machines
+}
+
 /// What is simulated.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Settings of the core.
     pub settings: Settings,
+    /// What operators have changed before.
+    pub overrides: Vec<Override>,
     /// The agents.
     pub machines: Vec<SimMachine>,
     /// The wall clock at the beginning.
@@ -85,6 +123,7 @@ impl Scenario {
     pub fn new(settings: Settings, machines: Vec<SimMachine>, begin_wall_s: i64, length_s: i64) -> Self {
         Self {
             settings,
+            overrides: Vec::new(),
             machines,
             begin_wall_ms: begin_wall_s.max(0) as u64 * 1_000,
             length_ms: length_s.max(0) as u64 * 1_000,
@@ -254,7 +293,7 @@ const STEPS: u64 = 2_000_000;
 pub fn simulate(scenario: Scenario) -> Report {
     let now = Now { mono_ms: 0, wall_ms: scenario.begin_wall_ms };
     let mut simulation = Simulation {
-        core: Core::new(now, scenario.settings.clone(), Vec::new()),
+        core: Core::new(now, scenario.settings.clone(), scenario.overrides.clone()),
         world: World::new(&scenario),
         items: BTreeMap::new(),
         queue: BinaryHeap::new(),

@@ -156,7 +156,7 @@ impl AgentSession {
                     let _ = waiting.send(answer);
                 }
             }
-            Some(Up::Trace(trace)) => self.handle.traces.take(&self.machine, trace),
+            Some(Up::Trace(trace)) => self.handle.traces.take(crate::clock::wall_ms(), &self.machine, trace),
             up => {
                 let up = match up {
                     Some(Up::Report(report)) => Some(Up::Report(self.doubt_checkpoint(report).await?)),
@@ -173,7 +173,7 @@ impl AgentSession {
     /// Waits until the agent has read what it asked for before; one that asks without reading is not waited for.
     async fn say(&self, down: Result<Down, tokio::task::JoinError>) -> Result<(), Unavailable> {
         let Ok(down) = down else { return Ok(()) };
-        let sending = self.pieces.send(ToAgent { down: Some(down) });
+        let sending = self.pieces.send(ToAgent { down: Some(down), wall_ms: None });
         // An agent that is gone asks again when it is back.
         if tokio::time::timeout(READING, sending).await.is_ok() {
             return Ok(());
@@ -210,7 +210,7 @@ impl AgentSession {
     /// then be given it. What is not believed is recorded as not saved, so that the report is acknowledged and not repeated.
     async fn doubt_checkpoint(&self, mut report: Report) -> Result<Report, Unavailable> {
         let Some(Happening::Checkpointed(told)) = &report.happening else { return Ok(report) };
-        let Some(object) = crate::objects::name(&told.sha256) else { return Ok(report) };
+        let Some(object) = told.object() else { return Ok(report) };
         let (store, machine, claim) = (self.handle.objects.clone(), self.machine.clone(), report.claim);
         let (wanted, attempt) = (object.clone(), told.job);
         let brought =

@@ -50,14 +50,27 @@ impl Books {
                 (Self { core, registry, host_clock: saved.host_clock }, position)
             }
         };
+        let mut stepped = false;
         loop {
             let events = reader.read(position + 1, 10_000)?;
-            let Some((last, _)) = events.last() else { return Ok((books, position)) };
+            let Some((last, _)) = events.last() else {
+                if stepped {
+                    books.rebuild(settings)?;
+                }
+                return Ok((books, position));
+            };
             position = *last;
             for (_, event) in &events {
+                stepped |= matches!(event.kind, Some(Kind::ClockStepped(_)));
                 books.apply(event);
             }
         }
+    }
+
+    /// After the clock was set: what follows from the dates in the books is made anew.
+    pub(crate) fn rebuild(&mut self, settings: &Settings) -> Result<(), Error> {
+        self.core = self.core.rebuilt(settings.clone())?;
+        Ok(())
     }
 
     pub(crate) fn apply(&mut self, event: &Event) {

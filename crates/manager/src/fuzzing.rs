@@ -3,9 +3,9 @@
 
 use api::agent::{ToAgent, ToManager};
 use model::{ClaimKey, Event, JobTemplate, Now};
-use scheduler::{Core, Out, Refusal, Session, Settings, Submission};
+use scheduler::{Core, Out, Refusal, Said, Session, Settings, Submission, understand};
 
-use crate::sessions::{FromManager, Said, Sessions, understand};
+use crate::sessions::{FromManager, Sessions};
 
 /// A pool in memory.
 #[derive(Debug)]
@@ -83,9 +83,9 @@ impl Pool {
     pub fn hear(&mut self, connection: u64, message: ToManager) -> bool {
         let session = Session(connection);
         let Some(machine) = self.sessions.machine(session).cloned() else { return false };
-        match understand(session, &machine, message) {
+        match message.up.and_then(|up| understand(session, &machine, up)) {
             None => {}
-            Some(Said::Hello(hello)) => {
+            Some(Said::Hello(hello, _)) => {
                 let others: Vec<Session> =
                     self.sessions.of(&machine).into_iter().filter(|other| *other != session).collect();
                 if self.core.runs_more_than(&hello, digest) {
@@ -111,7 +111,7 @@ impl Pool {
                 let claim = report.claim;
                 self.decide(|core, now, out| {
                     core.agent_report(now, machine.as_str(), session, report, digest, out);
-                    core.has_plenty(claim)
+                    core.has_plenty(model::ClaimId(claim))
                 });
             }
         }

@@ -6,10 +6,11 @@
 use std::sync::{Arc, Mutex, RwLock};
 
 use api::agent::Down;
-use model::event::{LabSet, MachineStanding, PoolDrained, PrioritySet, TokenIssued};
+use model::event::{MachineStanding, PoolDrained, PrioritySet, TokenIssued};
 use model::{MachineName, Now};
 use scheduler::{
-    Act, Actor, Core, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission, Which,
+    Act, Actor, Core, LabChange, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission,
+    Which,
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use trust::token::Token;
@@ -21,6 +22,7 @@ use crate::objects::Store;
 use crate::registry::{LOCAL_KEY, NoJoin, Registry, Rejected, Stranger};
 use crate::sessions::{FromManager, Incoming, Opened};
 use crate::traces::Traces;
+use crate::windows::Windows;
 use crate::writer::wall_ms;
 
 /// Why nothing can be recorded at the moment.
@@ -56,7 +58,7 @@ pub(crate) enum Input {
         change: StandingChange,
         answer: Answer<Result<MachineStanding, StandingRefusal>>,
     },
-    SetLab(LabSet, Answer<Result<(), StandingRefusal>>),
+    SetLab(LabChange, Answer<Result<(), StandingRefusal>>),
     RevokeToken {
         id: String,
         by: String,
@@ -104,6 +106,7 @@ pub struct Handle {
     pub(crate) objects: Store,
     pub(crate) traces: Arc<Traces>,
     pub(crate) questions: Arc<Questions>,
+    pub(crate) windows: Arc<Windows>,
 }
 
 impl std::fmt::Debug for Handle {
@@ -156,8 +159,11 @@ impl Handle {
         self.ask(|answer| Input::SetMachine { actor, machine, change, answer }).await?
     }
 
-    pub(crate) async fn set_lab(&self, set: LabSet) -> Result<Result<(), StandingRefusal>, Unavailable> {
-        self.ask(|answer| Input::SetLab(set, answer)).await?
+    pub(crate) async fn set_lab(
+        &self,
+        change: LabChange,
+    ) -> Result<Result<(), StandingRefusal>, Unavailable> {
+        self.ask(|answer| Input::SetLab(change, answer)).await?
     }
 
     pub(crate) async fn revoke_token(&self, id: String, by: String) -> Result<bool, Unavailable> {

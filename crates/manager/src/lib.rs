@@ -7,6 +7,7 @@
 //! - `objects`: the store for checkpoints; `traces`: what machines' policies did lately
 //! - `feed`: subscribers that replay the journal from any position and then follow it; `damage`: what they could not read
 //! - `joblogs`: the subscriber that writes job event logs
+//! - `windows`: maintenance windows that somebody carries out; this pool for the event daemon in its own process
 //! - `usage`: where the time went, from the journal; `bookmarks`: so that it need not begin at the beginning
 //! - `http`: the API for people, the port for agents
 //! - `fuzzing`: agents' words without journal and sockets, for crates/fuzz
@@ -34,6 +35,7 @@ mod sessions;
 mod state;
 mod traces;
 mod usage;
+mod windows;
 mod writer;
 
 use std::net::SocketAddr;
@@ -46,6 +48,7 @@ pub use numbers::{is_in_use, next_cluster};
 pub use sessions::{FromManager, Incoming};
 pub use state::{StateDir, check_owner};
 use tokio::sync::watch;
+pub use windows::OwnPool;
 
 /// Who may use this pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +148,7 @@ impl Manager {
             own_uid: starter::user::own_uid(),
             journal_dir: state.manager(),
             budgets: http::Budgets::default(),
+            reserve: http::Reserve::default(),
             job_logs: logs.troubles(),
             stopped: stopped.clone(),
         });

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
+use api::rest::MaintenanceReport;
 use model::event::Kind;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -34,6 +35,8 @@ pub(crate) struct Metrics {
     cpus_free: Gauge,
     degraded: Gauge<u64, AtomicU64>,
     findings: Family<[(&'static str, &'static str); 1], Gauge<u64, AtomicU64>>,
+    maintenance_late: Family<[(&'static str, String); 1], Gauge>,
+    maintenance_needed: Family<[(&'static str, String); 1], Gauge>,
 }
 
 impl Default for Metrics {
@@ -76,6 +79,12 @@ impl Default for Metrics {
         let findings = Family::default();
         let help = "What the consistency pass found and repaired since the start, by kind; all must stay 0";
         registry.register("consistency_findings", help, findings.clone());
+        let maintenance_late = Family::default();
+        let help = "By so many seconds the last job leaves after a maintenance window begins, by event";
+        registry.register("maintenance_late_seconds", help, maintenance_late.clone());
+        let maintenance_needed = Family::default();
+        let help = "Seconds that it takes to empty the machines of a maintenance event";
+        registry.register("maintenance_needed_seconds", help, maintenance_needed.clone());
         let commit_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 14));
         registry.register("journal_commit_seconds", "Time to make a batch durable", commit_seconds.clone());
         Self {
@@ -99,6 +108,8 @@ impl Default for Metrics {
             cpus_free,
             degraded,
             findings,
+            maintenance_late,
+            maintenance_needed,
         }
     }
 }
@@ -130,7 +141,7 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub(crate) fn render(&self, totals: PoolView) -> String {
+    pub(crate) fn render(&self, totals: PoolView, windows: &[MaintenanceReport]) -> String {
         self.idle.set(totals.idle as i64);
         self.live.set(totals.live as i64);
         self.held.set(totals.held as i64);
@@ -140,6 +151,15 @@ impl Metrics {
         for finding in Finding::ALL {
             let of_kind = self.findings.get_or_create(&[("kind", finding.name())]);
             of_kind.set(totals.findings.of(finding));
+        }
+        self.maintenance_late.clear();
+        self.maintenance_needed.clear();
+        for event in windows.iter().flat_map(|report| &report.events) {
+            let label = [("event", event.event.clone())];
+            self.maintenance_late.get_or_create(&label).set(event.late_s);
+            if let Some(needed_s) = event.needed_s {
+                self.maintenance_needed.get_or_create(&label).set(needed_s);
+            }
         }
         let mut text = String::new();
         if let Ok(registry) = self.registry.lock() {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::agent::{Get, Piece, Took};
 use model::limits;
+use model::report::object_name;
 use scheduler::Charge;
 
 /// Largest part that is handed out at a time.
@@ -83,16 +84,6 @@ impl CheckpointKey {
             [b"transparent checkpoints of a job", &cluster.to_le_bytes(), &proc.to_le_bytes()];
         trust::mac(&self.0, &parts).to_vec()
     }
-}
-
-/// The name of an object with this hash; `None` for what is no hash.
-pub(crate) fn name(sha256: &[u8]) -> Option<String> {
-    use std::fmt::Write as _;
-    let hash: &[u8; 32] = sha256.try_into().ok()?;
-    Some(hash.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
 }
 
 fn is_name(text: &str) -> bool {
@@ -326,7 +317,7 @@ fn hash(file: &mut File) -> io::Result<String> {
     let mut chunk = vec![0; 256 << 10];
     loop {
         match file.read(&mut chunk)? {
-            0 => return Ok(name(&hasher.finish()).unwrap_or_default()),
+            0 => return Ok(object_name(&hasher.finish()).unwrap_or_default()),
             n => hasher.update(&chunk[..n]),
         }
     }
@@ -383,7 +374,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let whole: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
-        let object = name(&trust::digest(&whole)).unwrap();
+        let object = object_name(&trust::digest(&whole)).unwrap();
         let get = |offset| store.get(&Get { object: object.clone(), offset, most: 60_000 });
         let took = store.put("m", &piece(&object, &whole, 0, 40_000));
         assert_eq!((took.next, took.safe), (40_000, false));
@@ -404,7 +395,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let whole = b"somebody's work".to_vec();
-        let object = name(&trust::digest(&whole)).unwrap();
+        let object = object_name(&trust::digest(&whole)).unwrap();
         let of = |claim, piece: Piece| Piece { claim, ..piece };
         assert!(!store.was_brought("m", 1, &object).unwrap());
         assert!(store.put("m", &of(1, piece(&object, &whole, 0, whole.len()))).safe);
@@ -430,7 +421,9 @@ mod tests {
         }
         // Of many only the last are remembered, and none that is gone.
         for n in 0..BROUGHT as u8 {
-            assert!(store.put("m", &of(1, piece(&name(&trust::digest(&[n])).unwrap(), &[n], 0, 1))).safe);
+            assert!(
+                store.put("m", &of(1, piece(&object_name(&trust::digest(&[n])).unwrap(), &[n], 0, 1))).safe
+            );
         }
         assert!(!store.was_brought("m", 1, &object).unwrap());
         fs::remove_file(store.place(&object)).unwrap();
@@ -455,7 +448,7 @@ mod tests {
     fn damage_is_noticed_and_names_are_checked() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
-        let object = name(&trust::digest(b"right")).unwrap();
+        let object = object_name(&trust::digest(b"right")).unwrap();
         let took = store.put("m", &piece(&object, b"wrong", 0, 5));
         assert!(!took.safe && took.error.contains("damaged"), "{took:?}");
         for bad in ["", "../../etc/passwd", &object[1..], &object.to_uppercase()] {

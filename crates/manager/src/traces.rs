@@ -19,7 +19,8 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    pub(crate) fn take(&self, machine: &MachineName, trace: Trace) {
+    /// Dates what a machine says it did so long ago.
+    pub(crate) fn take(&self, now_ms: u64, machine: &MachineName, trace: Trace) {
         let Ok(mut machines) = self.machines.lock() else { return };
         if !machines.contains_key(machine) && machines.len() >= MACHINES {
             return;
@@ -30,7 +31,7 @@ impl Traces {
         for (number, t) in (first..).zip(trace.transitions) {
             lines.push_back(TransitionLine {
                 position: number,
-                time_ms: t.time_ms,
+                time_ms: now_ms.saturating_sub(t.age_ms),
                 slot: word(&t.slot),
                 from: word(&t.from),
                 to: word(&t.to),
@@ -65,8 +66,8 @@ mod tests {
     fn a_machine_that_left_out_more_than_can_be_counted_breaks_nothing() {
         let traces = Traces::default();
         let m = "m".parse().unwrap();
-        traces.take(&m, Trace { transitions: vec![Transition::default()], left_out: u64::MAX });
-        traces.take(&m, Trace { transitions: Vec::new(), left_out: u64::MAX });
+        traces.take(1, &m, Trace { transitions: vec![Transition::default()], left_out: u64::MAX });
+        traces.take(1, &m, Trace { transitions: Vec::new(), left_out: u64::MAX });
         assert_eq!(traces.after(&m, 0)[0].left_out, u64::MAX);
     }
 }

@@ -10,14 +10,16 @@ mod degraded;
 mod pending;
 mod snapshots;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use journal::Journal;
-use model::event::{ClockStepped, Kind, MachineJoined, MachineRevoked, ManagerStarted, TokenRevoked};
-use model::{ClaimKey, Event, MachineName, Now};
-use scheduler::{Effect, Session};
+use model::event::{
+    ClockStepped, JournalSalvaged, Kind, MachineJoined, MachineRevoked, ManagerStarted, TokenRevoked,
+};
+use model::{ClaimId, ClaimKey, Event, MachineName, Now};
+use scheduler::{Effect, Said, Session, understand};
 use tokio::sync::mpsc;
 
 use self::pending::Pending;
@@ -31,7 +33,7 @@ use crate::handle::{Answer, FromAgent, Handle, Input, Query, Unavailable};
 use crate::metrics::Metrics;
 use crate::objects::Store;
 use crate::registry::{LOCAL_KEY, Registry, Stranger};
-use crate::sessions::{Incoming, Opened, Said, Sessions, understand};
+use crate::sessions::{Incoming, Opened, Sessions};
 use crate::state::StateDir;
 use crate::{Error, Options};
 
@@ -40,6 +42,8 @@ const QUEUE: usize = 16_384;
 /// Inputs decided together at most.
 const TOGETHER: usize = 8_192;
 const PROBE: Duration = Duration::from_millis(500);
+/// Events that a lost part of a journal may have had beyond what was noted of it: the note is some seconds old.
+const UNSEEN: u64 = 200_000;
 /// How often a manager that writes nothing looks whether it still leads.
 const LOOK_MS: u64 = 2_000;
 /// How long people look at the books between two commits.
@@ -75,6 +79,7 @@ pub(crate) fn start(
         objects,
         traces: Arc::default(),
         questions: Arc::default(),
+        windows: Arc::default(),
     };
     let mut writer = Writer {
         books,
@@ -98,13 +103,30 @@ pub(crate) fn start(
         snapshot_bytes,
         last_tick_ms: 0,
         last_look_ms: 0,
+        boots: HashMap::new(),
         registry_changed: false,
     };
+    if let Some(seen) = recovery.put_back {
+        let lost = seen.next.saturating_sub(recovery.head + 1);
+        tracing::warn!(
+            head = recovery.head,
+            known = seen.next - 1,
+            start = recovery.epoch,
+            last_start = seen.epoch,
+            "the journal was put back to an earlier day: what came later is lost, and what still runs of it will be ended; \
+             numbers of clusters and claims go on far behind it, positions of events are used again"
+        );
+        let (head, unread) = (seen.next - 1, if seen.ended { lost } else { lost + UNSEEN });
+        let note = JournalSalvaged { head, unread, last_cluster: 0, last_claim: 0 };
+        let kind = Kind::JournalSalvaged(note);
+        writer.books.core.apply(&kind, writer.clock.now().wall_ms);
+        writer.record(kind);
+    }
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let host = HostClock::now().unwrap_or_default();
     let stepped_ms = writer.books.host_clock.as_ref().and_then(|earlier| host.stepped_since(earlier));
     // Set while no manager ran.
-    writer.record_step(stepped_ms.unwrap_or(0));
+    writer.record_step(stepped_ms.unwrap_or(0))?;
     let HostClock { boot, offset_ms } = host;
     let started = ManagerStarted { version, epoch: recovery.epoch, boot, offset_ms };
     writer.record(Kind::ManagerStarted(started));
@@ -150,6 +172,8 @@ struct Writer {
     snapshot_bytes: u64,
     last_tick_ms: u64,
     last_look_ms: u64,
+    /// The start of the kernel that each machine spoke from last, since this manager was started.
+    boots: HashMap<String, u64>,
     registry_changed: bool,
 }
 
@@ -196,7 +220,7 @@ impl Writer {
             if degraded {
                 self.try_again();
             }
-            self.read_clock();
+            self.read_clock()?;
             let mut stop = None;
             for word in reported.drain(..) {
                 if self.degraded().is_some() {
@@ -239,27 +263,44 @@ impl Writer {
         if self.degraded().is_none() {
             self.commit()?;
             self.snapshot()?;
+            self.journal.bear_last_witness();
         }
         Ok(())
     }
 
     /// Dates what follows. That the clock was set goes before it; there is nobody who waits for that.
-    fn read_clock(&mut self) {
+    fn read_clock(&mut self) -> Result<(), Error> {
         self.stepped_ms += self.clock.read_wall().unwrap_or(0);
+        if self.degraded().is_none() && self.stepped_ms != 0 {
+            // What was decided by the clock as it was goes before it.
+            self.commit()?;
+        }
         if self.degraded().is_none() {
             let by_ms = std::mem::take(&mut self.stepped_ms);
-            self.record_step(by_ms);
+            self.record_step(by_ms)?;
         }
+        Ok(())
     }
 
-    fn record_step(&mut self, by_ms: i64) {
-        if by_ms != 0 {
-            tracing::warn!(by_ms, "the clock of this host was set");
-            let kind = Kind::ClockStepped(ClockStepped { by_ms });
-            self.books.read_clock(&kind);
-            self.pending.out.events.push(Event { time_ms: self.clock.now().wall_ms, kind: Some(kind) });
-            self.pending.linger();
+    /// The clock was set: dates of the past move with it, and what follows from them is made anew.
+    fn record_step(&mut self, by_ms: i64) -> Result<(), Error> {
+        if by_ms == 0 {
+            return Ok(());
         }
+        tracing::warn!(by_ms, "the clock of this host was set");
+        let event = Event {
+            time_ms: self.clock.now().wall_ms,
+            kind: Some(Kind::ClockStepped(ClockStepped { by_ms })),
+        };
+        self.books.apply(&event);
+        self.pending.out.events.push(event);
+        self.commit()?;
+        if self.degraded().is_none() {
+            self.books.rebuild(&self.settings)?;
+            self.books.core.recovered(self.clock.now());
+            self.sessions.ask_all_again();
+        }
+        Ok(())
     }
 
     /// What an agent said.
@@ -323,8 +364,8 @@ impl Writer {
                 let result = self.books.core.set_machine(now, &actor, machine.as_str(), change, digest, out);
                 self.answer_after(answer, result);
             }
-            Input::SetLab(set, answer) => {
-                let result = self.books.core.set_lab(now, set, digest, out);
+            Input::SetLab(change, answer) => {
+                let result = self.books.core.set_lab(now, change, digest, out);
                 self.answer_after(answer, result);
             }
             Input::RevokeToken { id, by, answer } => {
@@ -394,31 +435,45 @@ impl Writer {
     /// itself, which lost its connection or was rebooted: an agent keeps its claims on disk. One that has not is a copy of
     /// its state directory, or has its name by an administrator's consent: until the leases are over, the other's jobs may be
     /// alive, whether or not the other is in contact. The machine in the manager's own process has one state directory only.
-    fn may_take_over(&self, session: Session, hello: &scheduler::AgentHello) -> bool {
+    /// One of another start of the kernel may be a copy on another machine, claims and all, beside its original: it waits, too, as
+    /// long as any job may be alive.
+    fn may_take_over(&self, session: Session, hello: &scheduler::AgentHello, boot: u64) -> bool {
         let is_local = self.sessions.key(session) == Some(LOCAL_KEY);
-        is_local || !self.books.core.runs_more_than(hello, digest)
+        let core = &self.books.core;
+        let known = self.boots.get(&hello.machine).copied().unwrap_or(boot);
+        let is_same = known == boot || known == 0 || boot == 0;
+        is_local
+            || (is_same && !core.runs_more_than(hello, digest))
+            || (!is_same && !core.runs_anything_on(&hello.machine))
     }
 
     fn take_word(&mut self, now: Now, session: Session, message: Incoming) {
         let Some(machine) = self.sessions.machine(session).cloned() else { return };
+        let boot = match &message.up {
+            Some(api::agent::Up::Hello(hello)) => hello.boot,
+            _ => 0,
+        };
         let out = &mut self.pending.out;
-        match understand(session, &machine, message) {
+        match message.up.and_then(|up| understand(session, &machine, up)) {
             None => {}
-            Some(Said::Hello(hello)) => {
+            Some(Said::Hello(_, again)) if !self.sessions.is_expected(session, again) => {}
+            Some(Said::Hello(hello, _)) => {
                 tracing::info!(
                     %machine,
                     claims = hello.claims.len(),
                     cpus = hello.total.cpus,
                     "machine connected"
                 );
-                if !self.may_take_over(session, &hello) {
+                if !self.may_take_over(session, &hello, boot) {
                     tracing::warn!(
                         %machine,
-                        "somebody with this machine's name does not have the jobs that it runs; they are not let in before those have ended or their leases have"
+                        "somebody with this machine's name does not have the jobs that it runs, or has another kernel than it: a copy, or the \
+                         machine started anew; they are not let in before those jobs have ended or their leases have"
                     );
                     self.close(session);
                     return;
                 }
+                self.boots.insert(hello.machine.clone(), boot);
                 self.sessions.welcome(session, self.beat_ms, self.private);
                 let out = &mut self.pending.out;
                 self.books.core.agent_up(now, *hello, digest, out);
@@ -439,7 +494,7 @@ impl Writer {
                 let (claim, before) = (report.claim, out.effects.len());
                 self.books.core.agent_report(now, machine.as_str(), session, report, digest, out);
                 let only_heard = out.effects[before..].iter().all(|e| matches!(e, Effect::Ack { .. }));
-                if only_heard && self.books.core.has_plenty(claim) {
+                if only_heard && self.books.core.has_plenty(ClaimId(claim)) {
                     self.pending.linger();
                     return;
                 }
@@ -463,6 +518,7 @@ impl Writer {
             return Ok(());
         }
         self.last_look_ms = now_ms;
+        self.journal.bear_witness();
         match self.journal.check_leadership() {
             Err(error @ (journal::Error::Fenced { .. } | journal::Error::Damaged { .. })) => {
                 Err(error.into())

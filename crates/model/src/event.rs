@@ -484,7 +484,7 @@ mod tests {
         let (event, report) = (include_str!("event.rs"), include_str!("report.rs"));
         let (tags, list) = listed(event, "Kind", event);
         assert!(tags.len() > 25 && tags == list, "{tags:?} {list:?}");
-        for user in [include_str!("../../starter/src/wire.rs"), include_str!("../../api/src/agent.rs")] {
+        for user in [include_str!("starter.rs"), include_str!("agent.rs")] {
             let (tags, list) = listed(report, "Happening", user);
             assert!(tags.len() > 10 && tags == list, "{tags:?} {list:?}");
         }

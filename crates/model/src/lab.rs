@@ -104,6 +104,10 @@ pub struct MachineStanding {
     #[prost(string, repeated, tag = "8")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
+    /// How far it is with what its holder has installed there: waiting, installing; empty when it is ready.
+    #[prost(string, tag = "9")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub held_stage: String,
 }
 
 impl MachineStanding {
@@ -116,7 +120,7 @@ impl MachineStanding {
     }
 }
 
-/// A lab was enabled or disabled.
+/// What people decided about a lab: the whole of it, replacing what was decided before.
 #[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct LabSet {
     /// The lab.
@@ -132,6 +136,21 @@ pub struct LabSet {
     #[prost(string, tag = "4")]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The distro trees that can be installed there, in order.
+    #[prost(string, repeated, tag = "5")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trees: Vec<String>,
+    /// It is no more: nothing new starts on machines that still say they are there.
+    #[prost(bool, tag = "6")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
+}
+
+impl LabSet {
+    /// True when a lab is as if nobody had decided anything: nothing need be remembered.
+    pub fn is_blank(&self) -> bool {
+        !self.disabled && !self.removed && self.trees.is_empty()
+    }
 }
 
 /// A waiting gang was promised machines, other machines, or none any more.

@@ -42,6 +42,8 @@ pub const HANDSHAKE_SECONDS: u64 = 10;
 pub const QUEUED_PER_USER: u64 = 20_000_000;
 /// Machines that people have decided something about, and labs that are disabled.
 pub const STANDINGS: usize = 100_000;
+/// Distro trees of one lab.
+pub const LAB_TREES: usize = 10_000;
 /// Entries of one page of a list.
 pub const PAGE: usize = 1_000;
 /// Requests of one caller under way at a time.

@@ -4,6 +4,7 @@
 use prost::Message;
 
 use crate::event::Exit;
+use crate::id::JobId;
 
 /// One attempt at a job.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
@@ -17,6 +18,18 @@ pub struct Attempt {
     /// Attempt.
     #[prost(uint32, tag = "3")]
     pub attempt: u32,
+}
+
+impl Attempt {
+    /// An attempt at a job.
+    pub fn at(job: JobId, attempt: u32) -> Self {
+        Self { cluster: job.cluster, proc: job.proc, attempt }
+    }
+
+    /// The job.
+    pub fn job(self) -> JobId {
+        JobId { cluster: self.cluster, proc: self.proc }
+    }
 }
 
 /// What happened.
@@ -139,6 +152,23 @@ pub struct Checkpointed {
     pub platform: String,
 }
 
+impl Checkpointed {
+    /// Its name in the store, in hexadecimal digits; `None` when it has none.
+    pub fn object(&self) -> Option<String> {
+        object_name(&self.sha256)
+    }
+}
+
+/// The name of an object with this hash; `None` for what is no hash.
+pub fn object_name(sha256: &[u8]) -> Option<String> {
+    use std::fmt::Write as _;
+    let hash: &[u8; 32] = sha256.try_into().ok()?;
+    Some(hash.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
 /// A job's processes were stopped where they are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Suspended {
@@ -150,15 +180,12 @@ pub struct Suspended {
     pub processes: u32,
 }
 
-/// A job's process was started.
+/// A job's process was started. (What was tag 2 here and tag 3 of `Exited` was a time by the machine's wall clock.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Started {
     /// Which.
     #[prost(message, required, tag = "1")]
     pub job: Attempt,
-    /// Unix milliseconds.
-    #[prost(uint64, tag = "2")]
-    pub started_ms: u64,
 }
 
 /// A job's process ended.
@@ -170,9 +197,6 @@ pub struct Exited {
     /// How.
     #[prost(message, required, tag = "2")]
     pub exit: Exit,
-    /// Unix milliseconds.
-    #[prost(uint64, tag = "3")]
-    pub started_ms: u64,
 }
 
 /// A job could not be started.
@@ -207,6 +231,19 @@ pub struct Evicted {
     /// The machine's owner wants it held, not run again elsewhere.
     #[prost(message, optional, tag = "4")]
     pub hold: Option<Hold>,
+}
+
+/// Vacate code: the machine could not go on with the job.
+pub const MACHINE_FAILED: u32 = 1006;
+/// Vacate code: the lease ran out.
+pub const LEASE_OVER: u32 = 1008;
+
+impl Evicted {
+    /// What makes a job leave takes its claim too: whoever hears of it gives the claim nothing more, and its machine ends it. Not so
+    /// when nobody wanted the claim gone.
+    pub fn ends_claim(&self) -> bool {
+        !matches!(self.code, MACHINE_FAILED | LEASE_OVER)
+    }
 }
 
 /// A job that left a machine is to be held.

@@ -147,9 +147,9 @@ pub enum Invalid {
 }
 
 impl JobTemplate {
-    /// True when its jobs start together or not at all.
+    /// True when its jobs start together or not at all. A gang of one is planned for like every gang.
     pub fn is_gang(&self) -> bool {
-        self.procs > 1 && self.shared("Gang").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
+        self.shared("Gang").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
     }
 
     /// A template of `procs` equal jobs with no attributes yet.

@@ -98,7 +98,7 @@ pub(crate) type Place = (u8, u64, u64);
 pub(crate) type GangPlace = (Reverse<Class>, Reverse<i32>, u32);
 
 /// All users.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Accounts {
     shares: Shares,
     users: Vec<User>,
@@ -343,6 +343,14 @@ impl Accounts {
         }
     }
 
+    /// The clock was set: what was counted until a moment was counted until that moment by the new one.
+    pub(crate) fn step(&mut self, by_ms: i64) {
+        for user in &mut self.users {
+            user.at_ms = user.at_ms.saturating_add_signed(by_ms);
+        }
+        self.lined_up_ms = 0;
+    }
+
     fn line_up_again(&mut self, now_ms: u64) {
         self.lined_up_ms = now_ms;
         let waiting: BTreeSet<UserId> = self.line.iter().map(|(_, _, id)| *id).collect();
@@ -423,6 +431,19 @@ impl Accounts {
         };
         let group = self.chain(self.get(id).group).find(full)?;
         Some((&self.shares.groups[group], self.quota(group)))
+    }
+
+    /// A group that takes no surplus and holds more than its quota of cores: how much, and the quota.
+    pub(crate) fn overdrawn(&self) -> Option<(&str, f64, f64)> {
+        let fixed = |group: &usize| {
+            let said = &self.shares.groups[*group];
+            // One that is a part of the pool shrinks with it, below what was given out before.
+            !said.surplus
+                && matches!(said.quota, Quota::Cores(_))
+                && self.group_held[*group] > self.quota(*group) + 1e-9
+        };
+        let group = (0..self.shares.groups.len()).find(fixed)?;
+        Some((&self.shares.groups[group].name, self.group_held[group], self.quota(group)))
     }
 
     /// Does waiting not lift a user's sets?

@@ -6,8 +6,9 @@ use model::event::{
 };
 use model::{Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
+use crate::price::{CLUSTER_BYTES, OWNER_BYTES, POOL_BYTES};
 use crate::queue::{SubmitKey, template_digest};
-use crate::shape::{KINDS, KINDS_PER_OWNER};
+use crate::shape::{KINDS, KINDS_PER_OWNER, Unsorted};
 use crate::{Control, Core, Digest, Effect, Out};
 
 /// Vacate code of a run that a removal by hand ended.
@@ -103,6 +104,25 @@ pub enum Refusal {
         /// Whose.
         user: String,
     },
+    /// What tells the jobs of one cluster apart is too large.
+    #[error(
+        "what the jobs of this cluster are matched by takes {bytes} bytes in all their ways, and {CLUSTER_BYTES} are allowed; submit \
+         them as several clusters, or say in fewer words what differs between them: one Requirements for all that compares \
+         an attribute with a plain value for each job"
+    )]
+    LargeShapes {
+        /// How large.
+        bytes: u64,
+    },
+    /// What tells the jobs in the queue apart is too large.
+    #[error(
+        "what the jobs of {user} in the queue are matched by would take more than {OWNER_BYTES} bytes in all their ways, or that of \
+         all jobs of the pool more than {POOL_BYTES}; submit them later, or with shorter requirements of fewer kinds"
+    )]
+    LargeKinds {
+        /// Whose.
+        user: String,
+    },
     /// Jobs that cannot be guests.
     #[error("{0}")]
     BadGuest(#[from] crate::gangs::BadGuest),
@@ -134,6 +154,11 @@ pub enum Refusal {
     /// Jobs of a cluster stand together.
     #[error("the jobs of cluster {0} have one priority and one class: name the cluster, not one of its jobs")]
     WholeCluster(u32),
+    /// Plain jobs that name their machine.
+    #[error(
+        "jobs with ForceMachine start together or not at all: submit them with +Gang = true, or one by one"
+    )]
+    ForcedPlainJobs,
     /// More seats than a gang may have.
     #[error("a gang may have {most} jobs at most, and this one has {seats}: submit it as several")]
     GangTooLarge {
@@ -146,7 +171,9 @@ pub enum Refusal {
     #[error("job {0} is not in the queue")]
     NoSuchJob(JobName),
     /// Its machine is promised.
-    #[error("the machine of job {job} is promised to gang {gang}; only an administrator gives it more time")]
+    #[error(
+        "the machine of job {job} is promised to gang {gang}, which would start later; only an administrator gives it so much more time"
+    )]
     Promised {
         /// Which.
         job: JobName,
@@ -161,6 +188,15 @@ pub enum Refusal {
         /// Whose.
         owner: String,
     },
+}
+
+impl From<Unsorted> for Refusal {
+    fn from(why: Unsorted) -> Self {
+        match why {
+            Unsorted::Ways => Self::TooManyShapes,
+            Unsorted::Bytes(bytes) => Self::LargeShapes { bytes },
+        }
+    }
 }
 
 impl Core {
@@ -187,11 +223,12 @@ impl Core {
         }
         let guests = crate::gangs::read_guests(&s.template)?;
         let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
+        self.check_price(&s.owner, cluster, &s.template)?;
         let mut sorted = Vec::new();
         if self.shapes.may_differ(&s.owner, cluster, &s.template) {
             // Sorting twice (here and in apply) is cheap next to a refused journal event: what is made here is found there.
             let parts = self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, now.wall_ms);
-            let parts = parts.ok_or(Refusal::TooManyShapes)?;
+            let parts = parts?;
             let checked = crate::gangs::check_sizes(&guests, &parts, &self.shapes).map_err(Refusal::from);
             let checked = checked.and_then(|()| self.check_kinds(&s.owner, 0));
             sorted = parts;
@@ -199,7 +236,8 @@ impl Core {
                 self.shapes.release(&sorted);
                 return checked.map(|()| cluster);
             }
-        } else if self.check_kinds(&s.owner, 1).is_err() && self.shapes.is_new(&s.owner, cluster, &s.template)
+        } else if self.check_kinds(&s.owner, 1).is_err()
+            && self.shapes.is_new(&s.owner, cluster, &s.template, 0)
         {
             self.check_kinds(&s.owner, 1)?;
         }
@@ -226,18 +264,32 @@ impl Core {
                 Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: 15, subcode: 0, exit: None }),
                 out,
             );
-        } else {
+        } else if !self.hold_impossible(now, cluster, out) {
             self.offer_jobs(now, cluster, digest, out);
             self.gang_pass(now, digest, out);
         }
         Ok(cluster)
     }
 
+    /// Refuses what would cost too much, before it costs anything: by counting. Kinds that are there already cost nothing more.
+    fn check_price(&mut self, owner: &str, cluster: u32, template: &JobTemplate) -> Result<(), Refusal> {
+        let (of_owner, all) = self.shapes.kinds(owner);
+        let (groups, bytes) = crate::shape::price(template)?;
+        let too_large = of_owner.bytes + bytes > OWNER_BYTES || all.bytes + bytes > POOL_BYTES;
+        if too_large && !self.shapes.are_known(owner, cluster, template, &groups) {
+            return Err(Refusal::LargeKinds { user: owner.to_owned() });
+        }
+        Ok(())
+    }
+
     /// Refuses so many kinds of jobs that the pool would be slow for everybody; `more` are not counted yet.
     fn check_kinds(&self, owner: &str, more: usize) -> Result<(), Refusal> {
         let (of_owner, all) = self.shapes.kinds(owner);
-        if of_owner + more > KINDS_PER_OWNER || all + more > KINDS {
+        if of_owner.number + more > KINDS_PER_OWNER || all.number + more > KINDS {
             return Err(Refusal::TooManyKinds { user: owner.to_owned() });
+        }
+        if of_owner.bytes > OWNER_BYTES || all.bytes > POOL_BYTES {
+            return Err(Refusal::LargeKinds { user: owner.to_owned() });
         }
         Ok(())
     }
@@ -306,6 +358,9 @@ impl Core {
             }
         }
         if matches!(act, Act::Reorder { .. }) {
+            // What is promised to a gang that went down in the order may be another's now.
+            self.gang_pass(now, digest, out);
+            self.offer_overtaken(now, digest, out);
             self.resume(now, digest, out);
         }
         self.gang_pass(now, digest, out);

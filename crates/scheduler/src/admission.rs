@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::Core;
 use crate::accounts::UserId;
 use crate::shape::{Shape, ShapeId};
+use crate::{Core, Mutation};
 
 /// What a set takes beside machines.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +77,7 @@ impl std::fmt::Display for Shortage {
 }
 
 /// What gangs that aged wait for: whoever is behind them may not have it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Awaited {
     limits: BTreeMap<Box<str>, u32>,
     groups: BTreeMap<usize, u32>,
@@ -86,6 +86,34 @@ pub(crate) struct Awaited {
 impl Awaited {
     fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.groups.is_empty()
+    }
+
+    /// What this gang lacks is kept for it, unless an older one waits for the same.
+    pub(crate) fn add(
+        &mut self,
+        gang: u32,
+        demand: &Demand,
+        shortage: &Shortage,
+        groups: impl Iterator<Item = usize>,
+    ) {
+        match &shortage.what {
+            Scarce::Limit(_) => {
+                for (name, _) in &demand.limits {
+                    self.limits.entry(name.clone()).or_insert(gang);
+                }
+            }
+            Scarce::Quota(_) => {
+                for number in groups {
+                    self.groups.entry(number).or_insert(gang);
+                }
+            }
+        }
+    }
+
+    /// Was something kept before that is kept for nobody now?
+    pub(crate) fn lets_go_of(&self, before: &Self) -> bool {
+        before.limits.keys().any(|name| !self.limits.contains_key(name))
+            || before.groups.keys().any(|number| !self.groups.contains_key(number))
     }
 }
 
@@ -98,10 +126,13 @@ impl Core {
         cores: f64,
         limits: &[(Box<str>, f64)],
     ) -> Option<Shortage> {
-        if let Some((name, wants, most)) = self.in_use.short_of(limits) {
+        let short =
+            self.in_use.short_of(limits).filter(|_| !self.settings.is_mutated(Mutation::NoLimitCheck));
+        if let Some((name, wants, most)) = short {
             return Some(Shortage { what: Scarce::Limit(name.to_owned()), wants, most, kept_for: None });
         }
-        if let Some((group, most)) = self.accounts.over_quota(user, cores) {
+        let over = self.accounts.over_quota(user, cores);
+        if let Some((group, most)) = over.filter(|_| !self.settings.is_mutated(Mutation::NoQuotaCheck)) {
             let what = Scarce::Quota(group.name.clone());
             return Some(Shortage { what, wants: cores, most, kept_for: None });
         }
@@ -162,28 +193,5 @@ impl Core {
     /// What stands against all claims of a waiting gang.
     pub(crate) fn shortage_of_gang(&self, id: u32, demand: &Demand) -> Option<Shortage> {
         self.shortage(Some(id), demand.user, demand.cores, &demand.limits)
-    }
-
-    /// What gangs that aged lack and wait for, the oldest of each.
-    pub(crate) fn find_awaited<'a>(
-        &self,
-        short: impl Iterator<Item = (u32, &'a Demand, &'a Shortage)>,
-    ) -> Awaited {
-        let mut awaited = Awaited::default();
-        for (id, demand, shortage) in short.filter(|(_, _, s)| !s.is_for_ever()) {
-            match &shortage.what {
-                Scarce::Limit(_) => {
-                    for (name, _) in &demand.limits {
-                        awaited.limits.entry(name.clone()).or_insert(id);
-                    }
-                }
-                Scarce::Quota(_) => {
-                    for (number, _) in self.accounts.groups_of(demand.user) {
-                        awaited.groups.entry(number).or_insert(id);
-                    }
-                }
-            }
-        }
-        awaited
     }
 }

@@ -4,24 +4,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
+use model::agent::Report;
 use model::event::{
     Afterwards, JobCheckpointed, JobContinued, JobNotSaved, JobStarted, JobSuspended, JobWarned, JobsHeld,
     JobsRemoved, JobsRequeued, Kind,
 };
-use model::{ClaimId, Event, JobId, Now, ProcSet, Span};
+use model::report::{
+    Attempt, CannotStart, Checkpointed, Evicted, Exited, Happening, Hold, MACHINE_FAILED, NotSaved,
+    ProvisionFailed, Suspended, Warned,
+};
+use model::{ClaimId, Event, JobId, Now, ProcSet, Span, WallMs};
 
 use crate::pool::{Claim, SlotState, down_time, host_of, place_of};
+use crate::price::CLUSTER_BYTES;
 use crate::queue::{Live, Stop};
 use crate::shape::{PARTS_PER_CLUSTER, Sorting};
-use crate::{AgentHello, Core, Digest, Effect, HeldClaim, HeldJob, Out, Report, ReportKind, Session};
+use crate::{AgentHello, Core, Digest, Effect, HeldClaim, Out, Session};
 
 /// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
 const STARTD_HELD: u32 = 21;
-
-/// Vacate codes of attempts that ended though nobody wanted the claim gone: the machine could not go on with the job, and
-/// the lease ran out.
-const MACHINE_FAILED: u32 = 1006;
-const LEASE_OVER: u32 = 1008;
 
 /// No machine is believed that it has a claim with a higher number than this: numbers must never run out.
 const HIGHEST_BELIEVED: u64 = 1 << 52;
@@ -54,7 +55,7 @@ impl Core {
                 None => self.lose_claim(now, id, "the machine no longer has it", 1006, out),
                 Some(claim) => {
                     // What it does not have, it never got: the message was lost on the way.
-                    let has: HashSet<HeldJob> = claim.jobs.iter().copied().collect();
+                    let has: HashSet<Attempt> = claim.jobs.iter().copied().collect();
                     let jobs = self.pool.claims[&id].jobs.iter().copied();
                     let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
                         .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
@@ -96,9 +97,9 @@ impl Core {
     }
 
     /// The live attempt at a job.
-    fn attempt(&self, job: JobId) -> Option<HeldJob> {
+    fn attempt(&self, job: JobId) -> Option<Attempt> {
         let live = self.queue.clusters.get(&job.cluster)?.live.get(&job.proc)?;
-        Some(HeldJob { job, attempt: live.attempt })
+        Some(Attempt::at(job, live.attempt))
     }
 
     /// Stops that were asked for while the machine was away, or whose message was lost.
@@ -188,9 +189,13 @@ impl Core {
         if !self.agent_heard(now, machine, session) {
             return;
         }
-        let id = report.claim;
+        let id = ClaimId(report.claim);
         if self.pool.claims.get(&id).is_some_and(|c| host_of(&c.machine) == machine) {
-            self.take_report(now, id, report.kind, digest, out);
+            // The machine says how long ago; when that was is for our own clock to say.
+            let happened = report.age_ms.map(|age_ms| now.wall().ago(age_ms));
+            if let Some(happening) = report.happening {
+                self.take_report(now, id, happening, happened, digest, out);
+            }
         } else {
             // A late word about a claim that is over: nothing to learn, and it must not live on.
             out.effects.push(Effect::Drop { session, claim: id });
@@ -206,60 +211,72 @@ impl Core {
         self.pool.claims.get(&claim).is_some_and(|c| c.jobs.len() >= 8)
     }
 
-    fn take_report(&mut self, now: Now, id: ClaimId, kind: ReportKind, digest: Digest, out: &mut Out) {
-        match kind {
-            ReportKind::Started { job, started_ms } => self.note_start(now, id, job, started_ms, out),
-            ReportKind::Exited { job, exit, started_ms } => {
+    fn take_report(
+        &mut self,
+        now: Now,
+        id: ClaimId,
+        happening: Happening,
+        happened: Option<WallMs>,
+        digest: Digest,
+        out: &mut Out,
+    ) {
+        // Of what nobody can date only that is known: it was not later than now.
+        let happened = happened.unwrap_or(now.wall());
+        match happening {
+            Happening::Started(e) => self.note_start(now, id, e.job, happened, out),
+            Happening::Exited(Exited { job, exit }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
                 // How long it ran is measured by a clock that nobody sets; when it began follows from that.
-                let known = live.started_ms;
-                let latest = now.wall_ms.saturating_sub(exit.wall_us / 1000);
+                let began = happened.ago(exit.wall_us / 1000);
                 let started_ms =
-                    known.unwrap_or_else(|| self.date_start(now, id, job.job, started_ms).min(latest));
-                self.note_start(now, id, job, started_ms, out);
+                    live.started_ms.unwrap_or_else(|| self.date_start(now, id, job.job(), began).0);
+                let began = WallMs(started_ms);
+                self.note_start(now, id, job, began, out);
                 if let Some(stop) = stop {
-                    self.after_stop(now, id, &[job.job], &stop, out);
+                    self.after_stop(now, id, &[job.job()], &stop, out);
                 } else {
                     if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
                         self.clear_aborts(host_of(&machine));
                     }
-                    let reserved = self.reservation(job.job, &exit);
+                    let reserved = self.reservation(job.job(), &exit);
                     let kept = self.take_exit(now, id, job, exit, started_ms, out);
                     let over =
                         matches!(out.events.last(), Some(Event { kind: Some(Kind::JobExited(_)), .. }));
                     if over && reserved > 0 {
-                        self.reserve(now, id, job.job, reserved, out);
+                        self.reserve(now, id, job.job(), reserved, out);
                     }
-                    self.go_on(now, id, job.job, digest, out);
+                    self.go_on(now, id, job.job(), digest, out);
                     if kept {
-                        self.offer_jobs(now, job.job.cluster, digest, out);
+                        self.offer_jobs(now, job.job().cluster, digest, out);
                     }
                     return;
                 }
-                self.go_on(now, id, job.job, digest, out);
+                self.go_on(now, id, job.job(), digest, out);
             }
-            ReportKind::CannotStart { job, reason, code, subcode } => {
+            Happening::CannotStart(CannotStart { job, reason, code, subcode }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
                 if let Some(stop) = stop {
-                    self.after_stop(now, id, &[job.job], &stop, out);
+                    self.after_stop(now, id, &[job.job()], &stop, out);
                 } else {
-                    self.note_abort_of(now, id, job.job, &reason, out);
-                    let JobId { cluster, proc } = job.job;
+                    self.note_abort_of(now, id, job.job(), &reason, out);
+                    let JobId { cluster, proc } = job.job();
                     let procs = vec![Span { first: proc, count: 1 }];
                     let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
                     self.record(now, Kind::JobsHeld(held), out);
                 }
-                self.go_on(now, id, job.job, digest, out);
+                self.go_on(now, id, job.job(), digest, out);
             }
-            ReportKind::Evicted { job, reason, code, hold } => {
+            Happening::Evicted(evicted) => {
+                let stays = !evicted.ends_claim();
+                let Evicted { job, reason, code, hold } = evicted;
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
                 match (stop, hold) {
-                    (Some(stop), _) => self.after_stop(now, id, &[job.job], &stop, out),
-                    (None, Some((reason, subcode))) => {
-                        let JobId { cluster, proc } = job.job;
+                    (Some(stop), _) => self.after_stop(now, id, &[job.job()], &stop, out),
+                    (None, Some(Hold { reason, subcode })) => {
+                        let JobId { cluster, proc } = job.job();
                         let procs = vec![Span { first: proc, count: 1 }];
                         let held =
                             JobsHeld { cluster, procs, reason, code: STARTD_HELD, subcode, exit: None };
@@ -267,38 +284,38 @@ impl Core {
                     }
                     (None, None) => {
                         if code == MACHINE_FAILED {
-                            self.note_abort_of(now, id, job.job, &reason, out);
+                            self.note_abort_of(now, id, job.job(), &reason, out);
                         }
-                        self.requeue(now, id, &[job.job], &reason, code, out);
+                        self.requeue(now, id, &[job.job()], &reason, code, out);
                     }
                 }
                 // What makes a job leave takes its claim too, and says so in a moment; a job that was given to it meanwhile
                 // would come back unseen.
-                let stays = matches!(code, MACHINE_FAILED | LEASE_OVER);
                 match self.pool.claims.get_mut(&id) {
                     Some(claim) if !stays => claim.ending = true,
-                    _ => self.go_on(now, id, job.job, digest, out),
+                    _ => self.go_on(now, id, job.job(), digest, out),
                 }
-                self.offer_jobs(now, job.job.cluster, digest, out);
+                self.offer_jobs(now, job.job().cluster, digest, out);
             }
-            ReportKind::Suspended { job, processes } => {
+            Happening::Suspended(Suspended { job, processes }) => {
                 let Some(live) = self.live_of(id, job).filter(|l| !l.suspended) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
-                let JobId { cluster, proc } = job.job;
+                let JobId { cluster, proc } = job.job();
                 let kind = JobSuspended { claim, cluster, proc, attempt, processes };
                 self.record(now, Kind::JobSuspended(kind), out);
             }
-            ReportKind::Continued { job } => {
+            Happening::Continued(job) => {
                 let Some(live) = self.live_of(id, job).filter(|l| l.suspended) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
-                let JobId { cluster, proc } = job.job;
+                let JobId { cluster, proc } = job.job();
                 self.record(now, Kind::JobContinued(JobContinued { claim, cluster, proc, attempt }), out);
             }
-            ReportKind::Checkpointed { job, object, bytes, transfer_ms, cap, platform } => {
-                let Some(live) = self.live_of(id, job) else { return };
+            Happening::Checkpointed(e) => {
+                let (Some(live), Some(object)) = (self.live_of(id, e.job), e.object()) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
-                let JobId { cluster, proc } = job.job;
-                if self.checkpoint(job.job).is_none_or(|c| *c.object != *object) {
+                let JobId { cluster, proc } = e.job.job();
+                let Checkpointed { bytes, transfer_ms, cap, platform, .. } = e;
+                if self.checkpoint(e.job.job()).is_none_or(|c| *c.object != *object) {
                     self.record(
                         now,
                         Kind::JobCheckpointed(JobCheckpointed {
@@ -316,40 +333,40 @@ impl Core {
                     );
                 }
             }
-            ReportKind::NotSaved { job, reason } => {
+            Happening::NotSaved(NotSaved { job, reason }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
-                let JobId { cluster, proc } = job.job;
+                let JobId { cluster, proc } = job.job();
                 let kind = JobNotSaved { claim, cluster, proc, attempt, reason };
                 self.record(now, Kind::JobNotSaved(kind), out);
             }
-            ReportKind::Warned { job, remaining_s, signal, reason } => {
+            Happening::Warned(Warned { job, remaining_s, signal, reason }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
-                let JobId { cluster, proc } = job.job;
+                let JobId { cluster, proc } = job.job();
                 let kind = JobWarned { claim, cluster, proc, attempt, remaining_s, signal, reason };
                 self.record(now, Kind::JobWarned(kind), out);
             }
-            ReportKind::Provisioning { job, installing } => {
-                self.note_provisioning(now, id, job, installing, out);
+            Happening::Provisioning(e) => {
+                self.note_provisioning(now, id, e.job, e.installing, out);
             }
-            ReportKind::ProvisionFailed { job, reason } => {
+            Happening::ProvisionFailed(ProvisionFailed { job, reason }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 if let Some(stop) = live.stop.clone() {
-                    self.after_stop(now, id, &[job.job], &stop, out);
+                    self.after_stop(now, id, &[job.job()], &stop, out);
                 } else {
-                    self.note_abort_of(now, id, job.job, &reason, out);
-                    self.provision_failed(now, id, job.job, &reason, out);
+                    self.note_abort_of(now, id, job.job(), &reason, out);
+                    self.provision_failed(now, id, job.job(), &reason, out);
                 }
-                self.go_on(now, id, job.job, digest, out);
-                self.offer_jobs(now, job.job.cluster, digest, out);
+                self.go_on(now, id, job.job(), digest, out);
+                self.offer_jobs(now, job.job().cluster, digest, out);
             }
-            ReportKind::ReleaseFailed { reason } => {
+            Happening::ReleaseFailed(reason) => {
                 let machine = self.pool.claims[&id].machine.clone();
                 self.release_failed(now, host_of(&machine), &reason, out);
             }
-            ReportKind::Returned { jobs } => self.take_back(now, id, &jobs, digest, out),
-            ReportKind::Gone { reason } => {
+            Happening::Returned(e) => self.take_back(now, id, &e.jobs, digest, out),
+            Happening::Gone(reason) => {
                 let claim = &self.pool.claims[&id];
                 let (machine, rival) = (claim.machine.clone(), claim.rival);
                 self.lose_claim(now, id, &reason, 1006, out);
@@ -367,7 +384,7 @@ impl Core {
         }
     }
 
-    fn take_back(&mut self, now: Now, id: ClaimId, jobs: &[HeldJob], digest: Digest, out: &mut Out) {
+    fn take_back(&mut self, now: Now, id: ClaimId, jobs: &[Attempt], digest: Digest, out: &mut Out) {
         if let Some(claim) = self.pool.claims.get_mut(&id) {
             claim.recalled = false;
         }
@@ -376,10 +393,10 @@ impl Core {
         for job in jobs {
             let Some(live) = self.live_of(id, *job) else { continue };
             if let Some(stop) = live.stop.clone() {
-                self.after_stop(now, id, &[job.job], &stop, out);
+                self.after_stop(now, id, &[job.job()], &stop, out);
             } else {
-                back.push(job.job);
-                clusters.insert(job.job.cluster);
+                back.push(job.job());
+                clusters.insert(job.cluster);
             }
         }
         self.requeue(now, id, &back, "given back before it started", 0, out);
@@ -387,33 +404,32 @@ impl Core {
             self.offer_jobs(now, cluster, digest, out);
         }
         match jobs.last() {
-            Some(last) => self.go_on(now, id, last.job, digest, out),
+            Some(last) => self.go_on(now, id, last.job(), digest, out),
             None => self.feed(now, id, digest, out),
         }
     }
 
-    fn note_start(&mut self, now: Now, id: ClaimId, held: HeldJob, started_ms: u64, out: &mut Out) {
-        let JobId { cluster, proc } = held.job;
+    fn note_start(&mut self, now: Now, id: ClaimId, held: Attempt, began: WallMs, out: &mut Out) {
+        let JobId { cluster, proc } = held.job();
         let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&proc));
         if live.is_some_and(|l| l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()) {
-            let started_ms = self.date_start(now, id, held.job, started_ms);
+            let WallMs(started_ms) = self.date_start(now, id, held.job(), began);
             let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
             self.record(now, Kind::JobStarted(started), out);
         }
     }
 
-    /// When a run began, by our own clock. Its machine's clock may be another one: what it says is believed only between the
-    /// moment when the job was given to it and now.
-    fn date_start(&self, now: Now, id: ClaimId, job: JobId, said_ms: u64) -> u64 {
+    /// When a run began, by our own clock: not before the job was given to its machine, whatever that says, and not after now.
+    fn date_start(&self, now: Now, id: ClaimId, job: JobId, began: WallMs) -> WallMs {
         let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
         let made_ms = self.pool.claims.get(&id).map_or(0, |c| c.made_ms);
         let given_ms = live.map_or(0, |l| l.assigned_ms).max(made_ms).min(now.wall_ms);
-        said_ms.clamp(given_ms, now.wall_ms)
+        began.clamp(WallMs(given_ms), now.wall())
     }
 
     /// The record of an attempt, when it is the live one of this claim.
-    pub(crate) fn live_of(&self, id: ClaimId, held: HeldJob) -> Option<&Live> {
-        let live = self.queue.clusters.get(&held.job.cluster)?.live.get(&held.job.proc)?;
+    pub(crate) fn live_of(&self, id: ClaimId, held: Attempt) -> Option<&Live> {
+        let live = self.queue.clusters.get(&held.cluster)?.live.get(&held.proc)?;
         (live.claim == id && live.attempt == held.attempt).then_some(live)
     }
 
@@ -502,6 +518,7 @@ impl Core {
         }
         self.expire_drains(now, digest, out);
         self.end_holds(now, digest, out);
+        self.end_exclusions(now, digest, out);
         self.end_reservations(now, digest, out);
         self.give_up_gangs(now, out);
         self.find_hopeless(now, out);
@@ -573,7 +590,7 @@ impl Core {
             if sorting == Sorting::Coarse {
                 out.warnings.push(format!(
                     "a machine's START, Requirements or Rank looks at attributes in which the jobs of cluster {id} differ in more than \
-                     {PARTS_PER_CLUSTER} ways; they are matched by what the first of each kind has"
+                     {PARTS_PER_CLUSTER} ways, or by more than {CLUSTER_BYTES} bytes; they are matched by what the first of each kind has"
                 ));
             }
             for part in &mut parts {

@@ -8,8 +8,9 @@ use model::{JobTemplate, ProcSet};
 
 use crate::shape::PARTS_PER_CLUSTER;
 
-/// Procs that may alternate within the rows of a table. Each is a span of its own; a table has its rows to show for it.
-const ALTERNATING: u32 = 1_000_000;
+/// Procs that may alternate within rows: each is a span of its own. A table has its rows to show for it, so many for each.
+const ALTERNATING: u32 = 100_000;
+const ALTERNATING_PER_ENTRY: u32 = 16;
 
 /// What the attributes in question are made of.
 #[derive(Default)]
@@ -55,22 +56,27 @@ pub(crate) fn groups(template: &JobTemplate, attributes: &[&Varying]) -> Option<
     if !rows_differ && !uses.step {
         return Some(vec![ProcSet::all(procs)]);
     }
-    if uses.step && rows > 1 && template.columns.is_empty() && procs > ALTERNATING {
+    let shown = if template.columns.is_empty() { 0 } else { rows.saturating_mul(ALTERNATING_PER_ENTRY) };
+    if uses.step && rows > 1 && procs > ALTERNATING.max(shown) {
         return None;
     }
-    let mut found: HashMap<(Vec<&str>, u32, u32), ProcSet> = HashMap::new();
+    let mut alike: HashMap<(Vec<&str>, u32), u32> = HashMap::new();
+    let mut found: HashMap<(u32, u32), ProcSet> = HashMap::new();
     // Without steps a row is one span, and without anything that differs between rows all of them are one row.
     let (length, steps) = if uses.step { (1, per_row) } else { (per_row, 1) };
     for row in 0..rows {
         let entry = |column: &usize| template.columns.get(*column).map_or("", |c| c.get(row as usize));
         let entries: Vec<&str> = uses.columns.iter().map(entry).collect();
+        // The entries are compared once for each row, not for each of its procs: they may be long.
         let number = if uses.row { row } else { 0 };
+        let next = alike.len() as u32;
+        let same = *alike.entry((entries, number)).or_insert(next);
         for step in 0..steps {
             let first = row * per_row + step;
             if first >= procs {
                 break;
             }
-            let group = found.entry((entries.clone(), number, step)).or_default();
+            let group = found.entry((same, step)).or_default();
             group.insert_range(first, first.saturating_add(length).min(procs));
         }
         if found.len() > PARTS_PER_CLUSTER {
@@ -156,5 +162,17 @@ mod tests {
         assert_eq!(sort(most, vec![PieceKind::Step(true)]), None);
         assert_eq!(sort(2, vec![PieceKind::Step(true)]), None, "five million spans in two groups");
         assert_eq!(sort(1, vec![PieceKind::Step(true)]), None);
+    }
+
+    #[test]
+    fn a_short_table_does_not_stand_for_millions_of_spans() {
+        let sort = |rows: u32, per_row: u32| {
+            let mut template = JobTemplate { procs: rows * per_row, per_row, ..JobTemplate::default() };
+            template.columns.push((0..rows).map(|_| "x").collect());
+            template.set_varying("A", vec![PieceKind::Column(0), PieceKind::Step(true)]);
+            groups(&template, &[&template.varying[0]]).map(|groups| groups.len())
+        };
+        assert_eq!(sort(1_000, 9_000), None);
+        assert_eq!(sort(100_000, 2), Some(2));
     }
 }

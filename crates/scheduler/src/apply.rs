@@ -10,6 +10,7 @@ use model::event::{
 use model::{ClaimId, Class, JobId, ProcSet};
 
 use crate::Core;
+use crate::labs::Shut;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, minus, place_of};
 use crate::provision;
@@ -61,11 +62,11 @@ impl Core {
                 self.pool.next_claim = claims.saturating_add(e.unread);
             }
             Kind::ClusterReordered(e) => self.apply_reordered(e),
+            Kind::ClockStepped(e) => self.apply_step(e.by_ms),
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)
             | Kind::JobNotSaved(_)
             | Kind::ManagerStarted(_)
-            | Kind::ClockStepped(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)
             | Kind::MachineRevoked(_)
@@ -323,7 +324,7 @@ impl Core {
             cluster.note_requeue(e, time_ms);
         }
         if e.code == provision::FAILED {
-            self.exclude(e);
+            self.exclude(e, time_ms);
         }
         self.end_attempts(e.cluster, &e.procs);
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
@@ -357,6 +358,7 @@ impl Core {
             let left = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
             machine.free = left.map(|c| c.resources).fold(machine.total, minus);
             machine.slots.remove(&claim.slot_number);
+            machine.undecided = machine.shut == Some(Shut::Lab);
             machine.settle();
         }
         self.pool.note_room(&claim.machine);

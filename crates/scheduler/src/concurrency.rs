@@ -34,7 +34,7 @@ impl Limits {
 }
 
 /// What is in use.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct InUse {
     limits: Limits,
     pub(crate) taken: BTreeMap<Box<str>, f64>,
@@ -59,6 +59,12 @@ impl InUse {
         for (name, count) in wants {
             *self.taken.entry(name.clone()).or_default() += count;
         }
+    }
+
+    /// Something of which more is in use than there is: how much, and how much there is.
+    pub(crate) fn overdrawn(&self) -> Option<(&str, f64, f64)> {
+        let mut all = self.taken.iter().map(|(name, taken)| (&**name, *taken, self.limits.of(name)));
+        all.find(|(_, taken, most)| taken > &(most + 1e-9))
     }
 
     /// Something else is in use than was booked.

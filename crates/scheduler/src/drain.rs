@@ -18,12 +18,12 @@ const DRAINS: usize = 100;
 const LONGEST_MS: u64 = 40 * 86_400_000;
 
 /// The drains in force, by name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Drains {
     all: BTreeMap<String, Drain>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Drain {
     said: PoolDrained,
     /// Which machines; `None` for all.

@@ -91,6 +91,8 @@ pub struct Waiting {
     pub shortage: Option<Shortage>,
     /// Milliseconds until the start throttle lets the next job start.
     pub throttled_ms: Option<u64>,
+    /// Its time comes then (deferral, a crontab, a pause after it ended at once), in Unix milliseconds.
+    pub not_before_ms: Option<u64>,
     /// Decisions wait for fresh claim keys; that passes within a moment.
     pub starved: bool,
     /// Users whose turn comes first and who have waiting jobs, the first first; the first few.
@@ -331,7 +333,11 @@ impl Core {
                 Some(obstacle) => {
                     let kept = matches!(
                         obstacle,
-                        Obstacle::Shut(_) | Obstacle::Lent | Obstacle::NotAllowed | Obstacle::Unready
+                        Obstacle::Shut(_)
+                            | Obstacle::Lent
+                            | Obstacle::NotAllowed
+                            | Obstacle::Trees
+                            | Obstacle::Unready
                     );
                     barred += u64::from(kept);
                     capable += u64::from(!kept && !never.contains(&obstacle));
@@ -371,6 +377,7 @@ impl Core {
             request,
             shortage,
             throttled_ms: self.throttled_ms(now),
+            not_before_ms: self.queue.clusters.get(&ready.cluster).and_then(|c| c.comes_at(proc)),
             starved: self.starved,
             ahead,
             users_ahead,

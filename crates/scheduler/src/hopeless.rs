@@ -1,11 +1,13 @@
-//! Plain jobs that nothing can ever satisfy: no machine of the pool would take them, even were it empty, or they take more of a
-//! limit or quota than there is. They are told of once, and held after UNSATISFIABLE_GRACE, like gangs.
+//! Plain jobs that nothing can ever satisfy: no machine of the pool would take them, even were it empty and its owner away, or they take more of a
+//! limit or quota than there is. What waits for a time, or for what sensors say, is not among them. They are told of once, and held after UNSATISFIABLE_GRACE, like gangs.
 //!
 //! Some kinds of waiting jobs are looked at each second. Since when a kind is hopeless is counted from when this manager saw
 //! it first, and from anew when a machine that would take it was there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use classad::ClassAd;
+use model::changing::{changes_by_itself, words_of};
 use model::event::{JobsHeld, Kind};
 use model::{Now, ProcSet};
 
@@ -16,14 +18,33 @@ use crate::{Core, Out};
 
 /// Kinds of jobs that are looked at in one go.
 const KINDS: u32 = 64;
+/// Machines that are asked one by one, at most: looking must not stop the pool.
+const LOOKED_AT: usize = 100;
 
 /// What is known of jobs that nothing can satisfy.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Hopeless {
     /// Parts of clusters, and since when, in Unix milliseconds.
     since: BTreeMap<(u32, u32), u64>,
+    /// Clusters that were told of: once, of however many kinds their jobs are.
+    told: BTreeSet<u32>,
     second: u64,
     next: u32,
+}
+
+/// True when a job's Requirements ask, directly or by way of the job's own attributes, for what changes by itself.
+fn asks_for_what_changes(job: &ClassAd) -> bool {
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut todo = vec!["requirements".to_owned()];
+    while let Some(name) = todo.pop() {
+        if changes_by_itself(&name) {
+            return true;
+        }
+        let Some(expr) = job.get(&name).filter(|_| seen.insert(name)) else { continue };
+        // Words rather than references: functions of time and chance count, too.
+        todo.extend(words_of(&expr.to_string()).into_iter().map(|word| word.to_ascii_lowercase()));
+    }
+    false
 }
 
 impl Core {
@@ -36,6 +57,7 @@ impl Core {
         // Before any machine is here nobody knows what there will be.
         if self.pool.machines.values().all(|m| m.session.is_none()) {
             self.hopeless.since.clear();
+            self.hopeless.told.clear();
             return;
         }
         let end = self.shapes.end();
@@ -49,6 +71,9 @@ impl Core {
             let part = queue.clusters.get(cluster).and_then(|c| c.parts.get(*part as usize));
             part.is_some_and(|p| !p.idle.is_empty())
         });
+        let is_waiting =
+            |id: &u32| queue.clusters.get(id).is_some_and(|c| c.parts.iter().any(|p| !p.idle.is_empty()));
+        self.hopeless.told.retain(is_waiting);
     }
 
     fn judge_kind(&mut self, now: Now, shape: ShapeId, out: &mut Out) {
@@ -63,15 +88,13 @@ impl Core {
         let parts: Vec<(u32, u32)> = ready.map(|r| (r.cluster, r.part)).collect();
         for (cluster, part) in parts {
             let Some(why) = &why else {
-                self.hopeless.since.remove(&(cluster, part));
+                if self.hopeless.since.remove(&(cluster, part)).is_some() {
+                    self.hopeless.told.remove(&cluster);
+                }
                 continue;
             };
-            let mut new = false;
-            let since = *self.hopeless.since.entry((cluster, part)).or_insert_with(|| {
-                new = true;
-                now.wall_ms
-            });
-            if new {
+            let since = *self.hopeless.since.entry((cluster, part)).or_insert(now.wall_ms);
+            if self.hopeless.told.insert(cluster) {
                 let grace_s = self.settings.grace_ms / 1000;
                 out.warnings.push(format!(
                     "jobs of cluster {cluster} can never start: {why}; they are held in {grace_s} s unless that changes"
@@ -88,14 +111,42 @@ impl Core {
         if let Some(shortage) = self.shortage_of(shape).filter(crate::Shortage::is_for_ever) {
             return Some(format!("each takes {shortage}"));
         }
-        let request = self.shapes.all.get(&shape)?.request;
-        let machines = &self.pool.machines;
+        let (request, trees) = self.shapes.all.get(&shape).map(|s| (s.request, s.trees.clone()))?;
+        let (machines, labs) = (&self.pool.machines, &self.labs);
         // Machines that nobody may use now may be usable one day; those that are too small stay so.
-        let would_do = |n: u32| machines.at(n).is_some_and(|m| fits(request, m.total));
-        if self.shapes.viable(shape)?.iter().any(would_do) {
+        let viable = self.shapes.viable(shape)?.iter().filter_map(|n| machines.at(n));
+        let (mut any, mut could) = (false, false);
+        for machine in viable.filter(|m| fits(request, m.total)) {
+            any = true;
+            could |= labs.has_trees(&machine.lab, &trees);
+        }
+        if could || (!any && self.may_agree_later(shape)) {
             return None;
         }
+        if any {
+            return Some(format!("no lab with a machine for them has the trees {}", trees.join(", ")));
+        }
         Some("no machine of the pool could run them, even were it empty".to_owned())
+    }
+
+    /// May a machine that is large enough, and refuses such jobs now, take them without anybody changing it? By the clock or
+    /// by chance, by what its sensors say, or because only its owner's policy is against it, which is for now.
+    fn may_agree_later(&mut self, shape: ShapeId) -> bool {
+        let is_unsure = self.shapes.unsure_of(shape) > 0;
+        let Some((request, job)) = self.shapes.all.get(&shape).map(|s| s.request).zip(self.shapes.ad(shape))
+        else {
+            return false;
+        };
+        let large = || self.pool.machines.values().filter(|m| m.session.is_some() && fits(request, m.total));
+        if large().next().is_none() {
+            return false;
+        }
+        if is_unsure || asks_for_what_changes(job) {
+            return true;
+        }
+        let Some(requirements) = job.get("Requirements") else { return true };
+        let step = large().count().div_ceil(LOOKED_AT).max(1);
+        large().step_by(step).any(|m| classad::eval_match(job, &m.ad, requirements).is_true())
     }
 
     fn hold_hopeless(&mut self, now: Now, (cluster, part): (u32, u32), why: &str, out: &mut Out) {

@@ -1,4 +1,4 @@
-//! What people decided about machines and labs: conditions, loans, holds, labs that are off.
+//! What people decided about machines and labs: conditions, loans, holds, labs that are off, distro trees.
 //!
 //! All of it is durable, and known before and after the machine is connected. What of it stands between a job and a
 //! machine is kept with the machine ([`Shut`], and to whom it is lent), so that the pass, the planner's view and `explain`
@@ -54,12 +54,12 @@ impl Shut {
 }
 
 /// What people decided.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Labs {
     /// Only what is not as usual.
     pub(crate) machines: BTreeMap<Arc<str>, MachineStanding>,
-    /// Only disabled ones.
-    pub(crate) disabled: BTreeMap<String, LabSet>,
+    /// Only those that are off, gone, or have trees.
+    pub(crate) decided: BTreeMap<String, LabSet>,
     /// Holds that end by themselves, the next first.
     ends: BTreeSet<(u64, Arc<str>)>,
 }
@@ -92,10 +92,16 @@ impl Labs {
             Condition::Removed => return Some(Shut::Removed),
             Condition::Automated => {}
         }
-        if self.disabled.contains_key(lab) {
+        if self.decided.get(lab).is_some_and(|l| l.disabled || l.removed) {
             return Some(Shut::Lab);
         }
         standing.filter(|s| !s.held_by.is_empty()).map(|_| Shut::Held)
+    }
+
+    /// Can all of these distro trees be installed in a lab?
+    pub(crate) fn has_trees(&self, lab: &str, trees: &[Box<str>]) -> bool {
+        let here = self.decided.get(lab).map(|l| l.trees.as_slice()).unwrap_or_default();
+        trees.iter().all(|tree| here.binary_search_by(|t| (**t).cmp(tree)).is_ok())
     }
 }
 
@@ -120,6 +126,54 @@ pub struct StandingChange {
     pub held_by: Option<String>,
     /// For so long; 0 for the longest that is allowed.
     pub held_ms: u64,
+    /// How far it is with what its holder has installed there.
+    pub stage: Option<HoldStage>,
+    /// Why.
+    pub reason: String,
+}
+
+/// How far a machine is that a person has for themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldStage {
+    /// Its installation was asked for.
+    Waiting,
+    /// Its installer was seen.
+    Installing,
+    /// It is ready.
+    Running,
+}
+
+impl HoldStage {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Installing => "installing",
+            Self::Running => "running",
+        }
+    }
+
+    /// From its word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Waiting, Self::Installing, Self::Running].into_iter().find(|s| s.word() == word)
+    }
+}
+
+/// What somebody wants to change about a lab.
+#[derive(Debug, Clone, Default)]
+pub struct LabChange {
+    /// Which.
+    pub lab: String,
+    /// Nothing new starts there; `None`: as it is.
+    pub disabled: Option<bool>,
+    /// Distro trees that can be installed there from now on.
+    pub add_trees: Vec<String>,
+    /// Those that cannot any more.
+    pub remove_trees: Vec<String>,
+    /// It is no more, until something else is said about it.
+    pub remove: bool,
+    /// Who decides.
+    pub by: String,
     /// Why.
     pub reason: String,
 }
@@ -158,6 +212,9 @@ pub enum StandingRefusal {
         limits::STANDINGS
     )]
     TooMany,
+    /// Too many trees.
+    #[error("a lab has {} trees at most", limits::LAB_TREES)]
+    TooManyTrees,
 }
 
 impl Core {
@@ -222,7 +279,18 @@ impl Core {
             }
             after.allow = allow;
         }
+        if let Some(stage) = change.stage {
+            if before.held_by.is_empty() {
+                return Err(StandingRefusal::NotHeld(machine.to_owned()));
+            }
+            if !admin && before.held_by != actor.user {
+                return Err(held(before));
+            }
+            after.held_stage =
+                if stage == HoldStage::Running { String::new() } else { stage.word().to_owned() };
+        }
         let Some(user) = change.held_by else { return Ok(after) };
+        after.held_stage = String::new();
         if user.is_empty() {
             if before.held_by.is_empty() {
                 return Err(StandingRefusal::NotHeld(machine.to_owned()));
@@ -266,15 +334,29 @@ impl Core {
         Ok(after)
     }
 
-    /// Enables or disables a lab, and lets every waiting job know.
+    /// Changes what people decided about a lab, and lets every waiting job know.
     pub fn set_lab(
         &mut self,
         now: Now,
-        set: LabSet,
+        change: LabChange,
         digest: Digest,
         out: &mut Out,
     ) -> Result<(), StandingRefusal> {
-        if set.disabled && self.labs.disabled.len() >= limits::STANDINGS {
+        let before = self.labs.decided.get(&change.lab);
+        let known = before.is_some();
+        let mut set = before.cloned().unwrap_or_default();
+        let back = change.disabled.is_some() || !change.add_trees.is_empty();
+        set.removed = change.remove || (set.removed && !back);
+        set.disabled = change.disabled.unwrap_or(set.disabled) && !change.remove;
+        let mut trees: BTreeSet<String> = set.trees.into_iter().filter(|_| !change.remove).collect();
+        trees.extend(change.add_trees);
+        trees.retain(|tree| !change.remove_trees.contains(tree));
+        if trees.len() > limits::LAB_TREES {
+            return Err(StandingRefusal::TooManyTrees);
+        }
+        set.trees = trees.into_iter().collect();
+        (set.lab, set.by, set.reason) = (change.lab, change.by, change.reason);
+        if !known && !set.is_blank() && self.labs.decided.len() >= limits::STANDINGS {
             return Err(StandingRefusal::TooMany);
         }
         let machines = self.pool.machines.iter();
@@ -342,6 +424,7 @@ impl Core {
         while let Some((_, name)) = self.labs.ends.first().filter(|(at, _)| *at <= now.wall_ms).cloned() {
             let mut standing = self.labs.standing(&name);
             (standing.held_by, standing.held_until_ms) = (String::new(), 0);
+            standing.held_stage = String::new();
             (standing.by, standing.reason) = (String::new(), "the time of the hold is over".to_owned());
             self.settle_standing(now, standing.condition(), standing.clone(), out);
             for place in self.pool.places(&name) {
@@ -358,10 +441,10 @@ impl Core {
     }
 
     pub(crate) fn apply_lab(&mut self, e: &LabSet) {
-        if e.disabled {
-            self.labs.disabled.insert(e.lab.clone(), e.clone());
+        if e.is_blank() {
+            self.labs.decided.remove(&e.lab);
         } else {
-            self.labs.disabled.remove(&e.lab);
+            self.labs.decided.insert(e.lab.clone(), e.clone());
         }
         let here = self.pool.machines.iter().filter(|(_, m)| *m.lab == *e.lab);
         for name in here.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
@@ -376,7 +459,10 @@ impl Core {
         machine.lab = lab_of(&machine.ad);
         machine.releases = matches!(machine.ad.eval("HasReleaseCommand"), Value::Bool(true));
         let drained = || self.drains.concern(&machine.ad).then_some(Shut::Drained);
-        machine.shut = self.labs.shut(host, &machine.lab).or_else(drained);
+        let shut = self.labs.shut(host, &machine.lab).or_else(drained);
+        let was = std::mem::replace(&mut machine.shut, shut);
+        let by_hand = matches!(was, Some(Shut::Manual | Shut::Broken | Shut::Removed));
+        machine.undecided = shut == Some(Shut::Lab) && (machine.undecided || by_hand);
         let loan = self.labs.machines.get(host).map(|s| s.loaned_to.as_str()).filter(|to| !to.is_empty());
         machine.only = loan.map(Arc::from);
         let allow = self.labs.machines.get(host).map(|s| s.allow.as_slice()).unwrap_or_default();
@@ -384,8 +470,17 @@ impl Core {
         self.pool.note_room(name);
     }
 
-    /// Is a machine there for the user whose jobs these are?
+    /// Does a machine's lab have the trees that such jobs are installed from?
+    pub(crate) fn has_trees_for(&self, machine: &Machine, shape: ShapeId) -> bool {
+        let wanted = self.shapes.all.get(&shape).map(|s| &*s.trees).unwrap_or_default();
+        self.labs.has_trees(&machine.lab, wanted)
+    }
+
+    /// Is a machine there for the user whose jobs these are, with what they are installed from?
     pub(crate) fn is_for(&self, machine: &Machine, shape: ShapeId) -> bool {
+        if self.shapes.has_trees() && !self.has_trees_for(machine, shape) {
+            return false;
+        }
         if !machine.is_restricted() {
             return true;
         }

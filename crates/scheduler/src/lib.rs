@@ -11,7 +11,7 @@
 //! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
 //! - `hopeless`: jobs that nothing can ever satisfy; `aborts`: machines that cannot run what is given to them
 //! - `labs`: conditions, loans and holds of machines; labs that are off
-//! - `gangs`: clusters that start together, by `gang`'s planner
+//! - `gangs`: clusters that start together, by the planner of the crate of that name
 //! - `provision`: machines that are made ready for jobs, or could not be
 //! - `reserve`: more time for running jobs; machines that owners keep after the run
 //! - `accounts`: fair share; `admission`: what a set takes beside machines; `concurrency`: named limits; `throttle`: bursts of
@@ -20,11 +20,13 @@
 //! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
 //! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
 //!   a job, whatever its submitter wrote
-//! - `gang`: sets of seats that start together or not at all, and the lab that they run in
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
+//! - `invariants`: what must hold after every input, each in a sentence; `mutation`: faults that tests put in
 //! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
+//! - `steps`: the manager's clock was set
+//! - `words`: from what machines say to what the core hears, and back
 //! - `snapshot`: durable state as bytes; `view`: read-only answers for people; `pages`: long ones, a page at a time
 
 #![forbid(unsafe_code)]
@@ -40,12 +42,13 @@ mod apply;
 mod concurrency;
 mod drain;
 mod explain;
-pub mod gang;
 mod gangs;
 mod hopeless;
+mod invariants;
 mod labs;
 mod lifecycle;
 mod machines;
+mod mutation;
 mod offers;
 mod pages;
 mod pass;
@@ -53,6 +56,7 @@ mod places;
 mod platform;
 mod pool;
 mod preempt;
+mod price;
 mod provision;
 mod queue;
 mod recount;
@@ -62,11 +66,13 @@ mod settings;
 mod shape;
 mod snapshot;
 mod stamp;
+mod steps;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod throttle;
 mod view;
+mod words;
 
 use std::collections::BTreeSet;
 
@@ -86,18 +92,22 @@ pub use explain::{
     Waiting,
 };
 pub use gangs::{BadGuest, GangView};
-pub use labs::{Shut, StandingChange, StandingRefusal};
+pub use invariants::{INVARIANTS, Invariant};
+pub use labs::{HoldStage, LabChange, Shut, StandingChange, StandingRefusal};
+pub use mutation::Mutation;
 pub use offers::NotOffered;
 pub use pages::{JobCursor, NotACursor, Page};
 pub use pass::Obstacle;
 pub use places::AgentSlot;
+pub use planner::SEATS_MAX;
 pub use pool::{Reserved, Session, SlotState};
 pub use queue::{Checkpoint, Summary};
-pub use reports::{AgentHello, HeldClaim, HeldJob, Report, ReportKind};
+pub use reports::{AgentHello, HeldClaim};
 pub use snapshot::BadSnapshot;
 pub use sweep::{Finding, Findings};
 pub use throttle::Burst;
 pub use view::{Charge, ClusterView, JobState, JobView, LabView, MachineView, PoolView, RunningView};
+pub use words::{Said, Told, understand};
 
 /// What the pool's owner may set.
 #[derive(Debug, Clone)]
@@ -129,12 +139,24 @@ pub struct Settings {
     pub sweep_ms: u64,
     /// UNSATISFIABLE_GRACE: a gang that no lab could hold for so long is held; 0 for never.
     pub grace_ms: u64,
+    /// ABORT_IMPOSSIBLE: a gang that no lab could ever hold, whatever is in use or broken, is held when it is submitted.
+    pub abort_impossible: bool,
+    /// RESERVATION_DEPTH: how many gangs of a lab may have a plan made; K of the reference.
+    pub reservation_depth: u32,
+    /// AGING_QUANTUM: a waiting gang rises one class each time so many seconds have passed; `None` for never.
+    pub aging_s: Option<u64>,
+    /// EXCLUSION_TIME: so long a machine that could not be made ready for jobs is not tried for them; 0 until somebody releases
+    /// them.
+    pub exclusion_ms: u64,
     /// SUSPICIOUS_ABORTS: so many sets in a row whose jobs could not be run break a machine; 0 for never.
     pub suspicious_aborts: u32,
     /// CHECKPOINT_QUOTA: bytes that the checkpoints of one user may take at the manager; 0 for any amount.
     pub checkpoint_quota: u64,
     /// No cluster has a smaller number: others that share files with this pool have used those.
     pub first_cluster: u32,
+    /// A fault that is put in to see that it is found.
+    #[cfg(any(test, feature = "mutations"))]
+    pub mutation: Option<Mutation>,
 }
 
 impl Settings {
@@ -160,9 +182,15 @@ impl Default for Settings {
             zone: TimeZone::UTC,
             sweep_ms: 30_000,
             grace_ms: 86_400_000,
+            abort_impossible: false,
+            reservation_depth: 8,
+            aging_s: Some(6 * 3600),
+            exclusion_ms: 0,
             suspicious_aborts: 0,
             checkpoint_quota: 0,
             first_cluster: 1,
+            #[cfg(any(test, feature = "mutations"))]
+            mutation: None,
         }
     }
 }
@@ -258,6 +286,21 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    /// Whom it is for.
+    pub fn session(&self) -> Session {
+        match self {
+            Self::Claim { session, .. }
+            | Self::Assign { session, .. }
+            | Self::Stop { session, .. }
+            | Self::Control { session, .. }
+            | Self::Recall { session, .. }
+            | Self::Drop { session, .. }
+            | Self::Ack { session, .. } => *session,
+        }
+    }
+}
+
 /// What a machine may be asked to do with a running job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
@@ -270,7 +313,7 @@ pub enum Control {
 }
 
 /// The core.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Core {
     pub(crate) settings: Settings,
     pub(crate) queue: queue::Queue,
@@ -299,6 +342,8 @@ pub struct Core {
     pub(crate) released: bool,
     pub(crate) hopeless: hopeless::Hopeless,
     pub(crate) aborts: aborts::Aborts,
+    /// The time of the last tick, in Unix milliseconds, for what only time ends.
+    pub(crate) clock_ms: u64,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs
@@ -315,6 +360,7 @@ impl Core {
             accounts: accounts::Accounts::new(settings.shares.clone()),
             in_use: concurrency::InUse::new(settings.limits.clone()),
             throttle: throttle::Throttle::new(settings.burst),
+            gangs: gangs::Gangs::new(&settings),
             settings,
             ..Self::default()
         }

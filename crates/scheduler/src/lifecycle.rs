@@ -28,12 +28,12 @@ use classad::{ClassAd, Expr};
 use model::event::{
     Afterwards, Exit, JobExited, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
 };
+use model::report::Attempt;
 use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 
 use asked::{Asked, Doubts, EXTENDED, Verdict};
 
 use crate::queue::Cluster;
-use crate::reports::HeldJob;
 use crate::{Core, Digest, Out};
 
 pub(crate) use later::admit;
@@ -315,7 +315,7 @@ impl Cluster {
 }
 
 /// How far the look at periodic expressions has come.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Round {
     /// When the next one begins, by the monotonic clock.
     due_ms: u64,
@@ -355,12 +355,12 @@ impl Core {
         &mut self,
         now: Now,
         claim: ClaimId,
-        held: HeldJob,
+        held: Attempt,
         exit: Exit,
         started_ms: u64,
         out: &mut Out,
     ) -> bool {
-        let JobId { cluster: id, proc } = held.job;
+        let JobId { cluster: id, proc } = held.job();
         let asks = self.queue.clusters.get(&id).filter(|c| c.policies.at_exit);
         let mut stays = false;
         let mut doubts = Doubts::new();
@@ -383,7 +383,7 @@ impl Core {
             }
             verdict
         });
-        self.round.tell(held.job, doubts, out);
+        self.round.tell(held.job(), doubts, out);
         let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
         let kept = verdict == Verdict::Requeue;
         let kind = match verdict {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::pool::Machine;
 
 /// All machines. Numbers are small and dense.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Machines {
     all: Vec<Option<Box<Machine>>>,
     /// A tree of names is a dozen pointers deep in a large pool, each to somewhere else: too slow to ask each time.

@@ -3,8 +3,8 @@
 //! Such a job would wait for ever, and whoever submitted it would learn of that when asking, if at all. It is refused when
 //! it is submitted, unless a machine's ad says that its owner has provided for it (`HasDocker = true`).
 
-use model::JobTemplate;
 use model::template::PieceKind;
+use model::{JobTemplate, ProcSet};
 
 use crate::Core;
 
@@ -135,5 +135,8 @@ fn has(template: &JobTemplate, name: &str, is_so: impl Fn(&str) -> bool) -> bool
     {
         return (0..column.len()).any(|row| is_so(column.get(row)));
     }
-    (0..template.procs).any(|proc| is_so(&template.expand(varying, 0, proc)))
+    // One of each group: a pattern without numbers is the same for ten million jobs. Where there are too many groups the submit
+    // is refused for that.
+    let groups = crate::alike::groups(template, &[varying]).unwrap_or_default();
+    groups.iter().filter_map(ProcSet::first).any(|proc| is_so(&template.expand(varying, 0, proc)))
 }

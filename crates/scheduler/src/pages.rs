@@ -15,11 +15,16 @@ use model::{JobId, ProcSet};
 
 use crate::Core;
 use crate::pool::host_of;
-use crate::queue::{Cluster, Stage};
+use crate::queue::{Cluster, Hold, Stage};
 use crate::view::{ClusterView, JobState, JobView, MachineView};
 
 /// Clusters that are looked at for one page, when only those of one user are wanted.
 const LOOKED_AT: usize = 20_000;
+
+/// HoldReasonCodes of holds that nobody but a person, or the job itself, asked for.
+const BY_USER: u32 = 1;
+const BY_POLICY: u32 = 3;
+const BY_SUBMIT: u32 = 15;
 
 /// The parts of a list of jobs, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -123,11 +128,7 @@ impl Core {
             }
             Section::Held => {
                 let held = merge(c.holds.iter().map(|h| &h.procs), from, limit).into_iter();
-                held.map(|(proc, hold)| JobView {
-                    hold_reason: c.holds.get(hold).map(|h| (h.reason.clone(), h.code)),
-                    ..self.plain_job(id, c, proc, JobState::Held)
-                })
-                .collect()
+                held.map(|(proc, hold)| self.held_job(id, c, proc, c.holds.get(hold))).collect()
             }
             Section::Waiting => {
                 let sets = c.parts.iter().map(|p| &p.idle).chain(c.later.values());
@@ -148,8 +149,7 @@ impl Core {
             return Some(self.placed_job(id, c, proc));
         }
         if let Some(hold) = c.holds.iter().find(|h| h.procs.contains(proc)) {
-            let hold_reason = Some((hold.reason.clone(), hold.code));
-            return Some(JobView { hold_reason, ..self.plain_job(id, c, proc, JobState::Held) });
+            return Some(self.held_job(id, c, proc, Some(hold)));
         }
         let state = if c.completed.contains(proc) { JobState::Completed } else { JobState::Idle };
         let is_there = state == JobState::Completed || c.is_idle(proc);
@@ -176,6 +176,16 @@ impl Core {
             hold_reason: None,
             recipe: (c.gang && state == JobState::Idle).then_some(waits),
             guest_of: c.host_of(proc).map(|host| JobId { cluster: id, proc: host }),
+        }
+    }
+
+    /// What the pool itself gave up is aborted, in a lab's words; a person, or the job's own policy, only holds it.
+    fn held_job(&self, id: u32, c: &Cluster, proc: u32, hold: Option<&Hold>) -> JobView {
+        let aborted = c.gang && hold.is_some_and(|h| !matches!(h.code, BY_USER | BY_POLICY | BY_SUBMIT));
+        JobView {
+            hold_reason: hold.map(|h| (h.reason.clone(), h.code)),
+            recipe: aborted.then_some("aborted"),
+            ..self.plain_job(id, c, proc, JobState::Held)
         }
     }
 
@@ -235,6 +245,7 @@ impl Core {
                 lab: Arc::from(""),
                 standing: standing.clone(),
                 shut: None,
+                usage: "idle",
             });
         }
         Page { items, next: None }

@@ -20,7 +20,7 @@ const AGAIN_SHAPES: usize = 256;
 const AGAIN_EVALUATIONS: usize = 50_000;
 
 /// How far the look at jobs whose match depends on the time has come.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Again {
     second: u64,
     /// The last one that was looked at, if there was no time for all.
@@ -49,6 +49,8 @@ pub enum Obstacle {
     Lent,
     /// It takes only jobs of users and groups that do not include this one's.
     NotAllowed,
+    /// Its lab does not have the trees that the job is installed from.
+    Trees,
     /// It could not be made ready for this job before.
     Unready,
     /// It is in use.
@@ -288,6 +290,9 @@ impl Core {
             Some(Obstacle::Shut(shut))
         } else if !self.is_for(machine, shape) {
             let lent = machine.only.is_some();
+            if !self.has_trees_for(machine, shape) {
+                return Some(Obstacle::Trees);
+            }
             Some(if lent { Obstacle::Lent } else { Obstacle::NotAllowed })
         } else if !fits(request, machine.free) {
             Some(Obstacle::Busy)

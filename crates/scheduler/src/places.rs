@@ -29,6 +29,7 @@ impl Core {
     pub fn recovered(&mut self, now: Now) {
         // Before the first tick, too, expressions may ask for the time.
         self.shapes.set_now(now.wall_ms);
+        self.clock_ms = now.wall_ms;
         let mut machines: BTreeMap<Arc<str>, BTreeSet<ClaimId>> = BTreeMap::new();
         for (id, claim) in &self.pool.claims {
             machines.entry(claim.machine.clone()).or_default().insert(*id);
@@ -97,6 +98,7 @@ impl Core {
                 claims,
                 slots,
                 whole: is_static(ad),
+                undecided: true,
                 ..Machine::unknown(number, now)
             };
             machine.settle();

@@ -26,7 +26,7 @@ use crate::shape::ShapeId;
 pub struct Session(pub u64);
 
 /// Machines and claims.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Pool {
     pub(crate) machines: Machines,
     pub(crate) claims: HashMap<ClaimId, Claim>,
@@ -219,7 +219,7 @@ impl Claim {
 }
 
 /// A place on a machine whose agent is (or was) connected.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) number: u32,
     /// The live session, if any.
@@ -245,6 +245,8 @@ pub(crate) struct Machine {
     pub(crate) releases: bool,
     /// A static slot: a claim gets all of it, whatever its jobs ask for.
     pub(crate) whole: bool,
+    /// It became free, or came, while its lab was off: nobody has decided about it.
+    pub(crate) undecided: bool,
 }
 
 impl Machine {
@@ -266,12 +268,19 @@ impl Machine {
             lab: Arc::from(""),
             releases: false,
             whole: false,
+            undecided: false,
         }
     }
 
     /// In contact, and taking new claims.
     pub(crate) fn is_open(&self) -> bool {
         self.session.is_some() && self.shut.is_none()
+    }
+
+    /// A job that names it may have it all the same: people have only taken it from the pool.
+    pub(crate) fn is_forcible(&self) -> bool {
+        let by_hand = |shut| matches!(shut, Shut::Manual | Shut::Broken);
+        self.session.is_some() && self.shut.is_none_or(by_hand)
     }
 
     /// Why no job could have what is not in use now; `None` when one could.
@@ -303,7 +312,9 @@ pub(crate) fn is_static(ad: &ClassAd) -> bool {
 
 /// When a machine says that it will be taken down, in Unix seconds.
 pub(crate) fn down_time(ad: &ClassAd) -> Option<u64> {
-    ad.eval_int("NextDownTime").and_then(|at| u64::try_from(at).ok())
+    // It is by the machine's own clock, which it says how far off it is.
+    let offset_s = ad.eval_int("ClockOffset").unwrap_or(0);
+    ad.eval_int("NextDownTime").and_then(|at| u64::try_from(at.saturating_sub(offset_s)).ok())
 }
 
 /// A claim that is kept though its job is over.
@@ -355,8 +366,8 @@ pub struct SlotState {
     pub state: String,
     /// Busy, Suspended, ...
     pub activity: String,
-    /// When it entered them, in Unix seconds.
-    pub since: u64,
+    /// For how long it has been in them when it said so.
+    pub age_ms: u64,
     /// Address space of its job in KiB.
     pub image_kib: u64,
     /// Memory of its job in KiB.

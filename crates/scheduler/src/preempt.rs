@@ -17,7 +17,7 @@ use model::{ClaimId, JobId, Now, ProcSet};
 use crate::pass::Candidate;
 use crate::pool::{fits, host_of, minus, plus};
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Out};
+use crate::{Core, Digest, Mutation, Out};
 
 /// Machines that are looked at for victims, at most: a waiting job must not stop the pool to find one. The next look goes
 /// on behind them.
@@ -84,7 +84,7 @@ impl Core {
 
     /// Machines have changed: may somebody who waits have them now?
     pub(crate) fn preempt_on(&mut self, now: Now, names: &[Arc<str>], out: &mut Out) {
-        if !self.preempts() {
+        if !self.preempts() || self.settings.is_mutated(Mutation::NoRepreemption) {
             return;
         }
         let numbers: Vec<u32> =
@@ -100,6 +100,9 @@ impl Core {
     /// Looks again at jobs that wait: what is better may be so only because time has passed, or victims have gone.
     pub(crate) fn preempt_again(&mut self, now: Now, out: &mut Out) {
         let second = now.mono_ms / 1_000;
+        if self.settings.is_mutated(Mutation::NoRepreemption) {
+            return;
+        }
         if !self.preempts() || std::mem::replace(&mut self.pool.preempted_s, second) == second {
             return;
         }

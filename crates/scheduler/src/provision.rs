@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
+use model::report::Attempt;
 use model::{ClaimId, JobId, Now, Span};
 
 use crate::pool::{Machine, host_of};
 use crate::queue::Stage;
-use crate::reports::HeldJob;
 use crate::shape::{Ready, ShapeId};
-use crate::{Core, Out};
+use crate::{Core, Digest, Out};
 
 /// Vacate code of an attempt whose machine could not be made ready.
 pub(crate) const FAILED: u32 = 1101;
@@ -27,7 +27,7 @@ impl Core {
         &mut self,
         now: Now,
         id: ClaimId,
-        job: HeldJob,
+        job: Attempt,
         installing: bool,
         out: &mut Out,
     ) {
@@ -35,7 +35,7 @@ impl Core {
         if self.live_of(id, job).is_none_or(|l| l.started_ms.is_some() || l.stage == stage) {
             return;
         }
-        let JobId { cluster, proc } = job.job;
+        let JobId { cluster, proc } = job.job();
         let kind = JobProvisioning { claim: id.0, cluster, proc, attempt: job.attempt, installing };
         self.record(now, Kind::JobProvisioning(kind), out);
     }
@@ -94,12 +94,12 @@ impl Core {
     }
 
     /// Remembers a failure.
-    pub(crate) fn exclude(&mut self, e: &JobsRequeued) {
+    pub(crate) fn exclude(&mut self, e: &JobsRequeued, time_ms: u64) {
         let Some(machine) = self.pool.claims.get(&ClaimId(e.claim)).map(|c| c.machine.clone()) else {
             return;
         };
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
-        cluster.excluded.insert(Arc::from(host_of(&machine)));
+        cluster.excluded.insert(Arc::from(host_of(&machine)), time_ms);
         self.queue.excluding.insert(e.cluster);
         for proc in e.procs.iter().flat_map(|s| s.procs()) {
             *cluster.unready.entry(proc).or_default() += 1;
@@ -109,7 +109,30 @@ impl Core {
     /// Is a machine one that could not be made ready for a cluster's jobs?
     pub(crate) fn is_excluded(&self, cluster: u32, machine: &str) -> bool {
         self.queue.excluding.contains(&cluster)
-            && self.queue.clusters.get(&cluster).is_some_and(|c| c.excluded.contains(host_of(machine)))
+            && self.queue.clusters.get(&cluster).is_some_and(|c| {
+                let failed_ms = c.excluded.get(host_of(machine));
+                failed_ms.is_some_and(|at| self.clock_ms < self.excluded_until_ms(*at))
+            })
+    }
+
+    fn excluded_until_ms(&self, failed_ms: u64) -> u64 {
+        let span_ms = self.settings.exclusion_ms;
+        if span_ms == 0 { u64::MAX } else { failed_ms.saturating_add(span_ms) }
+    }
+
+    /// Machines that were left out long enough may be tried again.
+    pub(crate) fn end_exclusions(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        let before = std::mem::replace(&mut self.clock_ms, now.wall_ms);
+        let excluding =
+            self.queue.excluding.iter().filter_map(|id| Some((*id, self.queue.clusters.get(id)?)));
+        let over = excluding.filter(|(_, cluster)| {
+            let mut ends = cluster.excluded.values().map(|at| self.excluded_until_ms(*at));
+            ends.any(|end| before < end && end <= now.wall_ms)
+        });
+        for id in over.map(|(id, _)| id).collect::<Vec<u32>>() {
+            self.gangs.stir(id);
+            self.offer_jobs(now, id, digest, out);
+        }
     }
 
     /// The first waiting part of a shape that a machine is not excluded for.

@@ -21,7 +21,7 @@ use crate::shape::{Ready, ShapeId};
 pub(crate) const REMEMBERED: usize = 100_000;
 
 /// All clusters.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Queue {
     /// Boxed: a tree's nodes are half empty, and clusters are not small.
     pub(crate) clusters: BTreeMap<u32, Box<Cluster>>,
@@ -118,7 +118,7 @@ impl SubmitKey {
 }
 
 /// One cluster. Most only wait: what the others have besides is behind one pointer, and is reached as if it were here.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Cluster {
     pub(crate) owner: Arc<str>,
     pub(crate) key: SubmitKey,
@@ -139,7 +139,7 @@ pub(crate) struct Cluster {
 }
 
 /// What a cluster has once any of its jobs was held or given to a machine.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Begun {
     /// Idle procs that may not be given away before the first time, and are held at the second one, if it comes.
     pub(crate) later: BTreeMap<(u64, u64), ProcSet>,
@@ -162,8 +162,8 @@ pub(crate) struct Begun {
     pub(crate) completed: ProcSet,
     /// Seconds that live procs got beyond what they declared.
     pub(crate) extended: BTreeMap<u32, u64>,
-    /// Machines that could not be made ready for its jobs.
-    pub(crate) excluded: BTreeSet<Arc<str>>,
+    /// Machines that could not be made ready for its jobs, and when that was, in Unix milliseconds.
+    pub(crate) excluded: BTreeMap<Arc<str>, u64>,
     /// How often that happened to which proc, since it was last released.
     pub(crate) unready: BTreeMap<u32, u32>,
 }

@@ -20,7 +20,7 @@ use crate::{Core, Digest, Out};
 const ROUNDING: f64 = 1e-6;
 
 /// How far a count has come in what it walks through.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) enum Reach<T> {
     /// None is under way.
     #[default]
@@ -43,7 +43,7 @@ impl<T> Reach<T> {
 }
 
 /// What the claims and the machines that the round has passed amount to.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PoolCount {
     pub(crate) reach: Reach<Arc<str>>,
     cores: u64,
@@ -109,7 +109,7 @@ fn add_at(counts: &mut Vec<f64>, at: usize, more: f64) {
 }
 
 /// Unfinished jobs of the clusters that the round has passed, by owner.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct JobCount {
     pub(crate) reach: Reach<u32>,
     jobs: BTreeMap<Arc<str>, u64>,

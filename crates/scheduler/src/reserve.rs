@@ -183,8 +183,10 @@ impl Core {
         for (&proc, live) in live {
             let machine = self.pool.claims.get(&live.claim).map(|c| &c.machine);
             let number = machine.and_then(|m| self.pool.machines.get(m)).map(|m| m.number);
-            let promised = number.and_then(|n| self.gangs.earmark(n));
-            if let Some(gang) = promised.filter(|_| !actor.any_owner) {
+            let promised = number.and_then(|n| self.kept_for(n, now.wall_ms));
+            let end_s = self.end_of(found, proc, now.wall_ms).unwrap_or(0).saturating_add(seconds);
+            let late = promised.filter(|(_, until_s)| end_s > *until_s);
+            if let Some((gang, _)) = late.filter(|_| !actor.any_owner) {
                 let job = JobName::Job(JobId { cluster, proc });
                 return Err(Refusal::Promised { job, gang });
             }

@@ -23,6 +23,11 @@ impl Settings {
         self.sweep_ms = (reading.number("CONSISTENCY_INTERVAL", 30.0, 0.0) * 1000.0) as u64;
         self.checkpoint_quota = (reading.number("CHECKPOINT_QUOTA", 0.0, 0.0) as u64) << 20;
         self.suspicious_aborts = reading.number("SUSPICIOUS_ABORTS", 0.0, 0.0).min(1e6) as u32;
+        self.reservation_depth = reading.number("RESERVATION_DEPTH", 8.0, 1.0).min(1e6) as u32;
+        let aging_s = reading.number("AGING_QUANTUM", 21_600.0, 0.0) as u64;
+        self.aging_s = (aging_s > 0).then_some(aging_s);
+        self.exclusion_ms = (reading.number("EXCLUSION_TIME", 0.0, 0.0) * 1000.0) as u64;
+        self.abort_impossible = config.boolean("ABORT_IMPOSSIBLE").ok().flatten().unwrap_or(false);
         self.grace_ms = (reading.number("UNSATISFIABLE_GRACE", 86_400.0, 0.0) * 1000.0) as u64;
         // The original's twenty minutes would let one user's claims outlive everybody's turn; only who asks for it gets it.
         if matches!(config.origin("CLAIM_WORKLIFE"), Some(Origin::Definition(_))) {

@@ -7,121 +7,42 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use classad::engine::{AutoclusterId, Engine, SlotSet};
 use classad::{ClassAd, Name, Value};
 use model::event::Resources;
-use model::template::{PieceKind, Varying};
 use model::{Class, JobTemplate, ProcSet};
 
+mod ads;
+
+use ads::{
+    ASKED, always_matter, base_text, full_text, is_rarely_looked_at, matched_ad, names, numbered, request_of,
+    run_limit, submitter, trees_of, varies_by_proc,
+};
+pub(crate) use ads::{ad_of, job_ad};
+
 use crate::accounts::{Accounts, UserId};
+use crate::concurrency;
 use crate::pool::{Machine, fits};
+use crate::price::{CLUSTER_BYTES, Price};
 use crate::queue::{Part, Stored};
-use crate::{concurrency, lifecycle};
 
 /// Most kinds of jobs that one owner may have in the queue, and that all may.
 pub(crate) const KINDS_PER_OWNER: usize = 20_000;
 pub(crate) const KINDS: usize = 200_000;
 /// Most different shapes in one cluster; beyond that the submit is refused.
 pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
-/// Bytes of all their expressions together.
-const SHAPE_BYTES: usize = 64 << 20;
+/// How often a cluster is sorted anew by what its jobs' expressions turn out to refer to; then by all that differs.
+const SORTED_ANEW: usize = 2;
+/// Kinds of a cluster that are looked up to see whether most of them are there already.
+const SAMPLES: usize = 16;
 
 /// Templates of a shape that others are compared with.
 const BASES: usize = 4;
 
 /// Base texts of which the extra attributes are remembered.
 const REMEMBERED: usize = 4_096;
-
-/// Attributes that the core itself asks a shape for: what they refer to matters like what Requirements refer to.
-static ASKED: LazyLock<Vec<Name>> = LazyLock::new(|| {
-    let names = [
-        "AccountingGroup",
-        "AllowedExecuteDuration",
-        "AllowedJobDuration",
-        "ConcurrencyLimits",
-        "EarlyRelease",
-        "JobLeaseDuration",
-        "JobUniverse",
-        "MaxRunTime",
-        "NiceUser",
-        "RequestCpus",
-        "RequestDisk",
-        "RequestGPUs",
-        "RequestMemory",
-        "ReserveAfter",
-        "ReserveWhen",
-        "WantTransparentCheckpoint",
-    ];
-    names.iter().map(|name| Name::new(name)).collect()
-});
-
-/// Attributes that matching ignores, unless an expression refers to them.
-const RARELY_LOOKED_AT: &[&str] = &[
-    "args",
-    "arguments",
-    "clusterid",
-    "cmd",
-    "committedslottime",
-    "committedsuspensiontime",
-    "committedtime",
-    "condorplatform",
-    "condorversion",
-    "cumulativeremotesyscpu",
-    "cumulativeremoteusercpu",
-    "cumulativeslottime",
-    "cumulativesuspensiontime",
-    "currenthosts",
-    "enteredcurrentstatus",
-    "env",
-    "environment",
-    "err",
-    "executablesize",
-    "exitbysignal",
-    "exitstatus",
-    "globaljobid",
-    "guestof",
-    "in",
-    "iwd",
-    "jobbatchname",
-    "jobdescription",
-    "joblog",
-    "jobnotification",
-    "jobprio",
-    "killsig",
-    "lastsuspensiontime",
-    "maxjobretirementtime",
-    "notifyuser",
-    "numckpts",
-    "numjobcompletions",
-    "numjobstarts",
-    "numrestarts",
-    "numsystemholds",
-    "onexithold",
-    "onexitremove",
-    "out",
-    "periodichold",
-    "periodicrelease",
-    "periodicremove",
-    "procid",
-    "qdate",
-    "remotesyscpu",
-    "remoteusercpu",
-    "remotewallclocktime",
-    "streamerr",
-    "streamin",
-    "streamout",
-    "submiteventnotes",
-    "totalsuspensions",
-    "transfererr",
-    "transferin",
-    "transferinput",
-    "transferinputsizemb",
-    "transferout",
-    "transferoutput",
-    "userlog",
-];
 
 /// A shape's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,7 +58,7 @@ pub(crate) struct Ready {
 }
 
 /// All shapes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Shapes {
     by_text: HashMap<String, ShapeId>,
     pub(crate) all: HashMap<ShapeId, Shape>,
@@ -150,16 +71,39 @@ pub(crate) struct Shapes {
     /// Machines that like some jobs more than others.
     pub(crate) ranking: SlotSet,
     /// How many shapes each owner's jobs have.
-    kinds_of: HashMap<Box<str>, usize>,
+    kinds_of: HashMap<Box<str>, Kinds>,
+    /// What all of them cost, in bytes.
+    bytes: u64,
+    /// How many ads were put together and read.
+    #[cfg(test)]
+    pub(crate) ads_made: usize,
     /// How many shapes have an autocluster.
     autoclusters: HashMap<AutoclusterId, usize>,
     generation: u64,
+    /// How many shapes ask for distro trees: nearly always none.
+    with_trees: usize,
     /// What has changed about which machines suit, until the gang pass has seen it.
     pub(crate) changed: Changed,
 }
 
+/// How many kinds of jobs there are, and what they cost in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Kinds {
+    pub(crate) number: usize,
+    pub(crate) bytes: u64,
+}
+
+/// Why a cluster's procs are not sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsorted {
+    /// They differ in too many ways.
+    Ways,
+    /// What they differ in takes so many bytes.
+    Bytes(u64),
+}
+
 /// Whose ads have changed.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Changed {
     /// Machines, by number.
     pub(crate) machines: Vec<u32>,
@@ -175,7 +119,7 @@ impl Changed {
 }
 
 /// Jobs that are alike.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Shape {
     text: String,
     ad: ClassAd,
@@ -191,6 +135,8 @@ pub(crate) struct Shape {
     /// Mean run time of such jobs in microseconds, once one has finished.
     pub(crate) mean_us: Option<f64>,
     owner: Box<str>,
+    /// What it costs.
+    bytes: u64,
     /// What it is to the match engine, once somebody has looked for a machine.
     autocluster: Option<AutoclusterId>,
     /// On whose account its jobs are.
@@ -201,6 +147,10 @@ pub(crate) struct Shape {
     pub(crate) run_limit_s: Option<u64>,
     /// False when all machines are equal to its jobs.
     pub(crate) picky: bool,
+    /// Distro trees that its jobs are installed from: the lab must have them.
+    pub(crate) trees: Box<[Box<str>]>,
+    /// The machine that its jobs must have, whatever its condition.
+    pub(crate) force: Option<Box<str>>,
     /// Clusters' parts that have this shape.
     users: usize,
     /// A few templates of this shape, the newest kind last; others are kept as their differences from one of them.
@@ -245,19 +195,19 @@ impl Shapes {
         accounts: &mut Accounts,
         now_ms: u64,
     ) -> (Vec<Part>, Sorting) {
-        if let Some(parts) = self.parts(owner, cluster, template, accounts, now_ms) {
+        if let Ok(parts) = self.parts(owner, cluster, template, accounts, now_ms) {
             return (parts, Sorting::Exact);
         }
-        let always = template.varying.iter().zip(always_matter(template)).filter(|(_, m)| *m).map(|(v, _)| v);
-        let groups = crate::alike::groups(template, &always.collect::<Vec<_>>());
-        let groups = groups.unwrap_or_else(|| vec![ProcSet::all(template.procs)]);
+        let price = Price::new(template, &always_matter(template));
+        let groups = crate::shape::price(template).map(|(groups, _)| groups);
+        let groups = groups.unwrap_or_else(|_| vec![ProcSet::all(template.procs)]);
         let first = |group: &ProcSet| group.first().unwrap_or(0);
         let keys = groups.iter().map(|group| self.key(owner, cluster, template, first(group))).collect();
-        let parts = self.intern_parts((owner, cluster, template), groups, keys, accounts, now_ms);
+        let parts = self.intern_parts((owner, cluster, template), &price, groups, keys, accounts, now_ms);
         (parts, Sorting::Coarse)
     }
 
-    /// Sorts a cluster's procs into parts by shape. `None` when there are too many.
+    /// Sorts a cluster's procs into parts by shape, unless there are too many, or they are too large.
     pub(crate) fn parts(
         &mut self,
         owner: &str,
@@ -265,13 +215,12 @@ impl Shapes {
         template: &JobTemplate,
         accounts: &mut Accounts,
         now_ms: u64,
-    ) -> Option<Vec<Part>> {
+    ) -> Result<Vec<Part>, Unsorted> {
         let mut matters = always_matter(template);
+        let mut anew = 0;
         'sorting: loop {
-            let set_apart = template.varying.iter().zip(&matters).filter(|(_, m)| **m).map(|(v, _)| v);
-            let groups = crate::alike::groups(template, &set_apart.collect::<Vec<_>>())?;
+            let (groups, price, _) = priced_groups(template, &matters)?;
             let mut keys = Vec::with_capacity(groups.len());
-            let mut bytes = 0;
             for group in &groups {
                 let key = self.key(owner, cluster, template, group.first().unwrap_or(0));
                 // What one proc's expressions refer to may set others apart that seemed alike.
@@ -282,22 +231,37 @@ impl Shapes {
                     grown |= new;
                 }
                 if grown {
+                    // Each time may be found out by the last of 10,000 kinds. What is sorted too finely is alike by its text.
+                    anew += usize::from(keys.len() > SAMPLES);
+                    if anew > SORTED_ANEW {
+                        matters = template.varying.iter().map(varies_by_proc).collect();
+                    }
                     continue 'sorting;
-                }
-                bytes += key.text.len();
-                if bytes > SHAPE_BYTES && groups.len() > 1 {
-                    return None;
                 }
                 keys.push(key);
             }
-            return Some(self.intern_parts((owner, cluster, template), groups, keys, accounts, now_ms));
+            return Ok(self.intern_parts((owner, cluster, template), &price, groups, keys, accounts, now_ms));
         }
+    }
+
+    /// Are the kinds of these groups there already? By samples: whoever submits the same again is not refused for it.
+    pub(crate) fn are_known(
+        &mut self,
+        owner: &str,
+        cluster: u32,
+        template: &JobTemplate,
+        groups: &[ProcSet],
+    ) -> bool {
+        let step = groups.len().div_ceil(SAMPLES).max(1);
+        let mut samples = groups.iter().rev().step_by(step).map(|group| group.first().unwrap_or(0));
+        samples.all(|proc| !self.is_new(owner, cluster, template, proc))
     }
 
     /// The parts of a cluster: groups of procs, and what makes the shape of each. Groups may have the same shape.
     fn intern_parts(
         &mut self,
         (owner, cluster, template): (&str, u32, &JobTemplate),
+        price: &Price<'_>,
         groups: Vec<ProcSet>,
         keys: Vec<Key>,
         accounts: &mut Accounts,
@@ -308,7 +272,7 @@ impl Shapes {
         let mut known: HashMap<ShapeId, usize> = HashMap::new();
         for (members, key) in groups.into_iter().zip(keys) {
             let of = (owner, cluster, template, members.first().unwrap_or(0));
-            let shape = self.intern_key(of, key, accounts, now_ms);
+            let shape = self.intern_key(of, price, key, accounts, now_ms);
             let part = Part { shape, idle: members.clone(), members: (!alone).then(|| Box::new(members)) };
             let at = *known.entry(shape).or_insert(parts.len());
             match parts.get_mut(at) {
@@ -345,6 +309,10 @@ impl Shapes {
                 return Key { text, extra: shape.extra.clone(), ad: None };
             }
         }
+        #[cfg(test)]
+        {
+            self.ads_made += 1;
+        }
         let ad = matched_ad(owner, template, cluster, proc);
         let extra = self.extra(&ad, &numbered(template));
         let text = full_text(&base, &extra, template, cluster, proc);
@@ -379,12 +347,14 @@ impl Shapes {
         now_ms: u64,
     ) -> ShapeId {
         let key = self.key(owner, cluster, template, proc);
-        self.intern_key((owner, cluster, template, proc), key, accounts, now_ms)
+        let price = Price::new(template, &always_matter(template));
+        self.intern_key((owner, cluster, template, proc), &price, key, accounts, now_ms)
     }
 
     fn intern_key(
         &mut self,
         (owner, cluster, template, proc): (&str, u32, &JobTemplate, u32),
+        price: &Price<'_>,
         Key { text, extra, ad }: Key,
         accounts: &mut Accounts,
         now_ms: u64,
@@ -398,13 +368,20 @@ impl Shapes {
         let id = ShapeId(self.next);
         self.next += 1;
         let ad = ad.unwrap_or_else(|| matched_ad(owner, template, cluster, proc));
-        *self.kinds_of.entry(owner.into()).or_default() += 1;
+        let bytes = price.of_proc(proc);
+        let kinds = self.kinds_of.entry(owner.into()).or_default();
+        kinds.number += 1;
+        kinds.bytes += bytes;
+        self.bytes += bytes;
         let shape = Shape {
             owner: owner.into(),
+            bytes,
             autocluster: None,
             user: accounts.user(&submitter(owner, &ad), now_ms),
             limits: concurrency::limits_of(&ad),
             run_limit_s: run_limit(&ad),
+            trees: trees_of(&ad),
+            force: ad.eval_str("ForceMachine").filter(|host| !host.is_empty()).map(Into::into),
             picky: ad.get("Rank").is_some_and(|rank| rank.as_literal().is_none()),
             request: request_of(&ad),
             lease_ms: match ad.eval("JobLeaseDuration") {
@@ -421,8 +398,14 @@ impl Shapes {
             text: text.clone(),
         };
         self.by_text.insert(text, id);
+        self.with_trees += usize::from(!shape.trees.is_empty());
         self.all.insert(id, shape);
         id
+    }
+
+    /// Do any jobs ask for distro trees?
+    pub(crate) fn has_trees(&self) -> bool {
+        self.with_trees > 0
     }
 
     /// A template in its small form.
@@ -448,10 +431,13 @@ impl Shapes {
             shape.users -= 1;
             if shape.users == 0 {
                 let autocluster = shape.autocluster;
+                self.with_trees -= usize::from(!shape.trees.is_empty());
                 self.by_text.remove(&shape.text);
+                self.bytes -= shape.bytes;
                 if let Some(kinds) = self.kinds_of.get_mut(&shape.owner) {
-                    *kinds -= 1;
-                    if *kinds == 0 {
+                    kinds.number -= 1;
+                    kinds.bytes -= shape.bytes;
+                    if kinds.number == 0 {
                         self.kinds_of.remove(&shape.owner);
                     }
                 }
@@ -520,8 +506,9 @@ impl Shapes {
     }
 
     /// How many kinds of jobs an owner has in the queue, and how many there are in all.
-    pub(crate) fn kinds(&self, owner: &str) -> (usize, usize) {
-        (self.kinds_of.get(owner).copied().unwrap_or(0), self.all.len())
+    pub(crate) fn kinds(&self, owner: &str) -> (Kinds, Kinds) {
+        let all = Kinds { number: self.all.len(), bytes: self.bytes };
+        (self.kinds_of.get(owner).copied().unwrap_or_default(), all)
     }
 
     /// How many kinds of jobs the match engine keeps answers for.
@@ -530,9 +517,9 @@ impl Shapes {
         self.autoclusters.len()
     }
 
-    /// Would jobs like these be of a kind that is not there yet?
-    pub(crate) fn is_new(&mut self, owner: &str, cluster: u32, template: &JobTemplate) -> bool {
-        let text = self.key(owner, cluster, template, 0).text;
+    /// Would a job like this one be of a kind that is not there yet?
+    pub(crate) fn is_new(&mut self, owner: &str, cluster: u32, template: &JobTemplate, proc: u32) -> bool {
+        let text = self.key(owner, cluster, template, proc).text;
         !self.by_text.contains_key(&text)
     }
 
@@ -603,9 +590,11 @@ impl Shapes {
     /// Forgets every shape (they are made anew with other significant attributes).
     pub(crate) fn clear(&mut self) {
         self.changed.all = true;
+        self.with_trees = 0;
         self.extras.clear();
         self.by_text.clear();
         self.kinds_of.clear();
+        self.bytes = 0;
         self.all.clear();
         for (autocluster, _) in self.autoclusters.drain() {
             self.engine.release(autocluster);
@@ -613,136 +602,23 @@ impl Shapes {
     }
 }
 
-/// The whole ad of one job.
-pub(crate) fn job_ad(owner: &str, template: &JobTemplate, cluster: u32, proc: u32) -> ClassAd {
-    ad_of(owner, template.attributes(cluster, proc))
+/// The kinds of a cluster as far as they are seen without reading an expression, and what they cost at least.
+pub(crate) fn price(template: &JobTemplate) -> Result<(Vec<ProcSet>, u64), Unsorted> {
+    priced_groups(template, &always_matter(template)).map(|(groups, _, bytes)| (groups, bytes))
 }
 
-/// What matching sees of one job. Expressions of machines are their owners', who learn from explanations whether they hold:
-/// what is secret would be read from them letter by letter. So it is not there, neither for the job's own.
-fn matched_ad(owner: &str, template: &JobTemplate, cluster: u32, proc: u32) -> ClassAd {
-    let shown = template.attributes(cluster, proc).filter(|(name, _)| !model::template::is_secret(name));
-    let mut ad = ad_of(owner, shown);
-    lifecycle::admit(&mut ad);
-    ad
-}
-
-/// An ad of these attributes, and the owner.
-pub(crate) fn ad_of<'a>(
-    owner: &str,
-    attributes: impl Iterator<Item = (&'a str, impl AsRef<str>)>,
-) -> ClassAd {
-    let mut ad = ClassAd::new();
-    for (name, text) in attributes {
-        // Submit checked every expression; one that does not parse here is as good as an error value.
-        if ad.insert_text(name, text.as_ref()).is_err() {
-            let _ = ad.insert_text(name, "error");
-        }
+/// The procs of a cluster by groups in which the attributes that matter are the same, and what their kinds cost. One kind is as
+/// large as a job may be.
+fn priced_groups<'a>(
+    template: &'a JobTemplate,
+    matters: &[bool],
+) -> Result<(Vec<ProcSet>, Price<'a>, u64), Unsorted> {
+    let set_apart = template.varying.iter().zip(matters).filter(|(_, matters)| **matters).map(|(v, _)| v);
+    let groups = crate::alike::groups(template, &set_apart.collect::<Vec<_>>()).ok_or(Unsorted::Ways)?;
+    let price = Price::new(template, matters);
+    let bytes = price.of_groups(&groups);
+    if bytes > CLUSTER_BYTES && groups.len() > 1 {
+        return Err(Unsorted::Bytes(bytes));
     }
-    let _ = ad.insert_text("Owner", &model::text::quote(owner));
-    ad
-}
-
-/// On whose account a job is: `group.user` when it names a group, a nice name when it is nice, else its owner.
-fn submitter(owner: &str, ad: &ClassAd) -> String {
-    if let Value::Str(account) = ad.eval("AccountingGroup") {
-        return model::text::one_line(&account.to_string(), model::limits::NAME_BYTES);
-    }
-    match ad.eval("NiceUser") {
-        Value::Bool(true) => format!("nice-user.{owner}"),
-        _ => owner.to_owned(),
-    }
-}
-
-/// The longest that a job may keep its machine, when it says so: its run, and what its owner wants after it.
-fn run_limit(ad: &ClassAd) -> Option<u64> {
-    let names = ["AllowedExecuteDuration", "AllowedJobDuration", "MaxRunTime"];
-    let after = crate::reserve::reserve_after(ad);
-    let run = names.iter().find_map(|name| match ad.eval(name) {
-        Value::Int(seconds) => u64::try_from(seconds).ok(),
-        Value::Real(seconds) if seconds >= 0.0 => Some(seconds.ceil() as u64),
-        _ => None,
-    });
-    run.map(|run| run.saturating_add(after))
-}
-
-/// What a job asks of a machine.
-fn request_of(ad: &ClassAd) -> Resources {
-    let number = |name: &str, default: u64| match ad.eval(name) {
-        Value::Int(n) if n >= 0 => n as u64,
-        Value::Real(x) if x >= 0.0 => x.ceil() as u64,
-        _ => default,
-    };
-    Resources {
-        cpus: number("RequestCpus", 1).clamp(1, u64::from(u32::MAX)) as u32,
-        memory_mib: number("RequestMemory", 128),
-        disk_kib: number("RequestDisk", 0),
-        gpus: number("RequestGPUs", 0).min(u64::from(u32::MAX)) as u32,
-    }
-}
-
-/// Do jobs rarely differ to machines by this attribute?
-fn is_rarely_looked_at(name: &str) -> bool {
-    RARELY_LOOKED_AT.binary_search(&name.to_ascii_lowercase().as_str()).is_ok()
-}
-
-fn names(among: &[Name], name: &str) -> bool {
-    among.iter().any(|n| n == name)
-}
-
-/// Is an attribute made of something that differs between procs of one cluster?
-fn varies_by_proc(varying: &Varying) -> bool {
-    let same = |kind: &PieceKind| matches!(kind, PieceKind::Text(_) | PieceKind::Cluster(_));
-    varying.pieces.iter().filter_map(|p| p.kind.as_ref()).any(|kind| !same(kind))
-}
-
-/// Which varying attributes set procs apart whatever expressions refer to.
-fn always_matter(template: &JobTemplate) -> Vec<bool> {
-    template.varying.iter().map(|v| varies_by_proc(v) && !is_rarely_looked_at(&v.name)).collect()
-}
-
-/// The attributes of a template that differ from cluster to cluster.
-fn numbered(template: &JobTemplate) -> Box<[Name]> {
-    let is_numbered = |v: &&Varying| {
-        v.pieces.iter().any(|p| matches!(p.kind, Some(PieceKind::Cluster(_))))
-            && !is_rarely_looked_at(&v.name)
-    };
-    template.varying.iter().filter(is_numbered).map(|v| Name::new(&v.name)).collect()
-}
-
-/// What always counts of one proc, as text: the owner, and all attributes but those that machines rarely look at. The number of
-/// the cluster is left open in it.
-fn base_text(owner: &str, template: &JobTemplate, proc: u32) -> String {
-    let often = template.attributes(0, proc).filter(|(name, _)| !is_rarely_looked_at(name));
-    let mut often: Vec<(String, String)> =
-        often.map(|(name, text)| (name.to_ascii_lowercase(), text)).collect();
-    often.sort();
-    let mut text = format!("owner={owner}\n");
-    for (name, expr) in &often {
-        add_line(&mut text, name, expr);
-    }
-    text
-}
-
-/// A base text with the extra attributes behind it.
-fn full_text(base: &str, extra: &[Name], template: &JobTemplate, cluster: u32, proc: u32) -> String {
-    let mut text = base.to_owned();
-    for name in extra {
-        if let Some(expr) = template.attribute(cluster, proc, name.as_str()) {
-            add_line(&mut text, &name.as_str().to_ascii_lowercase(), &expr);
-        }
-    }
-    text
-}
-
-fn add_line(text: &mut String, name: &str, expr: &str) {
-    text.push_str(name);
-    text.push('=');
-    text.push_str(expr);
-    text.push('\n');
-}
-
-#[test]
-fn what_is_rarely_looked_at_is_in_order() {
-    assert!(RARELY_LOOKED_AT.is_sorted());
+    Ok((groups, price, bytes))
 }

@@ -106,6 +106,9 @@ struct SavedCluster {
     /// The number of its class; absent for the usual one.
     #[prost(uint32, optional, tag = "20")]
     class: Option<u32>,
+    /// When the excluded machines failed, in Unix milliseconds; older snapshots do not say.
+    #[prost(uint64, repeated, tag = "21")]
+    excluded_ms: Vec<u64>,
     /// Which of the templates.
     #[prost(uint32, tag = "50")]
     base: u32,
@@ -286,7 +289,7 @@ impl Core {
             keys: keys.collect(),
             users: users.collect(),
             standings: self.labs.machines.values().cloned().collect(),
-            labs: self.labs.disabled.values().cloned().collect(),
+            labs: self.labs.decided.values().cloned().collect(),
             templates: templates.all,
             drains: self.drains.said().cloned().collect(),
         }
@@ -417,7 +420,12 @@ impl Core {
                 .collect(),
             completed,
             extended: saved.extended.as_chunks().0.iter().map(|&[proc, s]| (proc as u32, s)).collect(),
-            excluded: saved.excluded.into_iter().map(Arc::from).collect(),
+            excluded: saved
+                .excluded
+                .into_iter()
+                .map(Arc::from)
+                .zip(saved.excluded_ms.into_iter().chain(std::iter::repeat(saved.submitted_ms)))
+                .collect(),
             unready: saved.unready.as_chunks().0.iter().map(|&[proc, n]| (proc, n)).collect(),
         };
         if !begun.excluded.is_empty() {
@@ -492,7 +500,8 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
             .collect(),
         completed: c.completed.spans(),
         extended: c.extended.iter().flat_map(|(&proc, &s)| [u64::from(proc), s]).collect(),
-        excluded: c.excluded.iter().map(ToString::to_string).collect(),
+        excluded: c.excluded.keys().map(ToString::to_string).collect(),
+        excluded_ms: c.excluded.values().copied().collect(),
         unready: c.unready.iter().flat_map(|(&proc, &n)| [proc, n]).collect(),
     }
 }

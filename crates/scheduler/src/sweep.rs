@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use model::event::{JobsRequeued, Kind, Resources};
 use model::{ClaimId, JobId, Now, Span};
+use planner::SetId;
 
-use crate::gang::SetId;
 use crate::pool::{Claim, host_of, minus};
 use crate::recount::Reach;
 use crate::shape::ShapeId;
@@ -144,7 +144,7 @@ pub(crate) enum Stage {
 }
 
 /// The consistency pass.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Sweep {
     /// When the next round begins, by the monotonic clock.
     due_ms: u64,
@@ -561,7 +561,7 @@ impl Core {
             *budget = budget.saturating_sub(per_shape);
             let before = out.events.len();
             self.sweep.passing = true;
-            while let Some((ready, name)) = self.first_room(id, now.wall_ms) {
+            while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, now.wall_ms)) {
                 let candidate = crate::pass::Candidate { shape: id, ready };
                 if !self.start(now, &name, candidate, digest, out) {
                     break;

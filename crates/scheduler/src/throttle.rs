@@ -21,7 +21,7 @@ impl Default for Burst {
 }
 
 /// The throttle.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Throttle {
     burst: Burst,
     counter: i64,

@@ -8,10 +8,10 @@ use model::{ClaimId, JobId, JobTemplate};
 
 use crate::Core;
 use crate::accounts::UserView;
-use crate::labs::Shut;
+use crate::labs::{HoldStage, Shut};
 use crate::pages::JobCursor;
 use crate::pool::{Reserved, SlotState, host_of, slot_of};
-use crate::queue::{Checkpoint, Summary};
+use crate::queue::{Checkpoint, Stage, Summary};
 use crate::sweep::Findings;
 
 /// A cluster in the queue.
@@ -107,6 +107,8 @@ pub struct MachineView {
     pub standing: MachineStanding,
     /// Why it takes nothing new, if so.
     pub shut: Option<Shut>,
+    /// What it does, in a lab's words: idle, pending, scheduled, waiting, installing, running.
+    pub usage: &'static str,
 }
 
 /// A lab.
@@ -116,8 +118,8 @@ pub struct LabView {
     pub name: String,
     /// Machines in it.
     pub machines: u64,
-    /// Who disabled it and why, if so.
-    pub disabled: Option<LabSet>,
+    /// What people decided about it.
+    pub set: LabSet,
 }
 
 /// A claim on a machine.
@@ -145,6 +147,8 @@ pub struct RunningView {
     pub checkpointable: bool,
     /// Size of its job's last checkpoint.
     pub checkpoint_bytes: Option<u64>,
+    /// ImageSize as its job was submitted with: declared, or the size of its program.
+    pub declared_kib: u64,
     /// Its job belongs to a gang.
     pub gang: bool,
     /// It is kept though its job is over.
@@ -232,18 +236,28 @@ impl Core {
 
     /// True when jobs are known to have started on the machine in claims that a hello does not have.
     pub fn runs_more_than(&self, hello: &crate::AgentHello, digest: crate::Digest) -> bool {
-        let places = self.pool.places(&hello.machine);
+        self.started_claims(&hello.machine).iter().any(|(id, claim)| {
+            !hello.claims.iter().any(|held| held.claim == *id && claim.key_digest == digest(&held.key))
+        })
+    }
+
+    /// True when a job is known to have started on the machine, and not to have ended.
+    pub fn runs_anything_on(&self, machine: &str) -> bool {
+        !self.started_claims(machine).is_empty()
+    }
+
+    /// The claims on a machine in which a job is known to have started.
+    fn started_claims(&self, machine: &str) -> Vec<(ClaimId, &crate::pool::Claim)> {
+        let places = self.pool.places(machine);
         let claims = places.iter().filter_map(|p| self.pool.machines.get(p)).flat_map(|m| &m.claims);
-        let is_held = |id: &ClaimId, claim: &crate::pool::Claim| {
-            hello.claims.iter().any(|held| held.claim == *id && claim.key_digest == digest(&held.key))
-        };
         let started = |job: &JobId| {
             let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             live.is_some_and(|live| live.started_ms.is_some())
         };
         claims
-            .filter_map(|id| Some((id, self.pool.claims.get(id)?)))
-            .any(|(id, claim)| claim.jobs.iter().any(started) && !is_held(id, claim))
+            .filter_map(|id| Some((*id, self.pool.claims.get(id)?)))
+            .filter(|(_, claim)| claim.jobs.iter().any(started))
+            .collect()
     }
 
     /// True when a machine has a job that may begin from this object.
@@ -283,13 +297,13 @@ impl Core {
         for machine in self.pool.machines.values() {
             *machines.entry(&machine.lab).or_default() += 1;
         }
-        for name in self.labs.disabled.keys() {
+        for name in self.labs.decided.keys() {
             machines.entry(name).or_default();
         }
         let view = |(name, machines): (&str, u64)| LabView {
             name: name.to_owned(),
             machines,
-            disabled: self.labs.disabled.get(name).cloned(),
+            set: self.labs.decided.get(name).cloned().unwrap_or_default(),
         };
         machines.into_iter().map(view).collect()
     }
@@ -297,6 +311,7 @@ impl Core {
     pub(crate) fn machine_view(&self, name: &str, m: &crate::pool::Machine) -> MachineView {
         let unusable = m.why_unusable().map(|why| (m.free, why));
         MachineView {
+            usage: self.usage_of(name, m),
             lab: m.lab.clone(),
             standing: self.labs.standing(host_of(name)),
             shut: m.shut,
@@ -315,6 +330,7 @@ impl Core {
                     universe: self.job_number(c.jobs.first(), "JobUniverse").unwrap_or(5),
                     checkpointable: self.can_save(c.jobs.first()),
                     checkpoint_bytes: c.jobs.first().and_then(|j| self.checkpoint(*j)).map(|c| c.bytes),
+                    declared_kib: c.jobs.first().and_then(|j| self.declared_kib(*j)).unwrap_or(0),
                     gang: c.job().and_then(|j| self.queue.clusters.get(&j.cluster)).is_some_and(|c| c.gang),
                     claim: *id,
                     reserved: c.reserved.filter(|_| !c.ending),
@@ -330,6 +346,33 @@ impl Core {
         }
     }
 
+    /// What a machine does: what the job does there that has come furthest, or who has it by hand. What is put in order is
+    /// still in use.
+    fn usage_of(&self, name: &str, machine: &crate::pool::Machine) -> &'static str {
+        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+        let furthest = claims.map(|claim| {
+            let live =
+                claim.jobs.first().and_then(|j| self.queue.clusters.get(&j.cluster)?.live.get(&j.proc));
+            match live {
+                Some(live) if live.started_ms.is_none() => match live.stage {
+                    Stage::Scheduled => (0, "scheduled"),
+                    Stage::Waiting => (1, "waiting"),
+                    Stage::Installing => (2, "installing"),
+                },
+                _ => (3, "running"),
+            }
+        });
+        if let Some((_, word)) = furthest.max() {
+            return word;
+        }
+        let standing = self.labs.machines.get(host_of(name)).filter(|s| !s.held_by.is_empty());
+        match standing.map(|s| HoldStage::from_word(&s.held_stage).unwrap_or(HoldStage::Running)) {
+            Some(stage) => stage.word(),
+            None if machine.undecided => "pending",
+            None => "idle",
+        }
+    }
+
     /// Does a job save its work when it is asked, or is it saved?
     fn can_save(&self, job: Option<&JobId>) -> bool {
         let shape = job.and_then(|j| self.shape_of(*j));
@@ -337,6 +380,11 @@ impl Core {
             ["CheckpointSig", "SuccessCheckpointExitCode"].iter().any(|name| ad.contains(name))
                 || ad.eval_bool("WantTransparentCheckpoint") == Some(true)
         })
+    }
+
+    fn declared_kib(&self, job: JobId) -> Option<u64> {
+        let template = self.queue.clusters.get(&job.cluster)?.template.get();
+        template.attribute(job.cluster, job.proc, "ImageSize")?.trim().parse().ok()
     }
 
     fn job_number(&self, job: Option<&JobId>, name: &str) -> Option<i64> {

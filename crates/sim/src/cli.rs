@@ -36,7 +36,7 @@ pub fn run(file: &Path, as_json: bool, svg: Option<&Path>) -> Result<Said, Strin
     let scenario = Scenario::read(&text).map_err(|e| named(&e))?;
     let played = play(&scenario).map_err(|e| named(&e))?;
     if let Some(out) = svg {
-        std::fs::write(out, gantt::svg(&played.desk)).map_err(|e| format!("{}: {e}", out.display()))?;
+        std::fs::write(out, gantt::svg(&played.bars)).map_err(|e| format!("{}: {e}", out.display()))?;
     }
     let holds = played.holds();
     let text = if as_json {

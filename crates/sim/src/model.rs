@@ -1,99 +1,121 @@
-//! Every reachable state of a small lab, breadth first: no invariant may break and nobody may starve.
+//! Every reachable state of a small lab, breadth first, on the pool's own core: nothing that must hold may break, and nobody
+//! may starve.
 //!
-//! Time stands still but for quanta, run limits are finite and undeclared (so nothing backfills), and revoked sets may
-//! always try again; what is left is finite. Starvation is a fair cycle: states that can be gone round for ever while one
-//! gang waits, although every action that stays possible is taken.
+//! Time stands still but for quanta, run limits are not declared (so nothing backfills), and sets may always try again; what is
+//! left is finite. States are told apart by what people see and by the order of those that wait, never by times of day.
+//! Starvation is a fair cycle: states that can be gone round for ever while one gang waits, although every action that stays
+//! possible is taken.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::fmt::Write as _;
 
-use scheduler::gang::check;
-use scheduler::gang::desk::{Desk, Event, Settings, Step};
-use scheduler::gang::planner::Rules;
-use scheduler::gang::words::{Condition, State};
-use scheduler::gang::{Class, Time};
+use model::{Class, JobId};
+use scheduler::{JobState, Settings};
 
+use crate::lab::Lab;
 use crate::script::{self, Command};
+use crate::show;
 
 /// States that a search may reach before it is given up.
 const STATES_MAX: usize = 2_000_000;
 
+/// What may happen in a small lab beside submits and ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Happens {
+    /// Sets are cancelled.
+    pub cancels: bool,
+    /// Sets run, so that a machine that breaks is left to them.
+    pub runs: bool,
+    /// Sets get another class.
+    pub ranks: bool,
+    /// Machines break and are mended.
+    pub breaks: bool,
+}
+
+impl Happens {
+    /// All of it.
+    pub const ALL: Self = Self { cancels: true, runs: true, ranks: true, breaks: true };
+}
+
 /// A small lab.
 #[derive(Debug, Clone)]
-pub struct Lab {
+pub struct Small {
     /// Systems with their labs.
     pub systems: Vec<(&'static str, &'static str)>,
-    /// Sets: name and what stands in the braces of a submit.
-    pub sets: Vec<(&'static str, &'static str)>,
-    /// The planner's rules, which the mutations change.
-    pub rules: Rules,
+    /// Sets: name and what stands behind it in a submit.
+    pub sets: Vec<(&'static str, String)>,
+    /// Which systems are busy at the beginning.
+    pub busy: Vec<&'static str>,
+    /// What may happen.
+    pub happens: Happens,
+    /// The pool's settings, which the mutations change.
+    pub settings: Settings,
 }
 
-fn event(text: &str, desk: &Desk) -> Result<Event, String> {
-    match script::read(text, desk) {
-        Ok(Command::Do(event)) => Ok(event),
-        Ok(_) => Err(format!("{text} is no event")),
-        Err(error) => Err(error.to_string()),
-    }
+fn read(text: &str) -> Result<Command, String> {
+    script::read(text).map_err(|e| e.to_string())
 }
 
-fn desk(rules: &Rules, systems: &[(&str, &str)], keep_final: usize) -> Desk {
-    let settings = Settings {
-        rules: rules.clone(),
-        retry: u32::MAX,
-        run_max: 1_000_000,
-        keep_final,
-        forgetful: true,
-        alarm: false,
-        ..Settings::default()
-    };
-    let mut desk = Desk::new(settings);
-    for lab in ["L1", "L2"] {
-        desk.handle(0, &Event::LabAdded { lab: lab.to_owned(), trees: BTreeSet::from(["T".to_owned()]) });
-    }
-    for (system, lab) in systems {
-        if let Ok(event) = event(&format!("add {system} in {lab}"), &desk) {
-            desk.handle(0, &event);
+fn handle(lab: &mut Lab, text: &str) -> Result<(), String> {
+    lab.handle(read(text)?);
+    Ok(())
+}
+
+impl Small {
+    fn beginning(&self) -> Result<Lab, String> {
+        let mut lab = Lab::new(self.settings.clone(), false, false);
+        for name in self.systems.iter().map(|(_, lab)| *lab).collect::<BTreeSet<_>>() {
+            handle(&mut lab, &format!("lab {name} with T"))?;
         }
+        for (system, at) in &self.systems {
+            handle(&mut lab, &format!("add {system} in {at}"))?;
+        }
+        for system in &self.busy {
+            handle(&mut lab, &format!("submit J{system} {{job: {system}}} run unknown"))?;
+        }
+        Ok(lab)
     }
-    desk
 }
 
 /// What tells two states apart.
-fn key(desk: &Desk) -> String {
-    let mut sets: Vec<String> = desk
+fn key(lab: &Lab) -> String {
+    let mut sets: Vec<String> = lab
         .sets()
         .map(|s| {
-            let class = if s.is_waiting() { s.class.name() } else { "" };
-            format!("{}{class}", desk.show_set(s))
+            let view = lab.core.class_of(s.cluster).map_or("", Class::name);
+            format!("{} {view}", show::set(lab, s))
         })
         .collect();
     sets.sort_unstable();
-    let queue: Vec<String> = desk
-        .planner()
-        .queue()
-        .filter_map(|id| Some((desk.sets().find(|s| s.id == id)?, desk.planner().rank_of(id)?)))
-        .map(|(set, rank)| format!("{}{}", set.name, rank.class.0.name()))
-        .collect();
-    let systems: Vec<String> = desk.systems().map(|s| desk.show_system(s)).collect();
-    format!("{}|{}|{}", sets.join(";"), queue.join(","), systems.join(","))
+    let mut text = sets.join(";");
+    for (cluster, class, turn) in lab.core.gang_order() {
+        let _ = write!(text, "|{} {} {turn}", lab.name_of(cluster), class.name());
+    }
+    text.push('|');
+    text.push_str(&show::systems(lab));
+    text
 }
 
 /// Looks at every reachable state: how many there are, or what is wrong in the first bad one.
-pub fn explore(lab: &Lab) -> Result<usize, String> {
-    let start = desk(&lab.rules, &lab.systems, usize::MAX);
-    let mut seen: BTreeSet<u128> = BTreeSet::new();
+pub fn explore(small: &Small) -> Result<usize, String> {
+    let start = small.beginning()?;
+    let mut seen: BTreeSet<u128> = BTreeSet::from([digest(&key(&start))]);
     let mut frontier = VecDeque::from([start]);
-    while let Some(desk) = frontier.pop_front() {
-        for text in moves(lab, &desk) {
-            let mut next = desk.clone();
-            let event = event(&text, &next)?;
-            next.handle(0, &event);
-            if !seen.insert(digest(&key(&next))) {
+    while let Some(lab) = frontier.pop_front() {
+        let moves = moves(small, &lab);
+        if moves.is_empty() && lab.sets().any(|s| lab.core.cluster(s.cluster).is_some()) {
+            return Err(format!("deadlock: {}", key(&lab)));
+        }
+        for text in moves {
+            let mut next = lab.clone();
+            handle(&mut next, &text)?;
+            let fingerprint = key(&next);
+            if !seen.insert(digest(&fingerprint)) {
                 continue;
             }
-            let wrong = check::check(&next);
+            let wrong = next.core.broken(next.now);
             if !wrong.is_empty() {
-                return Err(format!("after `{text}`: {}\n{}", wrong.join("; "), key(&next)));
+                return Err(format!("after `{text}`: {}\n{fingerprint}", wrong.join("; ")));
             }
             if seen.len() > STATES_MAX {
                 return Err("too many states".to_owned());
@@ -115,85 +137,114 @@ fn digest(text: &str) -> u128 {
     half(1) << 64 | half(2)
 }
 
-fn moves(lab: &Lab, desk: &Desk) -> Vec<String> {
+/// Does a set have its machines, and do they run it?
+fn standing(lab: &Lab, cluster: u32) -> Option<(bool, bool)> {
+    lab.core.cluster(cluster)?;
+    let job = lab.core.job(JobId { cluster, proc: 0 })?;
+    Some((job.machine.is_some(), job.state == JobState::Running))
+}
+
+fn moves(small: &Small, lab: &Lab) -> Vec<String> {
     let mut moves = Vec::new();
-    for (name, recipes) in &lab.sets {
-        let Some(set) = desk.set(name) else {
-            moves.push(format!("submit {name} {{{recipes}}} run unknown"));
+    let hidden = small.busy.iter().map(|system| format!("J{system}"));
+    for name in hidden {
+        if lab.set(&name).is_some_and(|s| lab.core.cluster(s.cluster).is_some()) {
+            moves.push(format!("{name} ends completed"));
+        }
+    }
+    for (name, recipes) in &small.sets {
+        let Some(set) = lab.set(name) else {
+            moves.push(format!("submit {name} {recipes} run unknown"));
             continue;
         };
-        if set.is_final() {
-            continue;
+        let Some((placed, runs)) = standing(lab, set.cluster) else { continue };
+        if small.happens.cancels {
+            moves.push(format!("cancel {name}"));
         }
-        moves.push(format!("cancel {name}"));
-        if set.is_waiting() {
-            let other = if set.class == Class::Normal { Class::High } else { Class::Normal };
+        if !placed && small.happens.ranks {
+            let other = match lab.core.class_of(set.cluster) {
+                Some(Class::Normal) => Class::High,
+                _ => Class::Normal,
+            };
             moves.push(format!("{name} priority {}", other.name()));
-        } else {
+        }
+        if placed {
             moves.push(format!("{name} ends completed"));
-            // From here on a system that breaks drains instead of being taken away.
-            if set.recipes.iter().all(|r| r.state == State::Scheduled) {
+            // From here on a system that breaks is left to it instead of being taken away.
+            if !runs && small.happens.runs {
                 moves.push(format!("{name} -> running"));
             }
         }
     }
-    for system in desk.systems() {
-        let to = if system.condition == Condition::Broken { Condition::Automated } else { Condition::Broken };
-        moves.push(format!("{} condition {to}", system.name));
+    if small.happens.breaks {
+        for machine in lab.core.machines() {
+            let broken = machine.standing.condition() == model::event::Condition::Broken;
+            let to = if broken { "Automated" } else { "Broken" };
+            moves.push(format!("{} condition {to}", machine.name));
+        }
     }
     moves
 }
 
 /// A gang `G` on A and B against singles on A and on B that are submitted again whenever they end: the fair cycles in
 /// which G waits for ever, and how many states there are.
-pub fn starving(rules: &Rules, gang: Class) -> Result<(usize, usize), String> {
-    const QUANTA: Time = 4;
-    let mut start = desk(rules, &[("A", "L1"), ("B", "L1")], 0);
+pub fn starving(settings: &Settings, gang: Class) -> Result<(usize, usize), String> {
+    const QUANTA: u64 = 4;
+    let small = Small {
+        systems: vec![("A", "L1"), ("B", "L1")],
+        sets: Vec::new(),
+        busy: Vec::new(),
+        happens: Happens::default(),
+        settings: settings.clone(),
+    };
+    let mut start = small.beginning()?;
     let single = |name: &str| {
         let system = if name.starts_with('a') { "A" } else { "B" };
         format!("submit {name} {{s: {system}}} run unknown")
     };
     for name in ["a1", "b1", "a2", "b2"] {
-        let event = event(&single(name), &start)?;
-        start.handle(0, &event);
+        handle(&mut start, &single(name))?;
     }
-    let submit = event(&format!("submit G {{g1: A, g2: B}} {} run unknown", gang.name()), &start)?;
-    start.handle(0, &submit);
-    let quantum = rules.quantum.unwrap_or(0);
+    handle(&mut start, &format!("submit G {{g1: A, g2: B}} {} run unknown", gang.name()))?;
+    let quantum = settings.aging_s.unwrap_or(0) / 60;
     let mut numbers: HashMap<String, usize> = HashMap::new();
     // Edges by state: what was done, and where it led; and what could be done.
     let mut edges: Vec<Vec<(String, usize)>> = Vec::new();
     let mut able: Vec<BTreeSet<String>> = Vec::new();
-    let mut frontier = VecDeque::from([(start, 0)]);
-    let mut number = |desk: &Desk, edges: &mut Vec<Vec<(String, usize)>>, able: &mut Vec<_>| {
+    let mut number = |lab: &Lab, edges: &mut Vec<Vec<(String, usize)>>, able: &mut Vec<_>| {
         let next = numbers.len();
-        let key = format!("{}@{}", key(desk), desk.now());
-        let state = *numbers.entry(key).or_insert(next);
+        // How often it has aged is part of the state; what time it is is not.
+        let age = lab.minute().checked_div(quantum).unwrap_or(0);
+        let state = *numbers.entry(format!("{}@{age}", key(lab))).or_insert(next);
         if state == next {
             edges.push(Vec::new());
             able.push(BTreeSet::new());
         }
         (state, state == next)
     };
-    number(&frontier[0].0, &mut edges, &mut able);
-    while let Some((desk, state)) = frontier.pop_front() {
-        let active = desk.sets().filter(|s| !s.is_waiting() && s.name != "G").map(|s| s.name.clone());
-        let mut actions: Vec<String> = active.collect();
-        if quantum > 0 && desk.now() < QUANTA * quantum {
+    number(&start, &mut edges, &mut able);
+    let mut frontier = VecDeque::from([(start, 0)]);
+    while let Some((lab, state)) = frontier.pop_front() {
+        let placed = |s: &&crate::lab::Set| {
+            s.name != "G" && standing(&lab, s.cluster).is_some_and(|(placed, _)| placed)
+        };
+        let mut actions: Vec<String> = lab.sets().filter(placed).map(|s| s.name.clone()).collect();
+        if quantum > 0 && lab.minute() < QUANTA * quantum {
             actions.push("tick".to_owned());
         }
         for action in actions {
-            let mut next = desk.clone();
+            let mut next = lab.clone();
             if action == "tick" {
-                next.handle(desk.now() + quantum, &Event::Clock);
+                handle(&mut next, &format!("t={}", lab.minute() + quantum))?;
             } else {
-                let (set, recipe) = (action.clone(), None);
-                next.handle(desk.now(), &Event::Progress { set, recipe, attempt: None, step: Step::Done });
-                let again = event(&single(&action), &next)?;
-                next.handle(desk.now(), &again);
+                handle(&mut next, &format!("{action} ends completed"))?;
+                next.forget_finished();
+                handle(&mut next, &single(&action))?;
             }
             able[state].insert(action.clone());
-            if next.set("G").is_none_or(|g| !g.is_waiting()) {
+            let waits =
+                next.set("G").and_then(|g| standing(&next, g.cluster)).is_some_and(|(placed, _)| !placed);
+            if !waits {
                 continue;
             }
             let (to, new) = number(&next, &mut edges, &mut able);

@@ -1,13 +1,14 @@
-//! Playing a scenario: one step after the other, each compared with what the file expects.
+//! Playing a scenario: one step after the other, each compared with what the file expects, and with what must always hold.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use scheduler::gang::Time;
-use scheduler::gang::desk::{Desk, Event, Settings};
 use serde::Serialize;
 
-use crate::scenario::{Error, Scenario};
-use crate::script::{self, Command};
+use crate::gantt::Bars;
+use crate::lab::{Lab, Singles};
+use crate::scenario::{Error, Scenario, StepDef};
+use crate::script::{self, Command, Minutes};
+use crate::show;
 
 /// What was to be seen after a step.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Line {
     /// From 1.
     pub step: usize,
     /// When.
-    pub time: Time,
+    pub time: Minutes,
     /// In the words of the file.
     pub event: String,
     /// The sets.
@@ -24,7 +25,7 @@ pub struct Line {
     pub systems: String,
     /// What is said about it.
     pub note: String,
-    /// How it differs from what was expected; empty if it does not.
+    /// How it differs from what was expected, and what does not hold though it always must; empty if all is well.
     pub differs: Vec<String>,
 }
 
@@ -33,8 +34,10 @@ pub struct Line {
 pub struct Played {
     /// One per step.
     pub lines: Vec<Line>,
-    /// The desk at the end.
-    pub desk: Desk,
+    /// The lab at the end.
+    pub lab: Lab,
+    /// What systems did meanwhile.
+    pub bars: Bars,
 }
 
 impl Played {
@@ -44,91 +47,62 @@ impl Played {
     }
 }
 
-/// A desk with its log.
-#[derive(Debug, Clone)]
-pub struct Logged {
-    /// The desk.
-    pub desk: Desk,
-    /// What it was told.
-    pub log: Vec<(Time, Event)>,
-}
-
-impl Logged {
-    /// An empty desk.
-    pub fn new(settings: Settings) -> Self {
-        Self { desk: Desk::new(settings), log: Vec::new() }
-    }
-
-    /// One event.
-    pub fn handle(&mut self, now: Time, event: Event) -> Vec<scheduler::gang::desk::Effect> {
-        let effects = self.desk.handle(now, &event);
-        self.log.push((now, event));
-        effects
-    }
-
-    /// The desk is lost and rebuilt; whether it is what it was.
-    pub fn crash(&mut self) -> bool {
-        let again = Desk::replay(self.desk.settings().clone(), &self.log);
-        std::mem::replace(&mut self.desk, again) == self.desk
-    }
-}
-
-/// Sets as a table shows them.
-pub fn show_sets(desk: &Desk, hidden: &BTreeSet<String>) -> String {
-    let sets: Vec<String> =
-        desk.sets().filter(|s| !hidden.contains(&s.name)).map(|s| desk.show_set(s)).collect();
-    if sets.is_empty() { "-".to_owned() } else { sets.join("; ") }
-}
-
-/// Systems as a table shows them.
-pub fn show_systems(desk: &Desk) -> String {
-    desk.systems().map(|s| desk.show_system(s)).collect::<Vec<_>>().join(", ")
-}
-
 /// Plays a scenario.
 pub fn play(scenario: &Scenario) -> Result<Played, Error> {
-    let mut logged = Logged::new(scenario.desk_settings());
-    for event in scenario.beginning()? {
-        logged.handle(0, event);
-    }
-    let hidden = scenario.hidden();
-    let mut now = 0;
-    let mut lines = Vec::new();
-    for (index, def) in scenario.step.iter().enumerate() {
-        let step = index + 1;
-        now = def.at.unwrap_or(now).max(now);
-        let command =
-            script::read(&def.event, &logged.desk).map_err(|source| Error::Step { step, source })?;
-        let mut differs = Vec::new();
-        let effects = match command {
-            Command::Do(event) => logged.handle(now, event),
-            Command::Until(time) => {
-                now = now.max(time);
-                logged.handle(now, Event::Clock)
-            }
-            Command::Crash => {
-                if !logged.crash() {
-                    differs.push("the log gives another state".to_owned());
-                }
-                Vec::new()
-            }
-        };
-        let notes: Vec<String> = effects.iter().filter_map(scheduler::gang::desk::Effect::note).collect();
-        let line = Line {
-            step,
-            time: now,
-            event: def.event.clone(),
-            sets: show_sets(&logged.desk, &hidden),
-            systems: show_systems(&logged.desk),
-            note: notes.join("; "),
-            differs,
-        };
-        lines.push(compare(line, def));
-    }
-    Ok(Played { lines, desk: logged.desk })
+    play_with(scenario, Singles::default())
 }
 
-fn compare(mut line: Line, def: &crate::scenario::StepDef) -> Line {
+/// Plays a scenario with sets of one recipe as gangs or as plain jobs.
+pub fn play_with(scenario: &Scenario, singles: Singles) -> Result<Played, Error> {
+    let mut lab = scenario.beginning(singles)?;
+    let hidden = scenario.hidden();
+    let mut bars = Bars::default();
+    bars.note(&lab);
+    let mut lines = Vec::new();
+    let mut spoiled = false;
+    for (index, def) in scenario.step.iter().enumerate() {
+        let step = index + 1;
+        let command = script::read(&def.event).map_err(|source| Error::Step { step, source })?;
+        lab.set_minute(def.at.unwrap_or(0));
+        let (earmarks, usages) = (show::earmarks(&lab), show::usages(&lab));
+        spoiled = (spoiled && command != Command::Sweep) || matches!(command, Command::Corrupt(_));
+        let swept = command == Command::Sweep;
+        let found = lab.core.findings();
+        lab.handle(scenario.complete(command));
+        let mut notes = show::notes(&lab, &earmarks);
+        if swept && lab.core.findings() != found {
+            notes.extend(repairs(&lab, &usages));
+        }
+        let mut line = Line {
+            step,
+            time: lab.minute(),
+            event: def.event.clone(),
+            sets: show::sets(&lab, &hidden),
+            systems: show::systems(&lab),
+            note: notes.join("; "),
+            differs: Vec::new(),
+        };
+        // Books that were spoiled on purpose hold again after the next sweep.
+        if !spoiled {
+            line.differs = lab.core.broken(lab.now);
+        }
+        bars.note(&lab);
+        lines.push(compare(line, def));
+    }
+    Ok(Played { lines, lab, bars })
+}
+
+/// What the consistency pass put right.
+fn repairs(lab: &Lab, before: &BTreeMap<String, &'static str>) -> Vec<String> {
+    let after = show::usages(lab);
+    let changed = after.iter().filter_map(|(name, now)| Some((name, before.get(name)?, now)));
+    changed
+        .filter(|(_, was, now)| was != now)
+        .map(|(name, was, now)| format!("repair: {name} {was} -> {now}"))
+        .collect()
+}
+
+fn compare(mut line: Line, def: &StepDef) -> Line {
     let pairs = [
         ("sets", &def.sets, line.sets.clone()),
         ("systems", &def.systems, line.systems.clone()),

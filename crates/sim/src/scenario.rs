@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use scheduler::gang::FOREVER;
-use scheduler::gang::desk::{Event, Settings, SystemSpec};
-use scheduler::gang::planner::Rules;
-use scheduler::gang::words::Condition;
+use model::event::Condition;
+use scheduler::Settings;
 use serde::Deserialize;
 
-use crate::script;
+use crate::lab::{Lab, Singles};
+use crate::script::{self, Command, Minutes, Step, SystemSpec};
 
 /// Largest file that is read.
 pub const FILE_MAX: usize = 4 << 20;
@@ -85,8 +84,25 @@ pub struct Knobs {
     pub release: Option<u64>,
     /// How long the system of a failure is left out.
     pub exclusion: Option<u64>,
-    /// Run limit of sets that declare none.
-    pub run_max: Option<u64>,
+}
+
+impl Knobs {
+    /// What the pool's administrator would have set. Aborts that look as if the machine were to blame break it at the second
+    /// set, and what no lab could ever hold is given up at once, as the reference has it.
+    fn settings(&self) -> Settings {
+        const MINUTE_S: u64 = 60;
+        Settings {
+            reservation_depth: self.k.unwrap_or(2),
+            aging_s: self.quantum.map(|q| q * MINUTE_S),
+            grace_ms: self.grace.unwrap_or(1440) * MINUTE_S * 1000,
+            exclusion_ms: self.exclusion.unwrap_or(0) * MINUTE_S * 1000,
+            suspicious_aborts: 2,
+            abort_impossible: true,
+            // Rounds begin when the script says so.
+            sweep_ms: 1,
+            ..Settings::default()
+        }
+    }
 }
 
 /// A lab.
@@ -152,56 +168,61 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The settings of the desk.
-    pub fn desk_settings(&self) -> Settings {
-        let knobs = &self.settings;
-        let standard = Settings::default();
-        Settings {
-            rules: Rules { depth: knobs.k.unwrap_or(2), quantum: knobs.quantum, ..Rules::default() },
-            grace: knobs.grace.unwrap_or(1440),
-            retry: knobs.retry.unwrap_or(1),
-            release: knobs.release,
-            exclusion: knobs.exclusion.unwrap_or(FOREVER),
-            run_max: knobs.run_max.unwrap_or(standard.run_max),
-            alarm: false,
-            ..standard
-        }
-    }
-
-    /// The events that make the lab before the first step.
-    pub fn beginning(&self) -> Result<Vec<Event>, Error> {
-        let mut events = Vec::new();
+    /// The lab before the first step.
+    pub fn beginning(&self, singles: Singles) -> Result<Lab, Error> {
+        let (settings, slow) = (self.settings.settings(), self.settings.release.is_some());
+        let mut lab = Lab::new(settings, slow, true).with_singles(singles);
         let standard = LabDef { name: LAB.to_owned(), trees: BTreeSet::from([TREE.to_owned()]) };
         let labs = if self.lab.is_empty() { std::slice::from_ref(&standard) } else { &self.lab };
-        for lab in labs {
-            events.push(Event::LabAdded { lab: lab.name.clone(), trees: lab.trees.clone() });
+        for def in labs {
+            let add = def.trees.iter().cloned().collect();
+            lab.handle(Command::Trees { lab: def.name.clone(), add, remove: Vec::new() });
         }
         for def in &self.system {
+            let at = def.lab.clone().unwrap_or_else(|| LAB.to_owned());
+            if !labs.iter().any(|l| l.name == at) {
+                return Err(Error::Words(format!("system {}: no lab `{at}`", def.name)));
+            }
+            let (name, tags, numbers) = (def.name.clone(), def.tags.clone(), def.numbers.clone());
+            lab.handle(Command::Add(SystemSpec { name, lab: at, tags, numbers }));
+            if let Some(until) = def.busy {
+                begin_job(&mut lab, &def.name, until)?;
+            }
             let condition = match &def.condition {
                 None => Condition::Automated,
-                Some(name) => Condition::from_name(name)
-                    .ok_or_else(|| Error::Words(format!("system {}: no condition `{name}`", def.name)))?,
+                Some(name) => name.parse().map_err(|e| Error::Words(format!("system {}: {e}", def.name)))?,
             };
-            let lab = def.lab.clone().unwrap_or_else(|| LAB.to_owned());
-            if !labs.iter().any(|l| l.name == lab) {
-                return Err(Error::Words(format!("system {}: no lab `{lab}`", def.name)));
-            }
-            events.push(Event::SystemAdded(SystemSpec {
-                name: def.name.clone(),
-                lab,
-                tags: def.tags.clone(),
-                numbers: def.numbers.clone(),
-                condition,
-            }));
-            if let Some(until) = def.busy {
-                events.extend(script::job_on(&def.name, until));
+            if condition != Condition::Automated {
+                lab.handle(Command::Condition(def.name.clone(), condition));
             }
         }
-        Ok(events)
+        Ok(lab)
+    }
+
+    /// A step with what the settings say of every set.
+    pub fn complete(&self, command: Command) -> Command {
+        match command {
+            Command::Submit(mut set) => {
+                if let (None, Some(retry)) = (set.retry, self.settings.retry) {
+                    set.retry = Some(retry);
+                }
+                Command::Submit(set)
+            }
+            other => other,
+        }
     }
 
     /// Names of the jobs that are there at the beginning; tables leave them out.
     pub fn hidden(&self) -> BTreeSet<String> {
         self.system.iter().filter(|s| s.busy.is_some()).map(|s| format!("J{}", s.name)).collect()
     }
+}
+
+/// A job that runs from the beginning.
+fn begin_job(lab: &mut Lab, system: &str, until: Minutes) -> Result<(), Error> {
+    let set = script::job_on(system, until).map_err(|source| Error::Step { step: 0, source })?;
+    let who = set.name.clone();
+    lab.handle(Command::Submit(Box::new(set)));
+    lab.handle(Command::Progress { who, step: Step::Running });
+    Ok(())
 }

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use scheduler::gang::bits::Bits;
-use scheduler::gang::planner::{Decision, Planner, Rules, SEATS_MAX, Seat, Standing, System, Want};
-use scheduler::gang::{Class, SetId, Time};
+use planner::bits::Bits;
+use planner::{Class, Decision, Planner, Rules, SEATS_MAX, Seat, SetId, Standing, System, Time, Want};
 use serde::Serialize;
 
 /// Most machines, and most jobs of a trace that are played.
@@ -170,7 +169,6 @@ impl Trace {
                         run: job.asked.unwrap_or(job.run).max(job.run),
                         may_backfill: job.asked.is_some(),
                         seats: vec![seat; job.size],
-                        labs: Vec::new(),
                         fits: None,
                     },
                     now,

@@ -13,6 +13,14 @@ use crate::wire::Identity;
 /// More than this is no answer.
 const ANSWER_BYTES: usize = 4 << 20;
 
+/// Who does a chore.
+pub(crate) enum Doer<'a> {
+    /// A user, or whoever we are.
+    User(Option<&'a Identity>),
+    /// Somebody who may look into every directory and can do nothing else; the user where that cannot be had.
+    Onlooker(Option<&'a Identity>),
+}
+
 /// A chore that is being done.
 #[derive(Debug)]
 pub(crate) struct Chore {
@@ -29,13 +37,22 @@ impl Chore {
         keep: &[BorrowedFd<'_>],
         work: impl FnOnce() -> io::Result<Vec<u8>>,
     ) -> io::Result<Self> {
+        Self::begin_as(Doer::User(identity), keep, work)
+    }
+
+    /// The same, done by somebody.
+    pub(crate) fn begin_as(
+        doer: Doer<'_>,
+        keep: &[BorrowedFd<'_>],
+        work: impl FnOnce() -> io::Result<Vec<u8>>,
+    ) -> io::Result<Self> {
         let (news, theirs) = sys::pipe()?;
         let parent = sys::own_pid();
         // SAFETY: this process has one thread, so that the child may do what a process does.
         let pid = unsafe { sys::fork_into(0) }?;
         if pid == 0 {
             let keep: Vec<_> = keep.iter().copied().chain([theirs.as_fd()]).collect();
-            let done = settle(identity, &keep, parent).and_then(|()| work());
+            let done = settle(&doer, &keep, parent).and_then(|()| work());
             let (tag, bytes) = match done {
                 Ok(bytes) => (b'+', bytes),
                 Err(error) => (b'-', error.to_string().into_bytes()),
@@ -92,12 +109,17 @@ impl Chore {
 }
 
 /// In the child: nothing of the starter's, nothing but the user's rights.
-fn settle(identity: Option<&Identity>, keep: &[BorrowedFd<'_>], parent: i32) -> io::Result<()> {
+fn settle(doer: &Doer<'_>, keep: &[BorrowedFd<'_>], parent: i32) -> io::Result<()> {
     sys::close_all_but(keep)?;
     sys::new_session();
     sys::unblock_signals()?;
-    if let Some(identity) = identity {
-        sys::become_for_good(identity.uid, identity.gid, &identity.groups)?;
+    let become_user =
+        |identity: &Identity| sys::become_for_good(identity.uid, identity.gid, &identity.groups);
+    match doer {
+        Doer::User(None) | Doer::Onlooker(None) => {}
+        Doer::User(Some(identity)) => become_user(identity)?,
+        // A container may keep the capability from us; then its owner looks, and sees what an owner sees.
+        Doer::Onlooker(Some(identity)) => sys::become_onlooker().or_else(|_| become_user(identity))?,
     }
     sys::no_new_privileges()?;
     sys::die_with_parent()?;

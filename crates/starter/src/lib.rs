@@ -58,14 +58,13 @@ mod tree;
 pub mod uptime;
 mod usage;
 pub mod user;
-pub mod wire;
 
+pub use model::starter as wire;
+pub use model::starter::WARNING;
 pub use run::{Fatal, connect, ended_well, is_alive, run};
 
 /// The environment variable that every process of a claim inherits; leftovers are found by it.
 pub const CLAIM_VARIABLE: &str = "UPDRAFT_CLAIM";
-/// The file in a job's scratch directory that says how much time is left: seconds, and the Unix time they end at.
-pub const WARNING: &str = ".updraft-warning";
 /// The directory beside the scratch directories where those are put that cannot be removed.
 pub const ASIDE: &str = "aside";
 /// The starter's socket in its claim directory.

@@ -26,8 +26,7 @@ use crate::spawn::Spawner;
 use crate::sys::{self, Reaped, Watch};
 use crate::wire::Job;
 
-/// Where the scratch directory is inside: a name that every Linux has, and that no two jobs share.
-pub const SCRATCH: &str = "/var/tmp";
+pub use model::starter::NEST_SCRATCH as SCRATCH;
 /// Numbers up to this are for CRIU's own processes, so that they never clash with those it puts back.
 const OURS: i32 = 1000;
 /// The job's first process.

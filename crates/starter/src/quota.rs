@@ -9,12 +9,16 @@ use model::report::Hold;
 use crate::chore::Chore;
 use crate::run::Starter;
 use crate::sys;
+use crate::tree;
 use crate::wire::Eviction;
 
 /// How often a running job's scratch directory is looked at.
 const LOOK_US: u64 = 2_000_000;
 /// Who has less than this is not who fills the disk.
 const INNOCENT_BYTES: u64 = 16 << 20;
+/// A disk that became nearly full while a job ran, and stays so though nobody's files are seen to fill it: whoever wrote half of what it
+/// has lost since then is suspected at this look in a row, and whoever wrote a quarter at the second of these.
+const SUSPECT_LOOKS: [u32; 2] = [2, 5];
 /// Vacate code: the machine's side.
 const VACATE_CODE: u32 = 1006;
 /// HoldReasonSubCode of code 34 (out of resources): disk.
@@ -53,6 +57,30 @@ fn verdict(used: u64, limit: u64, room: Option<(u64, u64)>) -> Option<String> {
     })
 }
 
+/// Why a job that has written so much must go when the disk has been nearly full for so many looks, though what can be seen of its
+/// files is not to blame (they may be mapped, on their way through a socket, or held by whoever cannot be looked at).
+fn suspicion(written: u64, looks: u32, free_before: u64, room: Option<(u64, u64)>) -> Option<String> {
+    let (size, free) = room?;
+    let lost = free_before.saturating_sub(free);
+    if free >= reserve(size) || lost < INNOCENT_BYTES {
+        return None;
+    }
+    let least = match looks {
+        n if n >= SUSPECT_LOOKS[1] => lost / 4,
+        n if n >= SUSPECT_LOOKS[0] => lost / 2,
+        _ => return None,
+    };
+    (written >= least.max(INNOCENT_BYTES)).then(|| {
+        format!(
+            "the machine's disk stays nearly full ({} MiB free, {} MiB are kept for others) though no files are seen to fill it, \
+             and the job has written {} MiB",
+            free >> 20,
+            reserve(size) >> 20,
+            written >> 20
+        )
+    })
+}
+
 impl Starter<'_> {
     /// Looks at what the running job has in its scratch directory, when that is due.
     pub(crate) fn look_at_scratch(&mut self) {
@@ -82,14 +110,21 @@ impl Starter<'_> {
     fn hear_measure(&mut self) {
         let Some(outcome) = self.measuring.as_mut().and_then(Chore::outcome) else { return };
         self.measuring = None;
-        let Some(used) = outcome.ok().and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes) else {
-            return;
-        };
+        // A look that failed has seen nothing, which is no proof of anything.
+        let used = outcome.ok().and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
         let room = self.scratch.as_ref().and_then(crate::scratch::Scratch::room);
+        let is_full = room.is_some_and(|(size, free)| free < reserve(size));
+        self.full_looks = if is_full { self.full_looks.saturating_add(1) } else { 0 };
+        let device = self.scratch.as_ref().and_then(crate::scratch::Scratch::device);
+        let used = used.saturating_add(device.map_or(0, tree::unlinked_bytes));
+        let (full_looks, free_before) = (self.full_looks, self.free_before);
         let Some(running) = self.running.as_mut().filter(|r| r.evicted.is_none() && !r.stopping) else {
             return;
         };
-        if let Some(reason) = verdict(used, running.job.scratch_bytes, room) {
+        let verdict = verdict(used, running.job.scratch_bytes, room).or_else(|| {
+            suspicion(if is_full { tree::written_bytes() } else { 0 }, full_looks, free_before, room)
+        });
+        if let Some(reason) = verdict {
             let hold = Some(Hold { reason: reason.clone(), subcode: DISK_SUBCODE });
             running.evicted = Some(Eviction { reason, code: VACATE_CODE, patience_ms: 0, hold });
             running.kill_at_us = Some(sys::mono_us());
@@ -120,6 +155,21 @@ mod tests {
         assert_eq!(verdict(16 * MIB - 1, 0, full), None, "somebody else does");
         assert_eq!(verdict(16 * MIB, 0, Some((100 * GIB, GIB))), None);
         assert_eq!(verdict(16 * MIB, 0, None), None);
+    }
+
+    #[test]
+    fn who_has_written_most_goes_first_when_nobody_is_seen_to_fill_the_disk() {
+        let full = Some((GIB, 10 * MIB));
+        let before = 810 * MIB;
+        assert_eq!(suspicion(GIB, 1, before, full), None, "a look is no proof");
+        assert!(suspicion(400 * MIB, 2, before, full).is_some_and(|w| w.contains("400 MiB")));
+        assert_eq!(suspicion(400 * MIB - 1, 4, before, full), None);
+        assert!(suspicion(200 * MIB, 5, before, full).is_some());
+        assert_eq!(suspicion(200 * MIB - 1, 99, before, full), None, "somebody else did most of it");
+        assert_eq!(suspicion(GIB, 99, 20 * MIB, full), None, "it was full before the job");
+        assert_eq!(suspicion(16 * MIB - 1, 99, 30 * MIB, full), None, "too little to matter");
+        assert_eq!(suspicion(u64::MAX, 99, before, Some((GIB, GIB))), None, "there is room");
+        assert_eq!(suspicion(u64::MAX, 99, before, None), None);
     }
 
     #[test]

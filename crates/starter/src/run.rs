@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use model::report::{Attempt, Evicted, Happening, ProvisionFailed, Returned, Warned};
-use model::text;
+use model::{Moment, text};
 
 use crate::cgroup::Group;
 use crate::checkpoint::Checkpoints;
@@ -23,7 +23,7 @@ use crate::spawn::{Spawner, Starting};
 use crate::spool::Spool;
 use crate::sys::{self, Watch};
 use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Warn, Word};
-use crate::{frame, leftovers};
+use crate::{frame, leftovers, uptime};
 
 /// A job's start may take so long, where the machine says nothing else.
 const START_US: u64 = 60_000_000;
@@ -130,6 +130,10 @@ pub(crate) struct Starter<'a> {
     /// What the running job has in its scratch directory is being counted.
     pub(crate) measuring: Option<Chore>,
     pub(crate) next_look_us: u64,
+    /// Looks in a row at which the disk of the scratch directory was nearly full.
+    pub(crate) full_looks: u32,
+    /// What was free there when the job began.
+    pub(crate) free_before: u64,
     /// Why this starter can go on no further.
     pub(crate) stuck: Option<String>,
     /// Set when the claim is over: whether to be gentle.
@@ -184,6 +188,8 @@ impl<'a> Starter<'a> {
             cleaning: None,
             measuring: None,
             next_look_us: 0,
+            full_looks: 0,
+            free_before: 0,
             stuck: None,
             quit: None,
             dir,
@@ -375,7 +381,7 @@ impl<'a> Starter<'a> {
             claim: self.claim,
             jobs,
             unacknowledged: self.spool.unacknowledged().to_vec(),
-            running_since_ms: self.running.as_ref().map(|r| r.started_ms),
+            running_since_ms: self.running.as_ref().map(|r| r.started.mono_ms),
             suspended: self.running.as_ref().is_some_and(|r| r.suspended),
             packed: self.checkpoints.waiting().to_vec(),
             answers: true,
@@ -511,7 +517,12 @@ impl<'a> Starter<'a> {
 
     /// A report that must not be lost.
     pub(crate) fn report(&mut self, happening: Happening) {
-        let report = Report { seq: 0, happening: Some(happening) };
+        self.report_at(uptime::moment(), happening);
+    }
+
+    /// The same of something that was a while ago.
+    pub(crate) fn report_at(&mut self, moment: Moment, happening: Happening) {
+        let report = Report { seq: 0, happening: Some(happening), moment: Some(moment) };
         // A full disk must not lose the outcome while we live: it is kept in memory in any case.
         let report = match self.spool.keep(report) {
             Ok(report) => report,
@@ -523,9 +534,9 @@ impl<'a> Starter<'a> {
         self.say(Word::Report(report));
     }
 
-    /// A report that is implied by a later one.
-    pub(crate) fn tell(&mut self, happening: Happening) {
-        self.say(Word::Report(Report { seq: 0, happening: Some(happening) }));
+    /// A report of something a while ago that is implied by a later one.
+    pub(crate) fn tell_at(&mut self, moment: Moment, happening: Happening) {
+        self.say(Word::Report(Report { seq: 0, happening: Some(happening), moment: Some(moment) }));
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use model::event::Exit;
 use model::report::{CannotStart, Evicted, Exited, Happening, Returned, Started, Suspended};
-use model::text;
+use model::{Moment, text};
 
 use crate::chore::Chore;
 use crate::connection::Connection;
@@ -20,7 +20,7 @@ use crate::run::Starter;
 use crate::spawn::{Failure, Starting};
 use crate::sys::{self, Reaped};
 use crate::wire::{Eviction, Job, Use, Word};
-use crate::{archive, leftovers, transparent, tree};
+use crate::{archive, leftovers, transparent, tree, uptime};
 
 /// Unsent bytes to the agent beyond which no further job is started: a slow agent must not fill our memory.
 const BACKLOG_BYTES: usize = 1 << 20;
@@ -39,7 +39,7 @@ pub(crate) struct Running {
     pub(crate) job: Job,
     /// 0 while it has no process.
     pub(crate) pid: i32,
-    pub(crate) started_ms: u64,
+    pub(crate) started: Moment,
     pub(crate) started_us: u64,
     /// When the soft stop turns into a kill.
     pub(crate) kill_at_us: Option<u64>,
@@ -84,7 +84,7 @@ impl Running {
         Self {
             job,
             pid: 0,
-            started_ms: sys::wall_ms(),
+            started: uptime::moment(),
             started_us: sys::mono_us(),
             kill_at_us: None,
             killed_us: None,
@@ -270,7 +270,7 @@ impl Starter<'_> {
             Some(why) => self.report_evicted(job, why),
             None if running.stopping => {
                 let exit = Exit { signal: Some(libc::SIGKILL as u32), ..Exit::default() };
-                self.report(Happening::Exited(Exited { job, exit, started_ms: running.started_ms }));
+                self.report(Happening::Exited(Exited { job, exit }));
             }
             None => {
                 let reason = running.unready.unwrap_or_default();
@@ -296,6 +296,9 @@ impl Starter<'_> {
                 self.report_unready(job.id, format!("cannot make the job's scratch directory: {error}"));
                 continue;
             }
+            self.free_before =
+                self.scratch.as_ref().and_then(crate::scratch::Scratch::room).map_or(0, |(_, free)| free);
+            self.full_looks = 0;
             let restores = !job.restore.is_empty();
             self.running = Some(Running::new(job));
             if restores {
@@ -408,9 +411,9 @@ impl Starter<'_> {
         running.starting = None;
         match outcome {
             Ok(()) => {
-                let (job, started_ms, again) = (running.job.id, running.started_ms, running.again);
+                let (job, started, again) = (running.job.id, running.started, running.again);
                 if !again {
-                    self.tell(Happening::Started(Started { job, started_ms }));
+                    self.tell_at(started, Happening::Started(Started { job }));
                 }
             }
             Err(failure) => {
@@ -505,10 +508,10 @@ impl Starter<'_> {
     /// The job is over.
     pub(crate) fn over(&mut self, running: Running, exit: Exit) {
         self.empty_scratch();
-        let (job, started_ms) = (running.job.id, running.started_ms);
+        let (job, ended) = (running.job.id, running.started.plus(exit.wall_us / 1000));
         match running.evicted {
             Some(why) => self.report_evicted(job, why),
-            None => self.report(Happening::Exited(Exited { job, exit, started_ms })),
+            None => self.report_at(ended, Happening::Exited(Exited { job, exit })),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::chore::Chore;
+use crate::chore::{Chore, Doer};
 use crate::wire::Identity;
 use crate::{remove, sys, usage};
 
@@ -103,10 +103,16 @@ impl Scratch {
     pub(crate) fn begin_to_measure(&self) -> io::Result<Option<Chore>> {
         let Some(made) = &self.made else { return Ok(None) };
         let dir = made.open.as_fd();
-        let chore = Chore::begin(made.identity.as_ref(), &[dir], || {
+        // Its owner could take the rights to a directory away from himself, and stop whoever looks with his rights.
+        let chore = Chore::begin_as(Doer::Onlooker(made.identity.as_ref()), &[dir], || {
             usage::measure(dir).map(|bytes| bytes.to_le_bytes().to_vec())
         });
         chore.map(Some)
+    }
+
+    /// The file system that it is on.
+    pub(crate) fn device(&self) -> Option<u64> {
+        self.made.as_ref().and_then(|made| sys::about(made.open.as_fd(), c"").ok()).map(|about| about.st_dev)
     }
 
     /// Size of the file system that it is on, and what is free there.

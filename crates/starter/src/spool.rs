@@ -88,7 +88,7 @@ mod tests {
 
     fn report(n: u32) -> Report {
         let job = Attempt { cluster: 1, proc: n, attempt: 1 };
-        Report { seq: 0, happening: Some(Happening::Started(Started { job, started_ms: 5 })) }
+        Report { seq: 0, happening: Some(Happening::Started(Started { job })), moment: None }
     }
 
     #[test]

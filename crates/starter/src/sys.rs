@@ -394,6 +394,22 @@ pub(crate) fn become_for_good(uid: u32, gid: u32, groups: &[u32]) -> io::Result<
     drop_capabilities()
 }
 
+/// Becomes somebody who owns nothing and may look into every directory (CAP_DAC_READ_SEARCH), and can do nothing else, for good.
+/// No account has that number, so that no job can stop whoever looks. The process must have one thread only.
+pub(crate) fn become_onlooker() -> io::Result<()> {
+    const NOBODY: libc::uid_t = 4_294_967_000;
+    const DAC_READ_SEARCH: u32 = 2;
+    let done = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: system calls on numbers.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0))?;
+        done(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()))?;
+        done(libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY))?;
+        done(libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY))?;
+    }
+    set_capabilities(1 << DAC_READ_SEARCH)
+}
+
 /// No program that this process executes gets a capability.
 pub(crate) fn drop_bounding_set() -> io::Result<()> {
     for capability in 0..64 {
@@ -409,11 +425,16 @@ pub(crate) fn drop_bounding_set() -> io::Result<()> {
 
 /// Gives up every capability, also those that a program could inherit.
 pub(crate) fn drop_capabilities() -> io::Result<()> {
+    set_capabilities(0)
+}
+
+/// Keeps these of the first 32 capabilities, effective and permitted; nothing can be inherited.
+fn set_capabilities(kept: u32) -> io::Result<()> {
     // Version 3: two sets of 32 for each of effective, permitted, inheritable.
     let header: [u32; 2] = [0x2008_0522, 0];
-    let none = [0u32; 6];
+    let sets: [u32; 6] = [kept, kept, 0, 0, 0, 0];
     // SAFETY: the kernel reads a header and two data structures of three words each.
-    check(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) } as libc::c_int).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) } as libc::c_int).map(drop)
 }
 
 /// No program that this process executes gets more rights than it has.
@@ -644,6 +665,30 @@ pub(crate) fn about(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<libc::stat> 
         check(libc::fstatat(dir.as_raw_fd(), name.as_ptr(), &raw mut about, flags))?;
         Ok(about)
     }
+}
+
+/// Names and blocks of an open file of any process, by its path in `/proc`: what the kernel knows already. No file system is asked,
+/// so that none can keep us waiting.
+pub(crate) fn known_of(path: &CStr) -> io::Result<OpenFile> {
+    let wanted = libc::STATX_NLINK | libc::STATX_BLOCKS | libc::STATX_INO;
+    // SAFETY: a NUL-terminated path and a structure on our stack.
+    let about = unsafe {
+        let mut about: libc::statx = std::mem::zeroed();
+        check(libc::statx(libc::AT_FDCWD, path.as_ptr(), libc::AT_STATX_DONT_SYNC, wanted, &raw mut about))?;
+        about
+    };
+    let device = libc::makedev(about.stx_dev_major, about.stx_dev_minor);
+    let (inode, names, bytes) = (about.stx_ino, about.stx_nlink, about.stx_blocks.saturating_mul(512));
+    Ok(OpenFile { device, inode, names, bytes })
+}
+
+/// What the kernel knows of an open file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenFile {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) names: u32,
+    pub(crate) bytes: u64,
 }
 
 /// Size of a file system, and what is free there for everybody.

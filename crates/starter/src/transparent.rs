@@ -171,8 +171,8 @@ impl Starter<'_> {
         let Some(running) = &mut self.running else { return };
         let Some(nest) = &mut running.nest else { return };
         nest.started = true;
-        let (job, started_ms, asked) = (running.job.id, running.started_ms, running.asked);
-        self.tell(Happening::Started(Started { job, started_ms }));
+        let (job, started, asked) = (running.job.id, running.started, running.asked);
+        self.tell_at(started, Happening::Started(Started { job }));
         if asked {
             self.ask_to_dump();
         }

@@ -1,5 +1,20 @@
 //! The host's monotonic clock, which is the same for all processes from one boot to the next.
 
+use std::sync::OnceLock;
+
+use model::Moment;
+
+/// Now, as other processes of this host understand it.
+pub fn moment() -> Moment {
+    static BOOT: OnceLock<u64> = OnceLock::new();
+    let boot = *BOOT.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        u64::from_str_radix(&digits, 16).unwrap_or(0)
+    });
+    Moment { boot, mono_ms: monotonic_ms().unwrap_or(0) }
+}
+
 /// Milliseconds since the host was started, less the time that it was suspended; `None` where there is no such clock.
 pub fn monotonic_ms() -> Option<u64> {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -2,22 +2,7 @@
 
 use crate::sys;
 
-/// An account with all its groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
-    /// Login name.
-    pub name: String,
-    /// User id.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-    /// All groups, the primary one among them.
-    pub groups: Vec<u32>,
-    /// Home directory.
-    pub home: String,
-    /// Login shell.
-    pub shell: String,
-}
+pub use model::starter::Account;
 
 /// The account with this name.
 pub fn by_name(name: &str) -> Option<Account> {

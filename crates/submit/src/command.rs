@@ -103,13 +103,13 @@ pub fn command(command: &Command, context: &Context, files: &dyn Files) -> Resul
     }
     for (name, value) in [("output", &command.output), ("error", &command.error)] {
         if let Some(value) = value {
-            define(name, &value.replace("{}", item));
+            define(name, &fill_value(value, item)?);
         }
     }
     for (name, value) in &command.keywords {
-        define(name, &value.replace("{}", item));
+        define(name, &fill_value(value, item)?);
     }
-    command.overrides.pin_with(&mut set, |value| value.replace("{}", item));
+    command.overrides.pin_with(&mut set, |value| fill_value(value, item))?;
     from_set(&set, &table, context, files)
 }
 
@@ -162,6 +162,15 @@ fn literal(word: &str) -> String {
 
 /// A word with the item and the job's numbers in it.
 fn fill(word: &str, item: &str) -> Result<String, Diagnostic> {
+    fill_with(word, item, literal)
+}
+
+/// The value of a keyword, in which macros of the submit language mean something, too.
+fn fill_value(value: &str, item: &str) -> Result<String, Diagnostic> {
+    fill_with(value, item, str::to_owned)
+}
+
+fn fill_with(word: &str, item: &str, literal: impl Fn(&str) -> String) -> Result<String, Diagnostic> {
     let known = |name: &str| match name {
         "" | "item" => Some(item.to_owned()),
         other => {

@@ -48,17 +48,25 @@ impl Overrides {
 
     /// Defines them for good.
     pub(crate) fn pin(&self, set: &mut MacroSet) {
-        self.pin_with(set, str::to_owned);
+        // Nothing is done to them that could go wrong.
+        let _ = self.pin_with(set, |value| Ok(value.to_owned()));
     }
 
-    /// The same with something done to each value.
-    pub(crate) fn pin_with(&self, set: &mut MacroSet, change: impl Fn(&str) -> String) {
-        let Some(source) = &self.source else { return };
+    /// The same with something done to each value; what is wrong with one is placed in it.
+    pub(crate) fn pin_with(
+        &self,
+        set: &mut MacroSet,
+        change: impl Fn(&str) -> Result<String, Diagnostic>,
+    ) -> Result<(), Diagnostic> {
+        let Some(source) = &self.source else { return Ok(()) };
         for (i, (key, value)) in self.pairs.iter().enumerate() {
             let line = source.text.lines().nth(i).unwrap_or("");
             let column = line.len() - value.len();
-            set.pin(key, &change(value), Span::at(source, i as u32 + 1, column));
+            let place = || source.place(i as u32 + 1, column, value.len().max(1));
+            let changed = change(value).map_err(|wrong| wrong.at(place()))?;
+            set.pin(key, &changed, Span::at(source, i as u32 + 1, column));
         }
+        Ok(())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use config::{Config, Diagnostics, Loader};
+use config::{Config, Diagnostics, Loader, Nothing};
+use jiff::tz::TimeZone;
 
 use crate::files::System;
 
@@ -18,9 +19,21 @@ pub(crate) fn detected() -> String {
     let home = std::env::var("HOME").unwrap_or_default();
     format!(
         "DETECTED_CPUS = {cpus}\nFULL_HOSTNAME = {host}\nHOSTNAME = {short}\nUSERNAME = {user}\nTILDE = {home}\n\
-         PID = {}\n",
-        std::process::id()
+         PID = {}\nLOG = {}\n",
+        std::process::id(),
+        log_directory(&home)
     )
+}
+
+/// $(LOG): where daemons keep their logs.
+fn log_directory(home: &str) -> String {
+    if starter::user::own_uid() == 0 {
+        return "/var/log/updraft".to_owned();
+    }
+    match std::env::var("XDG_STATE_HOME") {
+        Ok(state) if !state.is_empty() => format!("{state}/updraft/log"),
+        _ => format!("{home}/.local/state/updraft/log"),
+    }
 }
 
 /// The files that were named, or those that are usually there.
@@ -58,6 +71,27 @@ pub(crate) fn load(
 
 fn directory() -> String {
     std::env::current_dir().map_or_else(|_| "/".to_owned(), |d| d.to_string_lossy().into_owned())
+}
+
+/// The maintenance windows of a configuration, and what is wrong with some; the others count.
+pub(crate) fn windows(files: &[String]) -> Result<(maintenance::Settings, Vec<String>), Diagnostics> {
+    let config = load("EVENTD", None, files)?;
+    let (settings, findings) = read_windows(&config);
+    // Most pools have no windows, and need not be told so.
+    if config.text("EVENT_LIST").is_ok_and(|list| list.trim().is_empty()) {
+        return Ok((settings, Vec::new()));
+    }
+    Ok((settings, findings.iter().map(ToString::to_string).collect()))
+}
+
+/// The windows that somebody carries out, as told by the manager.
+pub(crate) fn reported_windows(text: &str) -> Result<maintenance::Settings, Diagnostics> {
+    let config = Loader::new(&Nothing, "EVENTD").text("the running pool", text).load()?;
+    Ok(read_windows(&config).0)
+}
+
+fn read_windows(config: &Config<'_>) -> (maintenance::Settings, Vec<config::Diagnostic>) {
+    maintenance::Settings::load(config, TimeZone::system(), &|name| TimeZone::get(name).ok())
 }
 
 /// Where an agent finds its policy.

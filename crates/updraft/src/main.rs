@@ -20,9 +20,7 @@ macro_rules! errln {
 
 mod cmd;
 mod configuration;
-mod drains;
 mod embed;
-mod eventd;
 mod files;
 mod monitors;
 mod numbers;

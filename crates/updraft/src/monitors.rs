@@ -1,9 +1,13 @@
 //! Job state monitors in the configuration: `MONITORS` lists schedulers, `MONITOR_NAME_...` is the section of one.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bridge::monitor::{Command, Settings};
 use config::{Config, Diagnostic, Diagnostics, names};
+
+/// Ten years: who wants to wait longer has made a mistake.
+const LONG_S: i64 = 10 * 366 * 86_400;
 
 /// What a section may set, with what it is for the check.
 const KEYS: [(&str, Kind); 13] = [
@@ -11,14 +15,14 @@ const KEYS: [(&str, Kind); 13] = [
     ("USER", Kind::Text),
     ("LOG_PATH", Kind::Path),
     ("DATUM", Kind::Path),
-    ("DISCARD", Kind::Number),
-    ("CACHE_EVENTS", Kind::Number),
-    ("CACHE_BYTES", Kind::Number),
-    ("QUEUE_EVENTS", Kind::Number),
-    ("KEEP", Kind::Number),
-    ("SLACK", Kind::Number),
-    ("PATIENCE", Kind::Number),
-    ("THREADS", Kind::Number),
+    ("DISCARD", Kind::Number(0, LONG_S)),
+    ("CACHE_EVENTS", Kind::Number(1, 1_000_000_000)),
+    ("CACHE_BYTES", Kind::Number(1_024, 1 << 40)),
+    ("QUEUE_EVENTS", Kind::Number(1, 1_000_000_000)),
+    ("KEEP", Kind::Number(0, LONG_S)),
+    ("SLACK", Kind::Number(0, LONG_S)),
+    ("PATIENCE", Kind::Number(0, 86_400)),
+    ("THREADS", Kind::Number(1, 256)),
     ("RAW", Kind::Boolean),
 ];
 
@@ -26,7 +30,8 @@ const KEYS: [(&str, Kind); 13] = [
 enum Kind {
     Text,
     Path,
-    Number,
+    /// Not below the first and not above the second.
+    Number(i64, i64),
     Boolean,
 }
 
@@ -42,7 +47,13 @@ fn prefix(scheduler: &str) -> String {
 /// The schedulers that have a section.
 fn sections(config: &Config<'_>) -> Result<Vec<String>, Diagnostic> {
     let list = config.get("MONITORS")?.unwrap_or_default();
-    Ok(list.split([',', ' ', '\t', '\n']).filter(|s| !s.is_empty()).map(str::to_owned).collect())
+    let mut sections: Vec<String> = Vec::new();
+    for name in list.split([',', ' ', '\t', '\n']).filter(|s| !s.is_empty()) {
+        if !sections.iter().any(|section| section == name) {
+            sections.push(name.to_owned());
+        }
+    }
+    Ok(sections)
 }
 
 /// Checks all sections.
@@ -67,11 +78,84 @@ pub(crate) fn check(config: &Config<'_>) -> Result<(), Diagnostics> {
         });
     }
     for section in &sections {
-        if let Err(Diagnostics(found)) = read(config, section) {
-            findings.extend(found);
+        match read(config, section) {
+            Ok(settings) => findings.extend(check_world(&settings, section)),
+            Err(Diagnostics(found)) => findings.extend(found),
         }
     }
     if findings.is_empty() { Ok(()) } else { Err(Diagnostics(findings)) }
+}
+
+/// What a section says about this machine: the scheduler, the user, the program, the place of the datum.
+fn check_world(settings: &Settings, scheduler: &str) -> Vec<Diagnostic> {
+    let prefix = prefix(scheduler);
+    let command = &settings.command;
+    let mut complaints = Vec::new();
+    let is_ours = command.words.is_empty() || command.is_ours;
+    let is_built_in =
+        bridge::seg::Module::by_name(scheduler).is_some() || ["poll", "updraft"].contains(&scheduler);
+    let is_name = scheduler.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        && scheduler.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if !is_name {
+        complaints.push(format!("MONITORS lists {scheduler:?}, which is no name of a scheduler"));
+    } else if is_ours && !is_built_in && !is_module(scheduler) {
+        complaints.push(format!(
+            "MONITORS lists {scheduler}, for which `updraft seg` has no module, nor is libupdraft_seg_{scheduler}.so to be found; {prefix}COMMAND may name another generator"
+        ));
+    }
+    if let Some(user) = &command.user
+        && !user_exists(user)
+    {
+        complaints.push(format!("{prefix}USER = {user}: there is no such user"));
+    }
+    if let Some(program) = command.words.first().map(Path::new)
+        && !is_program(program)
+    {
+        complaints.push(format!("{prefix}COMMAND: {} is no program that can be run", program.display()));
+    }
+    if let Some(datum) = &settings.datum {
+        let place = datum.parent().filter(|_| datum.file_name().is_some());
+        if datum.is_dir() || place.is_none() {
+            complaints.push(format!("{prefix}DATUM = {} is a directory; name a file in it", datum.display()));
+        } else if let Some(place) = place.filter(|place| !place.is_dir()) {
+            complaints.push(format!("{prefix}DATUM: there is no directory {}", place.display()));
+        }
+    }
+    complaints.into_iter().map(Diagnostic::error).collect()
+}
+
+/// Is there such a user? As the system's own list of them says; where it cannot be asked nobody is refused.
+fn user_exists(user: &str) -> bool {
+    let asked = std::process::Command::new("getent")
+        .args(["passwd", "--", user])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status();
+    // 2: it is not there.
+    asked.map_or(true, |status| status.code() != Some(2))
+}
+
+fn is_too_great(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<i64>().is_err()
+}
+
+fn is_program(path: &Path) -> bool {
+    let can_run =
+        |file: &Path| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
+    if path.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return can_run(path);
+    }
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&search).any(|place| can_run(&place.join(path)))
+}
+
+/// A module of others, where the loader looks first.
+fn is_module(scheduler: &str) -> bool {
+    let name = format!("libupdraft_seg_{scheduler}.so");
+    let own = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let usual = ["/lib", "/usr/lib", "/usr/local/lib", "/lib64", "/usr/lib64"].map(PathBuf::from);
+    std::env::split_paths(&own).chain(usual).any(|place| place.join(&name).exists())
 }
 
 /// The settings of one scheduler. The command is empty where the section names none.
@@ -86,20 +170,32 @@ pub(crate) fn read(config: &Config<'_>, scheduler: &str) -> Result<Settings, Dia
             Kind::Text | Kind::Path => {
                 config.get(&name).map(|v| texts[at] = v.filter(|t| !t.trim().is_empty()))
             }
-            Kind::Number => config.integer(&name).map(|v| numbers[at] = v),
+            Kind::Number(..) => config.integer(&name).map(|v| numbers[at] = v),
             Kind::Boolean => config.boolean(&name).map(|v| numbers[at] = v.map(i64::from)),
         };
         if let Err(finding) = outcome {
             findings.push(finding);
         }
+        // A number that is too great is another one by now.
+        let is_too_great = matches!(kind, Kind::Number(..))
+            && config.get(&name).ok().flatten().is_some_and(|text| is_too_great(text.trim()));
         let complaint = match (kind, &texts[at], numbers[at]) {
-            (Kind::Number, _, Some(n)) if n < 0 => Some(format!("{name} = {n} is negative")),
+            _ if is_too_great => Some(format!("{name} is too great a number")),
+            (Kind::Number(..), _, Some(n)) if n < 0 => Some(format!("{name} = {n} is negative")),
+            (Kind::Number(lowest, highest), _, Some(n)) if !(*lowest..=*highest).contains(&n) => {
+                Some(format!("{name} = {n} is not between {lowest} and {highest}"))
+            }
             (Kind::Path, Some(path), _) if !path.starts_with('/') => {
                 Some(format!("{name} = {path} is not a whole path; begin it with /"))
             }
             _ => None,
         };
         findings.extend(complaint.map(Diagnostic::error));
+        let is_set = config.definitions().any(|definition| definition.name.eq_ignore_ascii_case(&name));
+        if *key == "COMMAND" && is_set && texts[at].is_none() {
+            findings
+                .push(Diagnostic::error(format!("{name} is set to nothing; leave it out for `updraft seg`")));
+        }
     }
     let position = |key: &str| KEYS.iter().position(|(k, _)| *k == key).unwrap_or(0);
     let text = |key: &str| texts[position(key)].clone();

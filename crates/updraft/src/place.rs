@@ -25,6 +25,11 @@ impl Place {
             return std::path::absolute(dir)
                 .map_err(|e| usage(format!("--state-dir {}: {e}", dir.display())));
         }
+        Self::own_state()
+    }
+
+    /// Where a user's things are when nothing else is said.
+    pub(crate) fn own_state() -> Result<PathBuf, Failure> {
         if starter::user::own_uid() == 0 {
             return Ok(PathBuf::from("/var/lib/updraft"));
         }

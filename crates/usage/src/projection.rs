@@ -342,7 +342,8 @@ impl Projection {
         let cluster = self.open.clusters.get(&e.cluster);
         let queued = cluster.map_or(time, |c| c.submitted_ms.max(c.released_ms));
         let gang = cluster.is_some_and(|c| c.gang);
-        if !gang || self.open.deciding.is_some_and(|d| d.cluster != e.cluster) {
+        // A gang gets all its machines at one moment: what comes later is another decision.
+        if !gang || self.open.deciding.is_some_and(|d| d.cluster != e.cluster || d.sample.at_ms != time) {
             self.count_decided();
         }
         let mut waited = queued;

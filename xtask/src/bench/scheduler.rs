@@ -11,12 +11,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+use model::agent::Report;
 use model::event::{Exit, Resources};
-use model::{ClaimId, ClaimKey, JobId, JobTemplate, Now};
-use scheduler::gang::bits::Bits;
-use scheduler::gang::planner::{Decision, Planner, Rules, Seat, Standing, System, Want};
-use scheduler::gang::{Class, FOREVER, SetId};
-use scheduler::{AgentHello, Core, Effect, HeldJob, Out, Report, ReportKind, Session, Settings, Submission};
+use model::report::{Attempt, Exited, Happening, Started};
+use model::{ClaimId, ClaimKey, JobTemplate, Now};
+use planner::bits::Bits;
+use planner::{Class, Decision, FOREVER, Planner, Rules, Seat, SetId, Standing, System, Want};
+use scheduler::{AgentHello, Core, Effect, Out, Session, Settings, Submission};
 use serde_json::{Value, json};
 
 use super::classad::{Variety, machine};
@@ -214,7 +215,7 @@ struct Pool {
     templates: Vec<JobTemplate>,
     machines: Vec<String>,
     /// Jobs that run: claim, machine, job.
-    running: Vec<(ClaimId, usize, HeldJob)>,
+    running: Vec<(ClaimId, usize, Attempt)>,
     place: HashMap<ClaimId, (usize, usize)>,
     sessions: HashMap<Session, usize>,
     next_job: u32,
@@ -318,7 +319,7 @@ impl Pool {
                 Effect::Assign { claim, cluster, jobs, .. } => {
                     given += jobs.len();
                     for (proc, attempt) in jobs {
-                        let held = HeldJob { job: JobId { cluster, proc }, attempt };
+                        let held = Attempt { cluster, proc, attempt };
                         let machine = self.place[&claim].0;
                         self.place.insert(claim, (machine, self.running.len()));
                         self.running.push((claim, machine, held));
@@ -332,14 +333,14 @@ impl Pool {
             }
         }
         for (claim, machine, job) in started {
-            self.report(claim, machine, ReportKind::Started { job, started_ms: self.now.wall_ms });
+            self.report(claim, machine, Happening::Started(Started { job }));
         }
         given
     }
 
-    fn report(&mut self, claim: ClaimId, machine: usize, kind: ReportKind) {
+    fn report(&mut self, claim: ClaimId, machine: usize, happening: Happening) {
         let (session, mut out) = (Session(machine as u64 + 1), Out::default());
-        let report = Report { claim, seq: 1, kind };
+        let report = Report { claim: claim.0, seq: 1, happening: Some(happening), age_ms: Some(0) };
         self.core.agent_report(self.now, &self.machines[machine], session, report, digest, &mut out);
     }
 
@@ -354,9 +355,9 @@ impl Pool {
         }
         self.keys();
         let exit = Exit { code: Some(0), wall_us: RUN_MS * 1000, ..Exit::default() };
-        let kind = ReportKind::Exited { job, exit, started_ms: self.now.wall_ms.saturating_sub(RUN_MS) };
+        let happening = Happening::Exited(Exited { job, exit });
         let (session, mut out) = (Session(machine as u64 + 1), Out::default());
-        let report = Report { claim, seq: 2, kind };
+        let report = Report { claim: claim.0, seq: 2, happening: Some(happening), age_ms: Some(0) };
         let name = self.machines[machine].clone();
         times.add(|| self.core.agent_report(self.now, &name, session, report, digest, &mut out));
         self.carry_out(out)
@@ -561,7 +562,6 @@ fn gangs(out: &mut String, quick: bool) {
             run: 3_600_000,
             may_backfill: true,
             seats: vec![Seat { viable: all.clone(), prefer: Vec::new() }; seats],
-            labs: Vec::new(),
             fits: None,
         };
         let mut starts = Times::default();

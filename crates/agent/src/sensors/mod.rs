@@ -4,7 +4,7 @@
 //! agent's loop's. Readers take a root directory, so that tests run on trees of files; parsers take text and do no IO.
 //!
 //! - `keyboard`: how long nobody touched the machine; `watch`: being told at once when somebody does
-//! - `load`: the machine's load and the pool's share of it
+//! - `load`: the machine's load
 //! - `memory`, `disk`, `system`: what the machine has and is
 //! - `benchmark`: how fast it is
 //! - `scripted`: a timeline of values instead of measurements
@@ -75,7 +75,7 @@ pub struct Measured {
     settings: Settings,
     keyboard: keyboard::Keyboard,
     /// Fed by the agent: the CPU time of the jobs' process trees.
-    pub pool_load: load::PoolLoad,
+    pub pool_load: claims::load::PoolLoad,
     fixed: Attributes,
 }
 
@@ -84,7 +84,7 @@ impl Measured {
     pub fn new(settings: Settings) -> Self {
         Self {
             keyboard: keyboard::Keyboard::new(&settings),
-            pool_load: load::PoolLoad::new(settings.poll_seconds),
+            pool_load: claims::load::PoolLoad::new(settings.poll_seconds),
             fixed: system::fixed(&settings.root, settings.cpus),
             settings,
         }

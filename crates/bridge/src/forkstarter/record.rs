@@ -56,7 +56,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
 
 impl Record {
     /// A new record, locked.
-    pub fn create(directory: &Path, uuid: &str, started: i64) -> io::Result<Self> {
+    pub fn create(directory: &Path, uuid: &str, log: &Path, started: i64) -> io::Result<Self> {
         let path = directory.join(uuid);
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).create_new(true).mode(0o600).open(&path)?;
@@ -64,13 +64,14 @@ impl Record {
         flock(&file, FlockOperation::LockExclusive)?;
         let boot = boot_id();
         let mut record = Self { file, path, uuid: uuid.to_owned(), boot, started, processes: Vec::new() };
-        let head = format!("{HEAD} {started} {}\n", record.boot);
+        let head = format!("{HEAD} {started} {}\nlog {}\n", record.boot, log_name(log));
         record.append(&head)?;
         Ok(record)
     }
 
-    /// A record whose shim is gone. `None` when it lives, or when this is no record.
-    pub fn adopt(path: &Path) -> io::Result<Option<Self>> {
+    /// A record whose shim is gone. `None` when it lives, when this is no record, or when it is one of another log: several
+    /// may share a directory.
+    pub fn adopt(path: &Path, log: &Path) -> io::Result<Option<Self>> {
         let mut file = OpenOptions::new().read(true).append(true).open(path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(None);
@@ -82,7 +83,10 @@ impl Record {
         let mut text = String::new();
         (&mut file).take(16 << 20).read_to_string(&mut text)?;
         let uuid = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let Some((boot, started, processes)) = parse(&text) else { return Ok(None) };
+        let Some((boot, started, processes, named)) = parse(&text) else { return Ok(None) };
+        if named.is_some_and(|named| named != log_name(log)) {
+            return Ok(None);
+        }
         Ok(Some(Self { file, path: path.to_owned(), uuid, boot, started, processes }))
     }
 
@@ -116,14 +120,32 @@ impl Record {
     }
 }
 
-fn parse(text: &str) -> Option<(String, i64, Vec<Process>)> {
+/// A log in a record: the same for every way to write its path, on one line.
+fn log_name(log: &Path) -> String {
+    let real = log.parent().and_then(|parent| parent.canonicalize().ok());
+    let whole = match (real, log.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => log.to_owned(),
+    };
+    whole.as_os_str().as_encoded_bytes().escape_ascii().to_string()
+}
+
+/// System's start, second of its own, processes, log.
+type Parsed = (String, i64, Vec<Process>, Option<String>);
+
+fn parse(text: &str) -> Option<Parsed> {
     let whole = &text[..=text.rfind('\n')?];
     let mut lines = whole.lines();
     let mut head = lines.next()?.strip_prefix(HEAD)?.split_whitespace();
     let started = head.next()?.parse().ok()?;
     let boot = head.next().unwrap_or_default().to_owned();
     let mut processes: Vec<Process> = Vec::new();
+    let mut log = None;
     for line in lines {
+        if let Some(name) = line.strip_prefix("log ") {
+            log = Some(name.to_owned());
+            continue;
+        }
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
             ["process", pid, ticks] => {
@@ -137,7 +159,7 @@ fn parse(text: &str) -> Option<(String, i64, Vec<Process>)> {
             _ => return None,
         }
     }
-    Some((boot, started, processes))
+    Some((boot, started, processes, log))
 }
 
 #[cfg(test)]
@@ -147,16 +169,20 @@ mod tests {
     #[test]
     fn a_record_is_adopted_when_its_shim_is_gone_and_torn_lines_do_not_count() {
         let place = tempfile::tempdir().unwrap();
-        let mut record = Record::create(place.path(), "u", 77).unwrap();
+        let log = &place.path().join("a log\n");
+        let mut record = Record::create(place.path(), "u", log, 77).unwrap();
         let own = std::process::id();
         record.add_processes(&[own, 4_000_000]).unwrap();
         record.add_end(own, 8, 3, 99).unwrap();
         let path = place.path().join("u");
-        assert!(Record::adopt(&path).unwrap().is_none(), "its shim lives");
-        assert!(Record::create(place.path(), "u", 77).is_err());
+        assert!(Record::adopt(&path, log).unwrap().is_none(), "its shim lives");
+        assert!(Record::create(place.path(), "u", log, 77).is_err());
         drop(record);
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"end 4000000 8").unwrap();
-        let adopted = Record::adopt(&path).unwrap().unwrap();
+        assert!(Record::adopt(&path, &place.path().join("other")).unwrap().is_none(), "it is of another log");
+        let same = place.path().join(".").join("a log\n");
+        assert!(Record::adopt(&path, &same).unwrap().is_some());
+        let adopted = Record::adopt(&path, log).unwrap().unwrap();
         assert_eq!((adopted.uuid.as_str(), adopted.started, adopted.boot.clone()), ("u", 77, boot_id()));
         assert_eq!(
             adopted.processes[0],
@@ -178,7 +204,7 @@ mod tests {
         ] {
             let path = place.path().join(name);
             std::fs::write(&path, text).unwrap();
-            assert!(Record::adopt(&path).unwrap().is_none(), "{text}");
+            assert!(Record::adopt(&path, Path::new("/log")).unwrap().is_none(), "{text}");
         }
         assert!(start_ticks(4_000_001).is_none());
         assert!(start_ticks(std::process::id()).unwrap() > 0);

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,7 +39,7 @@ pub fn run(
         Request::Refuse(tag, refusal) => return output.write_all(&write_refused(&tag, &refusal)),
         Request::Ignore => return Ok(()),
     };
-    match start(&task, records) {
+    match start(&task, log_path, records) {
         Err(refusal) => output.write_all(&write_refused(&tag, &refusal)),
         Ok(mut record) => {
             let pids: Vec<_> = record.processes.iter().map(|p| p.pid).collect();
@@ -94,7 +95,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Refusal {
 }
 
 /// Starts all processes of a job, or none.
-fn start(task: &Task, records: &Path) -> Result<Record, Refusal> {
+fn start(task: &Task, log_path: &Path, records: &Path) -> Result<Record, Refusal> {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed("no id"))?;
     let directory = task.directory.as_deref().unwrap_or(OsStr::new(""));
     std::env::set_current_dir(directory)
@@ -102,13 +103,14 @@ fn start(task: &Task, records: &Path) -> Result<Record, Refusal> {
     let input = task.stdin.clone().unwrap_or_default();
     let mut files = Vec::new();
     for n in 0..task.count {
-        let stdin = File::open(&input)
+        let stdin = open_at_once(File::options().read(true), &input)
             .map_err(|e| refuse(Code::StdinNotFound, format!("{}: {e}", Path::new(&input).display())))?;
         let stdout = open_output(&task.stdout[n], Code::OpeningStdout)?;
         files.push((stdin, stdout, open_output(&task.stderr[n], Code::OpeningStderr)?));
     }
     // Before the first process is there: a job never seems to have been shorter than it was.
-    let mut record = Record::create(records, uuid.trim(), now()).map_err(failed("no record of the job"))?;
+    let mut record =
+        Record::create(records, uuid.trim(), log_path, now()).map_err(failed("no record of the job"))?;
     let mut pids: Vec<u32> = Vec::new();
     for (stdin, stdout, stderr) in files {
         match spawn(task, pids.first().copied().unwrap_or(0), stdin, stdout, stderr) {
@@ -134,8 +136,16 @@ fn start(task: &Task, records: &Path) -> Result<Record, Refusal> {
     Ok(record)
 }
 
+/// Opens a file of a job without waiting: a pipe would wait for somebody at its other end, and whoever asked for the job
+/// for the answer. An input that nobody writes to is at its end then, an output that nobody reads is refused.
+fn open_at_once(options: &mut OpenOptions, path: &OsString) -> io::Result<File> {
+    let file = options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
+    rustix::io::ioctl_fionbio(&file, false)?;
+    Ok(file)
+}
+
 fn open_output(path: &OsString, code: Code) -> Result<File, Refusal> {
-    let file = OpenOptions::new().append(true).create(true).open(path);
+    let file = open_at_once(OpenOptions::new().append(true).create(true), path);
     file.map_err(|e| refuse(code, format!("{}: {e}", Path::new(path).display())))
 }
 

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::log;
 use super::record::{Record, boot_id, start_ticks};
 use super::shim::{command, line_of, now};
-use super::task::{Code, Request, read_request, refuse, write_refused};
+use super::task::{Code, Request, read_request, read_tag, refuse, write_refused};
 
 /// Longest request.
 const LINE_BYTES: usize = 1 << 20;
@@ -55,6 +55,8 @@ struct Starter<'a> {
     output: &'a mut dyn io::Write,
     notes: &'a mut dyn FnMut(&str),
     text: Vec<u8>,
+    /// The request under way is too long; everything up to its end is dropped.
+    is_skipping: bool,
     waiting: VecDeque<(Vec<u8>, Vec<u8>)>,
     shims: Vec<Shim>,
     orphans: Vec<Orphan>,
@@ -73,6 +75,7 @@ pub fn run(
         output,
         notes,
         text: Vec::new(),
+        is_skipping: false,
         waiting: VecDeque::new(),
         shims: Vec::new(),
         orphans: Vec::new(),
@@ -141,13 +144,21 @@ impl Starter<'_> {
         while let Some(length) = memchr::memchr(b'\n', &self.text[start..]) {
             let line = self.text[start..start + length].to_vec();
             start += length + 1;
-            self.take_request(line);
+            if !std::mem::take(&mut self.is_skipping) {
+                self.take_request(line);
+            }
         }
         self.text.drain(..start);
-        if self.text.len() > LINE_BYTES {
-            (self.notes)("a request of more than 1 MiB: the input is read no further");
-            self.text = Vec::new();
-            self.input = None;
+        if self.is_skipping {
+            self.text.clear();
+        } else if self.text.len() > LINE_BYTES {
+            self.is_skipping = true;
+            let text = std::mem::take(&mut self.text);
+            let refusal = refuse(Code::BadRequest, format!("the request has more than {LINE_BYTES} bytes"));
+            match read_tag(&text) {
+                Some(tag) => self.reply(&write_refused(&tag, &refusal)),
+                None => (self.notes)("a line of more than 1 MiB that is no request is ignored"),
+            }
         }
     }
 
@@ -224,7 +235,7 @@ impl Starter<'_> {
         let Ok(entries) = std::fs::read_dir(&self.settings.records) else { return };
         for entry in entries.flatten() {
             let path = entry.path();
-            match Record::adopt(&path) {
+            match Record::adopt(&path, &self.settings.log) {
                 Ok(Some(record)) => self.adopt(record),
                 Ok(None) => {}
                 Err(error) => (self.notes)(&format!("{}: {error}", path.display())),

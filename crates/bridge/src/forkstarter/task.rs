@@ -118,7 +118,9 @@ fn read_task(attributes: &[&[u8]]) -> Result<Task, Refusal> {
     if attributes.iter().any(|a| *a == b"arguments=") {
         task.arguments = Vec::new();
     }
-    task.count = count.unwrap_or(0);
+    // The original reserves room for so many, and has none.
+    task.count = usize::try_from(count.unwrap_or(0))
+        .map_err(|_| refuse(Code::BadRequest, format!("count={} is negative", count.unwrap_or(0))))?;
     check(&task)?;
     Ok(task)
 }
@@ -126,9 +128,6 @@ fn read_task(attributes: &[&[u8]]) -> Result<Task, Refusal> {
 /// The original's checks, in its order.
 fn check(task: &Task) -> Result<(), Refusal> {
     let count = task.count;
-    if count > COUNT_MAX {
-        return Err(refuse(Code::BadRequest, format!("count={count} is more than {COUNT_MAX}")));
-    }
     if count == 0 || task.stdout.len() != count {
         let reason =
             format!("{} paths for standard output and count={count}: give one for each", task.stdout.len());
@@ -142,19 +141,37 @@ fn check(task: &Task) -> Result<(), Refusal> {
     if task.executable.is_none() {
         return Err(refuse(Code::OpeningStderr, "no executable is given"));
     }
+    if count > COUNT_MAX {
+        return Err(refuse(Code::BadRequest, format!("count={count} is more than {COUNT_MAX}")));
+    }
     Ok(())
 }
 
-/// Digits up to the first that is none, as `atoi` has it.
-fn read_count(value: &[u8]) -> usize {
+/// Digits up to the first that is none, as `atoi` has it: a number that is too great for it becomes another one.
+fn read_count(value: &[u8]) -> i32 {
     let text = String::from_utf8_lossy(value);
-    let text = text.trim_start().trim_start_matches('+');
-    let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |end| &text[..end]);
-    if digits.is_empty() { 0 } else { digits.parse().unwrap_or(usize::MAX) }
+    let text = text.trim_start();
+    let (is_negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let number = text
+        .bytes()
+        .take_while(u8::is_ascii_digit)
+        .fold(0i64, |number, digit| number.saturating_mul(10).saturating_add(i64::from(digit - b'0')));
+    (if is_negative { number.saturating_neg() } else { number }) as i32
 }
 
 fn list(value: &[u8]) -> Vec<OsString> {
     split(value, b',').into_iter().map(unescape).collect()
+}
+
+/// The tag of a line of which only the beginning is known.
+pub fn read_tag(line: &[u8]) -> Option<Vec<u8>> {
+    match split(line, b';')[..] {
+        [b"100", tag, _, ..] => Some(tag.to_vec()),
+        _ => None,
+    }
 }
 
 /// Cuts at a separator that has no backslash before it.
@@ -267,7 +284,13 @@ mod tests {
         assert_eq!(code(&format!("100;a;executable=x;foo=1{REST}")), 32);
         assert_eq!(code(&format!("100;a;executable{REST}")), 32);
         assert_eq!(code(&format!("100;a;executable=x\0{REST}")), 32);
-        assert_eq!(code(&format!("100;a;executable=x{REST};count=10001")), 32);
+        assert_eq!(code(&format!("100;a;executable=x{REST};count=10001")), 73);
+        // As Debian's starter answers.
+        assert_eq!(code(&format!("100;a;executable=x{REST};count=-1")), 32);
+        assert_eq!(code(&format!("100;a;executable=x{REST};count=99999999999")), 73);
+        let many = vec!["/o"; COUNT_MAX + 1].join(",");
+        let many = format!("count={};stdout={many};stderr={many}", COUNT_MAX + 1);
+        assert_eq!(code(&format!("100;a;executable=x{REST};{many}")), 32);
         for ignored in ["garbage", "", "200;a;executable=x", "100", "100;a"] {
             assert_eq!(read(ignored), Request::Ignore, "{ignored}");
         }

@@ -20,7 +20,9 @@ impl Delivery {
     /// Says that it is handled; true when that is on disk. False when the monitor is gone or its id was unregistered.
     pub fn acknowledge(mut self) -> bool {
         self.is_open = false;
-        self.monitor.upgrade().is_some_and(|monitor| monitor.acknowledge(&[self.change.number]) == [true])
+        self.monitor
+            .upgrade()
+            .is_some_and(|monitor| monitor.acknowledge(&[self.change.number]).were_open == [true])
     }
 }
 

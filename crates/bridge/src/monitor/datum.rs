@@ -31,6 +31,8 @@ const REWRITE_BYTES: u64 = 4 << 20;
 pub struct Store {
     path: PathBuf,
     handled: File,
+    /// Lines that could not be written yet.
+    pending: Vec<u8>,
     handled_bytes: u64,
     rewritten_bytes: u64,
     /// Lines up to here are in the file, and up to there on disk.
@@ -62,6 +64,11 @@ pub fn spool_path(path: &Path) -> PathBuf {
     beside(path, ".spool")
 }
 
+/// Where a generator of the `poll` module keeps what it told.
+pub fn poll_path(path: &Path) -> PathBuf {
+    beside(path, ".poll")
+}
+
 fn at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -72,11 +79,20 @@ fn open_options() -> OpenOptions {
     options
 }
 
+/// Opens a file. Nobody is waited for: a pipe of that name would block until somebody comes to its other end.
+fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no file"))
+}
+
 impl Store {
     /// Locks and reads the files at `path`; `now` is the wall clock.
     pub fn open(path: &Path, now: i64) -> io::Result<(Self, Found)> {
         let lock_path = beside(path, ".lock");
-        let lock = open_options().open(&lock_path).map_err(at(&lock_path))?;
+        let lock = open_file(&mut open_options(), &lock_path).map_err(at(&lock_path))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let text = format!("{}: another monitor uses this datum file", path.display());
             return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
@@ -85,7 +101,7 @@ impl Store {
         let (datum, start) = read_datum(path, now, &mut found.notes);
         found.start = start;
         let handled_path = beside(path, ".handled");
-        let mut handled = open_options().open(&handled_path).map_err(at(&handled_path))?;
+        let mut handled = open_file(&mut open_options(), &handled_path).map_err(at(&handled_path))?;
         if let Err(error) = (&mut handled).take(HANDLED_BYTES).read_to_end(&mut found.handled) {
             found.notes.push(format!("{}: {error}; events may be told again", handled_path.display()));
         }
@@ -99,6 +115,7 @@ impl Store {
         let store = Self {
             path,
             handled,
+            pending: Vec::new(),
             handled_bytes,
             rewritten_bytes: 0,
             written: 0,
@@ -120,11 +137,17 @@ impl Store {
         Ok(())
     }
 
-    /// Appends lines of handled events, up to line number `upto`.
+    /// Appends lines of handled events, up to line number `upto`. Those that cannot be written are kept for the next time.
     pub fn append_handled(&mut self, lines: &[u8], upto: u64) -> io::Result<()> {
-        if !lines.is_empty() {
-            self.handled.write_all(lines).map_err(at(&beside(&self.path, ".handled")))?;
-            self.handled_bytes += lines.len() as u64;
+        self.pending.extend_from_slice(lines);
+        if !self.pending.is_empty() {
+            if let Err(error) = self.handled.write_all(&self.pending) {
+                // A full disk may have taken a part: all of it comes again.
+                let _ = self.handled.set_len(self.handled_bytes);
+                return Err(at(&beside(&self.path, ".handled"))(error));
+            }
+            self.handled_bytes += self.pending.len() as u64;
+            self.pending = Vec::new();
         }
         self.written = self.written.max(upto);
         Ok(())
@@ -153,7 +176,8 @@ impl Store {
     pub fn rewrite_handled(&mut self, lines: &[u8], upto: u64) -> io::Result<()> {
         let path = beside(&self.path, ".handled");
         replace(&path, lines)?;
-        self.handled = open_options().open(&path).map_err(at(&path))?;
+        self.handled = open_file(&mut open_options(), &path).map_err(at(&path))?;
+        self.pending = Vec::new();
         self.handled_bytes = lines.len() as u64;
         self.rewritten_bytes = self.handled_bytes;
         self.written = upto;
@@ -178,7 +202,7 @@ pub fn handled_events<'a>(text: &'a [u8], floor: i64, bad: &mut u64) -> Vec<Even
 /// The datum as it stands in the file, and where to begin.
 fn read_datum(path: &Path, now: i64, notes: &mut Vec<String>) -> (Option<i64>, i64) {
     let mut text = Vec::new();
-    let file = File::open(path);
+    let file = open_file(OpenOptions::new().read(true), path);
     let written = file.as_ref().ok().and_then(|f| f.metadata().ok()?.modified().ok());
     let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|d| d.as_secs() as i64);
     let guess = written.map_or(now, |w| w.min(now).saturating_sub(BEFORE_WRITING_S)).max(1);
@@ -216,7 +240,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = beside(path, ".new");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&temporary).map_err(at(&temporary))?;
+    let mut file = open_file(&mut options, &temporary).map_err(at(&temporary))?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(at(&temporary))?;
     std::fs::rename(&temporary, path).map_err(at(path))?;
     let directory = match path.parent() {
@@ -275,6 +299,49 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let (_, found) = Store::open(&path, NOW).unwrap();
         assert_eq!(found.notes.len(), 1);
+    }
+
+    fn make_pipe(path: &Path) {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    }
+
+    #[test]
+    fn pipes_in_place_of_files_keep_nobody_waiting() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pbs");
+        make_pipe(&path);
+        let (mut store, found) = Store::open(&path, NOW).unwrap();
+        assert!(found.notes.len() == 1 && found.notes[0].contains("this is no file"), "{:?}", found.notes);
+        store.write_datum(1_900_000_000).unwrap();
+        drop(store);
+        assert_eq!(Store::open(&path, NOW).unwrap().1.start, 1_900_000_000);
+        for name in ["pbs.new", "pbs.handled", "pbs.lock"] {
+            let _ = std::fs::remove_file(place.path().join(name));
+            make_pipe(&place.path().join(name));
+            let opened = Store::open(&path, NOW).and_then(|(mut store, _)| store.write_datum(1_900_000_001));
+            assert!(opened.is_err(), "{name}");
+            std::fs::remove_file(place.path().join(name)).unwrap();
+        }
+    }
+
+    #[test]
+    fn handled_lines_that_cannot_be_written_are_written_later() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pbs");
+        let (mut store, _) = Store::open(&path, NOW).unwrap();
+        store.append_handled(b"001;5;a;1;0\n", 1).unwrap();
+        // A device that is always full stands for the disk.
+        let real =
+            std::mem::replace(&mut store.handled, File::options().append(true).open("/dev/full").unwrap());
+        assert!(store.append_handled(b"001;6;b;1;0\n", 2).is_err());
+        assert_eq!(store.written, 1);
+        store.handled = real;
+        store.append_handled(b"", 2).unwrap();
+        store.append_handled(b"001;7;c;1;0\n", 3).unwrap();
+        assert_eq!((store.written, store.handled_bytes()), (3, 36));
+        drop(store);
+        let found = Store::open(&path, NOW).unwrap().1;
+        assert_eq!(found.handled, b"001;5;a;1;0\n001;6;b;1;0\n001;7;c;1;0\n");
     }
 
     #[test]

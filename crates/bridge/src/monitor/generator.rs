@@ -34,6 +34,8 @@ pub struct Command {
     pub is_ours: bool,
     /// The log, if it is not the one that the generator's own configuration names. Ours only.
     pub log_path: Option<PathBuf>,
+    /// Where it remembers what it told, for modules that have no log. Ours only.
+    pub state: Option<PathBuf>,
 }
 
 impl Command {
@@ -43,7 +45,15 @@ impl Command {
         let is_ours =
             name.as_deref() == Some(OsStr::new("updraft")) && words.get(1).is_some_and(|w| w == "seg");
         let sudo = OsString::from("sudo");
-        Self { words, scheduler: scheduler.to_owned(), user: None, sudo, is_ours, log_path: None }
+        Self {
+            words,
+            scheduler: scheduler.to_owned(),
+            user: None,
+            sudo,
+            is_ours,
+            log_path: None,
+            state: None,
+        }
     }
 
     /// The whole call for a start at this second.
@@ -59,6 +69,9 @@ impl Command {
             call.push("--all-states".into());
             if let Some(path) = &self.log_path {
                 call.extend(["--log-path".into(), path.into()]);
+            }
+            if let Some(path) = &self.state {
+                call.extend(["--state".into(), path.into()]);
             }
         }
         call
@@ -246,6 +259,8 @@ mod tests {
         assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states");
         ours.log_path = Some("/logs".into());
         assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states --log-path /logs");
+        ours.state = Some("/d.poll".into());
+        assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states --log-path /logs --state /d.poll");
         let mut other = Command::new(vec!["/usr/sbin/globus-scheduler-event-generator".into()], "lsf");
         assert_eq!(call(&other), "/usr/sbin/globus-scheduler-event-generator -s lsf -t 7");
         other.user = Some("lsfadmin".into());

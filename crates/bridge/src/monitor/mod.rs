@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub use self::core::{AlreadyRegistered, Counters, Held, Limits, NotRegistered, Registering};
 pub use self::generator::Command;
 pub use self::managed::Whole;
-pub use self::shell::{Monitor, Settings, StartError, Status};
+pub use self::shell::{Acknowledged, Monitor, Settings, StartError, Status};
 pub use crate::seg::State;
 
 /// What a caller registers job ids for.

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::core::{AlreadyRegistered, Core, Counters, Held, Limits, NotRegistered, Registering};
-use super::datum::{Store, handled_events, spool_path};
+use super::datum::{Store, handled_events, poll_path, spool_path};
 use super::generator::Command;
 use super::spool::{NoSpool, Spool};
 use super::{Key, Listener};
@@ -122,6 +122,16 @@ pub struct Status {
     pub held: Held,
 }
 
+/// What came of acknowledging.
+#[derive(Debug)]
+pub struct Acknowledged {
+    /// Of each number: was it open?
+    pub were_open: Vec<bool>,
+    /// Why it is not on disk. Nothing of it is told again by this monitor, and it is written as soon as that is possible; but
+    /// after a crash before that it is told again.
+    pub trouble: Option<io::Error>,
+}
+
 /// What threads share.
 pub struct Shared {
     books: Mutex<Books>,
@@ -194,6 +204,12 @@ impl std::fmt::Debug for Monitor {
 impl Monitor {
     /// Starts the generator where the datum says. Fails when it cannot be started, or ends at once.
     pub fn start(settings: Settings, listener: Arc<dyn Listener>) -> Result<Self, StartError> {
+        let mut settings = settings;
+        // A command of the site answers what is, not what was: its generator remembers that itself.
+        let command = &mut settings.command;
+        if command.is_ours && command.scheduler == "poll" && command.state.is_none() {
+            command.state = settings.datum.as_deref().map(poll_path);
+        }
         let shared = Arc::new(open(&settings, listener)?);
         let (asleep, wake) = io::pipe().map_err(StartError::Threads)?;
         let mut monitor = Self { shared, threads: Vec::new(), wake: Some(wake) };
@@ -265,9 +281,14 @@ impl Monitor {
     }
 
     /// The listener is done with deliveries to which it replied [`Later`](super::Reply::Later): never told again, also after a crash, once
-    /// this returned. Says of each number whether it was open.
-    pub fn acknowledge(&self, numbers: &[u64]) -> Vec<bool> {
+    /// this returned without trouble.
+    pub fn acknowledge(&self, numbers: &[u64]) -> Acknowledged {
         self.shared.acknowledge(numbers)
+    }
+
+    /// Is a registered job over, and everything about its end handled?
+    pub fn is_over(&self, id: &[u8]) -> bool {
+        lock(&self.shared.books).core.is_over(id)
     }
 
     /// How everything is.

@@ -103,7 +103,7 @@ impl Log {
                 (Some(true), Some(value)) => (State::Done, value),
                 (Some(false), _) => (State::Failed, 0),
                 _ => {
-                    sink.note("a job event log has an end of a job that does not say how it ended");
+                    sink.missed("an end of a job that does not say how it ended");
                     return;
                 }
             },
@@ -116,7 +116,7 @@ impl Log {
         };
         // There are no subprocs any more: nobody misses a number that is always 0.
         let (Some(stamp), [Some(cluster), Some(proc), subproc]) = (record.stamp, record.id) else {
-            sink.note("a job event log has an event that does not say of which job it is, or when it was");
+            sink.missed("an event that does not say of which job it is, or when it was");
             return;
         };
         if stamp >= self.from {
@@ -180,7 +180,7 @@ impl Log {
             return;
         }
         if let Some(record) = self.header(line) {
-            sink.note("a job event log has an event without an end; it is left out");
+            sink.missed("an event without an end; it is left out");
             self.record = record;
             return;
         }

@@ -99,7 +99,7 @@ impl<P> ByLine<P> {
             return;
         }
         if self.carry.len() + bytes.len() > self.limit {
-            sink.note(&format!("a line of more than {} bytes is skipped", self.limit));
+            sink.missed(&format!("a line of more than {} bytes is skipped", self.limit));
             self.carry = Vec::new();
             self.skipping = true;
             return;

@@ -65,6 +65,10 @@ impl Row {
         })
     }
 
+    fn event(&self, now: i64) -> Event<'_> {
+        Event { stamp: self.time.unwrap_or(now), id: &self.id, state: self.state, code: self.code }
+    }
+
     fn is_end(&self) -> bool {
         matches!(self.state, State::Done | State::Failed)
     }
@@ -106,8 +110,27 @@ impl Books {
         Self { from, gone, jobs: HashMap::new() }
     }
 
-    /// Takes a whole answer, given `now`.
-    pub fn look(&mut self, answer: &[u8], now: i64, sink: &mut dyn Sink) {
+    /// A job as it was told by an earlier generator, oldest first.
+    pub fn restore(&mut self, event: &Event<'_>) {
+        let row =
+            Row { id: event.id.to_vec(), state: event.state, code: event.code, time: Some(event.stamp) };
+        self.jobs.insert(row.id.clone(), Job { row, missing: 0 });
+    }
+
+    /// A job that an earlier generator gave up.
+    pub fn forget(&mut self, id: &[u8]) {
+        self.jobs.remove(id);
+    }
+
+    /// How every job was told last, in the order of that.
+    pub fn standing(&self) -> Vec<Event<'_>> {
+        let mut events: Vec<_> = self.jobs.values().map(|job| job.row.event(0)).collect();
+        events.sort_by(|a, b| (a.stamp, a.id).cmp(&(b.stamp, b.id)));
+        events
+    }
+
+    /// Takes a whole answer, given `now`. Returns the jobs that are given up.
+    pub fn look(&mut self, answer: &[u8], now: i64, sink: &mut dyn Sink) -> Vec<Vec<u8>> {
         let mut rows: Vec<Row> = Vec::new();
         let mut place: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut bad = 0u64;
@@ -133,7 +156,7 @@ impl Books {
         for row in rows {
             self.see(row, now, sink);
         }
-        self.miss(&place, now, sink);
+        self.miss(&place, now, sink)
     }
 
     fn see(&mut self, row: Row, now: i64, sink: &mut dyn Sink) {
@@ -143,37 +166,40 @@ impl Books {
             job.missing = 0;
             return;
         }
-        let stamp = row.time.unwrap_or(now);
-        if stamp >= self.from {
-            sink.event(&Event { stamp, id: &row.id, state: row.state, code: row.code });
+        let event = row.event(now);
+        if event.stamp >= self.from {
+            sink.event(&event);
         }
+        // Told or not, it counts from then on, whoever asks later.
+        let row = Row { time: Some(event.stamp), ..row };
         self.jobs.insert(row.id.clone(), Job { row, missing: 0 });
     }
 
     /// Jobs that are not in the answer.
-    fn miss(&mut self, shown: &HashMap<Vec<u8>, usize>, now: i64, sink: &mut dyn Sink) {
-        let mut lost = Vec::new();
+    fn miss(&mut self, shown: &HashMap<Vec<u8>, usize>, now: i64, sink: &mut dyn Sink) -> Vec<Vec<u8>> {
+        let mut gone = Vec::new();
         self.jobs.retain(|id, job| {
             if shown.contains_key(id) {
                 return true;
             }
             job.missing += 1;
             let is_gone = job.missing >= PATIENCE;
-            if is_gone && !job.row.is_end() {
-                lost.push(id.clone());
+            if is_gone {
+                gone.push((id.clone(), job.row.is_end()));
             }
             !is_gone
         });
-        lost.sort_unstable();
-        for id in lost {
+        gone.sort_unstable();
+        for (id, _) in gone.iter().filter(|(_, has_ended)| !has_ended) {
             match self.gone {
-                Gone::Ended(state) => sink.event(&Event { stamp: now, id: &id, state, code: 0 }),
+                Gone::Ended(state) => sink.event(&Event { stamp: now, id, state, code: 0 }),
                 Gone::Note => {
-                    let id = String::from_utf8_lossy(&id);
+                    let id = String::from_utf8_lossy(id);
                     sink.note(&format!("job {id} is in no answer any more and nobody says how it ended"));
                 }
             }
         }
+        gone.into_iter().map(|(id, _)| id).collect()
     }
 }
 

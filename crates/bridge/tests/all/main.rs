@@ -1,5 +1,6 @@
 //! Everything about the scheduler event generator and the job state monitor that needs files and processes.
 
+mod copies;
 mod ending;
 mod follow;
 mod fuzz;

@@ -82,3 +82,53 @@ fn a_command_that_hangs_is_ended_with_all_that_it_started() {
     running.settle(0);
     assert_eq!(running.finish().end.unwrap(), End::Input);
 }
+
+#[test]
+fn a_generator_that_is_started_again_goes_on_where_the_other_was_killed() {
+    let place = tempfile::tempdir().unwrap();
+    let (answer, state) = (place.path().join("answer"), place.path().join("state"));
+    fs::write(&answer, "a active\nb done 3\nc pending\n").unwrap();
+    let ask = Ask {
+        command: format!("cat {}", answer.display()),
+        interval: Duration::from_millis(20),
+        patience: LONG,
+    };
+    let start = |from: i64| {
+        let (ask, state) = (ask.clone(), state.clone());
+        let books = Books::new(from, Gone::Ended(bridge::seg::State::Failed));
+        start_source(move || Box::new(Poll::start(ask, books).unwrap().remembering(&state, from)), options())
+    };
+    let wait = |running: &Running, lines: usize| {
+        let limit = Instant::now() + Duration::from_secs(30);
+        while running.told().lines().count() < lines && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let first = start(1);
+    wait(&first, 3);
+    let before = String::from_utf8(first.finish().output).unwrap();
+    assert_eq!(before.lines().count(), 3, "{before}");
+    // One changes and one leaves while nobody looks; whoever asks from the beginning hears all of it as it was.
+    fs::write(&answer, "a active\nb done 3\nd active\n").unwrap();
+    let second = start(1);
+    wait(&second, 5);
+    let told = String::from_utf8(second.finish().output).unwrap();
+    assert!(told.starts_with(&before), "{told}");
+    let rest: Vec<_> = told[before.len()..].lines().map(|line| line.splitn(3, ';').nth(2).unwrap()).collect();
+    assert_eq!(rest, ["d;2;0", "c;4;0"]);
+    // Whoever has heard it hears nothing.
+    let third = start(i64::MAX);
+    third.settle(0);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(third.finish().output, b"");
+    // A place that cannot be written to is said, and costs only that.
+    let ask = Ask { command: "echo a active".to_owned(), ..ask.clone() };
+    let unable = place.path().join("no/such");
+    let running = start_source(
+        move || Box::new(Poll::start(ask, Books::new(1, Gone::Note)).unwrap().remembering(&unable, 1)),
+        Options { follow: false, ..options() },
+    );
+    let outcome = running.wait();
+    assert!(outcome.notes.len() == 1 && outcome.notes[0].contains("no/such"), "{:?}", outcome.notes);
+    assert_eq!(outcome.end.unwrap(), End::Told);
+}

@@ -13,7 +13,7 @@ use bridge::seg::run::{End, Options};
 use crate::harness::{Outcome, once, options, reading, start};
 
 /// One event at this second in the log of a module.
-fn record(module: Module, second: u32) -> String {
+pub(crate) fn record(module: Module, second: u32) -> String {
     let clock = format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60);
     match module {
         Module::Condor => {
@@ -34,14 +34,14 @@ fn record(module: Module, second: u32) -> String {
 }
 
 /// 1 March 2024.
-const BEGIN: i64 = 1_709_251_200;
+pub(crate) const BEGIN: i64 = 1_709_251_200;
 
-fn seconds(outcome: &Outcome) -> Vec<i64> {
+pub(crate) fn seconds(outcome: &Outcome) -> Vec<i64> {
     let text = String::from_utf8(outcome.output.clone()).unwrap();
     text.lines().map(|line| line.split(';').nth(1).unwrap().parse::<i64>().unwrap() - BEGIN).collect()
 }
 
-fn append(path: &Path, text: &str) {
+pub(crate) fn append(path: &Path, text: &str) {
     OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
@@ -155,10 +155,10 @@ fn the_second_pass_of_a_doubled_hour_goes_on_in_the_next_file() {
 }
 
 /// A generator that is good enough for pauses.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
@@ -534,5 +534,24 @@ fn replay_of_long_logs_of_every_kind_begins_near_the_wanted_time_and_misses_noth
             let expected: Vec<i64> = (0..12_000).map(|n| n * 7).filter(|at| *at >= from).collect();
             assert!(seconds(&outcome) == expected, "{} from {from}: {:?}", module.name(), outcome.notes);
         }
+    }
+}
+
+#[test]
+fn records_that_cannot_be_read_are_an_incomplete_end_and_their_file_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let good = record(Module::Condor, 1);
+    fs::write(place.path().join("good"), &good).unwrap();
+    let outcome = once(Module::Condor, place.path(), &reading(1, "UTC"));
+    assert_eq!((outcome.end.unwrap(), outcome.notes.len()), (End::Told, 0));
+    let torn = "001 (1.000.002) 2024-03-01 00:00:02 Job executing on host: <x>\n";
+    let huge = format!("{{\"MyType\":\"{}\n", "x\n".repeat(1 << 20));
+    let nameless = "005 (1.000.003) 2024-03-01 00:00:03 Job terminated.\n...\n";
+    for bad in [torn, &huge, nameless] {
+        fs::write(place.path().join("bad"), format!("{bad}{good}")).unwrap();
+        let outcome = once(Module::Condor, place.path(), &reading(1, "UTC"));
+        assert_eq!(outcome.end.unwrap(), End::Incomplete, "{:?}", outcome.notes);
+        let place = place.path().join("bad").display().to_string();
+        assert!(outcome.notes.iter().all(|note| note.starts_with(&place)), "{:?}", outcome.notes);
     }
 }

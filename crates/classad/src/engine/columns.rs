@@ -14,6 +14,7 @@ pub(super) const ABSENT: u32 = 0;
 /// The class of a key that has no slot.
 pub(super) const NO_CLASS: u32 = u32::MAX;
 
+#[derive(Clone)]
 pub(super) struct Column {
     pub(super) name: Name,
     codes: Vec<u32>,
@@ -24,6 +25,7 @@ pub(super) struct Column {
     code_of: HashMap<ExprKey, u32>,
 }
 
+#[derive(Clone)]
 pub(super) struct Class {
     /// The ad of its first member; in the columns all members are the same.
     pub(super) sample: ClassAd,
@@ -32,7 +34,7 @@ pub(super) struct Class {
     pub(super) opaque: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Columns {
     #[allow(clippy::struct_field_names)] // the columns of the columns are called nothing else
     pub(super) columns: Vec<Column>,

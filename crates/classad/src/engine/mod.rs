@@ -76,7 +76,7 @@ impl std::error::Error for SlotKeyTooHigh {}
 type ClusterKey = Vec<(Name, ExprKey)>;
 
 /// Slots, autoclusters and what is known about their pairs.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Engine {
     columns: Columns,
     clusters: Vec<Option<Cluster>>,
@@ -89,7 +89,7 @@ pub struct Engine {
 }
 
 /// Job attributes that slots look at.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Significant {
     names: HashSet<Name>,
     /// A slot looks at the job in ways the analysis cannot see: every attribute counts.
@@ -99,13 +99,14 @@ struct Significant {
 }
 
 /// Keys of slots that changed, so that cached answers need not start over.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Changes {
     keys: Vec<u32>,
     /// How many changes are no longer listed.
     forgotten: u64,
 }
 
+#[derive(Clone)]
 struct Cluster {
     job: ClassAd,
     key: ClusterKey,

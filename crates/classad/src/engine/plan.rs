@@ -30,6 +30,7 @@ pub(super) struct Court<'c> {
 }
 
 /// One side of a comparison.
+#[derive(Clone)]
 enum Operand {
     Constant(Value),
     /// A slot attribute that the job cannot hide or replace.
@@ -37,6 +38,7 @@ enum Operand {
 }
 
 /// A question about one slot attribute that needs no evaluation.
+#[derive(Clone)]
 enum Simple {
     /// Is the attribute true?
     Truth,
@@ -55,6 +57,7 @@ impl Simple {
     }
 }
 
+#[derive(Clone)]
 enum Test {
     /// By the code of one column, or none: 0 unknown, 1 no, 2 yes.
     One {
@@ -73,6 +76,7 @@ enum Test {
     },
 }
 
+#[derive(Clone)]
 struct Clause {
     expr: Expr,
     owner: Owner,
@@ -164,7 +168,7 @@ impl Clause {
 }
 
 /// The clauses of one condition.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Conjunction {
     clauses: Vec<Clause>,
     /// Some clause needs the tree walk.
@@ -310,6 +314,7 @@ pub(super) enum Verdict {
 }
 
 /// The clauses of an autocluster against the slots of one schema.
+#[derive(Clone)]
 pub(super) struct Plan {
     job: Option<Conjunction>,
     /// Requirements of slots, by their code.

@@ -16,7 +16,27 @@ fn value(text: &str, name: &str) -> String {
 
 fn refused(text: &str) -> String {
     let world = World::default();
-    load(&world, text).err().unwrap_or_else(|| panic!("accepted: {text}"))
+    match load(&world, text) {
+        Err(why) => why,
+        Ok(config) => {
+            let broken: Vec<String> = config.broken.iter().map(ToString::to_string).collect();
+            assert!(!broken.is_empty(), "accepted: {text}");
+            broken.join("\n")
+        }
+    }
+}
+
+#[test]
+fn a_circle_of_ones_own_macros_is_told_and_only_its_users_suffer() {
+    let world = World::default();
+    let config = load(&world, "Round = $(Trip)\nTrip = $(Round)\nUPDATE_INTERVAL = 7\n").unwrap();
+    assert_eq!(config.broken.len(), 2);
+    assert!(config.get("Round").is_err());
+    assert_eq!(config.integer("UPDATE_INTERVAL").unwrap(), Some(7));
+    let used = refused("Round = $(Trip)\nTrip = $(Round)\nSTART = $(Round)\n");
+    assert!(used.contains("START: circular definition"), "{used}");
+    let whole = load(&world, "Round = $(Trip)\nTrip = $(Round)\nSTART = $(Round)\n");
+    assert!(whole.is_err(), "a setting that cannot be had refuses the whole");
 }
 
 #[test]

@@ -97,6 +97,81 @@ fn an_older_writer_is_fenced_also_where_locks_do_not_work() {
 }
 
 #[test]
+fn a_manifest_that_was_touched_copied_or_linked_is_still_its_writers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(dir.path()).unwrap();
+    let manifest = journal::directory(dir.path()).join("manifest");
+    let copy = dir.path().join("copy");
+    let mut number = 0;
+    let mut go_on = |what: &str| {
+        number += 1;
+        journal.check_leadership().unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(journal.append(&[event(number)]).unwrap(), number, "{what}");
+        journal.save_snapshot(number, b"state").unwrap();
+    };
+    let touch = |at: u64| {
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(at);
+        std::fs::File::options().append(true).open(&manifest).unwrap().set_modified(time).unwrap();
+    };
+    touch(1_000);
+    go_on("touched");
+    std::fs::hard_link(&manifest, &copy).unwrap();
+    go_on("linked");
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::hard_link(&manifest, &copy).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    go_on("linked for a moment");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&manifest, mode).unwrap();
+    go_on("another mode");
+    std::fs::copy(&manifest, &copy).unwrap();
+    std::fs::rename(&copy, &manifest).unwrap();
+    go_on("the same bytes in another file");
+    let older = std::fs::read(&manifest).unwrap();
+    go_on("in between");
+    std::fs::write(&manifest, older).unwrap();
+    assert!(matches!(journal.append(&[event(99)]), Err(Error::Fenced { .. })), "older bytes are not ours");
+}
+
+#[test]
+fn nobody_waits_for_a_pipe_or_a_device_in_the_place_of_a_file() {
+    let pipe_at = |path: &std::path::Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    };
+    for name in ["manifest", "head", "lock", "segment", "hints", "snapshot"] {
+        for device in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut journal = sample(dir.path());
+            journal.save_snapshot(900, b"state").unwrap();
+            drop(journal);
+            let inside = journal::directory(dir.path());
+            let files: Vec<std::path::PathBuf> =
+                std::fs::read_dir(&inside).unwrap().map(|e| e.unwrap().path()).collect();
+            let is_it = |path: &&std::path::PathBuf| {
+                let file = path.file_name().unwrap().to_string_lossy().into_owned();
+                match name {
+                    "hints" | "segment" => path.extension().is_some_and(|e| e == name),
+                    "snapshot" => file.starts_with("snapshot"),
+                    name => file == name,
+                }
+            };
+            let path = files.iter().filter(is_it).max().unwrap_or_else(|| panic!("{name} in {files:?}"));
+            std::fs::remove_file(path).unwrap();
+            if device {
+                std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+            } else {
+                pipe_at(path);
+            }
+            // Hints are never believed, and done without; of everything else it is said what it is.
+            let opened = Journal::open(dir.path());
+            assert_eq!(opened.is_ok(), name == "hints", "{name}, device {device}: {:?}", opened.err());
+            let _ = journal::check(dir.path());
+        }
+    }
+}
+
+#[test]
 fn a_probe_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = sample(dir.path());

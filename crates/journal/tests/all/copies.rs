@@ -206,3 +206,44 @@ fn a_flipped_bit_in_the_head_is_told_by_check_and_loses_nothing() {
         assert_eq!(report.findings[0].path, path);
     }
 }
+
+/// Copies a directory of plain files.
+fn copy_files(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_that_was_put_back_whole_is_noticed_by_what_lies_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (inside, backup) = (journal::directory(dir.path()), dir.path().join("backup"));
+    let (mut journal, recovery) = Journal::open(dir.path()).unwrap();
+    assert_eq!(recovery.put_back, None);
+    journal.append(&events(1..=10)).unwrap();
+    drop(journal);
+    copy_files(&inside, &backup);
+    let put_back = || {
+        std::fs::remove_dir_all(&inside).unwrap();
+        copy_files(&backup, &inside);
+    };
+    // Nothing but a start came later.
+    let (journal, recovery) = Journal::open(dir.path()).unwrap();
+    assert_eq!((recovery.put_back, recovery.epoch), (None, 2));
+    drop(journal);
+    put_back();
+    let (mut journal, recovery) = Journal::open(dir.path()).unwrap();
+    assert_eq!(recovery.put_back, Some(journal::Witness { epoch: 2, next: 11, ended: false }));
+    // Within one run, by how far events went.
+    journal.append(&events(11..=20)).unwrap();
+    journal.bear_last_witness();
+    drop(journal);
+    copy_files(&backup, &inside);
+    let (journal, recovery) = Journal::open(dir.path()).unwrap();
+    assert_eq!(recovery.put_back, Some(journal::Witness { epoch: 2, next: 21, ended: true }));
+    drop(journal);
+    let (_, recovery) = Journal::open(dir.path()).unwrap();
+    assert_eq!(recovery.put_back, None, "told once");
+}

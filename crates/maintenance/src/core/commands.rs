@@ -65,13 +65,14 @@ impl Core {
     /// Inserts the override into every matching machine whose own ends too early. The later end wins when windows
     /// overlap, so a machine that is down longer for another event is left alone.
     pub(super) fn configure_missing(&mut self, now: Now, index: usize, seen: &[Seen], out: &mut Vec<Output>) {
-        let mut machines: BTreeMap<&str, Option<i64>> = BTreeMap::new();
+        let mut machines: BTreeMap<&str, (Option<i64>, i64)> = BTreeMap::new();
         for entry in seen.iter().filter(|s| s.matches) {
-            let end = machines.entry(&entry.slot.machine).or_default();
+            let (end, offset_s) = machines.entry(&entry.slot.machine).or_default();
             *end = (*end).max(entry.slot.end_down_time);
+            *offset_s = entry.slot.clock_offset_s;
         }
         let under_way = self.under_way();
-        for (machine, advertised) in machines {
+        for (machine, (advertised, offset_s)) in machines {
             let have = self.end_of(now, machine, advertised);
             let Phase::Active(active) = &mut self.progress[index].phase else { return };
             let end = active.window.end;
@@ -82,7 +83,7 @@ impl Core {
             let count = active.places.len() as i64;
             let place = *active.places.entry(machine.to_owned()).or_insert(count);
             let end_down_time = end.saturating_add(place.saturating_mul(self.settings.slow_start_s));
-            self.configure(now, index, machine, end_down_time, out);
+            self.configure(now, index, (machine, offset_s), end_down_time, out);
         }
     }
 
@@ -90,7 +91,7 @@ impl Core {
         &mut self,
         now: Now,
         index: usize,
-        machine: &str,
+        (machine, offset_s): (&str, i64),
         end_down_time: i64,
         out: &mut Vec<Output>,
     ) {
@@ -104,7 +105,8 @@ impl Core {
             end_down_time,
         }));
         let what = What::Configure { event: name, machine: machine.clone(), end_down_time };
-        let text = override_text(end_down_time);
+        // It looks at its own clock, not at ours.
+        let text = override_text(end_down_time.saturating_add(offset_s));
         let output = Output::Configure { command, machine, set: CONFIG_SET, text, persistent, end_down_time };
         self.send(now, command, what, output, out);
     }
@@ -246,21 +248,24 @@ impl Core {
         }
         let tail = (machines.len().min(limits::SLOTS) as i64).saturating_mul(self.settings.slow_start_s);
         machines.retain(|_, end| (window.end..=window.end.saturating_add(tail)).contains(end));
-        let mut still: BTreeMap<String, (usize, i64)> = BTreeMap::new();
+        let mut still: BTreeMap<String, (usize, i64, i64)> = BTreeMap::new();
         for other in 0..self.progress.len() {
             let Phase::Active(active) = &self.progress[other].phase else { continue };
             let end = active.window.end;
             for entry in crate::machine::look(&self.settings.events[other], ads, wall) {
                 if entry.matches {
-                    let best = still.entry(entry.slot.machine).or_insert((other, end));
-                    *best = if best.1 < end { (other, end) } else { *best };
+                    let (machine, this) = (entry.slot.machine, (other, end, entry.slot.clock_offset_s));
+                    let best = still.entry(machine).or_insert(this);
+                    *best = if best.1 < end { this } else { *best };
                 }
             }
         }
         for machine in machines.into_keys() {
             self.confirmed.remove(&machine);
             match still.get(&machine) {
-                Some((other, end)) => self.configure(now, *other, &machine, *end, out),
+                Some((other, end, offset_s)) => {
+                    self.configure(now, *other, (&machine, *offset_s), *end, out);
+                }
                 None => self.unconfigure(now, machine, out),
             }
         }

@@ -79,6 +79,10 @@ impl Core {
             return;
         }
         let event = self.settings.events[index].clone();
+        self.rates.extend(machine::measure_rates(seen));
+        let needed_s = machine::needed_s(&event, seen, &self.rates);
+        self.progress[index].needed_s = Some(needed_s);
+        self.note_lateness(now, index, window, needed_s, out);
         self.configure_missing(now, index, seen, out);
         self.warn(index, window, seen, 0, out);
         self.hold_lanes(now, &event, seen);

@@ -9,10 +9,28 @@ use classad::{ClassAd, Scope};
 use super::{Scenario, SimJob, SimMachine};
 use crate::core::Outcome;
 use crate::event::Event;
+use crate::machine;
 use crate::settings::Settings;
+
+/// What a slot's ad says of its job and of its override, which change while the simulation runs.
+pub(super) const CHANGING: [&str; 11] = [
+    "State",
+    "Activity",
+    "EndDownTime",
+    // Simulated machines have the pool's clock.
+    "ClockOffset",
+    "JobId",
+    "JobUniverse",
+    "JobCheckpointable",
+    "ImageSize",
+    "GangId",
+    "CheckpointRemaining",
+    "CheckpointRate",
+];
 
 struct Slot {
     name: String,
+    base: ClassAd,
     job: Option<SimJob>,
     /// Counts the jobs of the slot, so that a late end does not hit the next one.
     number: u64,
@@ -47,6 +65,20 @@ pub(super) struct World {
     by_name: BTreeMap<String, usize>,
 }
 
+/// The ad of a slot that the scenario gives none for.
+fn made_up(spec: &SimMachine, at: usize) -> ClassAd {
+    let mut ad = ClassAd::new();
+    for (name, value) in &spec.attributes {
+        // An attribute that does not parse is the scenario's mistake; the ad simply lacks it.
+        let _ = ad.insert_text(name.as_str(), value);
+    }
+    let many = spec.slots.len() > 1;
+    let name = if many { format!("slot{}@{}", at + 1, spec.name) } else { spec.name.clone() };
+    ad.insert_str("Name", &name);
+    ad.insert_str("Machine", &spec.name);
+    ad
+}
+
 impl World {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let attribute = scenario.settings.events.iter().find_map(|e| e.line.domain.clone());
@@ -55,20 +87,17 @@ impl World {
         let machines = scenario.machines.iter().enumerate().map(|(index, spec)| {
             by_name.insert(spec.name.clone(), index);
             let slots = spec.slots.iter().enumerate().map(|(at, job)| {
-                let name = if spec.slots.len() == 1 {
-                    spec.name.clone()
-                } else {
-                    format!("slot{}@{}", at + 1, spec.name)
-                };
+                let base = spec.ads.get(at).cloned().unwrap_or_else(|| made_up(spec, at));
+                let name = machine::text(base.eval("Name")).unwrap_or_else(|| spec.name.clone());
                 by_slot.insert(name.clone(), (index, at));
-                Slot { name, job: job.clone(), number: 0, leaves_ms: None, last: job.clone() }
+                Slot { name, base, job: job.clone(), number: 0, leaves_ms: None, last: job.clone() }
             });
-            let named = |(name, _): &&(String, String)| {
-                attribute.as_ref().is_some_and(|a| a.eq_ignore_ascii_case(name))
-            };
-            let domain = spec.attributes.iter().find(named);
-            let domain = domain.map_or_else(String::new, |(_, v)| v.trim_matches('"').to_owned());
-            Machine { spec: spec.clone(), slots: slots.collect(), end: None, domain }
+            let slots: Vec<Slot> = slots.collect();
+            let domain = attribute.as_ref().zip(slots.first());
+            let domain =
+                domain.and_then(|(name, slot)| machine::text(slot.base.eval(name))).unwrap_or_default();
+            let end = spec.end_down_time.map(|end| (end, true));
+            Machine { spec: spec.clone(), slots, end, domain }
         });
         let machines = machines.collect();
         Self { machines, by_slot, by_name }
@@ -87,13 +116,7 @@ impl World {
     }
 
     fn ad(machine: &Machine, slot: &Slot, mono: u64, tells_remaining: bool) -> ClassAd {
-        let mut ad = ClassAd::new();
-        ad.insert_str("Name", &slot.name);
-        ad.insert_str("Machine", &machine.spec.name);
-        for (name, value) in &machine.spec.attributes {
-            // An attribute that does not parse is the scenario's mistake; the ad simply lacks it.
-            let _ = ad.insert_text(name.as_str(), value);
-        }
+        let mut ad = slot.base.clone();
         if let Some((end, _)) = machine.end {
             ad.insert_int("EndDownTime", end);
         }

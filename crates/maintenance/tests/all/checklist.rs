@@ -292,3 +292,110 @@ fn wishes_that_make_no_sense_are_refused_in_words() {
         assert!(refused && report.overrides.is_empty(), "{command:?}");
     }
 }
+
+/// A core that was just given its first list at this moment.
+fn looked_at(from: i64, ads: &[String]) -> (Core, Now, Vec<Output>) {
+    let now = Now { mono_ms: 0, wall_ms: from as u64 * 1_000 };
+    let mut core = Core::new(now, reference("EVENTD_INTERVAL = 60\n"), Vec::new());
+    let query = question(&core.handle(now, Input::Tick)).unwrap();
+    let out = core.handle(now, Input::Machines { query, answer: Ok(parsed(ads)) });
+    (core, now, out)
+}
+
+fn parsed(ads: &[String]) -> Vec<classad::ClassAd> {
+    ads.iter().map(|text| classad::ClassAd::parse_old(text).unwrap()).collect()
+}
+
+fn running(name: &str, kb: i64, more: &str) -> String {
+    let end = wed(17, 0, 0);
+    format!(
+        "Name = \"{name}\"\nMachine = \"{name}\"\nState = \"Claimed\"\nJobUniverse = 1\nJobId = \"1.0\"\nImageSize = {kb}\n\
+         EndDownTime = {end}\n{more}"
+    )
+}
+
+fn late(out: &[Output]) -> Vec<i64> {
+    let late = |o: &Output| match o {
+        Output::Log(Record::AtRisk { late_s, .. }) => Some(*late_s),
+        _ => None,
+    };
+    out.iter().filter_map(late).collect()
+}
+
+/// Wakes the core at its own time until it asks, and answers; what it said on the way.
+fn answered(core: &mut Core, now: &mut Now, ads: &[String]) -> Vec<Output> {
+    for _ in 0..100 {
+        let wake = core.next_wake().unwrap().max(now.mono_ms + 1);
+        now.wall_ms += wake - now.mono_ms;
+        now.mono_ms = wake;
+        let mut out = core.handle(*now, Input::Tick);
+        let done: Vec<u64> = commands(&out);
+        for command in done {
+            out.extend(core.handle(*now, Input::Done { command, outcome: maintenance::Outcome::Ok }));
+        }
+        if let Some(query) = question(&out) {
+            out.extend(core.handle(*now, Input::Machines { query, answer: Ok(parsed(ads)) }));
+            return out;
+        }
+    }
+    panic!("it never asks");
+}
+
+fn commands(out: &[Output]) -> Vec<u64> {
+    let of = |o: &Output| match o {
+        Output::Configure { command, .. } | Output::Vacate { command, .. } => Some(*command),
+        _ => None,
+    };
+    out.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_window_that_cannot_be_met_any_more_is_told_at_once_by_the_rate_that_was_measured() {
+    // Two of 62,500 KiB at 2 Mb/s take 488 s; ten minutes are left.
+    let two = [running("a", 62_500, ""), running("b", 62_500, "")];
+    let (mut core, mut now, out) = looked_at(wed(15, 51, 0), &two);
+    assert!(out.iter().any(|o| matches!(o, Output::Log(Record::Activated { needed_s: 488, .. }))), "{out:?}");
+    assert_eq!(late(&out), [] as [i64; 0]);
+    assert_eq!((core.status()[0].needed_s, core.status()[0].late_s), (Some(488), 0));
+    answered(&mut core, &mut now, &two);
+    // The first one is on its way at a fifth of the cap.
+    let leaving = "State = \"Preempting\"\nCheckpointRemaining = 1200\nCheckpointRate = 52428\n";
+    let slow = [running("a", 62_500, leaving), running("b", 62_500, "")];
+    let out = answered(&mut core, &mut now, &slow);
+    let told = late(&out);
+    assert_eq!(told.len(), 1, "{out:?}");
+    // 1,200 s for the first, 1,220 for the second, less what is left.
+    assert!((1_800..2_000).contains(&told[0]), "{told:?}");
+    assert_eq!(core.status()[0].late_s, told[0]);
+    assert_eq!(late(&answered(&mut core, &mut now, &slow)), [] as [i64; 0], "once is enough");
+    // Both have gone: nothing is late.
+    let gone = ["a", "b"].map(|n| {
+        format!("Name = \"{n}\"\nMachine = \"{n}\"\nState = \"Owner\"\nEndDownTime = {}\n", wed(17, 0, 0))
+    });
+    answered(&mut core, &mut now, &gone);
+    assert_eq!(core.status()[0].late_s, 0);
+}
+
+#[test]
+fn a_list_that_cannot_be_had_is_asked_for_again_long_before_the_next_look_and_told_once() {
+    let now = Now { mono_ms: 0, wall_ms: wed(10, 0, 0) as u64 * 1_000 };
+    let mut core = Core::new(now, reference("EVENTD_INTERVAL = 900\n"), Vec::new());
+    let mut out = core.handle(now, Input::Tick);
+    let mut told = 0;
+    let mut asked = Vec::new();
+    let mut now = now;
+    while now.mono_ms < 200_000 {
+        while let Some(query) = question(&out) {
+            asked.push(now.mono_ms);
+            let answer = Err("nobody there".to_owned());
+            out = core.handle(now, Input::Machines { query, answer });
+            told += out.iter().filter(|o| matches!(o, Output::Log(Record::QueryFailed { .. }))).count();
+        }
+        let wake = core.next_wake().unwrap().max(now.mono_ms + 1);
+        now.wall_ms += wake - now.mono_ms;
+        now.mono_ms = wake;
+        out = core.handle(now, Input::Tick);
+    }
+    assert_eq!(asked, [0, 30_000, 60_000, 90_000, 120_000, 150_000, 180_000]);
+    assert_eq!(told, 1);
+}

@@ -3,27 +3,13 @@
 // Jobs are what slots hold, and a slot may hold none.
 #![allow(clippy::unnecessary_wraps)]
 
-use config::{Diagnostic, Host, HostError, Loader};
+use config::{Diagnostic, Loader, Nothing};
 use jiff::tz::TimeZone;
 use maintenance::Settings;
 use maintenance::simulate::{SimJob, SimMachine};
 
-pub(crate) struct Nobody;
-
-impl Host for Nobody {
-    fn read(&self, _: &str) -> Result<String, HostError> {
-        Err(HostError::NotFound)
-    }
-    fn run(&self, _: &str) -> Result<String, HostError> {
-        Err(HostError::NotFound)
-    }
-    fn env(&self, _: &str) -> Option<String> {
-        None
-    }
-}
-
 pub(crate) fn load(text: &str) -> (Settings, Vec<Diagnostic>) {
-    let config = Loader::new(&Nobody, "EVENTD").text("pool.conf", text).load().expect("loads");
+    let config = Loader::new(&Nothing, "EVENTD").text("pool.conf", text).load().expect("loads");
     Settings::load(&config, TimeZone::UTC, &|name| TimeZone::get(name).ok())
 }
 

@@ -136,3 +136,52 @@ proptest! {
         let _ = parse(&line);
     }
 }
+
+#[test]
+fn settings_as_text_are_the_same_settings() {
+    let text = "EVENT_LIST = A, B, C\nA = SHUTDOWN_RUNTIME_STANDARD MWF 03:05 1:30 2.5@Net Mine Small\n\
+                B = SHUTDOWN 2026-11-20,2026-12-01 16:00 3600 20 Some Small\nC = SHUTDOWN u 0:00 60 0.125 Yes Yes\n\
+                Mine = (Owner =!= \"it is \\\"mine\\\"\") && regexp(\"^a$\", Machine)\nSome = Rack == 7 || Rack is undefined\n\
+                Small = 0 - ImageSize\nYes = true\nEVENTD_INTERVAL = 60\nEVENTD_MAX_PREPARATION = 7200\n\
+                EVENTD_SHUTDOWN_SLOW_START_INTERVAL = 5\nEVENTD_SHUTDOWN_CLEANUP_INTERVAL = 77\nEVENTD_WARNING = 9\n\
+                EVENTD_SIMULATE_SHUTDOWNS = True\nEVENTD_TIME_ZONE = Europe/Berlin\n";
+    let once = settings(text);
+    let twice = settings(&once.to_string());
+    assert_eq!(once.to_string(), twice.to_string());
+    assert_eq!(twice.zone.iana_name(), Some("Europe/Berlin"));
+    assert!(twice.dry_run);
+    for (a, b) in once.events.iter().zip(&twice.events) {
+        let fields = |e: &maintenance::Event| {
+            let l = &e.line;
+            (
+                e.name.clone(),
+                l.runtime,
+                l.standard,
+                l.days.clone(),
+                l.time,
+                l.duration_s,
+                l.megabits.to_bits(),
+                l.domain.clone(),
+            )
+        };
+        assert_eq!(fields(a), fields(b));
+        assert_eq!(
+            (a.constraint.to_string(), a.rank.to_string()),
+            (b.constraint.to_string(), b.rank.to_string())
+        );
+    }
+    assert_eq!(twice.events.len(), 3);
+    assert_eq!(twice.events[0].line.duration_s, 5_400);
+}
+
+#[test]
+fn a_macro_that_goes_round_in_a_circle_costs_the_events_that_use_it() {
+    let text = "EVENT_LIST = Good, Bad, Worse\nGood = SHUTDOWN W 16:00 3600 2 All All\nBad = SHUTDOWN W 16:00 3600 2 Round All\n\
+                Worse = $(Round)\nAll = true\nRound = $(Trip)\nTrip = $(Round)\n";
+    let (settings, findings) = load(text);
+    let kept: Vec<&str> = settings.events.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(kept, ["Good"]);
+    let said: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said.iter().all(|s| s.contains("circular definition")), "{said:?}");
+}

@@ -1,7 +1,7 @@
 //! The plan agrees with what the simulation does.
 
 use maintenance::plan;
-use maintenance::simulate::{Scenario, simulate};
+use maintenance::simulate::{Scenario, machines_of, simulate};
 
 use crate::fixture::*;
 
@@ -104,4 +104,40 @@ fn a_lane_with_a_long_name_fits_beside_its_bars() {
 fn an_empty_pool_and_no_events_are_planned_too() {
     assert!(plan(wed(12, 0, 0), &reference(""), &[], &[]).svg().contains("</svg>"));
     assert!(plan(0, &maintenance::Settings::default(), &[], &[]).text(5).contains("no window"));
+}
+
+#[test]
+fn a_simulation_of_a_pools_own_ads_commands_its_slots_by_their_names() {
+    // As a real pool has them: the machine's own Name in its ad, several slots, one of them idle, one machine with an override.
+    let ad = |slot: &str, machine: &str, job: &str| {
+        let text = format!(
+            "Memory = 4096\nName = \"{slot}@{machine}\"\nMachine = \"{machine}\"\nState = \"Claimed\"\n{job}"
+        );
+        classad::ClassAd::parse_old(&text).unwrap()
+    };
+    let job = |id: &str, kb: i64| {
+        format!("JobId = \"{id}\"\nJobUniverse = 5\nJobCheckpointable = true\nImageSize = {kb}\n")
+    };
+    let pool = [
+        ad("slot1_1", "a", &job("1.0", 20_000)),
+        ad("slot1_2", "a", &job("1.1", 10_000)),
+        ad("slot1", "b", ""),
+        ad("slot1_1", "c", &job("2.0", 30_000)),
+        ad("slot2_1", "c", &(job("2.1", 5_000) + &format!("EndDownTime = {}\n", wed(18, 0, 0)))),
+    ];
+    let now = wed(15, 30, 0);
+    let machines = machines_of(&pool, now);
+    assert_eq!(
+        machines.iter().map(|m| (m.name.as_str(), m.slots.len())).collect::<Vec<_>>(),
+        [("a", 2), ("b", 1), ("c", 2)]
+    );
+    let report = simulate(Scenario::new(reference(""), machines, now, 3_600));
+    let vacated: Vec<&str> = report.vacated.iter().map(|(_, slot)| slot.as_str()).collect();
+    let plan = plan(now, &reference(""), &[], &pool);
+    let planned: Vec<&String> = plan.events[0].lanes[0].steps.iter().flat_map(|s| &s.slots).collect();
+    assert_eq!(vacated, ["slot2_1@c", "slot1_2@a", "slot1_1@a", "slot1_1@c"]);
+    assert_eq!(vacated, planned, "plan and simulation");
+    assert!(report.all_empty());
+    let configured: Vec<&str> = report.configured.iter().map(|(_, m, _)| m.as_str()).collect();
+    assert_eq!(configured, ["a", "b"], "c says already that it starts nothing until after the window");
 }

@@ -228,7 +228,7 @@ fn e16_a_host_that_goes_deaf_after_its_configuration_delays_others_by_no_more_th
 fn the_override_closes_start_until_its_end_and_leaves_it_as_it_was_afterwards() {
     let end = wed(17, 0, 0);
     let text = override_text(end);
-    let config = config::Loader::new(&Nobody, "STARTD")
+    let config = config::Loader::new(&config::Nothing, "STARTD")
         .text("machine.conf", "START = KeyboardIdle > 900 || false\nSTARTD_EXPRS = Rack\n")
         .runtime(CONFIG_SET, &text)
         .load()
@@ -245,4 +245,40 @@ fn the_override_closes_start_until_its_end_and_leaves_it_as_it_was_afterwards() 
     assert!(value(1_000, end));
     assert!(!value(10, end), "the owner's own rule still counts");
     assert_eq!(config.text("STARTD_EXPRS").unwrap(), "Rack, EndDownTime");
+}
+
+#[test]
+fn a_machine_is_told_its_window_by_its_own_clock() {
+    let now = Now { mono_ms: 5_000, wall_ms: wed(16, 20, 0) as u64 * 1_000 };
+    let mut core = Core::new(now, reference(""), Vec::new());
+    let query = core.handle(now, Input::Tick).into_iter().find_map(|o| match o {
+        Output::Query { query, .. } => Some(query),
+        _ => None,
+    });
+    let end = wed(17, 0, 0);
+    let ad = |name: &str, offset: i64, has: Option<i64>| {
+        let has = has.map_or_else(String::new, |end| format!("EndDownTime = {end}\n"));
+        let text = format!("Name = \"{name}\"\nMachine = \"{name}\"\nClockOffset = {offset}\n{has}");
+        classad::ClassAd::parse_old(&text).unwrap()
+    };
+    let ads = vec![
+        ad("ahead", 20, None),
+        ad("behind", -3_600, None),
+        // Told before; by the pool's clock the first is right, and the second too early.
+        ad("ahead-told", 20, Some(end + 20)),
+        ad("behind-told", -3_600, Some(end - 3_601)),
+    ];
+    let out = core.handle(now, Input::Machines { query: query.unwrap(), answer: Ok(ads) });
+    let told: Vec<(String, String)> = out
+        .into_iter()
+        .filter_map(|o| match o {
+            Output::Configure { machine, text, end_down_time, .. } => {
+                assert_eq!(end_down_time, end, "people see the pool's time");
+                Some((machine, text))
+            }
+            _ => None,
+        })
+        .collect();
+    let expected = [("ahead", end + 20), ("behind", end - 3_600), ("behind-told", end - 3_600)];
+    assert_eq!(told, expected.map(|(machine, at)| (machine.to_owned(), override_text(at))));
 }

@@ -37,5 +37,5 @@ impl Reply for OpenMetrics {
 
 pub(super) async fn metrics(call: Call) -> Result<OpenMetrics, Problem> {
     let totals = call.look(scheduler::Core::totals).await?;
-    Ok(OpenMetrics(call.shared.metrics.render(totals)))
+    Ok(OpenMetrics(call.shared.metrics.render(totals, &call.shared.handle.windows.reports())))
 }

@@ -1,5 +1,8 @@
 //! Submitting jobs, acting on them, and the queue.
 
+use std::collections::BTreeSet;
+use std::time::Instant;
+
 use api::rest::{
     ActReply, ActRequest, ActResult, Cluster, ClusterReply, Counts, Job, QueueReply, SubmitReply,
     SubmitRequest,
@@ -8,7 +11,10 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use model::{JobId, JobName, JobTemplate, limits, text};
-use scheduler::{Act, Actor, ClusterView, Control, JobCursor, JobState, JobView, Page, Submission, Which};
+use prost::Message as _;
+use scheduler::{
+    Act, Actor, ClusterView, Control, JobCursor, JobState, JobView, Page, SEATS_MAX, Submission, Which,
+};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Deserialize;
 use trust::Action;
@@ -72,6 +78,18 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
     if idempotency_key.len() > limits::NAME_BYTES {
         return Err(Problem::bad("the idempotency key is too long"));
     }
+    for machine in forced_machines(&template)? {
+        // Whoever names a machine gets it also when people have taken it from the pool: its owner's word, or an administrator's.
+        call.caller.may_run(&call.shared, &machine).await?;
+    }
+    if call.shared.sharing == Sharing::Shared {
+        let (bytes, now) = (template.encoded_len(), Instant::now());
+        if !call.shared.reserve.take(&call.shared.journal_dir, &owner, bytes, now) {
+            let message = "the manager's disk is nearly full, and what is left is for the records of all: each user may submit 256 KiB a \
+                           minute until an administrator makes room";
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "nearly_full", message));
+        }
+    }
     let procs = template.procs;
     let submission = Submission { owner, template, idempotency_key };
     let cluster = call.shared.handle.submit(submission).await?.map_err(|refusal| {
@@ -83,6 +101,32 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
         Problem::new(status, code, refusal.to_string())
     })?;
     Ok(Json(SubmitReply { cluster, procs }))
+}
+
+/// The machines that jobs name (ForceMachine), each once.
+fn forced_machines(template: &JobTemplate) -> Result<BTreeSet<String>, Problem> {
+    const NAME: &str = "ForceMachine";
+    let varies = template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(NAME));
+    if !varies && template.shared(NAME).is_none() {
+        return Ok(BTreeSet::new());
+    }
+    let procs = if varies { template.procs } else { 1 };
+    if procs as usize > SEATS_MAX {
+        return Err(Problem::bad(format!("{NAME} is for gangs, which have at most {SEATS_MAX} jobs")));
+    }
+    let mut machines = BTreeSet::new();
+    for proc in 0..procs {
+        let text = template.attribute(0, proc, NAME).unwrap_or_default();
+        let literal = classad::Expr::parse(&text).ok().and_then(|e| e.as_literal().cloned());
+        match literal {
+            Some(classad::Value::Undefined) => {}
+            Some(classad::Value::Str(machine)) => {
+                machines.insert(machine.to_string());
+            }
+            _ => return Err(Problem::bad(format!("{NAME} is the name of a machine, in quotes"))),
+        }
+    }
+    Ok(machines)
 }
 
 pub(super) async fn act(call: Call<(), (), Json<ActRequest>>) -> Result<Json<ActReply>, Problem> {
@@ -276,7 +320,7 @@ fn job_line(j: JobView) -> Job {
         JobState::Idle => j.recipe.unwrap_or("idle"),
         JobState::Running => "running",
         JobState::Suspended => "suspended",
-        JobState::Held => "held",
+        JobState::Held => j.recipe.unwrap_or("held"),
         JobState::Completed => "completed",
     };
     Job {

@@ -4,13 +4,13 @@
 use api::agent::{Control, Question, SetMacro, Verb};
 use api::rest::{
     ConfigRequest, ControlRequest, DrainRequest, LabLine, LabRequest, LabsReply, MachineReply, MachineVerb,
-    RevokeRequest, StandingRequest, TransitionLine,
+    MaintenanceReport, RevokeRequest, StandingRequest, TransitionLine,
 };
 use axum::Json;
 use axum::http::StatusCode;
-use model::event::{Condition, LabSet, MachineStanding, PoolDrained};
+use model::event::{Condition, MachineStanding, PoolDrained};
 use model::{MachineName, limits, text};
-use scheduler::{Actor, StandingChange, StandingRefusal};
+use scheduler::{Actor, HoldStage, LabChange, StandingChange, StandingRefusal};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use trust::Action;
@@ -126,6 +126,11 @@ pub(super) async fn control(
     call: Call<MachineName, (), Json<ControlRequest>>,
 ) -> Result<Json<MachineReply>, Problem> {
     let Json(request) = call.body;
+    ask(&call.shared, &call.part, Question::Control(control_of(&request))).await
+}
+
+/// An order as machines get it.
+pub(crate) fn control_of(request: &ControlRequest) -> Control {
     let verb = match request.verb {
         MachineVerb::Vacate => Verb::Vacate,
         MachineVerb::Kill => Verb::Kill,
@@ -134,12 +139,26 @@ pub(super) async fn control(
         MachineVerb::Checkpoint => Verb::Checkpoint,
         MachineVerb::Warn => Verb::Warn,
     };
-    let reason = text::one_line(&request.reason, limits::REASON_BYTES);
-    let (claim, bytes_per_second) = (request.claim.unwrap_or(0), request.bytes_per_second);
-    let slot = text::one_line(&request.slot, limits::NAME_BYTES);
-    let remaining_s = request.remaining_s;
-    let control = Control { verb: verb.into(), claim, reason, bytes_per_second, slot, remaining_s };
-    ask(&call.shared, &call.part, Question::Control(control)).await
+    Control {
+        verb: verb.into(),
+        claim: request.claim.unwrap_or(0),
+        reason: text::one_line(&request.reason, limits::REASON_BYTES),
+        bytes_per_second: request.bytes_per_second,
+        slot: text::one_line(&request.slot, limits::NAME_BYTES),
+        remaining_s: request.remaining_s,
+    }
+}
+
+/// What maintenance is carried out, by whom.
+pub(super) async fn maintenance(call: Call) -> Result<Json<Vec<MaintenanceReport>>, Problem> {
+    Ok(Json(call.shared.handle.windows.reports()))
+}
+
+/// Takes the word of somebody who carries maintenance out.
+pub(super) async fn report_maintenance(call: Call<(), (), Json<MaintenanceReport>>) -> Result<Done, Problem> {
+    let Json(report) = call.body;
+    call.shared.handle.windows.take(report, crate::writer::wall_ms()).map_err(Problem::bad)?;
+    Ok(Done)
 }
 
 impl From<StandingRefusal> for Problem {
@@ -153,6 +172,7 @@ impl From<StandingRefusal> for Problem {
             StandingRefusal::Held { .. }
             | StandingRefusal::NotHeld(_)
             | StandingRefusal::InUse(_)
+            | StandingRefusal::TooManyTrees
             | StandingRefusal::TooMany => Self::new(StatusCode::CONFLICT, "refused", message),
         }
     }
@@ -173,7 +193,12 @@ pub(super) async fn stand(
         return Err(Problem::bad("a user's name is one line of at most 256 bytes"));
     }
     let condition = request.condition.map(|word| word.parse::<Condition>()).transpose();
+    let stage = request.stage.map(|word| {
+        let unknown = || Problem::bad("a stage is waiting, installing or running");
+        HoldStage::from_word(&word).ok_or_else(unknown)
+    });
     let change = StandingChange {
+        stage: stage.transpose()?,
         condition: condition.map_err(|e| Problem::bad(e.to_string()))?,
         loaned_to: request.loaned_to,
         allow: request.allow,
@@ -205,8 +230,9 @@ pub(super) async fn revoke(call: Call<MachineName, (), Json<RevokeRequest>>) -> 
 /// The labs.
 pub(super) async fn labs(call: Call<(), ListQuery>) -> Result<Large<LabsReply>, Problem> {
     let line = |l: scheduler::LabView| {
-        let set = l.disabled.unwrap_or_default();
-        LabLine { lab: l.name, machines: l.machines, disabled: set.disabled, by: set.by, reason: set.reason }
+        let scheduler::LabView { name: lab, machines, set } = l;
+        let (disabled, removed, trees) = (set.disabled, set.removed, set.trees);
+        LabLine { lab, machines, disabled, removed, trees, by: set.by, reason: set.reason }
     };
     let found = call.look(scheduler::Core::labs).await?;
     Ok(Large::new(move || {
@@ -215,14 +241,25 @@ pub(super) async fn labs(call: Call<(), ListQuery>) -> Result<Large<LabsReply>, 
     }))
 }
 
-/// Enables or disables a lab.
+/// Enables, disables or removes a lab, and says which distro trees it has.
 pub(super) async fn set_lab(call: Call<(), (), Json<LabRequest>>) -> Result<Done, Problem> {
     let by = call.user();
-    let Json(LabRequest { lab, disabled, reason }) = call.body;
+    let Json(LabRequest { lab, disabled, add_trees, remove_trees, remove, reason }) = call.body;
     if lab != text::one_line(&lab, limits::NAME_BYTES) {
         return Err(Problem::bad("a lab's name is one line of at most 256 bytes"));
     }
     let reason = text::one_line(&reason, limits::REASON_BYTES);
-    call.shared.handle.set_lab(LabSet { lab, disabled, by, reason }).await??;
+    let is_tree = |tree: &String| {
+        !tree.is_empty() && *tree == text::one_line(tree, limits::NAME_BYTES) && !tree.contains([',', ' '])
+    };
+    if !add_trees.iter().chain(&remove_trees).all(is_tree) {
+        return Err(Problem::bad("a tree's name is at most 256 bytes without blanks and commas"));
+    }
+    let nothing = disabled.is_none() && !remove && add_trees.is_empty() && remove_trees.is_empty();
+    if nothing {
+        return Err(Problem::bad("what about the lab? `disabled`, `add_trees`, `remove_trees` or `remove`"));
+    }
+    let change = LabChange { lab, disabled, add_trees, remove_trees, remove, by, reason };
+    call.shared.handle.set_lab(change).await??;
     Ok(Done)
 }

@@ -2,6 +2,7 @@
 //!
 //! - `serve`: the Unix socket, the TLS port, the plain health port; limits on connections
 //! - `doors`: the places for connections, and who goes when there are too many; `prompt`: how long one may be silent
+//! - `reserve`: the disk that is kept free for the records of all; `refused`: what becomes of bodies that nobody read
 //! - `who`: from a connection and its headers to a principal
 //! - `budgets`: what each caller may use at a time
 //! - `table`: every path, with what it needs, takes and gives; `route`: what happens on each of them; `openapi`: the table as documents
@@ -18,6 +19,8 @@ mod machines;
 mod openapi;
 mod pool;
 mod prompt;
+mod refused;
+mod reserve;
 mod route;
 mod serve;
 mod table;
@@ -29,6 +32,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use budgets::Budgets;
+pub(crate) use machines::control_of;
+pub(crate) use pool::claim_line;
+pub use reserve::Reserve;
 pub(crate) use serve::{serve_health, serve_tls, serve_unix};
 use tokio::sync::watch;
 use trust::ca::Authority;
@@ -47,6 +53,7 @@ pub struct Shared {
     pub(crate) own_uid: u32,
     pub(crate) journal_dir: PathBuf,
     pub(crate) budgets: Budgets,
+    pub(crate) reserve: Reserve,
     pub(crate) job_logs: crate::joblogs::Troubles,
     pub(crate) stopped: watch::Receiver<bool>,
 }

@@ -4,7 +4,7 @@ use api::rest::{Claim, Drain, Machine, StatusReply, UserLine, UserRequest, Users
 use axum::Json;
 use model::event::PrioritySet;
 use model::{limits, text};
-use scheduler::{MachineView, Page};
+use scheduler::{MachineView, Page, RunningView};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -85,45 +85,47 @@ fn machine_line(m: MachineView, ads: bool) -> Machine {
         load: m.ad.eval_number("TotalLoadAvg").or_else(|| m.ad.eval_number("LoadAvg")),
         keyboard_idle: m.ad.eval_int("KeyboardIdle"),
         lab: m.lab.to_string(),
+        usage: m.usage.to_owned(),
         standing: (!m.standing.is_blank()).then_some(m.standing),
         shut: m.shut.map_or_else(String::new, |s| s.word().to_owned()),
-        claims: m
-            .claims
-            .into_iter()
-            .map(|c| Claim {
-                slot: c.slot,
-                owner: c.owner.to_string(),
-                job: c.job.or(c.reserved.map(|r| r.job)).map(|j| j.to_string()),
-                waiting: c.waiting,
-                since_ms: c.since_ms,
-                cpus: c.resources.cpus,
-                state: c.now.as_ref().map_or("Claimed", |n| &n.state).to_owned(),
-                reserved_until_ms: c.reserved.and_then(|r| r.until_ms),
-                activity: match (&c.now, c.reserved.map(|r| r.until_ms)) {
-                    (_, Some(Some(_))) => "Reserved".to_owned(),
-                    (_, Some(None)) => "Kept".to_owned(),
-                    (Some(now), None) => now.activity.clone(),
-                    (None, None) => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
-                },
-                rss_kib: c.now.as_ref().map_or(0, |n| n.rss_kib),
-                claim: c.claim.0,
-                image_kib: c
-                    .checkpoint_bytes
-                    .map(|b| b.div_ceil(1024))
-                    .or(c.now.as_ref().map(|n| n.image_kib))
-                    .unwrap_or(0),
-                universe: c.universe,
-                checkpointable: c.checkpointable,
-                checkpoint_left: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.0),
-                checkpoint_rate: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.1),
-                gang: c.gang,
-            })
-            .collect(),
+        claims: m.claims.into_iter().map(claim_line).collect(),
         ad: if ads {
             m.ad.iter().map(|(name, expr)| (name.to_string(), expr.to_string())).collect()
         } else {
             Vec::new()
         },
+    }
+}
+
+/// A claim on a machine, as everybody sees it.
+pub(crate) fn claim_line(c: RunningView) -> Claim {
+    Claim {
+        slot: c.slot,
+        owner: c.owner.to_string(),
+        job: c.job.or(c.reserved.map(|r| r.job)).map(|j| j.to_string()),
+        waiting: c.waiting,
+        since_ms: c.since_ms,
+        cpus: c.resources.cpus,
+        state: c.now.as_ref().map_or("Claimed", |n| &n.state).to_owned(),
+        reserved_until_ms: c.reserved.and_then(|r| r.until_ms),
+        activity: match (&c.now, c.reserved.map(|r| r.until_ms)) {
+            (_, Some(Some(_))) => "Reserved".to_owned(),
+            (_, Some(None)) => "Kept".to_owned(),
+            (Some(now), None) => now.activity.clone(),
+            (None, None) => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
+        },
+        rss_kib: c.now.as_ref().map_or(0, |n| n.rss_kib),
+        claim: c.claim.0,
+        // What was stored once is the best guess; before that, what was declared or measured, whichever is more.
+        image_kib: c.checkpoint_bytes.map_or_else(
+            || c.now.as_ref().map_or(0, |n| n.image_kib).max(c.declared_kib),
+            |b| b.div_ceil(1024),
+        ),
+        universe: c.universe,
+        checkpointable: c.checkpointable,
+        checkpoint_left: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.0),
+        checkpoint_rate: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.1),
+        gang: c.gang,
     }
 }
 

@@ -26,6 +26,7 @@ use super::Shared;
 use super::budgets::Payer;
 use super::doors::{Origin, PER_CALLER, Places, Rank, SentAway, address_of};
 use super::prompt::Prompt;
+use super::refused::ReadOut;
 use super::table::{health_router, router};
 use super::who::Connection;
 use crate::{Error, Sharing};
@@ -176,7 +177,10 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request: Request = request.map(Body::new);
+        let mut request: Request = match request.version() {
+            http::Version::HTTP_2 => request.map(|body| Body::new(ReadOut::new(body))),
+            _ => request.map(Body::new),
+        };
         request.extensions_mut().insert(connection.clone());
         router.clone().oneshot(request)
     });

@@ -7,9 +7,9 @@
 use model::{ClaimId, JobId};
 
 use super::SITE_LIMIT_S;
-use crate::Core;
 use crate::pool::Machine;
 use crate::queue::Cluster;
+use crate::{Core, Mutation};
 
 /// When a gang is over at the latest.
 #[derive(Debug, Clone, Copy)]
@@ -60,25 +60,27 @@ impl Core {
     fn hard_end(&self, job: JobId, now_ms: u64) -> Option<u64> {
         let cluster = self.queue.clusters.get(&job.cluster)?;
         if !cluster.policies.together && !self.is_reserved_for_gang(job) {
-            return self.own_end(cluster, job.proc, now_ms);
+            return self.end_of(cluster, job.proc, now_ms);
         }
         let now_s = now_ms / 1000;
         let known = self.gangs.over_by.borrow().get(&job.cluster).copied();
         if let Some(known) = known.filter(|k| k.now_s == now_s) {
             return Some(known.end_s);
         }
-        let end_s = cluster.live.keys().filter_map(|proc| self.own_end(cluster, *proc, now_ms)).max()?;
+        let end_s = cluster.live.keys().filter_map(|proc| self.end_of(cluster, *proc, now_ms)).max()?;
         self.gangs.over_by.borrow_mut().insert(job.cluster, OverBy { now_s, end_s });
         Some(end_s)
     }
 
-    fn own_end(&self, cluster: &Cluster, proc: u32, now_ms: u64) -> Option<u64> {
+    /// When a job's own limits end it at the latest, in Unix seconds.
+    pub(crate) fn end_of(&self, cluster: &Cluster, proc: u32, now_ms: u64) -> Option<u64> {
         let live = cluster.live.get(&proc)?;
         let more = cluster.extended.get(&proc).copied().unwrap_or(0);
         let began = live.started_ms.unwrap_or(now_ms) / 1000;
         let shape = cluster.parts.get(cluster.part_of(proc)).map(|p| p.shape);
         let limit = shape.and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
         // Limits end runs at their second: who is past it is on the way out, and nobody counts on more.
-        Some(began.saturating_add(limit.unwrap_or(SITE_LIMIT_S)).saturating_add(more))
+        let end = began.saturating_add(limit.unwrap_or(SITE_LIMIT_S)).saturating_add(more);
+        Some(if self.settings.is_mutated(Mutation::FlooredEnds) { end.max(now_ms / 1000 + 60) } else { end })
     }
 }

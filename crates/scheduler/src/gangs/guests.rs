@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
+use planner::SEATS_MAX;
 
-use crate::gang::planner::SEATS_MAX;
 use crate::pass::Candidate;
 use crate::pool::fits;
 use crate::queue::{Cluster, Part};
@@ -23,6 +23,9 @@ use crate::{Core, Digest, Effect, Out};
 
 /// HoldReasonCode of a guest whose host was over before it started.
 pub(crate) const ORPHANED: u32 = 1103;
+
+/// How often what befell some jobs of a gang may befall others for it, in one step.
+const SETTLES: usize = 8;
 
 /// The attribute that makes a job a guest.
 const GUEST_OF: &str = "GuestOf";
@@ -180,11 +183,16 @@ impl Core {
     /// Something happened to a gang: its guests follow their hosts, all come back when one has lost its machine, and what is
     /// kept for it goes back when it needs it no more.
     pub(super) fn settle_gang(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
-        self.hold_orphans(now, cluster, out);
-        self.call_gang_back(now, cluster, out);
-        self.settle_guests(now, cluster, digest, out);
-        // One that was called back may find its host over.
-        self.hold_orphans(now, cluster, out);
+        // A guest that is held calls the others back, and one that was called back may find its host over.
+        for _ in 0..SETTLES {
+            let before = out.events.len();
+            self.hold_orphans(now, cluster, out);
+            self.call_gang_back(now, cluster, out);
+            self.settle_guests(now, cluster, digest, out);
+            if out.events.len() == before {
+                break;
+            }
+        }
         self.release_reserved(now, cluster, digest, out);
     }
 

@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 
 use model::Now;
+use planner::{Rank, SetId, Standing};
 
 use crate::accounts::UserId;
-use crate::gang::SetId;
-use crate::gang::rank::{Rank, Standing};
 use crate::shape::Ready;
 use crate::{Core, Digest, Out};
 
@@ -29,7 +28,7 @@ impl Core {
     }
 
     /// The place of a waiting gang, with shares as they are now; `None` for one that the planner does not know.
-    pub(super) fn rank_of_gang(&self, id: u32, now_ms: u64) -> Option<Rank> {
+    pub(crate) fn rank_of_gang(&self, id: u32, now_ms: u64) -> Option<Rank> {
         let rank = self.gangs.planner.rank_of(SetId(u64::from(id)))?;
         match rank.standing {
             Standing::Share { .. } => Some(Rank { standing: self.standing_of_gang(id, now_ms)?, ..rank }),

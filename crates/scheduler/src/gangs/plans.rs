@@ -3,15 +3,14 @@
 //! Which gang gets which plan is the planner's business. A plan is told when it is new, names other machines, moves by more
 //! than a minute, or is gone; plain jobs hear of every change that may let one of them in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::Now;
 use model::event::{GangPlanned, Kind, Resources};
+use planner::{SetId, loads};
 
-use super::{larger, times};
-use crate::gang::SetId;
-use crate::gang::planner::loads;
+use super::{Gangs, larger, times};
 use crate::pass::Candidate;
 use crate::pool::Machine;
 use crate::shape::ShapeId;
@@ -21,13 +20,23 @@ use crate::{Core, Digest, Out};
 const NEWS_S: u64 = 60;
 
 /// A plan, as others know it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Told {
     machines: Vec<Arc<str>>,
     /// As the journal has it.
     promise_s: u64,
     /// As plain jobs were last offered the machines.
     offered_s: u64,
+}
+
+/// What was said to a plain job that could use a machine. In the middle of an input that may be for a plan which nobody is
+/// told of, because it is another one at the end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused {
+    /// For which gang the machine was kept.
+    gang: u32,
+    /// The earliest that was said.
+    until_s: u64,
 }
 
 /// What promises say to a job that could use a machine.
@@ -81,12 +90,7 @@ impl Core {
         let until_s = self.promise(gang, now_ms).unwrap_or(now_s);
         match limit {
             Some(limit) if now_s + limit <= until_s => Leave::InTime,
-            _ => {
-                if first.is_some() {
-                    self.gangs.kept.borrow_mut().insert(cluster);
-                }
-                Leave::Withheld { gang: cluster, until_s }
-            }
+            _ => Leave::Withheld { gang: cluster, until_s },
         }
     }
 
@@ -101,9 +105,26 @@ impl Core {
         rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// The same, when only the answer counts.
+    /// The same, of jobs that would take it. That a machine is kept against them makes it the gang's turn, so whoever only
+    /// looks asks `leave`.
     pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
-        self.leave(machine, shape, now_ms).is_given()
+        let leave = self.leave(machine, shape, now_ms);
+        if let Leave::Withheld { gang, until_s } = leave
+            && self.shapes.all.get(&shape).is_some_and(|s| !s.ready.is_empty())
+        {
+            self.gangs.kept.borrow_mut().insert(gang);
+            self.gangs.note_refusal(machine.number, gang, until_s);
+        }
+        leave.is_given()
+    }
+
+    /// Looks for room without it being anybody's turn for that.
+    pub(crate) fn unnoticed<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
+        let (kept, refused) = (self.gangs.kept.take(), self.gangs.refused.take());
+        let found = look(self);
+        self.gangs.kept.replace(kept);
+        self.gangs.refused.replace(refused);
+        found
     }
 
     /// Would such jobs use a machine that is promised to others, and be gone in time?
@@ -115,6 +136,11 @@ impl Core {
             return owner != SetId(u64::from(cluster));
         }
         self.leave(machine, candidate.shape, now_ms) == Leave::InTime
+    }
+
+    /// The same, by the gang's own number.
+    pub(crate) fn promise_to(&self, cluster: u32, now_ms: u64) -> Option<u64> {
+        self.promise(SetId(u64::from(cluster)), now_ms)
     }
 
     /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
@@ -150,11 +176,13 @@ impl Core {
             open.extend(self.forget_plan(now, cluster, out));
         }
         let planned: Vec<SetId> = self.gangs.planner.planned().collect();
+        let mut promises = BTreeMap::new();
         for id in planned {
             let Some(plan) = self.gangs.planner.plan(id) else { continue };
             let names = plan.systems.iter().filter_map(|n| self.pool.name(*n as u32).cloned());
             let (cluster, machines): (u32, Vec<Arc<str>>) = (id.0 as u32, names.collect());
             let promise_s = self.promise(id, now.wall_ms).unwrap_or(now.wall_ms / 1000);
+            promises.insert(cluster, promise_s);
             let told = self.gangs.told.get_mut(&cluster);
             let moved = told.as_ref().is_none_or(|t| t.machines != machines);
             let news = moved || told.as_ref().is_none_or(|t| t.promise_s.abs_diff(promise_s) > NEWS_S);
@@ -173,8 +201,33 @@ impl Core {
                 self.gangs.told.insert(cluster, Told { machines, promise_s, offered_s: promise_s });
             }
         }
+        open.extend(self.wrongly_refused(&promises));
         for machine in open {
             self.offer_machine(now, &machine, digest, out);
         }
+    }
+
+    /// Machines that were kept against plain jobs, but not for the gang that has them now, or not for so long. `promises` says
+    /// when planned gangs start at the latest.
+    fn wrongly_refused(&mut self, promises: &BTreeMap<u32, u64>) -> Vec<Arc<str>> {
+        let refused = std::mem::take(self.gangs.refused.get_mut());
+        let wrong = refused.into_iter().filter(|(number, refused)| {
+            let same = self.gangs.earmark(*number) == Some(refused.gang);
+            !same || promises.get(&refused.gang).is_none_or(|promise_s| *promise_s > refused.until_s)
+        });
+        wrong.filter_map(|(number, _)| self.pool.name(number).cloned()).collect()
+    }
+}
+
+impl Gangs {
+    fn note_refusal(&self, machine: u32, gang: u32, until_s: u64) {
+        let mut refused = self.refused.borrow_mut();
+        let until_s = match refused.get(&machine) {
+            Some(before) if before.gang == gang => before.until_s.min(until_s),
+            // Whoever heard of the other one may be let in by this one.
+            Some(_) => 0,
+            None => until_s,
+        };
+        refused.insert(machine, Refused { gang, until_s });
     }
 }

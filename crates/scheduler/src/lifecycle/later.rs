@@ -97,6 +97,11 @@ impl Cluster {
         Some((ms(time), ms(time.saturating_add(window).saturating_add(1))))
     }
 
+    /// When the time of a proc comes, if that is still to be.
+    pub(crate) fn comes_at(&self, proc: u32) -> Option<u64> {
+        self.later.iter().find(|(_, procs)| procs.contains(proc)).map(|((due_ms, _), _)| *due_ms)
+    }
+
     /// The windows of idle procs that have one.
     fn windows(&self, id: u32, procs: &ProcSet, zone: &TimeZone) -> BTreeMap<Window, ProcSet> {
         let mut alone: Vec<u32> = Vec::new();

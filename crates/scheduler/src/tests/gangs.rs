@@ -168,6 +168,25 @@ fn what_is_promised_no_more_is_used_at_once() {
 }
 
 #[test]
+fn a_machine_that_was_planned_for_only_in_the_middle_of_a_step_is_used_at_its_end() {
+    for (large, small) in [("a", "b"), ("b", "a")] {
+        let mut p = pool(&[]);
+        p.machine(large, 2, "");
+        p.machine(small, 1, "");
+        let three = p.submit("ann", gang(3));
+        let pair = p.submit("bob", gang(2));
+        let single = p.submit("cid", template(1, 1));
+        assert_eq!((p.live(three), p.live(pair), p.live(single)), (3, 0, 0));
+        // Machines of a gang go back together, one after the other in one step: with the first the pair has another plan, with
+        // the last it starts, and where it does not nothing is kept any more.
+        for _ in 0..3 {
+            p.end(three);
+        }
+        assert_eq!((p.live(pair), p.live(single)), (2, 1), "{large} is the larger one");
+    }
+}
+
+#[test]
 fn a_machine_that_several_of_a_gang_share_is_promised_for_when_all_fit() {
     let mut p = pool(&[]);
     p.machine("a", 2, "");

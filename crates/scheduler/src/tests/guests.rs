@@ -1,14 +1,16 @@
 //! Guests: jobs of a gang that run on the machine of another one.
 
 use model::event::{Exit, Kind, Resources};
+use model::report::{Attempt, Happening, Provisioning};
 use model::{JobId, JobTemplate};
 
+use super::said::exited;
 use super::sets::each;
 use super::sharing::{Pool, with};
 use super::{World, digest, sweep_all};
 use crate::{
-    AgentHello, Core, Effect, GangView, HeldClaim, HeldJob, JobState, Out, Refusal, ReportKind, Session,
-    Settings, Standing, Submission,
+    AgentHello, Core, Effect, GangView, HeldClaim, JobState, Out, Refusal, Session, Settings, Standing,
+    Submission,
 };
 
 fn pool(machines: &[(&str, &str)]) -> Pool {
@@ -29,9 +31,8 @@ fn set(hosts: &[&str]) -> JobTemplate {
 const NONE: &str = "undefined";
 
 fn exit(p: &mut Pool, cluster: u32, proc: u32) {
-    let started_ms = p.now.wall_ms;
     let exit = Exit { code: Some(0), wall_us: 1_000_000, ..Exit::default() };
-    p.tell(cluster, proc, |job| ReportKind::Exited { job, exit, started_ms });
+    p.tell(cluster, proc, |job| exited(job, exit));
 }
 
 /// The jobs that machines were given since the last look.
@@ -107,9 +108,9 @@ fn a_guest_goes_where_its_host_goes_and_takes_nothing() {
     assert!((held - 1.0).abs() < 1e-9, "on nobody's account: {held}");
     assert_eq!(states(&p, x), ["scheduled", "scheduled"]);
     assert_eq!(sent(&mut p), [0], "its machine does not hear of it yet");
-    p.tell(x, 0, |job| ReportKind::Provisioning { job, installing: false });
+    p.tell(x, 0, |job| Happening::Provisioning(Provisioning { job, installing: false }));
     assert_eq!(states(&p, x), ["waiting", "waiting"]);
-    p.tell(x, 0, |job| ReportKind::Provisioning { job, installing: true });
+    p.tell(x, 0, |job| Happening::Provisioning(Provisioning { job, installing: true }));
     assert_eq!(states(&p, x), ["installing", "waiting"]);
     p.begin(x, 0);
     assert_eq!((states(&p, x), sent(&mut p)), (vec!["running", "waiting"], vec![1]));
@@ -271,7 +272,7 @@ fn reconnect(core: &mut Core, p: &Pool, held: &[(u32, bool)], cluster: u32, out:
         let live = &p.core.queue.clusters[&cluster].live[&proc];
         let mut key = [0; 32];
         key.copy_from_slice(&p.core.pool.claims[&live.claim].key_digest);
-        let job = HeldJob { job: JobId { cluster, proc }, attempt: live.attempt };
+        let job = Attempt { cluster, proc, attempt: live.attempt };
         let jobs = if has { vec![job] } else { Vec::new() };
         HeldClaim { claim: live.claim, key: model::ClaimKey(key), jobs, ending: false }
     });

@@ -1,10 +1,11 @@
 //! Plain jobs that nothing can satisfy; machines that take only some people's jobs; what counts as free; suspicious aborts.
 
 use model::event::{Condition, Resources};
+use model::report::{CannotStart, Happening};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Actor, Group, Limits, Obstacle, Quota, ReportKind, Settings, Shares, Standing, StandingChange};
+use crate::{Actor, Group, Limits, Obstacle, Quota, Settings, Shares, Standing, StandingChange};
 
 fn admin() -> Actor {
     Actor { user: "root".into(), any_owner: true }
@@ -43,6 +44,30 @@ fn jobs_that_no_machine_could_ever_run_are_told_of_and_held_after_the_grace() {
         assert!(holds[0].code == 1102 && holds[0].reason.contains(word), "{cluster}: {holds:?}");
     }
     assert_eq!((p.live(busy), p.core.queue.clusters[&busy].held.len()), (4, 0), "waiting is not hopeless");
+}
+
+#[test]
+fn jobs_that_wait_for_a_time_a_sensor_or_an_owner_are_not_hopeless() {
+    let mut p = Pool::new(Settings { grace_ms: 5_000, ..Settings::default() });
+    p.machine("m", 4, "LoadAvg = 0.5; KeyboardIdle = 3; Requirements = KeyboardIdle > 900");
+    let now_s = p.now.wall_ms / 1000;
+    let at = format!("time() > {}", now_s + 3_000);
+    let later = [
+        ("time", with(1, &[("Requirements", &at)])),
+        ("a sensor", with(1, &[("Requirements", "TARGET.LoadAvg < 0.1")])),
+        ("by another name", with(1, &[("Requirements", "Quiet"), ("Quiet", "TARGET.KeyboardIdle > 100")])),
+        ("the owner", with(1, &[("Requirements", "TARGET.Cpus > 0")])),
+    ];
+    let later = later.map(|(what, template)| (what, p.submit("ann", template)));
+    let never = p.submit("ann", with(1, &[("Requirements", "TARGET.Color == \"red\"")]));
+    for _ in 0..10 {
+        p.wait(2_000);
+    }
+    for (what, cluster) in later {
+        assert_eq!(p.core.queue.clusters[&cluster].held.len(), 0, "{what}");
+    }
+    assert_eq!(p.core.queue.clusters[&never].held.len(), 1);
+    assert_eq!(p.out.warnings.iter().filter(|w| w.contains("can never start")).count(), 1);
 }
 
 #[test]
@@ -106,11 +131,8 @@ fn a_machine_on_which_different_sets_fail_in_a_row_is_broken() {
     let mut p = Pool::new(Settings { suspicious_aborts: 3, claim_worklife_ms: 0, ..Settings::default() });
     p.machine("m", 1, "");
     let fail = |p: &mut Pool, cluster: u32| {
-        p.tell(cluster, 0, |job| ReportKind::CannotStart {
-            job,
-            reason: "no disk".into(),
-            code: 6,
-            subcode: 5,
+        p.tell(cluster, 0, |job| {
+            Happening::CannotStart(CannotStart { job, reason: "no disk".into(), code: 6, subcode: 5 })
         });
     };
     let fine = |p: &Pool| p.core.labs.standing("m").condition() == Condition::Automated;

@@ -1,12 +1,13 @@
 //! Conditions, loans, holds and labs: by the tables of the lab's own rules, through the whole core.
 
-use model::event::{Condition, Kind, LabSet, MachineStanding};
+use model::event::{Condition, Kind, MachineStanding};
 use model::{JobId, JobTemplate};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
-    Actor, Core, GangView, Obstacle, Out, Settings, Shut, Standing, StandingChange, StandingRefusal,
+    Actor, Core, GangView, LabChange, Obstacle, Out, Settings, Shut, Standing, StandingChange,
+    StandingRefusal,
 };
 
 fn gang(procs: u32) -> JobTemplate {
@@ -46,8 +47,8 @@ impl Pool {
     }
 
     fn lab(&mut self, lab: &str, disabled: bool) {
-        let set = LabSet { lab: lab.into(), disabled, ..LabSet::default() };
-        self.core.set_lab(self.now, set, digest, &mut self.out).unwrap();
+        let change = LabChange { lab: lab.into(), disabled: Some(disabled), ..LabChange::default() };
+        self.core.set_lab(self.now, change, digest, &mut self.out).unwrap();
     }
 
     fn obstacle(&mut self, cluster: u32) -> Vec<(Obstacle, u64)> {

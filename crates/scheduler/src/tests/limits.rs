@@ -1,10 +1,12 @@
 //! Run limits end jobs at their second, by our own clock, and promises to gangs rely on them.
 
 use model::event::{Exit, Kind};
+use model::report::{Happening, Started};
 use model::{JobId, JobTemplate};
 
+use super::said::exited;
 use super::sharing::{Pool, with};
-use crate::{Act, Actor, Core, GangView, ReportKind, Settings, Which};
+use crate::{Act, Actor, Core, GangView, Settings, Which};
 
 use super::digest;
 
@@ -70,7 +72,7 @@ fn limits_of_a_gang_end_it_when_the_last_is_past_its_own_or_over() {
     assert!(p.stops().is_empty(), "the other one is within its own");
     p.tell(pair, 1, |job| {
         let exit = Exit { code: Some(0), wall_us: 50_000_000, ..Exit::default() };
-        ReportKind::Exited { job, exit, started_ms: 0 }
+        exited(job, exit)
     });
     p.wait(1);
     assert_eq!(p.stops(), [JobId { cluster: pair, proc: 0 }], "now nobody is");
@@ -113,19 +115,23 @@ fn started(p: &Pool) -> u64 {
 }
 
 #[test]
-fn a_machines_clock_that_is_wrong_neither_ends_a_run_nor_keeps_it_for_ever() {
-    for skew_ms in [-3_600_000i64, -20_000, 20_000, 3_600_000] {
+fn no_machines_word_on_when_a_run_began_ends_it_early_or_keeps_it_for_ever() {
+    // How long ago it says it was: true, impossible, and unknown because the machine was started anew since.
+    for age_ms in [Some(0), Some(1_500), Some(3_600_000), Some(u64::MAX), None] {
         let mut p = pool(1);
         let job = p.submit("ann", limited(1, 3_000));
         p.wait(2_000);
-        let said = p.now.wall_ms.saturating_add_signed(skew_ms);
-        p.tell(job, 0, |job| ReportKind::Started { job, started_ms: said });
+        p.tell_aged(job, 0, age_ms, |job| Happening::Started(Started { job }));
         let off_ms = started(&p).abs_diff(p.now.wall_ms);
-        assert!(off_ms <= 2_000, "{skew_ms}: between given and now, not {off_ms} ms off");
-        p.wait(2_990_000);
-        assert!(p.stops().is_empty(), "{skew_ms}: it has ten seconds");
+        assert_eq!(
+            off_ms,
+            age_ms.unwrap_or(0).min(2_000),
+            "{age_ms:?}: between given and now, not {off_ms} ms off"
+        );
+        p.wait(2_990_000 - off_ms);
+        assert!(p.stops().is_empty(), "{age_ms:?}: it has ten seconds");
         p.wait(10_000);
-        assert_eq!(p.stops().len(), 1, "{skew_ms}: ended by our clock");
+        assert_eq!(p.stops().len(), 1, "{age_ms:?}: ended by our clock");
     }
 }
 
@@ -139,8 +145,45 @@ fn a_late_report_of_an_end_in_time_is_an_end_in_time() {
     p.now.wall_ms += 10_000;
     p.tell(job, 0, |job| {
         let exit = Exit { code: Some(0), wall_us: 58_000_000, ..Exit::default() };
-        ReportKind::Exited { job, exit, started_ms: 0 }
+        exited(job, exit)
     });
     let ended = p.out.events.iter().any(|e| matches!(e.kind, Some(Kind::JobExited(_))));
     assert!(ended, "not held: {:?}", p.out.events.last());
+}
+
+#[test]
+fn a_machine_goes_down_when_its_own_clock_says_so() {
+    let at = |text: &str| crate::pool::down_time(&classad::ClassAd::parse_new(text).unwrap());
+    assert_eq!(at("[NextDownTime = 5000]"), Some(5_000));
+    assert_eq!(at("[NextDownTime = 5000; ClockOffset = 20]"), Some(4_980), "it will be 20 s early");
+    assert_eq!(at("[NextDownTime = 5000; ClockOffset = -3600]"), Some(8_600));
+}
+
+#[test]
+fn a_clock_that_is_set_neither_ends_a_run_nor_keeps_it() {
+    for by_ms in [7_200_000_i64, -7_200_000] {
+        let mut p = pool(1);
+        let job = p.submit("ann", limited(1, 3_000));
+        p.begin(job, 0);
+        p.wait(1_000_000);
+        p.now.wall_ms = p.now.wall_ms.saturating_add_signed(by_ms);
+        let stepped = Kind::ClockStepped(model::event::ClockStepped { by_ms });
+        p.core.apply(&stepped, p.now.wall_ms);
+        p.wait(1_990_000);
+        assert!(p.stops().is_empty(), "{by_ms}: it has ten seconds");
+        p.wait(10_000);
+        assert_eq!(p.stops().len(), 1, "{by_ms}: ended after the time that passed");
+    }
+}
+
+#[test]
+fn what_is_made_anew_after_a_step_is_what_there_was() {
+    let mut p = pool(1);
+    let job = p.submit("ann", limited(2, 3_000));
+    p.begin(job, 0);
+    let stepped = Kind::ClockStepped(model::event::ClockStepped { by_ms: 5_000 });
+    p.core.apply(&stepped, p.now.wall_ms);
+    let rebuilt = p.core.rebuilt(Settings::default()).unwrap();
+    assert_eq!(rebuilt.picture(), p.core.picture());
+    assert_eq!(rebuilt.queue.limits, p.core.queue.limits);
 }

@@ -6,31 +6,38 @@ mod guests;
 mod hopeless;
 mod labs;
 mod limits;
+mod mutations;
 mod offers;
 mod order;
 mod pages;
 mod platforms;
 mod preempting;
+mod price;
 mod provisioning;
 mod random;
 mod reserving;
+mod said;
 mod sets;
 mod shapes;
 mod sharing;
 mod slots;
 mod stamping;
 mod sweeping;
+mod trees;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use classad::ClassAd;
-use model::event::{Condition, Exit, Kind, LabSet, Resources};
+use model::agent::Report;
+use model::event::{Condition, Exit, Kind, Resources};
+use model::report::{Attempt, Checkpointed, Happening, Returned, Started};
 use model::{ClaimId, ClaimKey, Event, JobId, JobTemplate, Now};
 
+use self::said::exited;
 use crate::queue::Cluster;
 use crate::{
-    Act, Actor, AgentHello, Core, Effect, Findings, Group, HeldClaim, HeldJob, Limits, Out, Quota, Refusal,
-    Report, ReportKind, Session, Settings, Shares, StandingChange, Submission, Which,
+    Act, Actor, AgentHello, Core, Effect, Findings, Group, HeldClaim, LabChange, Limits, Out, Quota, Refusal,
+    Session, Settings, Shares, StandingChange, Submission, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -42,7 +49,7 @@ pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
 pub(crate) struct MachineClaim {
     key: ClaimKey,
     /// Waiting jobs, the first may run.
-    jobs: Vec<HeldJob>,
+    jobs: Vec<Attempt>,
     pub(crate) running: bool,
     lease_ms: u64,
     unacknowledged: Vec<Report>,
@@ -146,7 +153,7 @@ impl World {
         }
     }
 
-    fn report(&mut self, m: usize, claim: ClaimId, kind: ReportKind, keep: bool) {
+    fn report(&mut self, m: usize, claim: ClaimId, kind: Happening, keep: bool) {
         let machine = &mut self.machines[m];
         let held = machine.claims.get_mut(&claim).unwrap();
         let seq = if keep {
@@ -155,7 +162,7 @@ impl World {
         } else {
             0
         };
-        let report = Report { claim, seq, kind };
+        let report = said::report(claim, seq, kind);
         if keep {
             held.unacknowledged.push(report.clone());
         }
@@ -183,9 +190,9 @@ impl World {
         let claims = machine.claims.iter().map(|(id, c)| {
             let mut jobs = c.jobs.clone();
             for report in &c.unacknowledged {
-                match &report.kind {
-                    ReportKind::Exited { job, .. } => jobs.push(*job),
-                    ReportKind::Returned { jobs: back } => jobs.extend(back),
+                match report.happening.as_ref().unwrap() {
+                    Happening::Exited(e) => jobs.push(e.job),
+                    Happening::Returned(e) => jobs.extend(&e.jobs),
                     _ => {}
                 }
             }
@@ -239,17 +246,16 @@ impl World {
             }
             Effect::Assign { claim, cluster, jobs, .. } => {
                 if let Some(held) = machine.claims.get_mut(&claim) {
-                    let jobs =
-                        jobs.iter().map(|&(proc, attempt)| HeldJob { job: JobId { cluster, proc }, attempt });
+                    let jobs = jobs.iter().map(|&(proc, attempt)| Attempt { cluster, proc, attempt });
                     held.jobs.extend(jobs);
                 }
             }
-            Effect::Stop { claim, job, attempt, .. } => self.stop(m, claim, HeldJob { job, attempt }),
+            Effect::Stop { claim, job, attempt, .. } => self.stop(m, claim, Attempt::at(job, attempt)),
             Effect::Recall { claim, count, .. } => {
                 if let Some(held) = machine.claims.get_mut(&claim) {
                     let keep = held.jobs.len().saturating_sub(count as usize).max(usize::from(held.running));
                     let jobs = held.jobs.split_off(keep);
-                    self.report(m, claim, ReportKind::Returned { jobs }, true);
+                    self.report(m, claim, Happening::Returned(Returned { jobs }), true);
                 }
             }
             Effect::Drop { claim, .. } => self.bury(m, claim),
@@ -262,14 +268,14 @@ impl World {
         }
     }
 
-    fn stop(&mut self, m: usize, claim: ClaimId, job: HeldJob) {
+    fn stop(&mut self, m: usize, claim: ClaimId, job: Attempt) {
         let Some(held) = self.machines[m].claims.get_mut(&claim) else { return };
         let Some(at) = held.jobs.iter().position(|j| *j == job) else { return };
         if at == 0 && held.running {
             self.end(m, claim, Exit { signal: Some(15), ..Exit::default() });
         } else {
             held.jobs.remove(at);
-            self.report(m, claim, ReportKind::Returned { jobs: vec![job] }, true);
+            self.report(m, claim, Happening::Returned(Returned { jobs: vec![job] }), true);
         }
     }
 
@@ -278,10 +284,10 @@ impl World {
         let Some((&claim, held)) = idle else { return };
         let job = held.jobs[0];
         self.machines[m].claims.get_mut(&claim).unwrap().running = true;
-        let before = self.running.insert(job.job, m);
-        assert_eq!(before, None, "{} runs on two machines at once", job.job);
-        assert!(!self.ended.contains(&job.job), "{} runs after its end", job.job);
-        self.report(m, claim, ReportKind::Started { job, started_ms: self.now.wall_ms }, false);
+        let before = self.running.insert(job.job(), m);
+        assert_eq!(before, None, "{} runs on two machines at once", job.job());
+        assert!(!self.ended.contains(&job.job()), "{} runs after its end", job.job());
+        self.report(m, claim, Happening::Started(Started { job }), false);
     }
 
     pub(crate) fn finish(&mut self, m: usize) {
@@ -295,9 +301,11 @@ impl World {
     fn save(&mut self, m: usize, bound: bool) {
         let running = self.machines[m].claims.iter().find(|(_, c)| c.running);
         let Some((claim, job)) = running.map(|(id, c)| (*id, c.jobs[0])) else { return };
-        let object = format!("{}-{}", job.job, job.attempt);
+        let mut sha256 = vec![job.proc as u8; 32];
+        (sha256[0], sha256[1]) = (job.cluster as u8, job.attempt as u8);
         let platform = if bound { format!("kind {}", m % 2) } else { String::new() };
-        let saved = ReportKind::Checkpointed { job, object, bytes: 1, transfer_ms: 1, cap: 0, platform };
+        let saved =
+            Happening::Checkpointed(Checkpointed { job, sha256, bytes: 1, transfer_ms: 1, cap: 0, platform });
         self.report(m, claim, saved, true);
     }
 
@@ -305,8 +313,8 @@ impl World {
         let held = self.machines[m].claims.get_mut(&claim).unwrap();
         let job = held.jobs.remove(0);
         held.running = false;
-        self.running.remove(&job.job);
-        self.report(m, claim, ReportKind::Exited { job, exit, started_ms: 1 }, true);
+        self.running.remove(&job.job());
+        self.report(m, claim, exited(job, exit), true);
     }
 
     /// A claim is dead on its machine, and what it ran with it.
@@ -314,7 +322,7 @@ impl World {
         if let Some(held) = self.machines[m].claims.remove(&claim)
             && held.running
         {
-            self.running.remove(&held.jobs[0].job);
+            self.running.remove(&held.jobs[0].job());
         }
     }
 
@@ -325,8 +333,8 @@ impl World {
             self.send(m, report);
         }
         self.bury(m, claim);
-        let kind = ReportKind::Gone { reason: "killed".into() };
-        self.send(m, Report { claim, seq: 9_999, kind });
+        let kind = Happening::Gone("killed".into());
+        self.send(m, said::report(claim, 9_999, kind));
     }
 
     /// Time passes: machines kill by their leases, then the manager looks.
@@ -365,8 +373,8 @@ impl World {
             replayed.apply(event.kind.as_ref().unwrap(), event.time_ms);
         }
         let restored = Core::restore(settings(), &self.core.snapshot()).unwrap();
-        assert_eq!(picture(&replayed), picture(&self.core), "replay differs from life");
-        assert_eq!(picture(&restored), picture(&self.core), "snapshot differs from life");
+        assert_eq!(replayed.picture(), self.core.picture(), "replay differs from life");
+        assert_eq!(restored.picture(), self.core.picture(), "snapshot differs from life");
         self.core = restored;
         self.core.recovered(self.now);
         for machine in &mut self.machines {
@@ -397,6 +405,7 @@ impl World {
         let mut out = Out::default();
         self.core.gang_pass(self.now, digest, &mut out);
         self.commit(out);
+        assert_eq!(self.core.broken(self.now), Vec::<String>::new());
         let mut out = Out::default();
         sweep(&mut self.core, self.now, &mut out);
         assert_eq!(self.core.findings(), Findings::default(), "{:?}", out.warnings);
@@ -430,18 +439,6 @@ impl World {
                 });
                 let ended = usize::from(self.ended.contains(&job));
                 assert_eq!(places + ended, 1, "{job} is in {places} places, ended {ended}");
-            }
-        }
-        // Claims and jobs agree about each other, and no machine is given away twice.
-        for (id, claim) in &self.core.pool.claims {
-            for job in &claim.jobs {
-                assert_eq!(self.core.queue.clusters[&job.cluster].live[&job.proc].claim, *id);
-            }
-        }
-        for (name, machine) in self.core.pool.machines.iter() {
-            let used: u32 = machine.claims.iter().map(|c| self.core.pool.claims[c].resources.cpus).sum();
-            if machine.session.is_some() {
-                assert_eq!(used + machine.free.cpus, machine.total.cpus, "{name}");
             }
         }
     }
@@ -490,8 +487,8 @@ impl World {
     fn lab(&mut self, lab: u8, disabled: bool) {
         let lab = ["east", "west"][lab as usize].to_owned();
         let mut out = Out::default();
-        let set = LabSet { lab, disabled, ..LabSet::default() };
-        self.core.set_lab(self.now, set, digest, &mut out).unwrap();
+        let change = LabChange { lab, disabled: Some(disabled), ..LabChange::default() };
+        self.core.set_lab(self.now, change, digest, &mut out).unwrap();
         self.commit(out);
     }
 
@@ -565,36 +562,6 @@ fn settings() -> Settings {
     let lab = Group { name: "lab".into(), quota: Quota::Part(0.25), surplus: true, users: None };
     let shares = Shares { groups: vec![lab], ..Shares::default() };
     Settings { lease_ms: 60_000, limits, shares, ..Settings::default() }
-}
-
-/// Everything durable, in a form that can be compared.
-fn picture(core: &Core) -> String {
-    let mut text = String::new();
-    for (id, c) in &core.queue.clusters {
-        let idle = c.idle().spans();
-        let mut attempts: Vec<_> = c.attempts.iter().collect();
-        attempts.sort();
-        text += &format!(
-            "{id} {} {idle:?} {:?} {:?} {attempts:?} {:?} {} {:?} {:?}\n",
-            c.owner,
-            c.held.spans(),
-            c.live,
-            c.summary,
-            c.requeues,
-            c.past,
-            (&c.completed, &c.excluded, &c.unready, &c.extended)
-        );
-    }
-    let mut claims: Vec<_> = core
-        .pool
-        .claims
-        .iter()
-        .map(|(id, c)| format!("{id} {} {:?} {} {:?}", c.machine, c.jobs, c.slot, c.reserved))
-        .collect();
-    claims.sort();
-    let labs = (&core.labs.machines, &core.labs.disabled);
-    text += &format!("{claims:?} {} {} {labs:?}", core.queue.next_cluster, core.pool.next_claim);
-    text
 }
 
 pub(crate) fn template(procs: u32, cpus: u32) -> JobTemplate {

@@ -144,6 +144,35 @@ fn a_gang_that_aged_keeps_later_jobs_from_the_limit_it_lacks() {
 }
 
 #[test]
+fn what_a_gang_that_aged_lacks_no_more_is_there_for_others_in_the_same_step() {
+    let one = || with(1, &[("ConcurrencyLimits", "\"matlab\"")]);
+    // It leaves: nobody gives anything back, and yet there is one for the job, or for the younger gang, that waited behind it.
+    for next in [one(), matlab_gang(1)] {
+        let mut p = Pool::new(limited(2.0));
+        p.machine("m", 4, "");
+        p.submit("bob", one());
+        let pair = p.submit("ann", matlab_gang(2));
+        p.wait(6 * 3_600_000);
+        let next = p.submit("cid", next);
+        assert_eq!((p.live(pair), p.live(next)), (0, 0), "the second one is kept for the gang");
+        p.remove(pair);
+        assert_eq!(p.live(next), 1);
+    }
+    // It has its two and lacks machines only: then they are not kept for it.
+    let mut p = Pool::new(limited(2.0));
+    p.machine("m", 4, "");
+    let first = p.submit("bob", one());
+    let mut elsewhere = matlab_gang(2);
+    elsewhere.set("Requirements", "TARGET.IsElsewhere");
+    let pair = p.submit("ann", elsewhere);
+    p.wait(6 * 3_600_000);
+    let next = p.submit("cid", one());
+    assert_eq!((p.live(pair), p.live(next)), (0, 0));
+    p.end(first);
+    assert_eq!((p.live(pair), p.live(next)), (0, 1));
+}
+
+#[test]
 fn nice_users_gangs_let_all_others_go_first_and_do_not_age() {
     let mut p = Pool::new(settings());
     p.machine("m", 4, "");

@@ -1,9 +1,10 @@
 //! Jobs with transparent checkpoints: they go on only where these can be put back.
 
 use model::JobId;
+use model::report::{Checkpointed, Happening};
 
 use super::sharing::{Pool, with};
-use crate::{Core, JobState, ReportKind, Settings, Standing};
+use crate::{Core, JobState, Settings, Standing};
 
 const WISH: &str = "TARGET.HasTransparentCheckpoint && (MY.LastCheckpointPlatform is undefined || \
                     TARGET.CheckpointPlatform == MY.LastCheckpointPlatform)";
@@ -13,13 +14,15 @@ fn machine(pool: &mut Pool, name: &str, kind: &str) {
 }
 
 fn save(pool: &mut Pool, cluster: u32, proc: u32, platform: &str) {
-    pool.tell(cluster, proc, |job| ReportKind::Checkpointed {
-        job,
-        object: format!("{proc:064x}"),
-        bytes: 5,
-        transfer_ms: 1,
-        cap: 0,
-        platform: platform.into(),
+    pool.tell(cluster, proc, |job| {
+        Happening::Checkpointed(Checkpointed {
+            job,
+            sha256: vec![proc as u8; 32],
+            bytes: 5,
+            transfer_ms: 1,
+            cap: 0,
+            platform: platform.into(),
+        })
     });
 }
 

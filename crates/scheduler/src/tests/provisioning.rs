@@ -1,13 +1,15 @@
 //! Machines that are made ready for jobs and put in order after them, or could not be.
 
 use model::event::{Condition, Kind};
+use model::report::{Happening, ProvisionFailed, Provisioning};
 use model::{JobId, JobTemplate};
 
+use super::said::report;
 use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
-    Act, Actor, AgentHello, Core, Effect, GangView, HeldClaim, JobState, Obstacle, ReportKind, Session,
-    Settings, Standing,
+    Act, Actor, AgentHello, Core, Effect, GangView, HeldClaim, JobState, Obstacle, Session, Settings,
+    Standing,
 };
 
 fn pool(machines: &[&str], more: &str) -> Pool {
@@ -32,7 +34,9 @@ fn machine_of(p: &Pool, cluster: u32, proc: u32) -> String {
 }
 
 fn fail(p: &mut Pool, cluster: u32, proc: u32) {
-    p.tell(cluster, proc, |job| ReportKind::ProvisionFailed { job, reason: "no power".into() });
+    p.tell(cluster, proc, |job| {
+        Happening::ProvisionFailed(ProvisionFailed { job, reason: "no power".into() })
+    });
 }
 
 #[test]
@@ -41,7 +45,7 @@ fn a_gang_is_tried_elsewhere_once_and_then_held_for_a_person() {
     let mut p = pool(&["a", "b", "c", "d"], "");
     let pair = p.submit("ann", gang(&[]));
     let bad = machine_of(&p, pair, 0);
-    p.tell(pair, 0, |job| ReportKind::Provisioning { job, installing: false });
+    p.tell(pair, 0, |job| Happening::Provisioning(Provisioning { job, installing: false }));
     p.stops();
     fail(&mut p, pair, 0);
     assert_eq!(p.stops(), [JobId { cluster: pair, proc: 1 }], "the whole set moves");
@@ -107,9 +111,9 @@ fn a_set_may_ask_for_more_tries_or_none_and_excluded_machines_are_told() {
 fn what_is_being_installed_stays_on_a_broken_machine() {
     let mut p = pool(&["a"], "");
     let job = p.submit("ann", template(1, 1));
-    p.tell(job, 0, |job| ReportKind::Provisioning { job, installing: false });
-    p.tell(job, 0, |job| ReportKind::Provisioning { job, installing: true });
-    p.tell(job, 0, |job| ReportKind::Provisioning { job, installing: true });
+    p.tell(job, 0, |job| Happening::Provisioning(Provisioning { job, installing: false }));
+    p.tell(job, 0, |job| Happening::Provisioning(Provisioning { job, installing: true }));
+    p.tell(job, 0, |job| Happening::Provisioning(Provisioning { job, installing: true }));
     let told = p.out.events.iter().filter(|e| matches!(e.kind, Some(Kind::JobProvisioning(_)))).count();
     assert_eq!(told, 2, "each stage once");
     p.set_condition("a", Condition::Broken);
@@ -146,7 +150,7 @@ fn a_machine_is_free_only_when_it_is_in_order_again() {
     p.core.agent_up(p.now, hello, digest, &mut p.out);
     assert_eq!(p.live(next), 0);
 
-    let gone = crate::Report { claim, seq: 2, kind: ReportKind::Gone { reason: "over".into() } };
+    let gone = report(claim, 2, Happening::Gone("over".into()));
     p.core.agent_report(p.now, "a", Session(9), gone, digest, &mut p.out);
     assert_eq!(p.live(next), 1);
     let claim = p.core.queue.clusters[&next].live[&0].claim;
@@ -154,11 +158,9 @@ fn a_machine_is_free_only_when_it_is_in_order_again() {
     // When that fails, nobody uses it before somebody has looked.
     let after = p.submit("bob", template(1, 1));
     p.end(next);
-    for (seq, kind) in [
-        (2, ReportKind::ReleaseFailed { reason: "no power".into() }),
-        (3, ReportKind::Gone { reason: "over".into() }),
-    ] {
-        p.core.agent_report(p.now, "a", Session(9), crate::Report { claim, seq, kind }, digest, &mut p.out);
+    for (seq, kind) in [(2, Happening::ReleaseFailed("no power".into())), (3, Happening::Gone("over".into()))]
+    {
+        p.core.agent_report(p.now, "a", Session(9), report(claim, seq, kind), digest, &mut p.out);
     }
     assert_eq!(p.live(after), 0);
     let standing = p.core.labs.standing("a");

@@ -1,11 +1,13 @@
 //! More time for running jobs, and machines that owners keep after the run.
 
 use model::event::{Exit, Kind};
+use model::report::{Evicted, Happening};
 use model::{JobId, JobName};
 
+use super::said::exited;
 use super::sharing::{Pool, of_machines as pool, with};
 use super::{digest, template};
-use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, ReportKind, Reserved, Settings, Which};
+use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, Reserved, Settings, Which};
 
 fn act(p: &mut Pool, user: &str, act: Act, cluster: u32) -> Result<Outcome, Refusal> {
     let actor = Actor { user: user.into(), any_owner: user == "root" };
@@ -14,9 +16,8 @@ fn act(p: &mut Pool, user: &str, act: Act, cluster: u32) -> Result<Outcome, Refu
 }
 
 fn exit(p: &mut Pool, cluster: u32, code: u32) {
-    let started_ms = p.now.wall_ms;
     let exit = Exit { code: Some(code), wall_us: 1_000_000, ..Exit::default() };
-    p.tell(cluster, 0, |job| ReportKind::Exited { job, exit, started_ms });
+    p.tell(cluster, 0, |job| exited(job, exit));
 }
 
 #[test]
@@ -47,7 +48,9 @@ fn an_extension_moves_the_hard_end_for_the_watchdog_and_for_promises() {
     assert!(p.stops().is_empty(), "it has the time it was given");
     p.wait(12_000);
     assert_eq!(p.stops(), [JobId { cluster: job, proc: 0 }], "and no more");
-    p.tell(job, 0, |job| ReportKind::Evicted { job, reason: "stopped".into(), code: 1000, hold: None });
+    p.tell(job, 0, |job| {
+        Happening::Evicted(Evicted { job, reason: "stopped".into(), code: 1000, hold: None })
+    });
     assert_eq!(p.core.jobs(job, 9)[0].state, JobState::Held);
     assert!(p.core.queue.clusters[&job].extended.is_empty(), "granted to that run only");
     assert_eq!(act(&mut p, "ann", Act::Extend(60), job).unwrap().changed, 0, "it does not run");

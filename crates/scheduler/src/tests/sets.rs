@@ -1,14 +1,14 @@
 //! Gangs as sets: machines go back together, limits are those of the whole.
 
 use model::event::{Exit, JobsRemoved, Kind};
+use model::report::Happening;
 use model::template::PieceKind;
 use model::{JobId, JobName, JobTemplate, Span};
 
+use super::said::{exited, report};
 use super::sharing::{Pool, of_machines as pool, with};
 use super::{digest, sweep_all, template};
-use crate::{
-    Act, Actor, Core, Effect, Finding, GangView, Limits, Report, ReportKind, Reserved, Settings, Which,
-};
+use crate::{Act, Actor, Core, Effect, Finding, GangView, Limits, Reserved, Settings, Which};
 
 fn gang(procs: u32, more: &[(&str, &str)]) -> JobTemplate {
     let mut template = with(procs, &[("Gang", "true")]);
@@ -27,9 +27,8 @@ pub(super) fn each(template: &mut JobTemplate, name: &str, values: &[&str]) {
 
 /// A job's process ends by itself, after a second.
 fn exit(p: &mut Pool, cluster: u32, proc: u32) {
-    let started_ms = p.now.wall_ms - 1_000;
     let exit = Exit { code: Some(0), wall_us: 1_000_000, ..Exit::default() };
-    p.tell(cluster, proc, |job| ReportKind::Exited { job, exit, started_ms });
+    p.tell(cluster, proc, |job| exited(job, exit));
 }
 
 /// Claims that are kept for gangs, by job.
@@ -97,9 +96,8 @@ fn a_removed_jobs_machine_stays_with_its_set_too_and_a_reservation_outlasts_it()
     p.core.act(p.now, &ann, Act::Remove, &which, "", digest, &mut p.out).unwrap();
     exit(&mut p, set, 0);
     assert_eq!(kept(&p), [JobId { cluster: set, proc: 0 }]);
-    let started_ms = p.now.wall_ms;
     let failed = Exit { code: Some(1), wall_us: 1_000_000, ..Exit::default() };
-    p.tell(set, 1, |job| ReportKind::Exited { job, exit: failed, started_ms });
+    p.tell(set, 1, |job| exited(job, failed));
     assert_eq!(kept(&p).len(), 1, "its owner has the other for a while");
     p.wait(601_000);
     assert_eq!(kept(&p).len(), 2, "and when that is over its gang has it");
@@ -132,7 +130,7 @@ fn the_owner_of_a_machine_has_it_back_and_the_set_goes_on() {
     let (&id, claim) = p.core.pool.claims.iter().find(|(_, c)| c.reserved.is_some()).unwrap();
     let machine = claim.machine.to_string();
     let session = p.core.pool.machines[&*machine].session.unwrap();
-    let report = Report { claim: id, seq: 2, kind: ReportKind::Gone { reason: "PREEMPT".into() } };
+    let report = report(id, 2, Happening::Gone("PREEMPT".into()));
     p.core.agent_report(p.now, &machine, session, report, digest, &mut p.out);
     assert_eq!((p.live(set), p.core.pool.claims.len()), (1, 1));
     assert!(p.stops().is_empty());
@@ -245,7 +243,7 @@ fn a_job_that_ends_late_while_its_gang_is_in_time_has_ended_well() {
     let set = limited(&mut p, &[]);
     p.now.wall_ms += 130_000;
     let late = Exit { code: Some(0), wall_us: 130_000_000, ..Exit::default() };
-    p.tell(set, 1, |job| ReportKind::Exited { job, exit: late, started_ms: 0 });
+    p.tell(set, 1, |job| exited(job, late));
     assert_eq!(holds(&p, set), [(47, vec![Span { first: 1, count: 1 }])]);
 }
 

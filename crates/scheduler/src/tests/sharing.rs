@@ -1,14 +1,17 @@
 //! Whose turn it is: fair share, limits, quotas, the throttle, and preemption, through the whole core.
 
 use classad::{ClassAd, Expr};
+use model::agent::Report;
 use model::event::{Exit, Resources};
+use model::report::{Attempt, Evicted, Happening, Returned, Started};
 use model::{ClaimKey, Class, JobId, JobName, JobTemplate, Now};
 
+use super::said::{exited, report};
 use super::{digest, template};
 use crate::pool::host_of;
 use crate::{
-    Act, Actor, AgentHello, Burst, Core, Effect, Group, HeldJob, Limits, Out, Quota, Refusal, Report,
-    ReportKind, Session, Settings, Shares, Submission, Which,
+    Act, Actor, AgentHello, Burst, Core, Effect, Group, Limits, Out, Quota, Refusal, Session, Settings,
+    Shares, Submission, Which,
 };
 
 /// A core, a clock, and what became of the last input.
@@ -95,10 +98,10 @@ impl Pool {
         let (id, job, machine) = (*id, claim.jobs[0], host_of(&claim.machine).to_owned());
         let attempt = self.core.queue.clusters[&cluster].live[&job.proc].attempt;
         let exit = Exit { code: Some(0), wall_us: 3_600_000_000, ..Exit::default() };
-        let held = HeldJob { job, attempt };
-        let kind = ReportKind::Exited { job: held, exit, started_ms: self.now.wall_ms };
+        let held = Attempt::at(job, attempt);
+        let kind = exited(held, exit);
         let session = self.core.pool.machines[&*machine].session.unwrap();
-        let report = Report { claim: id, seq: 1, kind };
+        let report = report(id, 1, kind);
         self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
     }
 
@@ -108,10 +111,12 @@ impl Pool {
         let machine = host_of(&self.core.pool.claims[&claim].machine).to_owned();
         let session = self.core.pool.machines[&*machine].session.unwrap();
         let reason = || "owner".to_owned();
-        self.tell(cluster, proc, |job| ReportKind::Evicted { job, reason: reason(), code: 1011, hold: None });
+        self.tell(cluster, proc, |job| {
+            Happening::Evicted(Evicted { job, reason: reason(), code: 1011, hold: None })
+        });
         let given = self.core.pool.claims.get(&claim).is_some_and(|c| !c.jobs.is_empty());
         assert!(!given, "nothing is given to a claim that its machine ends");
-        let gone = Report { claim, seq: 2, kind: ReportKind::Gone { reason: reason() } };
+        let gone = report(claim, 2, Happening::Gone(reason()));
         self.core.agent_report(self.now, &machine, session, gone, digest, &mut self.out);
     }
 
@@ -126,23 +131,33 @@ impl Pool {
 
     /// A job's process was started.
     pub(super) fn begin(&mut self, cluster: u32, proc: u32) {
-        let started_ms = self.now.wall_ms;
-        self.tell(cluster, proc, |job| ReportKind::Started { job, started_ms });
+        self.tell(cluster, proc, |job| Happening::Started(Started { job }));
     }
 
     /// A job's machine gives it back before it started.
     pub(super) fn give_back(&mut self, cluster: u32, proc: u32) {
-        self.tell(cluster, proc, |job| ReportKind::Returned { jobs: vec![job] });
+        self.tell(cluster, proc, |job| Happening::Returned(Returned { jobs: vec![job] }));
     }
 
     /// The machine of a job says something of it.
-    pub(super) fn tell(&mut self, cluster: u32, proc: u32, what: impl FnOnce(HeldJob) -> ReportKind) {
+    pub(super) fn tell(&mut self, cluster: u32, proc: u32, what: impl FnOnce(Attempt) -> Happening) {
+        self.tell_aged(cluster, proc, Some(0), what);
+    }
+
+    /// The same of something that was so long ago, or nobody knows how long.
+    pub(super) fn tell_aged(
+        &mut self,
+        cluster: u32,
+        proc: u32,
+        age_ms: Option<u64>,
+        what: impl FnOnce(Attempt) -> Happening,
+    ) {
         self.keys();
         let live = self.core.queue.clusters[&cluster].live[&proc].clone();
         let machine = host_of(&self.core.pool.claims[&live.claim].machine).to_owned();
         let session = self.core.pool.machines[&*machine].session.unwrap();
-        let kind = what(HeldJob { job: JobId { cluster, proc }, attempt: live.attempt });
-        let report = Report { claim: live.claim, seq: 1, kind };
+        let kind = what(Attempt { cluster, proc, attempt: live.attempt });
+        let report = Report { age_ms, ..report(live.claim, 1, kind) };
         self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
     }
 

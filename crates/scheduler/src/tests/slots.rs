@@ -3,12 +3,13 @@
 use classad::ClassAd;
 use model::JobTemplate;
 use model::event::{Kind, PoolDrained, Resources};
+use model::report::{Attempt, Evicted, Happening};
 
+use super::said::report;
 use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
-    AgentHello, AgentSlot, Core, Effect, HeldClaim, HeldJob, Obstacle, Report, ReportKind, Session, Settings,
-    Shut, SlotState, Standing,
+    AgentHello, AgentSlot, Core, Effect, HeldClaim, Obstacle, Session, Settings, Shut, SlotState, Standing,
 };
 
 fn size(cpus: u32) -> Resources {
@@ -135,7 +136,7 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
         })
         .map(|(claim, key)| {
             let jobs = pool.core.pool.claims[&claim].jobs.iter();
-            let jobs = jobs.map(|job| HeldJob { job: *job, attempt: 1 }).collect();
+            let jobs = jobs.map(|job| Attempt::at(*job, 1)).collect();
             HeldClaim { claim, key, jobs, ending: false }
         })
         .collect();
@@ -177,7 +178,7 @@ fn what_a_machine_says_of_its_slots_is_believed_of_its_own_only() {
     let state = SlotState {
         state: "Claimed".into(),
         activity: "Suspended".into(),
-        since: 0,
+        age_ms: 0,
         image_kib: 0,
         rss_kib: 0,
         cpu_us: 0,
@@ -198,10 +199,10 @@ fn a_job_that_the_owner_wants_held_is_held() {
         let live = pool.core.queue.clusters[&job].live[&0].clone();
         (live.claim, live)
     };
-    let held = HeldJob { job: model::JobId { cluster: job, proc: 0 }, attempt: live.attempt };
-    let hold = Some(("too much memory".to_owned(), 9));
-    let kind = ReportKind::Evicted { job: held, reason: "PREEMPT".into(), code: 1011, hold };
-    let report = Report { claim: id, seq: 1, kind };
+    let held = Attempt { cluster: job, proc: 0, attempt: live.attempt };
+    let hold = Some(model::report::Hold { reason: "too much memory".to_owned(), subcode: 9 });
+    let kind = Happening::Evicted(Evicted { job: held, reason: "PREEMPT".into(), code: 1011, hold });
+    let report = report(id, 1, kind);
     pool.core.agent_report(pool.now, "m", Session(1), report, digest, &mut pool.out);
     let found = pool.out.events.iter().find_map(|e| match &e.kind {
         Some(Kind::JobsHeld(e)) => Some((e.reason.clone(), e.code, e.subcode)),
@@ -278,7 +279,7 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
     assert_eq!(jobs.len(), 2);
     let of = |pool: &Pool, claim| {
         let job = pool.core.pool.claims[&claim].jobs[0];
-        vec![HeldJob { job: crate::JobId { cluster: job.cluster, proc: job.proc }, attempt: 1 }]
+        vec![Attempt { cluster: job.cluster, proc: job.proc, attempt: 1 }]
     };
     let held = jobs.iter().map(|(claim, key)| HeldClaim {
         claim: *claim,
@@ -288,7 +289,7 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
     });
     hello = AgentHello { session: Session(2), total: size(3), claims: held.collect(), ..hello };
     pool.core.agent_up(pool.now, hello, digest, &mut pool.out);
-    let gone = Report { claim: jobs[0].0, seq: 1, kind: ReportKind::Gone { reason: "gone".into() } };
+    let gone = report(jobs[0].0, 1, Happening::Gone("gone".into()));
     pool.core.agent_report(pool.now, "m", Session(2), gone, digest, &mut pool.out);
     let used: u32 = pool.core.pool.claims.values().map(|c| c.resources.cpus).sum();
     let free = pool.core.machines().map(|m| m.free.cpus).sum::<u32>();

@@ -21,11 +21,19 @@ fn is_wanted(scope: &Scope<'_>, value: Option<&String>) -> Read<bool> {
     Ok(!cancelled && universe_of(scope)?.0 != Universe::Grid)
 }
 
-/// A plain number below zero asks for nothing that a machine could give.
-fn refuse_negative(scope: &Scope<'_>, names: &[&str], value: &str) -> Read<()> {
-    let number = value.trim().strip_prefix('-').map(str::trim);
-    if number.is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
-        return Err(scope.wrong(names, &format!("is below zero: {}", value.trim())));
+/// A plain number below zero, or beyond what can be counted, asks for nothing that a machine could give.
+fn refuse_impossible(scope: &Scope<'_>, names: &[&str], value: &str) -> Read<()> {
+    let value = value.trim();
+    let begins = |n: &str| n.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    if value.strip_prefix('-').map(str::trim).is_some_and(begins) {
+        return Err(scope.wrong(names, &format!("is below zero: {value}")));
+    }
+    // As a ClassAd such a number is 0, and the job would run anywhere.
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = value.split_at(digits);
+    let is_number = digits > 0 && rest.trim().chars().all(|c| c.is_ascii_alphabetic());
+    if is_number && number.parse::<i64>().is_err() {
+        return Err(scope.wrong(names, &format!("is more than any machine has: {value}")));
     }
     Ok(())
 }
@@ -37,7 +45,7 @@ pub(crate) fn cpus(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     }
     match value {
         Some(value) => {
-            refuse_negative(scope, &CPUS, &value)?;
+            refuse_impossible(scope, &CPUS, &value)?;
             out.put("RequestCpus", expr::of_keyword(scope, &CPUS, &value)?);
         }
         None => out.put("RequestCpus", "1"),
@@ -63,7 +71,7 @@ fn sized(
         }
         return Ok(());
     };
-    refuse_negative(scope, names, &value)?;
+    refuse_impossible(scope, names, &value)?;
     match units::size(&value, unit) {
         Some(size) => out.put(attribute, size.to_string()),
         None => out.put(attribute, expr::of_keyword(scope, names, &value)?),
@@ -127,7 +135,7 @@ pub(crate) fn gpus(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         return Ok(());
     }
     if let Some(value) = scope.get(&GPUS)? {
-        refuse_negative(scope, &GPUS, &value)?;
+        refuse_impossible(scope, &GPUS, &value)?;
         out.put("RequestGPUs", expr::of_keyword(scope, &GPUS, &value)?);
     }
     for (keyword, attribute) in
@@ -177,7 +185,7 @@ pub(crate) fn misspelt_request(name: &str) -> Option<&'static str> {
 
 pub(crate) fn custom(scope: &Scope<'_>, out: &mut Out, keyword: &str, resource: &str) -> Read<()> {
     if let Some(value) = scope.get(&[keyword])? {
-        refuse_negative(scope, &[keyword], &value)?;
+        refuse_impossible(scope, &[keyword], &value)?;
         let amount = expr::of_keyword(scope, &[keyword], &value).map_err(|stop| {
             match (stop, misspelt_request(keyword)) {
                 (Stop::Wrong(wrong), Some(near)) => wrong.hint(format!("did you mean {near}?")).into(),

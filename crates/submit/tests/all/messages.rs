@@ -361,6 +361,21 @@ fn commands_know_a_few_names_and_refuse_others() {
     assert!(built.warnings.is_empty());
     let message = command(&["{itme}"], &[]).unwrap_err();
     assert!(message.contains("there are {}, {item}, {proc}, {cluster}"), "{message}");
+    for huge in [
+        "request_memory=9223372036854775808",
+        "request_cpus=99999999999999999999",
+        "request_disk=99999999999999999999 KB",
+        "request_gpus=18446744073709551616",
+    ] {
+        let message = command(&["1"], &[huge]).unwrap_err();
+        assert!(message.contains("more than any machine has"), "{huge}: {message}");
+    }
+    assert!(command(&["1"], &["request_memory=9223372036854775807"]).is_ok());
+    let message = command(&["1"], &["output=o.{porc}"]).unwrap_err();
+    assert!(message.contains("--set:1:8") && message.contains("{porc} is not known"), "{message}");
+    assert!(message.contains("did you mean {proc}?"), "{message}");
+    let built = command(&["1"], &["output=o.{proc}.{cluster}.{{x}}", "+List={1, 2}"]).unwrap();
+    assert_eq!(built.templates[0].attribute(9, 1, "Out").unwrap(), "\"o.1.9.{x}\"");
     let built = command(&["1"], &["args=2", "outptu=x", "error=e.{}"]).unwrap();
     assert_eq!(built.templates[0].attribute(9, 1, "Err").unwrap(), "\"e.z\"");
     assert_eq!(built.templates[0].attribute(9, 1, "Args").unwrap(), "\"2\"");

@@ -159,6 +159,9 @@ fn load(args: &Args, files: &[String]) -> Result<Config<'static>, Diagnostics> {
 fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     let files = files(args);
     let config = load(args, &files)?;
+    if !config.broken.is_empty() {
+        return Err(Diagnostics(config.broken.clone()));
+    }
     let mut warnings = config.warnings.clone();
     if args.subsystem.eq_ignore_ascii_case("STARTD") {
         warnings.extend(agent::check(&config, agent::resources(cpus, Path::new("/")))?);

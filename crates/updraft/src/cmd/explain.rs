@@ -103,6 +103,15 @@ pub(crate) fn words_of_job(job: &Job) -> Vec<String> {
     out
 }
 
+/// A moment in local words.
+fn shown_time(ms: u64) -> String {
+    let at = jiff::Timestamp::from_millisecond(i64::try_from(ms).unwrap_or(i64::MAX));
+    at.map_or_else(
+        |_| ms.to_string(),
+        |t| t.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string(),
+    )
+}
+
 fn times(n: u32) -> String {
     if n == 1 { "once".into() } else { format!("{n} times") }
 }
@@ -132,6 +141,8 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
         "every machine that could run it is kept from it".into()
     } else if w.capable == 0 {
         "no machine in contact can run it".into()
+    } else if let Some(at_ms) = w.not_before_ms {
+        format!("its time has not come; it can start from {} on", shown_time(at_ms))
     } else if let Some((gang, takes)) = w.kept_for.zip(w.takes.as_ref()) {
         format!("it takes {takes}; what is free of that is kept for the gang {gang}, which has waited longer")
     } else if let Some(limit) = &w.limit {
@@ -252,6 +263,7 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "drained" => "drained for a while",
             "lent" => "lent to somebody else",
             "not_allowed" => "for others' jobs only",
+            "no_tree" => "in a lab without its distro trees",
             "unready" => "could not be made ready for it",
             "too_small" => "too small",
             "requirements" => "excluded by requirements",

@@ -110,7 +110,7 @@ fn usual_records(log: &Path) -> Result<PathBuf, String> {
     let own_uid = rustix::process::getuid().as_raw();
     let mut beside = log.as_os_str().to_owned();
     beside.push(".jobs");
-    let name = log.to_string_lossy().replace('/', "_");
+    let name = records_name(log);
     let elsewhere = PathBuf::from(format!("/var/tmp/updraft-fork-{own_uid}"));
     for dir in [PathBuf::from(beside), elsewhere.clone(), elsewhere.join(name)] {
         let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
@@ -124,4 +124,33 @@ fn usual_records(log: &Path) -> Result<PathBuf, String> {
         }
     }
     Err(format!("no place for records beside {}; say where with --records", log.display()))
+}
+
+/// A name for the records of a log: its own, and a number that tells it from others of that name. Should two logs share one all
+/// the same, records say of which they are.
+fn records_name(log: &Path) -> String {
+    let real = log.canonicalize();
+    let bytes = real.as_deref().unwrap_or(log).as_os_str().as_encoded_bytes();
+    // FNV: the same in every version of this program.
+    let number = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let name = log.file_name().unwrap_or_default().to_string_lossy();
+    format!("{number:016x}-{}", name.chars().take(60).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_whose_paths_look_alike_have_records_of_their_own() {
+        let names: Vec<_> =
+            ["/x/log", "/x_log", "/x/_log", "/x__log"].map(|log| records_name(Path::new(log))).into();
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name) && name.len() < 80, "{names:?}");
+        }
+        assert_eq!(records_name(Path::new("/proc/../no/such")), records_name(Path::new("/proc/../no/such")));
+        assert!(records_name(Path::new(&format!("/{}", "ü".repeat(200)))).len() < 200);
+    }
 }

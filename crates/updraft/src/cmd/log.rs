@@ -41,7 +41,7 @@ pub(crate) fn filter_behind(matches: &ArgMatches) -> Option<String> {
 
 impl Options {
     pub(crate) fn init(&self) -> Result<(), Failure> {
-        let daemon = std::env::args_os().any(|a| a == "up" || a == "agent");
+        let daemon = std::env::args_os().any(|a| a == "up" || a == "agent" || a == "eventd");
         let default = if daemon { "info" } else { "warn" };
         let filter = EnvFilter::try_new(self.log.as_deref().unwrap_or(default))
             .map_err(|e| usage(format!("--log: {e}; try --log debug or --log manager=debug,info")))?;

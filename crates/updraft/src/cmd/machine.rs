@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// Give it back
     #[arg(long)]
     release: bool,
+    /// How far a machine that somebody holds is: waiting (its installation was asked for), installing, running; for the holder
+    /// and administrators, and what installs it
+    #[arg(long, value_name = "STAGE", value_parser = ["waiting", "installing", "running"], conflicts_with_all = ["reserve", "release"])]
+    stage: Option<String>,
     /// Nothing new starts there for so long: 90s, 30m, 12h, 7d (for administrators and the machine's owner)
     #[arg(long, value_name = "TIME", conflicts_with_all = ["undrain", "condition", "loan", "return_loan", "allow", "allow_all", "reserve", "release"])]
     drain: Option<String>,
@@ -84,12 +88,14 @@ pub(crate) fn run(mut args: Args, place: &Place) -> Result<ExitCode, Failure> {
         hold: if args.release { Some(false) } else { args.reserve.as_ref().map(|_| true) },
         held_by: args.reserve.unwrap_or_default(),
         held_seconds,
+        stage: args.stage,
         reason: args.reason,
     };
     let name = args.machine;
     let asks = request.condition.is_none()
         && request.loaned_to.is_none()
         && request.hold.is_none()
+        && request.stage.is_none()
         && request.allow.is_none();
     let standing = small_runtime()?.block_on(async {
         let client = place.connect().await?;
@@ -139,6 +145,9 @@ fn words(standing: &MachineStanding) -> String {
     }
     if !standing.held_by.is_empty() {
         words.push_str(&format!(", held by {}", standing.held_by));
+        if !standing.held_stage.is_empty() {
+            words.push_str(&format!(" ({})", standing.held_stage));
+        }
         if standing.held_until_ms > 0 {
             words.push_str(&format!(" until {}", table::time(standing.held_until_ms)));
         }

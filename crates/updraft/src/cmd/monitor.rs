@@ -1,14 +1,14 @@
 //! `updraft monitor`: the job state monitor as a process. JSON lines in (register, unregister, ack) and out (changes).
 //!
-//! Here are the call and the end; [`lines`] reads requests and writes replies; everything else is `bridge::monitor`.
+//! Here are the call and the end; [`lines`] reads requests and writes replies, [`output`] prints them; everything else is `bridge::monitor`.
 
 mod lines;
+mod output;
 
 use std::collections::{HashMap, HashSet};
-use std::io::{BufRead, BufReader, Write as _};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::lines::{Request, change_line, read_request, status_line};
+use self::output::Output;
 use crate::cmd::{Failure, small_runtime};
 use crate::place::Place;
 use crate::{configuration, monitors};
@@ -85,7 +86,7 @@ struct Open {
 struct Printing {
     with_ack: bool,
     open: Mutex<Open>,
-    is_broken: AtomicBool,
+    output: Arc<Output>,
     news: Mutex<Sender<Message>>,
 }
 
@@ -96,14 +97,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Printing {
     /// Prints a line; false when nobody reads any more.
     fn print(&self, line: &str) -> bool {
-        let mut out = std::io::stdout().lock();
-        let is_out =
-            out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
-        if is_out.is_err() {
-            self.is_broken.store(true, Ordering::SeqCst);
+        let is_out = self.output.print(line);
+        if !is_out {
             let _ = lock(&self.news).send(Message::LookAgain);
         }
-        is_out.is_ok()
+        is_out
     }
 
     fn end(&self, id: &[u8]) {
@@ -139,27 +137,55 @@ impl Listener for Printing {
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let settings = settings(args, place)?;
     let (sender, receiver) = channel();
+    let goes_on = args.follow && args.register.as_os_str() != "-";
+    let ends_with_input = args.follow && !goes_on;
+    let output = Arc::new(Output::of_process().map_err(Failure::new)?);
     let printing = Arc::new(Printing {
         with_ack: args.ack,
         open: Mutex::default(),
-        is_broken: AtomicBool::new(false),
+        output: Arc::clone(&output),
         news: Mutex::new(sender.clone()),
     });
-    listen_for_signals(sender.clone())?;
-    let input: Box<dyn BufRead + Send> = if args.register.as_os_str() == "-" {
-        Box::new(BufReader::new(std::io::stdin()))
-    } else {
-        let file = std::fs::File::open(&args.register)
-            .map_err(|e| Failure::new(format!("{}: {e}", args.register.display())))?;
-        Box::new(BufReader::new(file))
-    };
+    listen_for_signals(sender.clone(), Arc::clone(&output))?;
+    let input = open_requests(&args.register)?;
     let monitor = Monitor::start(settings, printing.clone()).map_err(|e| Failure::new(e.to_string()))?;
-    std::thread::spawn(move || read_requests(input, &sender));
-    let goes_on = args.follow && args.register.as_os_str() != "-";
-    let ends_with_input = args.follow && !goes_on;
+    let hurried = ends_with_input.then(|| Arc::clone(&output));
+    std::thread::spawn(move || {
+        match input {
+            Ok(input) => read_requests(input, &sender),
+            Err(path) => match std::fs::File::open(&path) {
+                Ok(file) => read_requests(Box::new(BufReader::new(file)), &sender),
+                Err(error) => {
+                    let _ = sender.send(Message::Request(Err(format!("{}: {error}", path.display()))));
+                }
+            },
+        }
+        // Who has nothing more to say, and reads nothing either, is not waited for.
+        if let Some(output) = hurried {
+            output.hurry();
+        }
+        let _ = sender.send(Message::InputEnded);
+    });
     serve(&monitor, &printing, &receiver, goes_on, ends_with_input);
+    output.hurry();
     monitor.stop();
-    Ok(ExitCode::SUCCESS)
+    match output.trouble() {
+        Some(trouble) => Err(Failure::new(format!("standard output: {trouble}"))),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Where requests come from. A pipe is opened by whoever reads it, since that waits for a writer.
+fn open_requests(path: &Path) -> Result<Result<Box<dyn BufRead + Send>, PathBuf>, Failure> {
+    use std::os::unix::fs::FileTypeExt as _;
+    if path.as_os_str() == "-" {
+        return Ok(Ok(Box::new(BufReader::new(std::io::stdin()))));
+    }
+    if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
+        return Ok(Err(path.to_owned()));
+    }
+    let file = std::fs::File::open(path).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
+    Ok(Ok(Box::new(BufReader::new(file))))
 }
 
 fn settings(args: &Args, place: &Place) -> Result<Settings, Failure> {
@@ -200,7 +226,7 @@ fn settings(args: &Args, place: &Place) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-fn listen_for_signals(sender: Sender<Message>) -> Result<(), Failure> {
+fn listen_for_signals(sender: Sender<Message>, output: Arc<Output>) -> Result<(), Failure> {
     let runtime = small_runtime()?;
     let (mut interrupt, mut terminate) = {
         let _context = runtime.enter();
@@ -210,6 +236,7 @@ fn listen_for_signals(sender: Sender<Message>) -> Result<(), Failure> {
         runtime.block_on(async {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         });
+        output.hurry();
         let _ = sender.send(Message::Signal);
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait)?;
@@ -239,7 +266,6 @@ fn read_requests(mut input: Box<dyn BufRead + Send>, sender: &Sender<Message>) {
             return;
         }
     }
-    let _ = sender.send(Message::InputEnded);
 }
 
 /// Answers requests until there is nothing left to do.
@@ -280,19 +306,22 @@ fn serve(
             Message::Signal => return,
         }
         let is_done = has_ended && !goes_on && (ends_with_input || lock(&printing.open).ids.is_empty());
-        if is_done || printing.is_broken.load(Ordering::SeqCst) {
+        if is_done || printing.output.is_broken() {
             return;
         }
     }
 }
 
 fn acknowledge(monitor: &Monitor, printing: &Printing, numbers: &[u64]) {
-    for (number, is_open) in numbers.iter().zip(monitor.acknowledge(numbers)) {
-        if is_open {
-            printing.print(&json!({ "acked": number }).to_string());
-        } else {
-            printing.print(&json!({ "error": "NotOpen", "ack": number }).to_string());
-        }
+    let acknowledged = monitor.acknowledge(numbers);
+    let trouble = acknowledged.trouble.map(|error| error.to_string());
+    for (number, is_open) in numbers.iter().zip(acknowledged.were_open) {
+        let line = match &trouble {
+            _ if !is_open => json!({ "error": "NotOpen", "ack": number }),
+            Some(reason) => json!({ "error": "NotKept", "ack": number, "reason": reason }),
+            None => json!({ "acked": number }),
+        };
+        printing.print(&line.to_string());
         let ended = lock(&printing.open).ends.remove(number);
         if let Some(id) = ended.filter(|_| is_open) {
             printing.end(&id);
@@ -313,7 +342,11 @@ fn answer(monitor: &Monitor, printing: &Printing, request: Result<Request, Strin
             lock(&printing.open).ids.extend(fresh.iter().filter(|id| !ended(id)).cloned());
             let more = Registering { not_before, known: known.clone() };
             match monitor.register_all(&list, &key.as_str().into(), &more) {
-                Ok(()) => json!({ "registered": names, "key": key }),
+                Ok(()) => {
+                    // Its end was dealt with before: nothing more will be told.
+                    fresh.iter().filter(|id| monitor.is_over(id)).for_each(|id| printing.end(id));
+                    json!({ "registered": names, "key": key })
+                }
                 Err(error) => {
                     let mut open = lock(&printing.open);
                     for id in &fresh {

@@ -55,8 +55,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
-    manager::check_owner(&state).map_err(manager::Error::from)?;
-    let runs = state.join("runs");
+    let home = match manager::check_owner(&state) {
+        // Somebody else's pool that serves everybody: what belongs to the run is kept where our own things are.
+        Err(_) if place.pool.is_none() && state.join("manager.sock").exists() => Place::own_state()?,
+        checked => {
+            checked.map_err(manager::Error::from)?;
+            state.clone()
+        }
+    };
+    let runs = home.join("runs");
     if args.jobs == Some(0) {
         return Err(usage("--jobs 0 runs nothing"));
     }
@@ -76,9 +83,10 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         let was_private = found.as_ref().and_then(Record::is_embedded);
         let client = if was_private == Some(true) { None } else { find_pool(place, &state).await? };
         if was_private == Some(false) && client.is_none() {
-            return Err(Failure::new(
-                "the pool that this run was given to does not answer; start it with: updraft up",
-            ));
+            let again = found.as_ref().map(Record::resume_command).unwrap_or_default();
+            return Err(Failure::new(format!(
+                "the pool that this run was given to does not answer here; start it if it is down (updraft up), and take the run up with: {again}"
+            )));
         }
         if client.is_some() && args.jobs.is_some() {
             return Err(usage(
@@ -91,8 +99,8 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             None => new_record(ready, &args, &runs)?,
         };
         match client {
-            Some(client) => on_pool(client, record, &args, is_resumed).await,
-            None => private::run(record, &args, &state, is_resumed).await,
+            Some(client) => on_pool(client, record, &args, place, is_resumed).await,
+            None => private::run(record, &args, &home, is_resumed).await,
         }
     })
 }
@@ -191,13 +199,20 @@ async fn try_pool(place: &Place) -> Result<Option<Client>, Failure> {
 }
 
 /// On a pool that was there before us and stays.
-async fn on_pool(client: Client, record: Record, args: &Args, is_resumed: bool) -> Result<ExitCode, Failure> {
+async fn on_pool(
+    client: Client,
+    record: Record,
+    args: &Args,
+    place: &Place,
+    is_resumed: bool,
+) -> Result<ExitCode, Failure> {
+    let about = client.about().await?;
     let from = if let Some(position) = record.pool_position() {
+        record.check_pool(&about.pool, about.position)?;
         position
     } else {
-        let position = client.about().await?.position;
-        record.note_pool(Some(position))?;
-        position
+        record.note_pool(about.position, &about.pool, place)?;
+        about.position
     };
     let manner = args.manner(from + 1, Machines::MayCome, is_resumed);
     let follower = match Follower::start(&client, &record, record.templates()?, manner).await {

@@ -90,6 +90,10 @@ pub(crate) struct Args {
     /// [default: gone of the configuration, or note]
     #[arg(long, value_name = "WHAT")]
     gone: Option<String>,
+    /// Poll: remember in FILE what was told, and go on where an earlier generator ended: what it told from -t on is told
+    /// again as it was
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Print `000;TIME;heartbeat` that often: all that was there by then has been told
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     heartbeat: Option<u64>,
@@ -223,7 +227,11 @@ fn source(
     if name == POLL {
         let (ask, gone) = poll_settings(args)?;
         let name = ask.command.clone();
-        let source = Poll::start(ask, Books::new(reading.from, gone)).map_err(|e| e.to_string())?;
+        let mut source = Poll::start(ask, Books::new(reading.from, gone)).map_err(|e| e.to_string())?;
+        if let Some(path) = &args.state {
+            source = source.remembering(path, reading.from);
+        }
+        end_with_signals(source.stopper());
         return Ok((Box::new(source), name));
     }
     if let Some(module) = Module::by_name(name) {
@@ -259,6 +267,26 @@ fn until_interrupt() -> Option<OwnedFd> {
     };
     std::thread::Builder::new().name("interrupt".into()).spawn(wait).ok()?;
     Some(reader.into())
+}
+
+/// Signals end this process as they would, but not before the command that runs was ended.
+fn end_with_signals(stop: impl Fn() + Send + 'static) {
+    let Ok(runtime) = small_runtime() else { return };
+    let listen = {
+        let _context = runtime.enter();
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    };
+    let (Ok(mut interrupt), Ok(mut terminate)) = listen else { return };
+    let wait = move || {
+        let number = runtime.block_on(async {
+            tokio::select! { _ = interrupt.recv() => 2, _ = terminate.recv() => 15 }
+        });
+        stop();
+        std::process::exit(128 + number);
+    };
+    // Without the thread the signals would be lost: then they keep their default action only if nobody listens, so it is
+    // better to say nothing than to go on; a process that has no thread left has other troubles.
+    let _ = std::thread::Builder::new().name("signals".into()).spawn(wait);
 }
 
 /// Digits count up to the first that is none; 0 is the same as nothing.

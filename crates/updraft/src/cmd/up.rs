@@ -9,10 +9,10 @@ use ::agent::OnStop;
 use manager::Sharing;
 
 use crate::cmd::{Failure, full_runtime, stop_signal, usage};
+use crate::configuration;
 use crate::embed::{Options, PATIENCE, Pool, script};
 use crate::numbers::Numbers;
 use crate::place::Place;
-use crate::{configuration, eventd};
 
 /// Start a pool on this machine: manager and agent, in the foreground
 ///
@@ -77,7 +77,8 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    let (windows, findings) = eventd::settings(&files)?;
+    let (windows, findings) = configuration::windows(&files)
+        .map_err(|e| Failure::new(format!("the configuration cannot be used:\n{e}")))?;
     for finding in findings {
         errln!("{finding}");
     }
@@ -105,15 +106,11 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         let health = pool.manager.health_address().map_or_else(String::new, |a| format!(", health on {a}"));
         outln!("updraft: pool {} is up in {}{listen}{health}", pool.manager.pool(), state.display());
         if !windows.events.is_empty() {
-            let socket = client::Endpoint::Unix(state.join("manager.sock"));
-            let client = client::Client::connect(&socket, None).await?;
+            let own = manager::OwnPool::new(pool.manager.handle());
             let changes = eventd::Changes::new(&state);
             tokio::spawn(async move {
-                if let Err(failure) = eventd::drive(client, windows, changes).await {
-                    tracing::error!(
-                        why = failure.message,
-                        "maintenance windows are not carried out any more"
-                    );
+                if let Err(why) = eventd::drive(own, windows, changes, "the manager".to_owned()).await {
+                    tracing::error!(%why, "maintenance windows are not carried out any more");
                 }
             });
         }

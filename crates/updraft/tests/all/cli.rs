@@ -158,6 +158,50 @@ fn the_life_of_a_queue() {
 }
 
 #[test]
+fn trees_machines_by_name_and_stages_are_said_with_words_of_the_shell() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1"]);
+    let patience = Duration::from_secs(20);
+    let status = || sandbox.json(&["status", "--json"])["machines"][0].clone();
+    sandbox.until("its machine is there", patience, || status()["connected"] == true);
+    let machine = status()["name"].as_str().unwrap().to_owned();
+    let submit = |more: &str| {
+        let file = sandbox.path().join("job.sub");
+        std::fs::write(&file, format!("executable = /bin/true\nrequest_memory = 1\n{more}\nqueue\n"))
+            .unwrap();
+        sandbox.json(&["submit", "--json", file.to_str().unwrap()])[0]["cluster"].to_string()
+    };
+
+    let tree = submit("+Trees = \"rhel-10\"");
+    let words = sandbox.ok(&["explain", &tree]);
+    assert!(words.contains("in a lab without its distro trees"), "{words}");
+    let labs = sandbox.ok(&["lab", "", "--tree", "add", "rhel-10", "--tree", "add", "debian-14"]);
+    assert!(labs.contains("debian-14 rhel-10"), "{labs}");
+    sandbox.ok(&["wait", &tree]);
+    assert!(!sandbox.ok(&["lab", "", "--tree", "remove", "rhel-10"]).contains("rhel-10"));
+    assert!(sandbox.ok(&["lab", "", "--remove"]).contains("removed"));
+    sandbox.ok(&["lab", "", "--enable"]);
+    let wrong = sandbox.run(&["lab", "", "--tree", "plant", "rhel-10"]);
+    assert!(
+        !wrong.status.success() && text(&wrong.stderr).contains("--tree add TREE"),
+        "{}",
+        text(&wrong.stderr)
+    );
+
+    sandbox.ok(&["machine", &machine, "--condition", "manual"]);
+    let forced = submit(&format!("+ForceMachine = \"{machine}\""));
+    sandbox.ok(&["wait", &forced]);
+
+    sandbox.until("it is free", patience, || status()["usage"] == "idle");
+    sandbox.ok(&["machine", &machine, "--reserve"]);
+    assert_eq!(status()["usage"], "running");
+    for stage in ["waiting", "installing"] {
+        assert!(sandbox.ok(&["machine", &machine, "--stage", stage]).contains(stage));
+        assert_eq!(status()["usage"], stage);
+    }
+}
+
+#[test]
 fn health_and_metrics_are_served() {
     use std::io::{Read as _, Write as _};
     let mut sandbox = Sandbox::new();

@@ -215,6 +215,6 @@ fn no_job_is_lost_or_doubled_when_anything_is_killed() {
     );
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

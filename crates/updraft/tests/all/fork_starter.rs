@@ -382,6 +382,44 @@ fn a_process_that_cannot_start_takes_its_siblings_along_and_nothing_is_logged() 
 }
 
 #[test]
+fn a_request_that_is_too_long_or_has_pipes_is_answered_like_any_other() {
+    let sandbox = Sandbox::new();
+    let log = new_log(&sandbox, "fork");
+    let pipe = sandbox.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut starter = Starter::ours(&sandbox, &log);
+    let usual = usual(&sandbox);
+    starter.say(&format!("100;long;executable=/bin/true;arguments={};{usual}", "x".repeat(2 << 20)));
+    assert!(starter.reply().starts_with("102;long;32;"));
+    // An input without a writer is at its end; an output that nobody reads is refused.
+    starter.job(&format!("100;in;executable=/bin/cat;{usual};stdin={}", pipe.display()));
+    starter.say(&format!("100;out;executable=/bin/true;{usual};stdout={}", pipe.display()));
+    assert!(starter.reply().starts_with("102;out;73;"));
+    starter.end();
+    assert_eq!(by_id(&log).into_values().next().unwrap(), [(2, 0), (8, 0)]);
+}
+
+#[test]
+fn records_of_another_log_in_the_same_place_are_left_alone() {
+    let sandbox = Sandbox::new();
+    let (one, two) = (new_log(&sandbox, "one"), new_log(&sandbox, "two"));
+    let records = sandbox.open_dir("records");
+    let start = |log: &Path| {
+        let words = ["fork-starter", log.to_str().unwrap(), "--records", records.to_str().unwrap()];
+        Starter::start(sandbox.command(&words))
+    };
+    let mut starter = start(&one);
+    let id = starter.job(&format!("100;t;executable=/bin/sleep;arguments=600;{}", usual(&sandbox))).remove(0);
+    signal(parent_of(&id), libc::SIGKILL);
+    starter.kill();
+    signal(id.rsplit(':').next().unwrap().parse().unwrap(), libc::SIGKILL);
+    start(&two).end();
+    assert_eq!(fs::read_to_string(&two).unwrap(), "");
+    start(&one).end();
+    assert_eq!(by_id(&one)[&id].last(), Some(&(4, 0)));
+}
+
+#[test]
 fn a_log_that_is_not_there_is_an_error_and_a_link_is_the_original_name() {
     let sandbox = Sandbox::new();
     let out = sandbox.run(&["fork-starter", "/nonexistent/log"]);

@@ -403,7 +403,7 @@ fn a_guest_follows_its_host_through_restarts_outlives_it_or_is_held_when_it_come
     };
     until(&lab, &[("running", "b"), ("waiting", "b")]);
     go("go.h", true);
-    until(&lab, &[("held", "")]);
+    until(&lab, &[("aborted", "")]);
     let told = lab.bridge.sandbox.ok(&["queue", &late]);
     assert!(told.contains(&format!("its host {late}.0 was over before it started")), "{told}");
     lab.bridge.sandbox.until("all is in order", patience, || lab.bridge.claims() == 0);

@@ -266,6 +266,12 @@ impl Drop for Sandbox {
     }
 }
 
+/// The letter of a weekday that is neither today nor near: windows of the calendar must not meet those of a test.
+pub(crate) fn far_day() -> char {
+    let today = jiff::Zoned::now().date().weekday().to_monday_zero_offset();
+    "MTWRFSU".chars().nth((today as usize + 3) % 7).unwrap()
+}
+
 pub(crate) fn signal(pid: u32, signal: i32) {
     // SAFETY: kill touches no memory.
     unsafe { libc::kill(pid as i32, signal) };

@@ -4,6 +4,7 @@
 
 mod attacks;
 mod cli;
+mod clocks;
 mod crash;
 mod disk;
 mod fork_starter;

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Sandbox, is_root, skip};
+use crate::harness::{Sandbox, far_day, is_root, skip};
 use crate::network::{Bridge, must};
 
 const HOSTS: u32 = 8;
@@ -31,9 +31,13 @@ impl Lab {
         let conf = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(
             conf.path(),
-            "EVENT_LIST = Rack\nRack = SHUTDOWN W 03:00 600 20 Everything SmallFirst\nEverything = True\n\
-             SmallFirst = 0 - ImageSize\nEVENTD_INTERVAL = 10\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
-             EVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\n",
+            format!(
+                "EVENT_LIST = Rack\nRack = SHUTDOWN {} 03:00 600 20 Everything Last\nEverything = True\n\
+                 Last = int(substr(Machine, 4))\nEVENTD_INTERVAL = 10\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
+                 EVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\nEVENTD_LOG = {}.log\n",
+                far_day(),
+                conf.path().display()
+            ),
         )
         .unwrap();
         let config = conf.path().to_string_lossy().into_owned();
@@ -48,10 +52,32 @@ impl Lab {
         Self { bridge, work, conf }
     }
 
+    /// EVENTD_LOG.
+    fn log(&self) -> String {
+        format!("{}.log", self.conf.path().display())
+    }
+
     fn number(&self, name: &str) -> u64 {
         let text = std::fs::read_to_string(self.work.join(name)).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.log());
+    }
+}
+
+/// Names of slots in a text, in its order, each once.
+fn slots_in(text: &str) -> Vec<String> {
+    let mut slots: Vec<String> = Vec::new();
+    for word in text.split_whitespace().filter(|w| w.starts_with("slot") && w.contains('@')) {
+        if !slots.iter().any(|s| s == word) {
+            slots.push(word.to_owned());
+        }
+    }
+    slots
 }
 
 /// Bytes in the store and on their way to it.
@@ -90,23 +116,22 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
         running(&lab) && lab.bridge.claims() == HOSTS as usize
     });
 
-    let conf = lab.conf.path().to_str().unwrap();
-    lab.bridge.sandbox.ok(&[
-        "maintenance",
-        "--config",
-        conf,
-        "start",
-        "Rack",
-        "--in",
-        "35s",
-        "--duration",
-        "20s",
-    ]);
+    // Of the running pool, without naming its configuration.
+    lab.bridge.sandbox.ok(&["maintenance", "start", "Rack", "--in", "35s", "--duration", "20s"]);
     let begin = Instant::now() + Duration::from_secs(35);
-    let listed = lab.bridge.sandbox.ok(&["maintenance", "--config", conf, "list"]);
-    assert!(listed.contains("Rack") && listed.contains("waiting"), "{listed}");
-    let planned = lab.bridge.sandbox.ok(&["maintenance", "--config", conf, "plan"]);
-    assert!(planned.contains("host3"), "{planned}");
+    lab.bridge.sandbox.until("the list shows the window", Duration::from_secs(10), || {
+        let listed = lab.bridge.sandbox.json(&["maintenance", "list", "--json"]);
+        let start = listed[0]["start"].as_i64().unwrap_or(0);
+        listed[0]["event"] == "Rack" && start < jiff::Timestamp::now().as_second() + 60
+    });
+    // What will happen, by the plan and by the simulation, as slots in order.
+    let planned = slots_in(&lab.bridge.sandbox.ok(&["maintenance", "plan"]));
+    let simulated = lab.bridge.sandbox.ok(&["maintenance", "simulate", "--hours", "1"]);
+    assert!(simulated.contains("Rack: all machines empty at the start"), "{simulated}");
+    let simulated = simulated.lines().find(|l| l.starts_with("vacated in this order")).unwrap().to_owned();
+    let simulated = slots_in(&simulated);
+    assert_eq!(planned.len(), HOSTS as usize, "{planned:?}");
+    assert_eq!(planned, simulated, "plan and simulation");
 
     // What arrives at the store, ten times a second, until nothing runs any more.
     let objects = lab.bridge.sandbox.state().join("manager/objects");
@@ -122,6 +147,11 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
         }
     }
     let empty = empty.unwrap_or_else(|| panic!("still busy: {}", lab.bridge.sandbox.logs()));
+    let log = std::fs::read_to_string(lab.log()).unwrap();
+    let vacated: Vec<&str> = log.lines().filter(|l| l.contains("vacating")).collect();
+    assert_eq!(slots_in(&vacated.join("\n")), planned, "plan and what happened: {log}");
+    let time = |line: &str| line.get(..25).map(|t| t.replacen(' ', "T", 1)).unwrap_or_default();
+    assert!(log.lines().all(|l| time(l).parse::<jiff::Timestamp>().is_ok()), "each line has its time: {log}");
     assert!(empty <= begin, "empty {:?} after the start of the window", empty - begin);
     let total = samples.last().unwrap().1 - samples[0].1;
     assert!(total > 7_000_000, "every job saved its work: {total} bytes");
@@ -160,9 +190,10 @@ fn another_manager_is_drained_while_a_window_is_prepared_and_goes_on_when_it_is_
     let config = here.path().join("conf");
     // The constraint is true for every machine here and there, whatever it runs.
     let text = format!(
-        "EVENT_LIST = Rack\nRack = SHUTDOWN W 03:00 600 20 Everything None\nEverything = Cpus > 0\nNone = 0\n\
+        "EVENT_LIST = Rack\nRack = SHUTDOWN {} 03:00 600 20 Everything None\nEverything = Cpus > 0\nNone = 0\n\
          EVENTD_INTERVAL = 5\nEVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\nUPDATE_INTERVAL = 2\n\
          EVENTD_DRAIN_MANAGERS = {}={}\n",
+        far_day(),
         other.listen_address(),
         file.display()
     );
@@ -200,4 +231,40 @@ fn another_manager_is_drained_while_a_window_is_prepared_and_goes_on_when_it_is_
         "there is none any more"
     );
     assert_eq!(other.run(&["machine", "../x", "--condition", "broken"]).status.code(), Some(2));
+}
+
+#[test]
+fn an_event_daemon_waits_for_its_manager_and_finds_it_again() {
+    let mut pool = Sandbox::new();
+    let config = pool.path().join("conf");
+    let text = format!(
+        "EVENT_LIST = Rack, Round\nRack = SHUTDOWN {} 03:00 600 20 Everything None\nEverything = Cpus > 0\nNone = 0\n\
+         EVENTD_INTERVAL = 2\nEVENTD_SHUTDOWN_CLEANUP_INTERVAL = 2\nEVENTD_LOG = {}/logs/eventd\n\
+         Round = $(Trip)\nTrip = $(Round)\n",
+        far_day(),
+        pool.path().display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_string_lossy().into_owned();
+    let daemon = pool.command(&["eventd", "--config", &config]);
+    pool.spawn(daemon, "eventd.log");
+    let said = |pool: &Sandbox| std::fs::read_to_string(pool.path().join("eventd.log")).unwrap_or_default();
+    let patience = Duration::from_secs(60);
+    pool.until("it says what it waits for", patience, || said(&pool).contains("cannot list machines"));
+    assert!(said(&pool).contains("circular definition"), "only that event is left out: {}", said(&pool));
+
+    let up = ["--cpus", "1", "--lease", "60", "--health", "127.0.0.1:0"];
+    let first = pool.up(&up);
+    let by = |pool: &Sandbox| pool.json(&["maintenance", "list", "--json"])[0]["by"].to_string();
+    pool.until("the manager knows of it", patience, || by(&pool).contains("eventd on"));
+    pool.kill(first);
+    // An operator adds a window while no manager is there.
+    pool.ok(&["maintenance", "--config", &config, "start", "Rack", "--in", "3s", "--duration", "10m"]);
+    pool.up(&up);
+    let drains = |pool: &Sandbox| pool.json(&["status", "--json"])["drains"].as_array().map_or(0, Vec::len);
+    pool.until("the window is prepared after all", patience, || drains(&pool) == 1);
+    pool.until("the new manager knows of it, too", patience, || by(&pool).contains("eventd on"));
+    let log = std::fs::read_to_string(pool.path().join("logs/eventd")).unwrap();
+    assert!(log.contains("Rack: activated"), "{log}");
+    assert!(said(&pool).contains("Rack: activated"), "told at the default level: {}", said(&pool));
 }

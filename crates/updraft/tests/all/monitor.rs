@@ -184,7 +184,7 @@ fn sections_of_the_configuration_are_checked_and_used() {
     fs::write(&log, "001;100;a;4;0\n001;101;a;8;271\n").unwrap();
     let good = format!(
         "MONITORS = fork, pbs_acct\nMONITOR_FORK_LOG_PATH = {}\nMONITOR_FORK_DATUM = {}/datum\nMONITOR_FORK_RAW = true\n\
-         MONITOR_PBS_ACCT_USER = pbs\nMONITOR_PBS_ACCT_DISCARD = 10 * 60\n",
+         MONITOR_PBS_ACCT_USER = root\nMONITOR_PBS_ACCT_DISCARD = 10 * 60\n",
         log.display(),
         sandbox.path().display()
     );
@@ -193,6 +193,19 @@ fn sections_of_the_configuration_are_checked_and_used() {
         ("MONITOR_PBS_COMMAND = x\n", "MONITORS lists the schedulers"),
         ("MONITORS = pbs\nMONITOR_PBS_DISCARD = soon\n", "MONITOR_PBS_DISCARD"),
         ("MONITORS = pbs\nMONITOR_PBS_SLACK = -5\n", "is negative"),
+        ("MONITORS = pbs\nMONITOR_PBS_THREADS = 0\n", "is not between 1 and 256"),
+        ("MONITORS = pbs\nMONITOR_PBS_THREADS = 1000000\n", "is not between"),
+        ("MONITORS = pbs\nMONITOR_PBS_CACHE_BYTES = 99999999999999999999999\n", "MONITOR_PBS_CACHE_BYTES"),
+        ("MONITORS = pbs\nMONITOR_PBS_DISCARD = 99999999999999999999\n", "MONITOR_PBS_DISCARD"),
+        ("MONITORS = pbs\nMONITOR_PBS_CACHE_EVENTS = 0\n", "is not between"),
+        ("MONITORS = pbs\nMONITOR_PBS_QUEUE_EVENTS = 0\n", "is not between"),
+        ("MONITORS = pbs\nMONITOR_PBS_USER = no such user\n", "there is no such user"),
+        ("MONITORS = pbs\nMONITOR_PBS_COMMAND =\n", "is set to nothing"),
+        ("MONITORS = pbs\nMONITOR_PBS_COMMAND = /nonexist\n", "no program that can be run"),
+        ("MONITORS = pbs\nMONITOR_PBS_DATUM = /\n", "is a directory"),
+        ("MONITORS = pbs\nMONITOR_PBS_DATUM = /nope/x\n", "there is no directory /nope"),
+        ("MONITORS = nosuch\n", "has no module"),
+        ("MONITORS = ../x\n", "no name of a scheduler"),
         ("MONITORS = pbs\nMONITOR_PBS_DATUM = here\n", "not a whole path"),
         ("MONITORS = pbs\nMONITOR_PBS_RAW = perhaps\n", "MONITOR_PBS_RAW"),
         (
@@ -203,6 +216,8 @@ fn sections_of_the_configuration_are_checked_and_used() {
         let (is_good, said) = check(wrong);
         assert!(!is_good && said.contains(word), "{wrong}: {said}");
     }
+    let (_, said) = check("MONITORS = pbs, pbs\nMONITOR_PBS_SLACK = -5\n");
+    assert_eq!(said.matches("is negative").count(), 1, "{said}");
     assert!(check(&good).0, "{}", check(&good).1);
     let requests = sandbox.path().join("requests");
     fs::write(&requests, "{\"register\":\"a\",\"key\":\"A\"}\n").unwrap();
@@ -225,6 +240,141 @@ fn sections_of_the_configuration_are_checked_and_used() {
     signal(portal.child.id(), libc::SIGTERM);
     portal.child.wait().unwrap();
     assert_eq!(fs::read_to_string(sandbox.path().join("datum")).unwrap(), "updraft-monitor 1 101\n");
+}
+
+#[test]
+fn a_monitor_whose_output_nobody_reads_ends_when_it_is_told_to() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("fork.log");
+    let lines: String = (0..20_000).map(|n| format!("001;{};a;{};0\n", 1_000 + n, 1 + n % 2)).collect();
+    fs::write(&log, lines).unwrap();
+    for way in [libc::SIGTERM, libc::SIGINT, 0] {
+        let arguments = ["-s", "fork", "--log-path", log.to_str().unwrap(), "--start", "1", "--follow"];
+        let mut portal = Portal::start(&sandbox, &arguments);
+        portal.say(&json!({ "register": "a", "key": "A" }));
+        // It speaks, and then nobody listens.
+        assert!(portal.hear().is_some());
+        if way == 0 {
+            drop(portal.input.take());
+        } else {
+            signal(portal.child.id(), way);
+        }
+        let mut status = None;
+        sandbox.until("the monitor ends", Duration::from_secs(30), || {
+            status = portal.child.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(0), "{way}");
+        sandbox.until("its generator ends", Duration::from_secs(30), || {
+            sandbox.processes_working_here().is_empty()
+        });
+    }
+}
+
+#[test]
+fn an_output_that_is_closed_or_full_is_an_error_and_nothing_counts_as_told() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("fork.log");
+    fs::write(&log, "001;100;a;2;0\n001;101;a;8;3\n").unwrap();
+    let (datum, requests) = (sandbox.path().join("datum"), sandbox.path().join("requests"));
+    fs::write(&requests, "{\"register\":\"a\",\"key\":\"A\"}\n").unwrap();
+    let call = format!(
+        "monitor -s fork --start 1 --log-path {} --datum {} --register {}",
+        log.display(),
+        datum.display(),
+        requests.display()
+    );
+    let words: Vec<_> = call.split(' ').collect();
+    for (redirect, reason) in
+        [(">&-", "standard output is closed"), (">/dev/full", "No space left on device")]
+    {
+        let program = crate::harness::updraft();
+        let mut command = sandbox.command(&[]);
+        let line = format!("exec {} {call} {redirect}", program.display());
+        let mut shell = std::process::Command::new("sh");
+        for (name, value) in command.stdin(Stdio::null()).get_envs() {
+            if let Some(value) = value {
+                shell.env(name, value);
+            }
+        }
+        let out = shell.args(["-c", &line]).output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{redirect}: {}", text(&out.stderr));
+        assert!(text(&out.stderr).contains(reason), "{redirect}: {}", text(&out.stderr));
+    }
+    // All is told by one who is heard, and then never again; a job that is known to be over is not waited for.
+    for expected in [2, 0] {
+        let out = sandbox.run(&words);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        assert_eq!(text(&out.stdout).matches("\"state\"").count(), expected, "{}", text(&out.stdout));
+    }
+}
+
+#[test]
+fn a_change_that_cannot_be_kept_is_not_called_acknowledged() {
+    if !crate::harness::is_root() {
+        return crate::harness::skip("only root mounts a small disk");
+    }
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("fork.log");
+    fs::write(&log, "001;100;a;2;0\n").unwrap();
+    // A disk of its own in a namespace of its own: it goes with the monitor.
+    let disk = sandbox.open_dir("disk");
+    let script = format!(
+        "mount -t tmpfs -o size=64k none {disk} && exec {program} monitor -s fork --log-path {log} --start 1 --ack \
+         --follow --datum {disk}/datum",
+        disk = disk.display(),
+        program = crate::harness::updraft().display(),
+        log = log.display()
+    );
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    let mut portal = Portal { input: child.stdin.take(), child, lines, waiting: Vec::new() };
+    portal.say(&json!({ "register": "a", "key": "A" }));
+    let change = portal.hear_until("state");
+    // Filled through the monitor's own root, where the disk is to be seen.
+    let inside = format!("/proc/{}/root{}/filler", portal.child.id(), disk.display());
+    let _ = fs::write(inside, vec![1; 1 << 20]);
+    portal.say(&json!({ "ack": change["n"] }));
+    let reply = portal.hear_until("error");
+    assert_eq!((&reply["error"], &reply["ack"]), (&json!("NotKept"), &change["n"]));
+    portal.end();
+}
+
+#[test]
+fn a_scheduler_that_is_polled_repeats_nothing_after_kills_and_misses_who_left() {
+    let sandbox = Sandbox::new();
+    let (answer, conf) = (sandbox.path().join("answer"), sandbox.path().join("poll.conf"));
+    fs::write(&answer, "a active\nb done 3\nc pending\n").unwrap();
+    fs::write(&conf, format!("command=\"cat {}\"\ninterval=1\ngone=failed\n", answer.display())).unwrap();
+    let datum = sandbox.path().join("datum");
+    let program = crate::harness::updraft();
+    let words = ["-s", "poll", "--ack", "--follow", "--datum", datum.to_str().unwrap()];
+    let generator = [program.to_str().unwrap(), "seg", "--config", conf.to_str().unwrap()];
+    let command: Vec<_> = generator.iter().flat_map(|word| ["--command", word]).collect();
+    let arguments = [&words[..], &command].concat();
+    let mut portal = Portal::start(&sandbox, &arguments);
+    let register = |portal: &mut Portal| {
+        for id in ["a", "b", "c"] {
+            portal.say(&json!({ "register": id, "key": id }));
+        }
+    };
+    register(&mut portal);
+    for first in portal.changes(3) {
+        portal.say(&json!({ "ack": first["n"] }));
+        portal.hear_until("acked");
+    }
+    signal(portal.child.id(), libc::SIGKILL);
+    portal.child.wait().unwrap();
+    // One leaves while nobody looks.
+    fs::write(&answer, "a active\nb done 3\n").unwrap();
+    let mut portal = Portal::start(&sandbox, &arguments);
+    register(&mut portal);
+    assert_eq!(change(&portal.changes(1)[0]), ("c".into(), "failed".into(), 0));
+    portal.say(&json!({ "status": true }));
+    assert!(portal.hear_until("status").is_object() && portal.waiting.is_empty(), "{:?}", portal.waiting);
+    portal.end();
 }
 
 /// Registers ids, and tells their changes until all are over.

@@ -30,7 +30,17 @@ fn every_answer_is_one_that_the_document_has() {
     command.arg("run").arg(repository().join("docs/openapi.json")).current_dir(sandbox.path());
     command.args(["--url", &format!("https://{}", sandbox.listen_address()), "--tls-verify", "false"]);
     command.args(["--header", &format!("Authorization: Bearer {}", token.trim())]);
-    command.args(["--max-time", &seconds, "--request-timeout", "60", "--no-color", "--warnings", "off"]);
+    command.args([
+        "--max-time",
+        &seconds,
+        "--request-timeout",
+        "60",
+        "--request-retries",
+        "2",
+        "--no-color",
+        "--warnings",
+        "off",
+    ]);
     // A stream of events has no end. Expressions, names and certificates have a grammar that no schema has: what fits the schema
     // may be refused. After twenty wrong tokens within a minute the answer is 429 instead of 401: who may what is shown by
     // `trust::decide::tests` and `attacks::doors`.

@@ -26,7 +26,8 @@ fn outputs_come_in_order_and_failures_are_told() {
     ]);
     assert_eq!(out.status.code(), Some(1));
     let told = text(&out.stderr);
-    assert!(told.contains("job 2.3 failed: exit code 1") && told.contains("bad 3"), "{told}");
+    assert!(told.contains("job 2.3 failed: exit code 1") && told.contains("\n    bad 3"), "{told}");
+    assert!(told.contains("(sh -c 'echo out; echo bad 3 >&2; exit $(( 3 / 3 ))')"), "{told}");
     assert!(told.contains("3 succeeded, 1 failed"), "{told}");
     assert_eq!(std::fs::read_to_string(sandbox.path().join("res/2.2.out")).unwrap(), "out\n");
 
@@ -208,4 +209,33 @@ fn what_a_job_leaves_behind_goes_with_it() {
     let attempts = std::fs::read_to_string(&log).unwrap();
     assert!(attempts.starts_with("1\n") && attempts.lines().count() == 2, "{attempts:?}");
     assert_eq!(running(&number), Vec::<u32>::new());
+}
+
+#[test]
+fn a_run_is_not_taken_up_on_another_pool_than_its_own() {
+    let mut sandbox = Sandbox::new();
+    let first = sandbox.up(&["--cpus", "1"]);
+    let ran = sandbox.path().join("ran");
+    let script = format!("echo {{}} >> {}; sleep 600", ran.display());
+    let run = sandbox.command(&["run", "--count", "2", "--", "sh", "-c", &script]);
+    let run = sandbox.spawn(run, "run.log");
+    sandbox.until("a job runs", Duration::from_secs(20), || ran.exists());
+    signal(run, libc::SIGINT);
+    sandbox.reap(run);
+    let told = std::fs::read_to_string(sandbox.path().join("run.log")).unwrap();
+    assert!(told.contains("--state-dir"), "how its pool is reached: {told}");
+    sandbox.ok(&["rm", "1"]);
+    signal(first, libc::SIGTERM);
+    sandbox.reap(first);
+    // Another pool in the same place.
+    for part in ["manager", "agent"] {
+        std::fs::remove_dir_all(sandbox.state().join(part)).unwrap();
+    }
+    sandbox.up(&["--cpus", "1"]);
+    let out = sandbox.run(&["run", "--resume"]);
+    let told = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{told}");
+    assert!(told.contains("was given to the pool") && told.contains("nothing was submitted"), "{told}");
+    assert_eq!(sandbox.json(&["queue", "--json"])["clusters"], serde_json::json!([]));
+    assert_eq!(std::fs::read_to_string(&ran).unwrap(), "0\n", "nothing ran once more");
 }

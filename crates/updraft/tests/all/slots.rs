@@ -109,10 +109,11 @@ fn the_owner_may_want_a_job_held() {
 fn a_job_that_is_warned_hears_the_signal_it_asked_for_and_reads_how_long_it_has() {
     let mut sandbox = Sandbox::new();
     // The window begins in half a minute, and warnings go out a minute before.
-    let policy = "EVENT_LIST = Rack\nRack = SHUTDOWN W 03:00 600 20 Everything None\nEverything = True\nNone = 0\n\
+    let policy = "EVENT_LIST = Rack\nRack = SHUTDOWN DAY 03:00 600 20 Everything None\nEverything = True\nNone = 0\n\
                   EVENTD_INTERVAL = 5\nEVENTD_WARNING = 60\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
                   EVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\n";
-    let config = write(&sandbox, "policy.conf", policy);
+    let policy = policy.replace("DAY", &crate::harness::far_day().to_string());
+    let config = write(&sandbox, "policy.conf", &policy);
     let pool = sandbox.up(&["--config", &config, "--lease", "60", "--cpus", "2"]);
     machine(&sandbox);
     let heard = "trap 'cat $UPDRAFT_WARNING_FILE > heard; date +%s >> heard' USR2; touch ready; \

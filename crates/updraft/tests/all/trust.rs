@@ -79,6 +79,38 @@ fn tokens_open_exactly_the_doors_they_are_for() {
 }
 
 #[test]
+fn a_machine_by_name_is_for_its_owner_and_administrators() {
+    let mut sandbox = Sandbox::new();
+    let config = sandbox.path().join("conf");
+    std::fs::write(&config, "MACHINE_OWNER = carol\n").unwrap();
+    sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()]);
+    let address = sandbox.listen_address();
+    let token = |user: &str, role: &str| {
+        sandbox.ok(&["token", "create", "--role", role, "--user", user, "--ttl", "1h"]).trim().to_owned()
+    };
+    let machine = || sandbox.json(&["status", "--json"])["machines"][0]["name"].as_str().map(str::to_owned);
+    sandbox.until("its machine is there", std::time::Duration::from_secs(20), || machine().is_some());
+    let machine = machine().unwrap();
+    let submit = |user: &str, role: &str, force: &str| {
+        let force = format!("+ForceMachine={force}");
+        let words = ["submit", "--set", "hold=true", "--set", &force, "--", "true"];
+        remote(&sandbox, &address, &token(user, role), &words)
+    };
+    let by_name = format!("\"{machine}\"");
+    for (user, role, expected) in [("dan", "WRITE", 1), ("carol", "WRITE", 0), ("dan", "ADMIN", 0)] {
+        let told = submit(user, role, &by_name);
+        assert_eq!(told.status.code(), Some(expected), "{user}, {role}: {}", text(&told.stderr));
+    }
+    // Nobody hides a name in an expression.
+    let told = submit("dan", "WRITE", &format!("strcat({by_name}, \"\")"));
+    assert!(
+        told.status.code() == Some(1) && text(&told.stderr).contains("in quotes"),
+        "{}",
+        text(&told.stderr)
+    );
+}
+
+#[test]
 fn a_join_token_works_once() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0"]);

@@ -87,7 +87,7 @@ int clock_gettime(clockid_t id, struct timespec *now) {
 "#;
 
 /// The library, when it can be made here.
-fn set_clock_library(sandbox: &Sandbox) -> Option<PathBuf> {
+pub(crate) fn set_clock_library(sandbox: &Sandbox) -> Option<PathBuf> {
     let (source, library) = (sandbox.path().join("clock.c"), sandbox.path().join("clock.so"));
     std::fs::write(&source, SET_CLOCK).unwrap();
     let mut compiler = Command::new("cc");

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::monitor::managed::Part;
-use crate::monitor::terminal::End;
+use crate::monitor::terminal::{End, is_end};
 use crate::seg::{Event, State};
 
 /// Of an id that nobody registered, so many discarded events are remembered while later ones are cached.
@@ -86,6 +86,19 @@ impl Job {
         self.registration.is_none()
             && self.cached.is_empty()
             && (self.seen.is_empty() || !self.was_registered)
+    }
+
+    /// Has it ended, and were all ends that came handled? Where everything is told, whatever follows an end (`raw`), the last
+    /// event says it.
+    pub(super) fn is_over(&self, raw: bool) -> bool {
+        let not_before = self.registration.as_ref().map_or(i64::MIN, |registration| registration.not_before);
+        let mut seen = self.seen.iter().filter(|seen| seen.stamp >= not_before);
+        let has_ended = if raw {
+            seen.clone().max_by_key(|seen| seen.stamp).is_some_and(|seen| is_end(seen.state))
+        } else {
+            self.end.is_some()
+        };
+        has_ended && seen.all(|seen| !is_end(seen.state) || seen.handled == seen.count)
     }
 
     /// Was this event told in an earlier round? The generator replays its log in order, so the first so many of a kind
@@ -171,7 +184,10 @@ impl Job {
         }
         let cached = self.cached.pop_front()?;
         self.cursor = self.cursor.saturating_sub(1);
-        self.take(round, cached.stamp, cached.state, cached.code, cached.round == round);
+        // Of a foreign job of which nothing is left nobody asks; and what is not made for a moment leaves no holes in the memory.
+        if self.was_registered || !self.cached.is_empty() {
+            self.take(round, cached.stamp, cached.state, cached.code, cached.round == round);
+        }
         if self.cached.is_empty() {
             self.cached = VecDeque::new();
         }

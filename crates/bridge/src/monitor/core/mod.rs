@@ -147,6 +147,8 @@ pub struct Core {
     limits: Limits,
     overflow: Box<dyn Overflow>,
     ids: HashMap<Arc<[u8]>, u32>,
+    /// For how many ids there is room when none of the places is used up by one that is gone.
+    ids_room: usize,
     jobs: Vec<Slot<Job>>,
     free_jobs: Vec<u32>,
     keys: HashMap<Key, u32>,
@@ -181,6 +183,7 @@ impl Core {
             limits,
             overflow,
             ids: HashMap::new(),
+            ids_room: 0,
             jobs: Vec::new(),
             free_jobs: Vec::new(),
             keys: HashMap::new(),
@@ -342,6 +345,13 @@ impl Core {
     /// True while the id is registered.
     pub fn is_registered(&self, id: &[u8]) -> bool {
         self.key_of(id).is_some()
+    }
+
+    /// Is this job over, with nothing left to tell about its end?
+    pub fn is_over(&self, id: &[u8]) -> bool {
+        let slot = self.ids.get(id);
+        slot.and_then(|slot| self.jobs[*slot as usize].value.as_ref())
+            .is_some_and(|job| job.is_over(self.limits.raw))
     }
 
     /// The key that an id is registered for.
@@ -507,9 +517,11 @@ impl Core {
             self.jobs.push(Slot { generation: 0, value: Some(job) });
             self.jobs.len() as u32 - 1
         };
-        // A table that is more than half full grows in the end by coming and going alone; so it is never that full.
-        if self.ids.len() * 2 >= self.ids.capacity() {
+        // A table that is more than half full grows in the end by coming and going alone; so it is never that full. What it says of
+        // its capacity sinks with every id that goes, until it is tidied up: that is no reason to make it larger.
+        if self.ids.len() * 2 >= self.ids_room {
             self.ids.reserve(self.ids.len() + 8);
+            self.ids_room = self.ids_room.max(self.ids.capacity());
         }
         self.ids.insert(id, slot);
         slot

@@ -63,6 +63,45 @@ fn told(key: &str, stamp: i64, state: i32, code: i32) -> (String, i64, i32, i32)
 }
 
 #[test]
+fn a_job_whose_end_was_handled_before_is_over_and_one_that_is_still_to_be_told_is_not() {
+    for raw in [false, true] {
+        let mut world = World::with(Limits { raw, ..Limits::default() });
+        let end = |stamp, id: &'static str| Event { stamp, id: id.as_bytes(), state: State::Done, code: 3 };
+        world.core.remember_handled(&end(5, "before"));
+        world.core.remember_handled(&end(5, "reused"));
+        world.core.remember_handled(&end(5, "back"));
+        for id in ["before", "back", "cached", "none"] {
+            world.event(7, "cached", 8, 0);
+            world.register(id, id).unwrap();
+        }
+        let later = Registering { not_before: Some(6), ..Registering::default() };
+        world.register_all(&["reused"], "reused", &later).unwrap();
+        world.event(6, "back", 2, 0);
+        let is_over = |world: &World, id: &str| world.core.is_over(id.as_bytes());
+        assert!(is_over(&world, "before"));
+        for id in ["reused", "back", "cached", "none", "unknown"] {
+            assert!(!is_over(&world, id), "{raw} {id}");
+        }
+        world.told();
+        assert!(is_over(&world, "cached") && !is_over(&world, "back"));
+    }
+}
+
+#[test]
+fn foreign_jobs_that_come_and_go_make_no_table_larger() {
+    // So many that a table is nearly half full with them.
+    let mut world = World::with(Limits { cache_events: 870, ..Limits::default() });
+    let mut largest = [0; 2];
+    for n in 0..200_000 {
+        world.event(5 + i64::from(n) / 100, &format!("job.{n}"), 2, 0);
+        let at = usize::from(n >= 20_000);
+        largest[at] = largest[at].max(world.core.ids.capacity());
+    }
+    assert!(largest[1] <= largest[0], "{largest:?}");
+    assert!(largest[1] < 2_000 && world.core.jobs.len() < 1_000, "{largest:?}");
+}
+
+#[test]
 fn j1_ids_are_registered_for_keys_and_both_mistakes_are_told() {
     let mut world = World::new();
     for (id, to) in [("1", "a"), ("2", "b"), ("3", "c")] {

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Books, Shared, lock};
+use super::{Acknowledged, Books, Shared, lock};
 use crate::monitor::Reply;
 use crate::monitor::core::{NotRegistered, Outcome};
 
@@ -74,7 +74,7 @@ impl Shared {
         books
     }
 
-    pub(in crate::monitor) fn acknowledge(&self, numbers: &[u64]) -> Vec<bool> {
+    pub(in crate::monitor) fn acknowledge(&self, numbers: &[u64]) -> Acknowledged {
         let mut books = lock(&self.books);
         let were_open = numbers.iter().map(|number| books.core.acknowledge(*number)).collect();
         // Acknowledged before the call that told it has returned: it is settled when that does.
@@ -86,15 +86,16 @@ impl Shared {
         let upto = books.core.handled_count();
         drop(books);
         self.work.notify_one();
+        let mut trouble = None;
         if let Some(store) = &self.store {
             let mut store = lock(store);
             if store.synced < upto
                 && let Err(error) = self.flush_into(&mut store).and_then(|()| store.sync_handled())
             {
-                self.listener.note(&format!("acknowledged events may be told again: {error}"));
+                trouble = Some(error);
             }
         }
-        were_open
+        Acknowledged { were_open, trouble }
     }
 
     pub(in crate::monitor) fn refuse(&self, number: u64) {

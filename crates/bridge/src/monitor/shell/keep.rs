@@ -13,6 +13,9 @@ const FLUSH: Duration = Duration::from_millis(20);
 /// The datum is written, and what is too old discarded, this often.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// The same trouble is told this often at most.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
+
 impl Shared {
     /// Writes handled events to the file. Who has the store asks the core, never the other way round.
     pub(super) fn flush_into(&self, store: &mut Store) -> io::Result<()> {
@@ -25,17 +28,19 @@ impl Shared {
         let mut finished = 0;
         let mut swept: Option<Instant> = None;
         let mut complained: Option<Instant> = None;
+        let mut evicted: (u64, Option<Instant>) = (0, None);
         loop {
             let is_last = self.closing.load(Ordering::SeqCst);
             let is_due = swept.is_none_or(|s| s.elapsed() >= SWEEP);
             if let Err(error) = self.keep_once(is_due || is_last)
-                && complained.is_none_or(|c| c.elapsed() >= Duration::from_secs(60))
+                && complained.is_none_or(|c| c.elapsed() >= NOTE_EVERY)
             {
                 complained = Some(Instant::now());
                 self.listener.note(&format!("the datum cannot be written: {error}"));
             }
             if is_due {
                 swept = Some(Instant::now());
+                self.tell_evicted(&mut evicted);
             }
             if is_last {
                 return;
@@ -45,6 +50,18 @@ impl Shared {
             if !self.closing.load(Ordering::SeqCst) {
                 drop(self.sweep.1.wait_timeout(guard, FLUSH));
             }
+        }
+    }
+
+    /// Says that unclaimed events went before their time, at most once a minute.
+    fn tell_evicted(&self, told: &mut (u64, Option<Instant>)) {
+        let evicted = lock(&self.books).core.counters().evicted;
+        if evicted > told.0 && told.1.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
+            self.listener.note(&format!(
+                "{} events that nobody has claimed yet were dropped to keep within the limits of the cache",
+                evicted - told.0
+            ));
+            *told = (evicted, Some(Instant::now()));
         }
     }
 

@@ -23,7 +23,7 @@ impl Log {
     /// One line. An object that begins in the first column begins an event, whatever was there before.
     pub(super) fn json_line(&mut self, line: &[u8], sink: &mut dyn Sink) {
         if self.json.depth > 0 && line.first() == Some(&b'{') {
-            sink.note("a job event log has an event without an end; it is left out");
+            sink.missed("an event without an end; it is left out");
             self.inside = Inside::Nothing;
         }
         if self.inside == Inside::Nothing {
@@ -47,7 +47,7 @@ impl Log {
         if json.text.len() < EVENT_BYTES {
             json.text.push(byte);
         } else if !std::mem::replace(&mut json.is_skipped, true) {
-            sink.note(&format!("an event of more than {EVENT_BYTES} bytes in a job event log is skipped"));
+            sink.missed(&format!("an event of more than {EVENT_BYTES} bytes is skipped"));
         }
         match byte {
             _ if json.is_escaped => json.is_escaped = false,
@@ -72,7 +72,7 @@ impl Log {
         let Ok(Value::Object(fields)) =
             serde_json::from_slice(&String::from_utf8_lossy(text).into_owned().into_bytes())
         else {
-            sink.note("a job event log has an event that is no JSON; it is left out");
+            sink.missed("an event that is no JSON; it is left out");
             return;
         };
         let number = |name: &str| fields.get(name)?.as_i64().and_then(|n| i32::try_from(n).ok());

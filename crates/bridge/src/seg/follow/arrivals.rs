@@ -25,6 +25,14 @@ impl Arrivals {
         }
     }
 
+    /// So many were found, and others may be found yet. False where nobody counts.
+    pub(super) fn find(&mut self, found: i64) -> bool {
+        if let Self::Ahead(ahead) = self {
+            *ahead -= found;
+        }
+        matches!(self, Self::Ahead(_))
+    }
+
     /// So many files were found; returns how many are lost. Where nobody counts that is one, or none if all `is_plausible`.
     pub(super) fn settle(&mut self, found: i64, is_plausible: bool) -> i64 {
         match self {
@@ -57,6 +65,11 @@ mod tests {
             arrivals.add();
         }
         assert_eq!((arrivals.settle(0, true), arrivals), (1, Arrivals::Ahead(0)));
+        // What was found already is not lost, and what was not may be found yet.
+        arrivals.add();
+        arrivals.add();
+        assert!(arrivals.find(1));
+        assert_eq!((arrivals.settle(1, true), arrivals), (0, Arrivals::Ahead(0)));
         // The first file may be reported or not: one of its kind is forgiven.
         arrivals.expect();
         arrivals.add();
@@ -66,6 +79,7 @@ mod tests {
     #[test]
     fn where_nobody_counts_it_is_guessed() {
         let mut arrivals = Arrivals::Unknown;
+        assert!(!arrivals.find(1));
         arrivals.add();
         arrivals.expect();
         assert_eq!((arrivals.settle(1, true), arrivals.settle(1, false)), (0, 1));

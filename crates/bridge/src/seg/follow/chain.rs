@@ -7,11 +7,11 @@ use std::cmp::Reverse;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::parent;
-use super::tail::{Id, open, state};
+use super::directory::Directory;
+use super::tail::{Id, open};
 
 /// Names of packed files end so.
 const PACKED: [&[u8]; 5] = [b".gz", b".xz", b".bz2", b".zst", b".Z"];
@@ -41,7 +41,7 @@ pub struct Older {
     pub id: Id,
     /// It is packed and cannot be read.
     pub is_packed: bool,
-    /// None if it could not be opened.
+    /// None if it could not be opened, or was not to be held.
     pub file: Option<Arc<File>>,
 }
 
@@ -49,28 +49,6 @@ impl PartialEq for Older {
     fn eq(&self, other: &Self) -> bool {
         (&self.age, &self.path, self.id) == (&other.age, &other.path, other.id)
     }
-}
-
-/// A rotated file that was there at the last look. While it is held open nobody else gets its inode.
-pub(super) struct Known {
-    pub(super) id: Id,
-    file: Arc<File>,
-    state: Option<(u64, i64, i64)>,
-}
-
-impl Known {
-    pub(super) fn new(older: &Older) -> Option<Self> {
-        let file = Arc::clone(older.file.as_ref()?);
-        Some(Self { id: older.id, state: state_of(&file), file })
-    }
-
-    pub(super) fn is_unchanged(&self) -> bool {
-        state_of(&self.file) == self.state
-    }
-}
-
-fn state_of(file: &File) -> Option<(u64, i64, i64)> {
-    file.metadata().ok().map(|meta| state(&meta))
 }
 
 /// The name without what packing added to it, and whether it did.
@@ -102,32 +80,34 @@ pub fn log_of(name: &[u8]) -> (&[u8], Option<Age>) {
     cuts.find_map(|at| age(&name[..at], name).map(|age| (&name[..at], Some(age)))).unwrap_or((name, None))
 }
 
-/// The files that were rotated away from the log at `path`, oldest first. While names are being changed a directory shows
-/// some files twice and some not at all, so it is listed until it stays the same.
-pub fn older(path: &Path) -> io::Result<Vec<Older>> {
-    let mut before = list(path)?;
+/// The files that were rotated away from the log `base`, oldest first. While names are being changed a directory shows
+/// some files twice and some not at all, so it is listed until it stays the same. Whoever `holds` them gets them open; of a
+/// directory of many logs they are only named.
+pub fn older(directory: &mut Directory, base: &[u8], holds: bool) -> io::Result<Vec<Older>> {
+    let (mut before, mut is_still) = list(directory, base, holds)?;
     for _ in 0..LISTINGS {
-        let now = list(path)?;
-        if now == before {
+        if is_still {
             break;
         }
-        before = now;
+        let now = list(directory, base, holds)?;
+        is_still = now.1 || now.0 == before;
+        before = now.0;
     }
     Ok(before)
 }
 
-fn list(path: &Path) -> io::Result<Vec<Older>> {
-    let base = path.file_name().unwrap_or_default().as_encoded_bytes();
+fn list(directory: &mut Directory, base: &[u8], holds: bool) -> io::Result<(Vec<Older>, bool)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(parent(path))? {
-        let entry = entry?;
-        let name = entry.file_name();
+    let place = directory.path().to_owned();
+    let (names, is_still) = if holds { directory.names()? } else { directory.rotated(base)? };
+    for name in names {
         let (plain, is_packed) = unpacked(name.as_encoded_bytes());
         let Some(age) = age(base, plain) else { continue };
-        let path = entry.path();
-        match open(&path) {
-            Ok((file, id)) => found.push(Older { age, path, id, is_packed, file: Some(Arc::new(file)) }),
-            Err(_) => {
+        let path = place.join(name);
+        let file = if holds { open(&path).ok() } else { None };
+        match file {
+            Some((file, id)) => found.push(Older { age, path, id, is_packed, file: Some(Arc::new(file)) }),
+            None => {
                 if let Ok(meta) = path.metadata()
                     && meta.is_file()
                 {
@@ -137,7 +117,8 @@ fn list(path: &Path) -> io::Result<Vec<Older>> {
         }
     }
     found.sort_by(|a, b| (&a.age, &a.path).cmp(&(&b.age, &b.path)));
-    Ok(found)
+    // Names may have been changed while the files were opened.
+    Ok((found, is_still && directory.is_unchanged()))
 }
 
 #[cfg(test)]
@@ -182,7 +163,7 @@ mod tests {
             std::fs::write(place.path().join(name), name).unwrap();
         }
         std::fs::create_dir(place.path().join("log.3")).unwrap();
-        let found = older(&place.path().join("log")).unwrap();
+        let found = older(&mut Directory::new(place.path()), b"log", true).unwrap();
         let found: Vec<_> =
             found.iter().map(|f| (f.path.file_name().unwrap().to_str().unwrap(), f.is_packed)).collect();
         let expected = [
@@ -194,7 +175,7 @@ mod tests {
             ("log.old", false),
         ];
         assert_eq!(found, expected);
-        assert!(older(&place.path().join("no/log")).is_err());
+        assert!(older(&mut Directory::new(&place.path().join("no")), b"log", true).is_err());
     }
 
     #[test]

@@ -1,47 +1,59 @@
-//! A directory of which every file is a log of its own, as job event logs are kept.
+//! A directory of logs, as job event logs are kept. Each is a `super::log` like a single one, with what was rotated away from
+//! it.
 //!
-//! There may be many thousands: a log in which nothing happens is put to rest, without a descriptor, and is known again by
-//! its inode and its text. A log that a listing does not show is not forgotten at once, because a directory in which names
+//! There may be many thousands: a file in which nothing happens is put to rest, without a descriptor, and is known again by
+//! its inode and its text. A file that a listing does not show is not forgotten at once, because a directory in which names
 //! are being changed does not show every file.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::arrivals::Arrivals;
 use super::chain::{Age, log_of, unpacked};
+use super::directory::Directory;
+use super::log::{Kind, Log, Scope, Strays};
 use super::tail::{Id, Look, Tail};
 use super::{Change, MakeFormat, Once, Source, Turn};
 use crate::seg::Sink;
 
-/// Logs with a descriptor.
+/// Files with a descriptor.
 const OPEN: usize = 200;
-/// How long a log that is in no listing is remembered.
+/// How long a file that is in no listing is remembered.
 const MISSING: Duration = Duration::from_secs(60);
 
-/// In which order logs are read: those that were rotated away before what came after them.
+/// In which order files are listed: those that were rotated away before what came after them.
 type Place = (Vec<u8>, bool, Option<Age>, OsString);
-
-struct Log {
-    tail: Tail,
-    name: OsString,
-    /// When something was read last.
-    changed: Instant,
-    /// Since when no listing shows it.
-    missing: Option<Instant>,
-}
+/// The files of a log.
+type Files = Vec<(OsString, Metadata)>;
 
 /// All files of a directory.
 pub struct Folder {
-    directory: PathBuf,
-    make: MakeFormat,
-    logs: HashMap<Id, Log>,
+    path: PathBuf,
+    directory: Rc<RefCell<Directory>>,
+    make: Rc<MakeFormat>,
+    /// By the name of the log itself.
+    logs: BTreeMap<OsString, Log>,
+    /// Which file has which name.
     names: HashMap<OsString, Id>,
+    /// Which log has which file.
+    homes: HashMap<Id, OsString>,
     touched: HashSet<OsString>,
-    /// Logs with a descriptor, or more.
+    /// Logs that are not known yet, and how many files came there.
+    came: HashMap<OsString, Arrivals>,
+    /// The files that were there before anything was reported.
+    first: HashSet<Id>,
+    /// Nobody reports which files come.
+    is_unreported: bool,
+    /// Since when files are in no listing.
+    missing: HashMap<Id, Instant>,
+    /// Files with a descriptor, or more.
     open: usize,
     started: bool,
     once: Once,
@@ -53,188 +65,243 @@ fn place_of(name: &OsStr) -> Place {
     (log.to_vec(), age.is_none(), age, name.to_owned())
 }
 
+/// The log to which a file belongs.
+fn home_of(name: &OsStr) -> OsString {
+    use std::os::unix::ffi::OsStrExt as _;
+    OsStr::from_bytes(log_of(name.as_encoded_bytes()).0).to_owned()
+}
+
+fn id_of(meta: &Metadata) -> Id {
+    (meta.dev(), meta.ino())
+}
+
 impl Folder {
     /// The files of this directory, except hidden ones and locks.
-    pub fn new(directory: &Path, make: MakeFormat) -> Self {
-        Self {
-            directory: directory.to_owned(),
-            make,
-            logs: HashMap::new(),
+    pub fn new(path: &Path, make: MakeFormat) -> Self {
+        let mut folder = Self {
+            path: path.to_owned(),
+            directory: Rc::new(RefCell::new(Directory::new(path))),
+            make: Rc::new(make),
+            logs: BTreeMap::new(),
             names: HashMap::new(),
+            homes: HashMap::new(),
             touched: HashSet::new(),
+            came: HashMap::new(),
+            first: HashSet::new(),
+            is_unreported: false,
+            missing: HashMap::new(),
             open: 0,
             started: false,
             once: Once::default(),
-        }
+        };
+        // A directory that cannot be listed is said at the first turn.
+        folder.first = folder.list().unwrap_or_default().0.values().map(id_of).collect();
+        folder
     }
 
-    /// The logs that are there, in the order in which they are read.
-    fn list(&mut self, sink: &mut dyn Sink) -> io::Result<Vec<(OsString, Metadata)>> {
-        let mut found = BTreeMap::new();
-        for entry in std::fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            let name = entry.file_name();
+    /// The files that are there, in order, and those that are packed.
+    fn list(&self) -> io::Result<(BTreeMap<Place, Metadata>, Vec<PathBuf>)> {
+        let (mut found, mut packed) = (BTreeMap::new(), Vec::new());
+        let mut directory = self.directory.borrow_mut();
+        for name in directory.names()?.0 {
             let bytes = name.as_encoded_bytes();
             if bytes.starts_with(b".") || bytes.ends_with(b".lock") {
                 continue;
             }
-            let Ok(meta) = entry.path().metadata() else { continue };
+            let path = self.path.join(name);
+            let Ok(meta) = path.metadata() else { continue };
             if unpacked(bytes).1 {
-                self.once.trouble(&entry.path(), &io::Error::other("this is packed and not read"), sink);
+                packed.push(path);
             } else if meta.is_file() {
-                found.insert(place_of(&name), meta);
+                found.insert(place_of(name), meta);
             }
         }
-        Ok(found.into_iter().map(|((.., name), meta)| (name, meta)).collect())
+        Ok((found, packed))
     }
 
     fn scan(&mut self, now: Instant, sink: &mut dyn Sink) -> io::Result<()> {
-        let found = match self.list(sink) {
+        let (found, packed) = match self.list() {
             Ok(found) => found,
             Err(error) if self.started => {
-                self.once.trouble(&self.directory, &error, sink);
+                self.once.trouble(&self.path, &error, sink);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        self.once.fine(&self.directory);
+        self.once.fine(&self.path);
         self.started = true;
-        let before = std::mem::take(&mut self.names);
-        let mut shown = HashSet::new();
-        for (name, meta) in &found {
-            let id = (meta.dev(), meta.ino());
-            // A second name of the same file counts as none.
-            if shown.insert(id) {
-                self.names.insert(name.clone(), id);
-            }
+        for path in packed {
+            self.once.trouble(&path, &io::Error::other("this is packed and not read"), sink);
         }
-        for (name, meta) in found {
+        let mut groups: BTreeMap<OsString, Files> = BTreeMap::new();
+        let mut strays = Strays::new();
+        self.names.clear();
+        let mut shown = HashSet::new();
+        for ((.., name), meta) in found {
+            let (id, home) = (id_of(&meta), home_of(&name));
+            // A second name of the same file counts as none.
+            if !shown.insert(id) {
+                continue;
+            }
+            if let Some(before) = self.homes.get(&id).filter(|before| **before != home)
+                && let Some(tail) = self.logs.get_mut(before).and_then(|log| log.take(id))
+            {
+                strays.insert(id, tail);
+            }
+            self.names.insert(name.clone(), id);
+            groups.entry(home).or_default().push((name, meta));
+        }
+        for (home, files) in groups {
             if sink.is_over() {
-                // The names of the others are known; what they hold is for the next look, if there is one.
+                // What the others hold is for the next look, if there is one.
                 return Ok(());
             }
-            let id = (meta.dev(), meta.ino());
-            if self.names.get(&name) != Some(&id) {
-                continue;
-            }
-            if let Some(log) = self.logs.get_mut(&id) {
-                let is_same_name = log.name == name;
-                log.name.clone_from(&name);
-                log.missing = None;
-                if log.tail.is_news(&meta) || !is_same_name || self.touched.contains(&name) {
-                    self.look(id, is_same_name, now, sink)?;
-                }
-                continue;
-            }
-            let reached =
-                before.get(&name).and_then(|id| self.logs.get(id)).and_then(|log| log.tail.reached());
-            self.open(name, reached, now, sink)?;
+            self.look_at(&home, &files, &mut strays, sink)?;
         }
-        self.forget(now, sink)
+        self.forget(now, &shown, sink)?;
+        self.homes = self
+            .logs
+            .iter()
+            .flat_map(|(home, log)| log.tails().map(|tail| (tail.id(), home.clone())))
+            .collect();
+        self.first.clear();
+        // Names that came and are no logs.
+        if self.came.len() > self.names.len() + OPEN {
+            self.came.clear();
+        }
+        Ok(())
     }
 
-    /// Begins with a file. If it took the name of another one it goes on where that one is.
-    fn open(
+    /// A log that was not known.
+    fn begin(&mut self, home: &OsStr) -> Log {
+        let (make, directory) = (Rc::clone(&self.make), Rc::clone(&self.directory));
+        let mut log = Log::new(&self.path.join(home), Kind::Plain, Scope::Folder, make, directory);
+        if self.is_unreported {
+            log.arrivals = Arrivals::Unknown;
+        } else if let Some(came) = self.came.remove(home) {
+            log.arrivals = came;
+        }
+        // One that was there when this began is not reported.
+        if log.id_there().is_some_and(|id| self.first.contains(&id)) {
+            log.arrivals.add();
+        }
+        log
+    }
+
+    /// Follows a log if anything is new about it.
+    fn look_at(
         &mut self,
-        name: OsString,
-        reached: Option<i64>,
-        now: Instant,
+        home: &OsStr,
+        files: &Files,
+        strays: &mut Strays,
         sink: &mut dyn Sink,
     ) -> io::Result<()> {
-        let path = self.directory.join(&name);
-        match Tail::open(&path, (self.make)()) {
-            Ok(mut tail) => {
-                self.once.fine(&path);
-                tail.go_on(reached);
-                let id = tail.id();
-                self.names.insert(name.clone(), id);
-                self.open += 1;
-                self.logs.entry(id).or_insert(Log { tail, name, changed: now, missing: None });
-                self.look(id, true, now, sink)
+        if !self.logs.contains_key(home) {
+            let log = self.begin(home);
+            self.logs.insert(home.to_owned(), log);
+        }
+        let Some(log) = self.logs.get_mut(home) else { return Ok(()) };
+        let mut is_news = false;
+        for (name, meta) in files {
+            let is_touched = self.touched.contains(name);
+            let is_at_path = name == home;
+            let id = id_of(meta);
+            if is_at_path && log.current().map(Tail::id) != Some(id) {
+                is_news = true;
             }
-            // It went away between the listing and here, or is on its way to another name: the next listing tells.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => {
-                self.once.trouble(&path, &error, sink);
-                Ok(())
+            match log.tails_mut().find(|tail| tail.id() == id) {
+                Some(tail) if is_touched || tail.is_news(meta) || tail.path() != self.path.join(name) => {
+                    is_news = true;
+                    let was_resting = tail.is_resting();
+                    // Gone, or another file again: the next listing tells.
+                    let is_awake = tail.wake(&self.path.join(name)).unwrap_or(false);
+                    self.open += usize::from(was_resting && is_awake);
+                }
+                Some(_) => {}
+                None => is_news = true,
             }
         }
+        if is_news { self.follow(home, true, strays, sink) } else { Ok(()) }
     }
 
-    /// Reads what was added to a log. If its name is new as well as its text, it is another file with an old inode.
-    fn look(&mut self, id: Id, is_same_name: bool, now: Instant, sink: &mut dyn Sink) -> io::Result<()> {
-        let Some(log) = self.logs.get_mut(&id) else { return Ok(()) };
-        let path = self.directory.join(&log.name);
-        self.open += usize::from(log.tail.is_resting());
-        match log.tail.wake(&path) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                log.missing.get_or_insert(now);
-                return Ok(());
-            }
-            Err(error) => {
-                self.once.trouble(&path, &error, sink);
-                return Ok(());
-            }
-        }
-        self.once.fine(&path);
-        let before = log.tail.offset();
-        if is_same_name {
-            log.tail.look_or_restart(sink)?;
-        } else if log.tail.look(sink)? == Look::Rewritten {
-            log.tail.restart()?;
-            log.tail.look(sink)?;
-        }
-        if log.tail.offset() != before {
-            log.changed = now;
-        }
+    fn follow(
+        &mut self,
+        home: &OsStr,
+        rescan: bool,
+        strays: &mut Strays,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
+        let Some(log) = self.logs.get_mut(home) else { return Ok(()) };
+        let open = |log: &Log| log.tails().filter(|tail| !tail.is_resting()).count();
+        let before = open(log);
+        log.follow(rescan, strays, sink)?;
+        self.open = (self.open + open(log)).saturating_sub(before);
         if self.open > OPEN {
             self.spare();
         }
         Ok(())
     }
 
-    /// Puts the logs to rest in which nothing happened for longest; a good part at once, since all have to be looked at.
+    /// Puts the files to rest in which nothing happened for longest; a good part at once, since all have to be looked at.
     fn spare(&mut self) {
-        let mut open: Vec<_> = self.logs.values_mut().filter(|log| !log.tail.is_resting()).collect();
-        open.sort_by_key(|log| std::cmp::Reverse(log.changed));
-        open.iter_mut().skip(OPEN / 2).for_each(|log| log.tail.rest());
+        let mut open: Vec<_> =
+            self.logs.values_mut().flat_map(Log::tails_mut).filter(|tail| !tail.is_resting()).collect();
+        open.sort_by_key(|tail| std::cmp::Reverse(tail.changed()));
+        open.iter_mut().skip(OPEN / 2).for_each(|tail| tail.rest());
         self.open = open.len().min(OPEN / 2);
     }
 
-    /// Reads the rest of logs that were deleted, and forgets those that are gone for long.
-    fn forget(&mut self, now: Instant, sink: &mut dyn Sink) -> io::Result<()> {
-        let shown: HashSet<Id> = self.names.values().copied().collect();
+    /// Reads the rest of files that were deleted, and forgets those that are gone for long.
+    fn forget(&mut self, now: Instant, shown: &HashSet<Id>, sink: &mut dyn Sink) -> io::Result<()> {
+        self.missing.retain(|id, _| !shown.contains(id));
         let mut gone = Vec::new();
-        for (id, log) in self.logs.iter_mut().filter(|(id, _)| !shown.contains(*id)) {
-            let since = *log.missing.get_or_insert(now);
-            if log.tail.is_deleted() {
-                log.tail.look_or_restart(sink)?;
-                gone.push(*id);
-                continue;
-            }
-            // Reported as changed, and gone before it could be read.
-            if log.tail.is_resting()
-                && self.touched.contains(&log.name)
-                && !self.names.contains_key(&log.name)
-            {
-                sink.missed(&format!(
-                    "{} was changed and removed before it could be read: what was added last is not told",
-                    self.directory.join(&log.name).display()
-                ));
-                gone.push(*id);
-                continue;
-            }
-            if !log.tail.is_resting() {
-                log.tail.look_or_restart(sink)?;
-            }
-            if now.saturating_duration_since(since) >= MISSING {
-                gone.push(*id);
+        for (home, log) in &mut self.logs {
+            for tail in log.tails_mut().filter(|tail| !shown.contains(&tail.id())) {
+                let since = *self.missing.entry(tail.id()).or_insert(now);
+                let name = tail.path().file_name().unwrap_or_default();
+                // Reported as changed, and gone before it could be read.
+                let is_unread =
+                    tail.is_resting() && self.touched.contains(name) && !self.names.contains_key(name);
+                if is_unread {
+                    sink.missed(&format!(
+                        "{} was changed and removed before it could be read: what was added last is not told",
+                        tail.path().display()
+                    ));
+                }
+                let is_deleted = tail.is_deleted();
+                if !tail.is_resting() && tail.look(sink)? == Look::Rewritten {
+                    sink.missed(&format!(
+                        "{} was cut and removed: what was added since the last look is not seen",
+                        tail.path().display()
+                    ));
+                    gone.push((home.clone(), tail.id()));
+                } else if is_deleted || is_unread || now.saturating_duration_since(since) >= MISSING {
+                    gone.push((home.clone(), tail.id()));
+                }
             }
         }
-        for id in gone {
-            self.logs.remove(&id);
+        for (home, id) in gone {
+            self.missing.remove(&id);
+            let Some(log) = self.logs.get_mut(&home) else { continue };
+            self.open -= usize::from(log.take(id).is_some_and(|tail| !tail.is_resting())).min(self.open);
+            if log.tails().next().is_none() {
+                self.logs.remove(&home);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what was added to the files that were reported.
+    fn look_at_touched(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        for name in &std::mem::take(&mut self.touched) {
+            let Some(id) = self.names.get(name).copied() else { continue };
+            let home = home_of(name);
+            let Some(log) = self.logs.get_mut(&home) else { continue };
+            if let Some(tail) = log.tails_mut().find(|tail| tail.id() == id && tail.is_resting()) {
+                // Gone, or another file: the next listing tells.
+                self.open += usize::from(tail.wake(&self.path.join(name)).unwrap_or(false));
+            }
+            self.follow(&home, false, &mut Strays::new(), sink)?;
         }
         Ok(())
     }
@@ -245,23 +312,33 @@ impl Source for Folder {
         if turn.rescan || turn.last || !self.started {
             self.scan(turn.now, sink)?;
         } else {
-            for name in &std::mem::take(&mut self.touched) {
-                if let Some(id) = self.names.get(name).copied() {
-                    self.look(id, true, turn.now, sink)?;
-                }
-            }
+            self.look_at_touched(sink)?;
         }
         self.touched.clear();
         Ok(None)
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        vec![self.directory.clone()]
+        vec![self.path.clone()]
     }
 
     fn reported(&mut self, change: Change<'_>) {
-        if let Change::Changed(name) | Change::Came(name) = change {
-            self.touched.insert(name.to_owned());
+        match change {
+            Change::Changed(name) => drop(self.touched.insert(name.to_owned())),
+            Change::Came(name) => {
+                self.touched.insert(name.to_owned());
+                match self.logs.get_mut(name) {
+                    Some(log) => log.arrivals.add(),
+                    None if log_of(name.as_encoded_bytes()).1.is_none() => {
+                        self.came.entry(name.to_owned()).or_insert(Arrivals::Ahead(0)).add();
+                    }
+                    None => {}
+                }
+            }
+            Change::Unknown => {
+                self.is_unreported = true;
+                self.logs.values_mut().for_each(|log| log.arrivals = Arrivals::Unknown);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Following logs: files that grow, rotate, shrink, vanish and come back.
 //!
-//! [`tail`] reads one file; [`mod@file`] is one path with what was rotated away from it, whose names [`chain`] knows and whose number `arrivals` counts; [`days`] is a directory with a file
-//! a day; [`folder`] is a directory of which every file is a log; [`pipe`] is what a thread tells; [`commands`] asks
+//! [`tail`] reads one file; `log` is one path with what was rotated away from it, whose names [`chain`] knows and whose number `arrivals` counts; [`mod@file`] is one such log; [`days`] is a directory with a file
+//! a day; [`folder`] is a directory of many; [`pipe`] is what a thread tells; [`commands`] asks
 //! Slurm's commands, [`poll`] a command of the site; [`watch`] says when to look again. What the bytes
 //! mean is not known here.
 
@@ -9,8 +9,10 @@ mod arrivals;
 pub mod chain;
 pub mod commands;
 pub mod days;
+mod directory;
 pub mod file;
 pub mod folder;
+mod log;
 pub mod pipe;
 pub mod poll;
 pub mod tail;

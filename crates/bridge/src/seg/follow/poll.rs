@@ -1,9 +1,11 @@
 //! Runs the site's command of the `poll` module again and again, in a thread: nobody waits for a command that hangs.
 
+mod memory;
+
 use std::io::{self, PipeReader, Read, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +13,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use self::memory::{Memory, Told};
 use super::{Source, Turn};
-use crate::seg::Sink;
 use crate::seg::poll::Books;
+use crate::seg::{Event, Sink};
 
 /// Longest answer.
 const ANSWER_BYTES: u64 = 64 << 20;
@@ -46,6 +49,30 @@ pub struct Poll {
     next: Instant,
     answered: u64,
     said: Option<String>,
+    memory: Option<Memory>,
+    /// What an earlier generator told and whoever listens wants to hear again.
+    again: Vec<Told>,
+    /// What is to be said about the memory.
+    forgets: Option<String>,
+}
+
+/// Takes what an answer tells, until it is on disk.
+#[derive(Default)]
+struct Aside {
+    told: Vec<Told>,
+    notes: Vec<(bool, String)>,
+}
+
+impl Sink for Aside {
+    fn event(&mut self, event: &Event<'_>) {
+        self.told.push(Told::new(event));
+    }
+    fn note(&mut self, text: &str) {
+        self.notes.push((false, text.to_owned()));
+    }
+    fn missed(&mut self, text: &str) {
+        self.notes.push((true, text.to_owned()));
+    }
 }
 
 impl Poll {
@@ -77,7 +104,49 @@ impl Poll {
             next: Instant::now(),
             answered: 0,
             said: None,
+            memory: None,
+            again: Vec::new(),
+            forgets: None,
         })
+    }
+
+    /// Remembers in this file what was told, and goes on where an earlier one ended: what that told from `from` on is told
+    /// again as it was.
+    #[must_use]
+    pub fn remembering(mut self, path: &Path, from: i64) -> Self {
+        match Memory::open(path, from, &mut self.books) {
+            Ok((memory, again)) => (self.memory, self.again) = (Some(memory), again),
+            Err(error) => self.forgets = Some(forgets(path, &error)),
+        }
+        self
+    }
+
+    /// To be called when the process has to leave at once: ends the command that runs.
+    pub fn stopper(&self) -> impl Fn() + Send + 'static {
+        let is_over = Arc::clone(&self.is_over);
+        move || {
+            is_over.store(true, Ordering::Relaxed);
+            // The worker looks that often.
+            std::thread::sleep(3 * LOOK);
+        }
+    }
+
+    fn look(&mut self, text: &[u8], sink: &mut dyn Sink) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+        let mut aside = Aside::default();
+        let gone = self.books.look(text, now, &mut aside);
+        // On disk before it is told: who dies in between tells it again, as it was.
+        if let Some(memory) = &mut self.memory
+            && let Err(error) = memory.add(&aside.told, &gone, now)
+        {
+            sink.note(&forgets(memory.path(), &error));
+        }
+        for (is_missed, note) in &aside.notes {
+            if *is_missed { sink.missed(note) } else { sink.note(note) }
+        }
+        for told in &aside.told {
+            sink.event(&told.event());
+        }
     }
 
     fn ask(&mut self) {
@@ -91,8 +160,7 @@ impl Poll {
         match answer {
             Ok(text) => {
                 self.said = None;
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
-                self.books.look(&text, now, sink);
+                self.look(&text, sink);
             }
             // The same trouble is told once.
             Err(error) if self.said.as_ref() != Some(&error) => {
@@ -106,6 +174,12 @@ impl Poll {
 
 impl Source for Poll {
     fn turn(&mut self, turn: Turn, sink: &mut dyn Sink) -> io::Result<Option<Duration>> {
+        if let Some(note) = self.forgets.take() {
+            sink.note(&note);
+        }
+        for told in std::mem::take(&mut self.again) {
+            sink.event(&told.event());
+        }
         let mut bell = [0; 64];
         while matches!(self.bell.read(&mut bell), Ok(1..)) {}
         while let Ok(answer) = self.answers.try_recv() {
@@ -141,6 +215,10 @@ impl Drop for Poll {
             let _ = worker.join();
         }
     }
+}
+
+fn forgets(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}; a generator that is started again will tell how every job stands", path.display())
 }
 
 /// Reads all of a pipe, up to a limit; what is behind is read and dropped, so that the writer ends.

@@ -1,23 +1,33 @@
 //! One file: what was added since the last look, and whether it is still the same text. A file in which nothing happens may
 //! be put to rest, without a descriptor.
+//!
+//! What was read is known by its content: the beginning, the last kilobyte before the place reached, and that place. So a
+//! text is known again in whatever file it stands, and a file that holds another text is not taken for it because of its
+//! inode.
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::seg::{Format, Sink, lsf};
+use crate::seg::{Event, Format, Message, Sink, lsf};
 
 /// How much is read at once.
 const BLOCK: usize = 1 << 17;
 /// How much text before the place reached is remembered, to know it again.
 const MEMORY: usize = 1_024;
 /// How much of the file's beginning is remembered.
-const HEAD: usize = 256;
+pub const HEAD: usize = 256;
 /// Smaller logs are read from the start: that is exact even when their times are not in order.
 const SEEK_BYTES: u64 = 4 << 20;
 /// A time is looked for within this many bytes behind the place of a probe.
 const PROBE: u64 = 1 << 18;
+
+/// What is being cut is read so often at most, until it stays the same.
+const SETTLING: usize = 8;
+/// Two changes within so short a time may have the same stamp: a file that was just changed is read again.
+const TICK: Duration = Duration::from_millis(50);
 
 /// What a look found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +65,11 @@ pub struct Tail {
     seen: Option<(u64, i64, i64)>,
     memory: Vec<u8>,
     head: Vec<u8>,
+    /// Read, but not yet given to the parser.
+    ahead: Vec<u8>,
+    /// When something was read last.
+    changed: Instant,
+    has_told: bool,
     format: Box<dyn Format>,
 }
 
@@ -76,6 +91,9 @@ impl Tail {
             seen: None,
             memory: Vec::new(),
             head: Vec::new(),
+            ahead: Vec::new(),
+            changed: Instant::now(),
+            has_told: false,
             format,
         }
     }
@@ -90,6 +108,21 @@ impl Tail {
     /// Device and inode.
     pub fn id(&self) -> Id {
         self.id
+    }
+
+    /// Where it was last.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Was an event of this text told?
+    pub fn has_told(&self) -> bool {
+        self.has_told
+    }
+
+    /// When something was read last.
+    pub fn changed(&self) -> Instant {
+        self.changed
     }
 
     /// Lets go of the descriptor; what is known of the file stays.
@@ -137,8 +170,19 @@ impl Tail {
         self.format.go_on(reached);
     }
 
-    fn file(&self) -> io::Result<&File> {
+    /// The open file.
+    pub fn file(&self) -> io::Result<&File> {
         self.file.as_ref().ok_or_else(|| io::Error::other(format!("{} is not open", self.path.display())))
+    }
+
+    /// Gives the open file away.
+    pub fn into_file(self) -> io::Result<File> {
+        self.file.ok_or_else(|| io::Error::other(format!("{} is not open", self.path.display())))
+    }
+
+    /// Is it so long that the place of a time is sought in it?
+    pub fn is_long(&self) -> io::Result<bool> {
+        Ok(self.file()?.metadata()?.len() >= SEEK_BYTES)
     }
 
     /// The first time in the file, if one stands near its beginning.
@@ -236,41 +280,107 @@ impl Tail {
         }
     }
 
-    /// Reads what was added. On [`Look::Rewritten`] nothing was read.
+    /// Reads the beginning of a file of which nothing was read, for the next look to tell. From then on it is known which
+    /// text this is, whatever happens to the file. False if it is empty.
+    pub fn peek(&mut self) -> io::Result<bool> {
+        if self.offset > 0 || self.has_offset {
+            return Ok(self.offset > 0);
+        }
+        let mut block = vec![0; BLOCK.min(self.file()?.metadata()?.len() as usize + 4_096)];
+        let count = self.read_settled(&mut block, 0)?;
+        block.truncate(count);
+        self.offset = count as u64;
+        self.remember(&block);
+        self.head = block[..count.min(HEAD)].to_vec();
+        self.ahead = block;
+        Ok(count > 0)
+    }
+
+    /// Was something read that is not told?
+    pub fn is_untold(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Tells what was read.
+    pub fn tell_ahead(&mut self, sink: &mut dyn Sink) {
+        let ahead = std::mem::take(&mut self.ahead);
+        self.format.feed(&ahead, &mut Named { path: &self.path, has_told: &mut self.has_told, sink });
+    }
+
+    /// Reads what was added. On [`Look::Rewritten`] nothing of the other text was read.
     pub fn look(&mut self, sink: &mut dyn Sink) -> io::Result<Look> {
         let meta = self.file()?.metadata()?;
+        if self.is_untold() {
+            self.format.modified(meta.mtime());
+            self.tell_ahead(sink);
+            if sink.is_over() {
+                return Ok(Look::Grown);
+            }
+        }
         let now = state(&meta);
         if self.seen == Some(now) && meta.len() == self.offset {
             return Ok(Look::Grown);
         }
-        if self.offset > 0 && !self.is_same(meta.len())? {
+        if meta.len() < self.offset {
             return Ok(Look::Rewritten);
         }
-        if self.head.len() < HEAD {
-            let mut head = vec![0; HEAD];
-            let count = self.file()?.read_at(&mut head, 0)?;
-            head.truncate(count);
-            self.head = head;
+        let head = self.read_head()?;
+        if !self.is_same()? {
+            return Ok(Look::Rewritten);
         }
+        self.head = head;
         if self.offset == 0 && self.has_offset && !self.skip_header(meta.len())? {
             return Ok(Look::Grown);
         }
         self.format.modified(meta.mtime());
         let mut block = vec![0; BLOCK.min(meta.len().saturating_sub(self.offset) as usize + 4_096)];
         loop {
-            let count = self.file()?.read_at(&mut block, self.offset)?;
+            let count = self.read_settled(&mut block, self.offset)?;
             if count == 0 {
                 break;
             }
+            // Asked after the reading: else the file may have got another text in between.
+            if !self.is_same()? {
+                return Ok(Look::Rewritten);
+            }
             self.offset += count as u64;
+            self.changed = Instant::now();
             self.remember(&block[..count]);
-            self.format.feed(&block[..count], sink);
+            self.format
+                .feed(&block[..count], &mut Named { path: &self.path, has_told: &mut self.has_told, sink });
             if sink.is_over() {
                 return Ok(Look::Grown);
             }
         }
-        self.seen = Some(now);
+        self.seen = is_settled(&meta).then_some(now);
         Ok(Look::Grown)
+    }
+
+    /// Reads; a file that is being cut shows NULs for a moment, which are asked for again. Those of a hole stay.
+    fn read_settled(&self, block: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut count = self.file()?.read_at(block, offset)?;
+        for _ in 0..SETTLING {
+            if memchr::memchr(0, &block[..count]).is_none() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            let before = block[..count].to_vec();
+            count = self.file()?.read_at(block, offset)?;
+            if block[..count] == before[..] {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    fn read_head(&self) -> io::Result<Vec<u8>> {
+        if self.head.len() == HEAD {
+            return Ok(self.head.clone());
+        }
+        let mut head = vec![0; HEAD];
+        let count = self.file()?.read_at(&mut head, 0)?;
+        head.truncate(count);
+        Ok(head)
     }
 
     fn remember(&mut self, bytes: &[u8]) {
@@ -285,15 +395,66 @@ impl Tail {
     }
 
     /// Is the text before the place reached still the one that was read?
-    fn is_same(&self, size: u64) -> io::Result<bool> {
-        if size < self.offset {
-            return Ok(false);
-        }
+    fn is_same(&self) -> io::Result<bool> {
         let mut there = vec![0; self.memory.len()];
         match self.file()?.read_exact_at(&mut there, self.offset - self.memory.len() as u64) {
             Ok(()) => Ok(there == self.memory),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Is the text that was read still in this file?
+    pub fn is_intact(&self) -> bool {
+        self.is_same().unwrap_or(false)
+    }
+
+    /// The same file as if nothing of it was read.
+    pub fn fresh(&self, format: Box<dyn Format>) -> io::Result<Self> {
+        let mut fresh = Self::of(&self.path, self.file()?.try_clone()?, self.id, format);
+        fresh.has_offset = self.has_offset;
+        Ok(fresh)
+    }
+
+    /// The text that was read stands in this file now.
+    pub fn move_to(&mut self, path: &Path, file: File, id: Id) {
+        path.clone_into(&mut self.path);
+        (self.file, self.id, self.seen) = (Some(file), id, None);
+    }
+
+    /// Takes all that is there for read.
+    pub fn skip(&mut self) -> io::Result<()> {
+        self.skip_to(self.file()?.metadata()?.len())
+    }
+
+    fn skip_to(&mut self, offset: u64) -> io::Result<()> {
+        self.format.reset();
+        self.ahead.clear();
+        self.seen = None;
+        self.offset = offset;
+        self.remember_before()?;
+        self.head = self.read_head()?;
+        Ok(())
+    }
+
+    /// After [`Look::Rewritten`], of the [`Tail::fresh`] one: if the file was only cut back, goes on there. A line that
+    /// the cut went through may be the beginning of a new one, and is read.
+    pub fn go_on_if_cut(&mut self, before: &Self) -> io::Result<()> {
+        let size = self.file()?.metadata()?.len();
+        let mut head = vec![0; before.head.len().min(size as usize)];
+        let was_cut = size < before.offset
+            && !head.is_empty()
+            && self.file()?.read_exact_at(&mut head, 0).is_ok()
+            && before.head.starts_with(&head);
+        if !was_cut {
+            return Ok(());
+        }
+        let length = size.min(BLOCK as u64);
+        let mut end = vec![0; length as usize];
+        self.file()?.read_exact_at(&mut end, size - length)?;
+        match memchr::memrchr(b'\n', &end) {
+            Some(newline) => self.skip_to(size - length + newline as u64 + 1),
+            None => Ok(()),
         }
     }
 
@@ -306,6 +467,7 @@ impl Tail {
             && self.file()?.read_exact_at(&mut head, 0).is_ok()
             && self.head.starts_with(&head);
         self.format.reset();
+        self.ahead.clear();
         self.seen = None;
         self.offset = if was_cut { size } else { 0 };
         if was_cut {
@@ -316,9 +478,45 @@ impl Tail {
         Ok(())
     }
 
-    /// Does this file hold what was read, and nothing else?
-    pub fn is_copied_to(&self, copy: &File) -> io::Result<bool> {
-        Ok(copy.metadata()?.len() == self.offset && self.is_beginning_of(copy))
+    /// Is all that this file holds a part of what was read? So is a copy that was made before the last lines were read.
+    pub fn covers(&self, copy: &File) -> io::Result<bool> {
+        let size = copy.metadata()?.len();
+        if size == 0 || size > self.offset {
+            return Ok(false);
+        }
+        let mut head = vec![0; self.head.len().min(size as usize)];
+        copy.read_exact_at(&mut head, 0)?;
+        let remembered = self.offset - self.memory.len() as u64;
+        let mut end = vec![0; size.saturating_sub(remembered) as usize];
+        copy.read_exact_at(&mut end, remembered.min(size))?;
+        Ok(self.head.starts_with(&head) && self.memory.starts_with(&end))
+    }
+
+    /// Does this file begin with all that the other one holds? So it is while a copy is made, and until the original is
+    /// cut.
+    pub fn has_copy(&self, copy: &File) -> io::Result<bool> {
+        let Some(file) = &self.file else { return Ok(self.is_beginning_of(copy) || self.covers(copy)?) };
+        let size = copy.metadata()?.len();
+        if size > file.metadata()?.len() {
+            return Ok(false);
+        }
+        let is_equal = |at: u64, length: u64| -> io::Result<bool> {
+            let (mut ours, mut theirs) = (vec![0; length as usize], vec![0; length as usize]);
+            copy.read_exact_at(&mut theirs, at)?;
+            Ok(file.read_exact_at(&mut ours, at).is_ok() && ours == theirs)
+        };
+        let (first, last) = (size.min(HEAD as u64), size.min(MEMORY as u64));
+        Ok(is_equal(0, first)? && is_equal(size - last, last)?)
+    }
+
+    /// The same of a file that is followed.
+    pub fn has_copy_in(&self, other: &Self) -> bool {
+        other.file().and_then(|copy| self.has_copy(copy)).unwrap_or(false)
+    }
+
+    /// The beginning of what was read.
+    pub fn head(&self) -> &[u8] {
+        &self.head
     }
 
     /// Goes on behind what another tail has read, if this file begins with it. Only while nothing was read here.
@@ -333,7 +531,7 @@ impl Tail {
     }
 
     /// Does this file begin with what was read?
-    fn is_beginning_of(&self, copy: &File) -> bool {
+    pub fn is_beginning_of(&self, copy: &File) -> bool {
         let mut there = vec![0; self.memory.len()];
         let mut head = vec![0; self.head.len()];
         !self.memory.is_empty()
@@ -344,15 +542,9 @@ impl Tail {
     }
 
     /// After [`Look::Rewritten`]: reads what was added in the meantime from a copy, in which the text may stand in another
-    /// place if `is_moved`. False when the copy does not hold the text that was read.
-    pub fn catch_up(&mut self, file: &File, is_moved: bool, sink: &mut dyn Sink) -> io::Result<bool> {
-        let found = if self.is_beginning_of(file) {
-            Some(self.offset)
-        } else if is_moved {
-            self.find(file)?
-        } else {
-            None
-        };
+    /// place. False when the copy does not hold the text that was read.
+    pub fn catch_up(&mut self, file: &File, sink: &mut dyn Sink) -> io::Result<bool> {
+        let found = if self.is_beginning_of(file) { Some(self.offset) } else { self.find(file)? };
         let Some(mut at) = found else { return Ok(false) };
         let mut block = vec![0; BLOCK];
         loop {
@@ -361,7 +553,8 @@ impl Tail {
                 return Ok(true);
             }
             at += count as u64;
-            self.format.feed(&block[..count], sink);
+            self.format
+                .feed(&block[..count], &mut Named { path: &self.path, has_told: &mut self.has_told, sink });
         }
     }
 
@@ -408,6 +601,39 @@ impl Tail {
     pub fn offset(&self) -> u64 {
         self.offset
     }
+}
+
+/// Says of which file a note is.
+struct Named<'a> {
+    path: &'a Path,
+    has_told: &'a mut bool,
+    sink: &'a mut dyn Sink,
+}
+
+impl Sink for Named<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        *self.has_told = true;
+        self.sink.event(event);
+    }
+    fn note(&mut self, text: &str) {
+        self.sink.note(&format!("{}: {text}", self.path.display()));
+    }
+    fn missed(&mut self, text: &str) {
+        self.sink.missed(&format!("{}: {text}", self.path.display()));
+    }
+    fn message(&mut self, message: &Message<'_>) {
+        self.sink.message(message);
+    }
+    fn is_over(&mut self) -> bool {
+        self.sink.is_over()
+    }
+}
+
+/// Has the file not been changed for a moment? Only then does its stamp tell of the next change.
+pub fn is_settled(meta: &Metadata) -> bool {
+    let changed = Duration::new(meta.mtime().max(0) as u64, meta.mtime_nsec().max(0) as u32);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.checked_sub(changed).is_some_and(|since| since > TICK)
 }
 
 /// What changes when a file does.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ::submit::args::{self, Form};
 use api::explain::Standing;
 use api::rest::{Act, ActRequest, DrainRequest};
 use client::{Client, Events};
@@ -402,15 +403,18 @@ impl Follower {
         self.bar.suspend(|| errln!("updraft: {message}{lines}"));
     }
 
-    /// The job's arguments, to tell it from its siblings.
+    /// The job's command as one would type it, to tell it from its siblings.
     fn words(&self, job: JobId) -> String {
         let Some((_, template)) = self.clusters.iter().find(|(id, _)| *id == job.cluster) else {
             return String::new();
         };
         let text = |name: &str| text_of(template, job.cluster, job.proc, name).filter(|t| !t.is_empty());
-        text("Arguments")
-            .or_else(|| text("Args"))
-            .map_or_else(String::new, |w| format!(" ({})", model::text::one_line(&w, 60)))
+        let new = text("Arguments").and_then(|w| args::split(Form::New, &w).ok());
+        let words =
+            new.or_else(|| text("Args").and_then(|w| args::split(Form::Old, &w).ok())).unwrap_or_default();
+        let program = text("Cmd").map(|path| path.rsplit('/').next().unwrap_or(&path).to_owned());
+        let typed: Vec<String> = program.into_iter().chain(words).map(|word| shell_word(&word)).collect();
+        format!(" ({})", model::text::one_line(&typed.join(" "), 80))
     }
 
     async fn conclude(mut self, ending: impl FnOnce(Delivery) -> Ending) -> Ending {
@@ -463,4 +467,13 @@ fn last_lines(path: &std::path::Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(LINES)..].iter().map(|l| model::text::one_line(l, 200)).collect()
+}
+
+/// A word as a shell would want it.
+fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -1,23 +1,7 @@
 //! Whether a waiting job can ever start on a pool that gets no other machines.
 
 use api::explain::{Job, Standing, Waiting};
-
-/// Parts of attribute and function names whose values change by themselves: what refuses now may agree later.
-const CHANGING: [&str; 13] = [
-    "time",
-    "idle",
-    "load",
-    "clock",
-    "random",
-    "virtualmemory",
-    "entered",
-    "state",
-    "activity",
-    "currentrank",
-    "benchmark",
-    "mips",
-    "kflops",
-];
+use model::changing::{changes_by_itself, words_of};
 
 /// True when the job waits for what no machine of the pool will ever have.
 pub(crate) fn is_hopeless(job: &Job) -> bool {
@@ -42,10 +26,7 @@ fn is_refused_for_good(waiting: &Waiting) -> bool {
 }
 
 fn changes(clause: &str) -> bool {
-    // Every second part stands in quotes.
-    let code: String = clause.to_ascii_lowercase().split('"').step_by(2).collect();
-    let mut words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.any(|word| CHANGING.iter().any(|part| word.contains(part)))
+    words_of(clause).iter().any(|word| changes_by_itself(word))
 }
 
 #[cfg(test)]

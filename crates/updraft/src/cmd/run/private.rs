@@ -37,7 +37,7 @@ pub(crate) async fn run(
             return Err(failure);
         }
     };
-    record.note_pool(None)?;
+    record.note_own_pool()?;
     let (_mark, notice) = neighbours::mark(args.jobs);
     if let Some(notice) = notice {
         errln!("updraft: {notice}");

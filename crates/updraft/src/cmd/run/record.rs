@@ -60,11 +60,19 @@ impl Record {
 
     /// The command that takes the run up, from any directory.
     pub(crate) fn resume_command(&self) -> String {
-        let usual = Place { state_dir: None, pool: None }.state().ok();
-        match self.dir.ancestors().nth(2).filter(|state| usual.as_deref() != Some(*state)) {
-            Some(state) => format!("updraft run --resume {} --state-dir {}", self.id, state.display()),
-            None => format!("updraft run --resume {}", self.id),
+        let usual = Place::own_state().ok();
+        let home = self.dir.ancestors().nth(2).filter(|state| usual.as_deref() != Some(*state));
+        // Its pool's own, where that is another one.
+        let given = self.field("state_dir").as_str().map(PathBuf::from);
+        let state = given.as_deref().or(home);
+        let mut command = format!("updraft run --resume {}", self.id);
+        if let Some(state) = state {
+            command += &format!(" --state-dir {}", state.display());
         }
+        if let Some(address) = self.field("address").as_str() {
+            command += &format!(" --pool {address}");
+        }
+        command
     }
 
     /// True while a process has this run's pool.
@@ -117,12 +125,45 @@ impl Record {
         self.notes().get(name).cloned().unwrap_or_default()
     }
 
-    /// Notes where it runs: on its own pool, or on one that was there, from this position on.
-    pub(crate) fn note_pool(&self, position: Option<u64>) -> Result<(), Failure> {
+    /// Notes that it runs on its own pool.
+    pub(crate) fn note_own_pool(&self) -> Result<(), Failure> {
         let mut notes = self.notes();
-        notes["embedded"] = json!(position.is_none());
-        notes["position"] = json!(position);
+        notes["embedded"] = json!(true);
         self.write_notes(&notes)
+    }
+
+    /// Notes that it runs on a pool that was there, from this position on, and how that is reached.
+    pub(crate) fn note_pool(&self, position: u64, pool: &str, place: &Place) -> Result<(), Failure> {
+        let mut notes = self.notes();
+        notes["embedded"] = json!(false);
+        notes["position"] = json!(position);
+        notes["pool"] = json!(pool);
+        if let Some(address) = &place.pool {
+            notes["address"] = json!(address);
+        } else if place.state_dir.is_some() {
+            notes["state_dir"] = json!(place.state()?.to_string_lossy());
+        }
+        self.write_notes(&notes)
+    }
+
+    /// Refuses to take it up on another pool than the one that it was given to, which would run everything once more.
+    pub(crate) fn check_pool(&self, pool: &str, head: u64) -> Result<(), Failure> {
+        let (given, from) = (self.field("pool"), self.pool_position().unwrap_or(0));
+        if given.as_str().is_some_and(|given| given != pool) {
+            return Err(Failure::new(format!(
+                "this run was given to the pool {}, and the one that answers is {pool}: nothing was submitted; take it up with: {}",
+                given.as_str().unwrap_or_default(),
+                self.resume_command()
+            )));
+        }
+        if from > head {
+            return Err(Failure::new(format!(
+                "this run began at position {from} of its pool's journal, which ends at {head} now: it was put back or begun anew, so \
+                 nobody knows what has run; nothing was submitted. Start the run again, or remove {}",
+                self.dir.display()
+            )));
+        }
+        Ok(())
     }
 
     /// Notes the number of its first cluster, once that is decided.

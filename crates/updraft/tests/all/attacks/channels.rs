@@ -128,7 +128,7 @@ fn an_agent_hangs_up_on_a_manager_that_asks_and_does_not_read() {
         let mut asked = 0;
         let asking = async {
             for word in words {
-                if to_agent.send(ToAgent { down: Some(word) }).await.is_err() {
+                if to_agent.send(ToAgent { down: Some(word), wall_ms: None }).await.is_err() {
                     return;
                 }
                 asked += 1;

@@ -171,6 +171,24 @@ fn who_may_not_is_told_before_the_body_is_read() {
 }
 
 #[test]
+fn a_client_that_forgets_the_answers_of_reset_streams_sees_the_status_of_a_refusal() {
+    if std::process::Command::new("curl").arg("--version").output().is_err() {
+        return crate::harness::skip("there is no curl");
+    }
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0"]);
+    let body = sandbox.path().join("body");
+    for bytes in [1_000, 100_000, 1_000_000, 20_000_000] {
+        std::fs::write(&body, vec![b'x'; bytes]).unwrap();
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-sk", "--http2", "-o", "/dev/null", "-w", "%{http_code}", "--data-binary"]);
+        curl.arg(format!("@{}", body.display()));
+        let out = curl.arg(format!("https://{}/v1/submit", sandbox.listen_address())).output().unwrap();
+        assert_eq!(crate::harness::text(&out.stdout), "401", "{bytes} bytes");
+    }
+}
+
+#[test]
 fn wrong_tokens_do_not_lock_out_right_ones() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "1", "--listen", "127.0.0.1:0"]);

@@ -44,6 +44,8 @@ impl Hostile {
             ad: usual.iter().chain(&arch).chain(ad).map(attribute).collect(),
             claims: Vec::new(),
             more: Vec::new(),
+            again: 0,
+            boot: 0,
         }));
     }
 
@@ -287,6 +289,44 @@ fn a_copied_state_directory_waits_for_the_lease_also_when_the_original_is_out_of
 }
 
 #[test]
+fn a_copy_with_every_claim_on_another_machine_does_not_take_the_jobs_of_the_original() {
+    if !crate::harness::is_root() {
+        return crate::harness::skip("namespaces need root");
+    }
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0", "--lease", "60", "--beat", "300"]);
+    start_agent(&mut sandbox, "m");
+    let starts = sandbox.path().join("starts");
+    let script = format!("echo start >> {}; exec sleep 1000", starts.display());
+    sandbox.ok(&["submit", "--", "sh", "-c", &script]);
+    sandbox.until("it runs", PATIENCE, || running(&sandbox) && starts.exists());
+    let (from, to) = (sandbox.path().join("m"), sandbox.path().join("copy"));
+    assert!(std::process::Command::new("cp").arg("-a").args([&from, &to]).status().unwrap().success());
+    for file in ["agent/home", "agent/lock"] {
+        let _ = std::fs::remove_file(to.join(file));
+    }
+    // Another machine: processes, control groups and a kernel of its own.
+    let boot = sandbox.path().join("boot_id");
+    std::fs::write(&boot, "01234567-89ab-4cde-8f01-23456789abcd\n").unwrap();
+    let inside = format!(
+        "mount --bind {} /proc/sys/kernel/random/boot_id && mount -t tmpfs none /sys/fs/cgroup && exec {} agent --name m --cpus 1",
+        boot.display(),
+        crate::harness::updraft().display()
+    );
+    let mut copy = std::process::Command::new("unshare");
+    copy.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &inside]);
+    copy.env("UPDRAFT_STATE_DIR", &to).current_dir(sandbox.path());
+    let copy = sandbox.spawn(copy, "copy.log");
+    let log = || std::fs::read_to_string(sandbox.path().join("up.log")).unwrap_or_default();
+    sandbox.until("it is hung up on", PATIENCE, || log().matches("has another kernel").count() >= 3);
+    assert!(running(&sandbox), "{}", sandbox.logs());
+    assert_eq!(std::fs::read_to_string(&starts).unwrap(), "start\n", "the job runs once");
+    let events = sandbox.ok(&["events", "--json"]);
+    assert!(!events.contains("JobsRequeued"), "{events}");
+    sandbox.kill(copy);
+}
+
+#[test]
 fn whoever_replaces_a_machine_waits_until_the_lease_of_its_jobs_is_over() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "0", "--listen", "127.0.0.1:0", "--lease", "4", "--beat", "300"]);
@@ -464,7 +504,7 @@ fn a_machine_that_names_anothers_checkpoint_as_its_own_does_not_get_it() {
         };
         let report = |claim, seq, job| {
             let told = Checkpointed { job, sha256: sha256.clone(), bytes: 15, ..Checkpointed::default() };
-            Up::Report(Report { claim, seq, happening: Some(Happening::Checkpointed(told)) })
+            Up::Report(Report { claim, seq, happening: Some(Happening::Checkpointed(told)), age_ms: Some(0) })
         };
         assert!(send(&mut one, whole(claim)).await.safe);
         one.say(report(claim, 1, job));

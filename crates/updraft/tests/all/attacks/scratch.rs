@@ -151,6 +151,9 @@ fn a_job_that_takes_more_disk_than_it_asked_for_is_held_also_with_holes() {
     for fill in [
         "head -c 60000000 /dev/zero > a; head -c 60000000 /dev/zero > b",
         "truncate -s 60M a; truncate -s 60M b",
+        // Without a name, and in a directory that its owner cannot look into.
+        "exec 3> a 4> b; rm a b; head -c 60000000 /dev/zero >&3; head -c 60000000 /dev/zero >&4",
+        "mkdir d; head -c 60000000 /dev/zero > d/a; head -c 60000000 /dev/zero > d/b; chmod 0 d",
     ] {
         let script = format!("cd $UPDRAFT_SCRATCH_DIR; {fill}; sleep 600");
         let job = submit(&sandbox, &format!("{}request_disk = 100M\nqueue\n", shell(&script)));
@@ -210,10 +213,15 @@ fn who_fills_the_disk_that_the_journal_is_on_is_held_before_the_journal_suffers(
     let disk = SmallDisk::mount(sandbox.state());
     let Some((sandbox, _)) = shared_pool_in(sandbox, POLICY, &[]) else { return };
     // No limit of its own, but less than a twentieth stays free.
-    let script = "fallocate -l 192M $UPDRAFT_SCRATCH_DIR/big; sleep 600";
-    let job = submit(&sandbox, &format!("{}queue\n", shell(script)));
-    let reason = hold_reason(&sandbox, job);
-    assert!(reason.contains("nearly full"), "{reason}");
+    for script in [
+        "fallocate -l 192M $UPDRAFT_SCRATCH_DIR/big; sleep 600",
+        "cd $UPDRAFT_SCRATCH_DIR; exec 3> big; rm big; head -c 192M /dev/zero >&3; sleep 600",
+    ] {
+        let job = submit(&sandbox, &format!("{}queue\n", shell(script)));
+        let reason = hold_reason(&sandbox, job);
+        assert!(reason.contains("nearly full"), "{reason}");
+        sandbox.ok(&["rm", &job.to_string()]);
+    }
     let log = std::fs::read_to_string(sandbox.path().join("up.log")).unwrap();
     assert!(!log.contains("cannot be written"), "{log}");
     innocent_job_runs(&sandbox);

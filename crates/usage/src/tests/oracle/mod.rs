@@ -255,7 +255,8 @@ impl Ledger {
         let mark = self.marks.get(&e.cluster);
         let queued = mark.map_or(time, |m| m.submitted_ms.max(m.released_ms));
         let gang = mark.is_some_and(|m| m.gang);
-        if !gang || self.deciding.as_ref().is_some_and(|(cluster, _)| *cluster != e.cluster) {
+        let other = |(cluster, sample): &(u32, Sample)| *cluster != e.cluster || sample.at_ms != time;
+        if !gang || self.deciding.as_ref().is_some_and(other) {
             self.decisions.extend(self.deciding.take().map(|(_, sample)| sample));
         }
         let mut waited = queued;

@@ -1,0 +1,414 @@
+//! One log: the file at a path and those that were rotated away from it, as one text that is told once and in order.
+//!
+//! A file is known by its inode as long as it is open, and a text by its content ([`Tail`]): so a renamed file is gone on with,
+//! and a text that was copied and cut away is gone on with in its copy. In a look all files of the log are put in order by
+//! [`chain`], and for each that is not known it is asked, in this order: does it hold a text that was cut away? then that one
+//! moves there. Is it a copy of one that is still in its place? then it is nothing yet. Else it is new. The file at the path
+//! is told last, and its beginning is read before the directory is listed: whoever cuts a log has made the copy before.
+//!
+//! How many files came at the path the directory reports; if more came than can be found, that gap is said.
+
+mod lsf;
+mod text;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::arrivals::Arrivals;
+use super::chain::{self, Age, Older};
+use super::directory::Directory;
+use super::tail::{self, Id, Look, Tail};
+use super::{MakeFormat, Once, parent};
+use crate::seg::{Format, Sink};
+
+/// Rotated files of a single log that are held open so as to know them again, and in case they get a last line.
+const KNOWN: usize = 8;
+/// Names change while files are opened; that is tried so often.
+const ATTEMPTS: usize = 8;
+/// Rotations that are followed in one turn.
+const ROUNDS: usize = 64;
+/// Rotated files of a log in a directory of logs that are left open after a look.
+const LEFT_OPEN: usize = 50;
+
+/// How the files of the log are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing but records.
+    Plain,
+    /// `lsb.events`: a first line with an offset, older files with the time at which they were closed.
+    Lsf,
+}
+
+/// Which files belong to a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The rotated ones as far back as they are wanted.
+    Path,
+    /// All of its name in a directory of logs: `job.1` and `job.2` may be logs of their own. They are many, so only some
+    /// are held open.
+    Folder,
+}
+
+/// A text that is not in its file any more.
+struct Cut {
+    /// A file may have had several texts.
+    key: u64,
+    tail: Tail,
+    /// It was that of the log itself, not of a file that was rotated away.
+    is_log: bool,
+}
+
+/// Files that got a name of another log.
+pub(super) type Strays = HashMap<Id, Tail>;
+
+/// One log.
+pub(super) struct Log {
+    path: PathBuf,
+    kind: Kind,
+    scope: Scope,
+    make: Rc<MakeFormat>,
+    directory: Rc<RefCell<Directory>>,
+    current: Option<Tail>,
+    /// Rotated files that are known, in the order in which they were found.
+    older: Vec<Tail>,
+    /// Texts that are not in their files any more.
+    cut: Vec<Cut>,
+    last_key: u64,
+    /// Files that were found and not yet settled with those that came; and whether they are of those.
+    found: i64,
+    is_counting: bool,
+    /// Something was changed while it was looked at: it is to be looked again.
+    is_unsure: bool,
+    /// Files that cannot be read, which was said.
+    refused: HashSet<Id>,
+    /// Empty files that were found in place of reported ones.
+    empty: HashSet<Id>,
+    pub(super) arrivals: Arrivals,
+    once: Once,
+}
+
+impl Log {
+    pub(super) fn new(
+        path: &Path,
+        kind: Kind,
+        scope: Scope,
+        make: Rc<MakeFormat>,
+        directory: Rc<RefCell<Directory>>,
+    ) -> Self {
+        Self {
+            path: path.to_owned(),
+            kind,
+            scope,
+            make,
+            directory,
+            current: None,
+            older: Vec::new(),
+            cut: Vec::new(),
+            last_key: 0,
+            found: 0,
+            is_counting: false,
+            is_unsure: false,
+            refused: HashSet::new(),
+            empty: HashSet::new(),
+            arrivals: Arrivals::Ahead(0),
+            once: Once::default(),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn current(&self) -> Option<&Tail> {
+        self.current.as_ref()
+    }
+
+    /// All files that are known.
+    pub(super) fn tails(&self) -> impl Iterator<Item = &Tail> {
+        self.older.iter().chain(&self.current)
+    }
+
+    pub(super) fn tails_mut(&mut self) -> impl Iterator<Item = &mut Tail> {
+        self.older.iter_mut().chain(&mut self.current)
+    }
+
+    /// Gives a file away.
+    pub(super) fn take(&mut self, id: Id) -> Option<Tail> {
+        if self.current.as_ref().is_some_and(|tail| tail.id() == id) {
+            return self.current.take();
+        }
+        let at = self.older.iter().position(|tail| tail.id() == id)?;
+        Some(self.older.remove(at))
+    }
+
+    fn format(&self) -> Box<dyn Format> {
+        (self.make)()
+    }
+
+    /// The file that is at the path now.
+    pub(super) fn id_there(&self) -> Option<Id> {
+        self.path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+
+    /// Opens what is at the path. Its beginning is read at once; see above.
+    pub(super) fn open(&self) -> io::Result<Tail> {
+        let tail = Tail::open(&self.path, self.format())?;
+        Ok(if self.kind == Kind::Lsf { tail.with_offset() } else { tail })
+    }
+
+    /// The rotated files, oldest first, without those that are only packed copies of others.
+    pub(super) fn list(&self) -> Vec<Older> {
+        let base = self.path.file_name().unwrap_or_default().as_encoded_bytes();
+        let holds = self.scope == Scope::Path;
+        // A directory that cannot be listed has no rotated files for us; that the log itself can be read is what counts.
+        let mut all = chain::older(&mut self.directory.borrow_mut(), base, holds).unwrap_or_default();
+        match self.scope {
+            Scope::Folder => all.retain(|file| !file.is_packed),
+            Scope::Path => self.list_beside(&mut all),
+        }
+        let plain: Vec<Age> = all.iter().filter(|f| !f.is_packed).map(|f| f.age.clone()).collect();
+        all.retain(|f| !f.is_packed || !plain.contains(&f.age));
+        if self.kind == Kind::Lsf {
+            all.retain(|f| matches!(f.age, Age::Numbered(_)) && !f.is_packed);
+        }
+        all
+    }
+
+    /// Behind a symbolic link the rotated files are beside the real one.
+    fn list_beside(&self, all: &mut Vec<Older>) {
+        if !std::fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.is_symlink()) {
+            return;
+        }
+        let Ok(real) = self.path.canonicalize() else { return };
+        let base = real.file_name().unwrap_or_default().as_encoded_bytes();
+        let beside = chain::older(&mut Directory::new(&parent(&real)), base, true).unwrap_or_default();
+        let more: Vec<_> =
+            beside.into_iter().filter(|file| !all.iter().any(|known| known.id == file.id)).collect();
+        all.extend(more);
+        all.sort_by(|a, b| a.age.cmp(&b.age));
+    }
+
+    /// The rotated files that are older than the one that was opened at the path. Nothing if that one was removed since:
+    /// then nobody can tell which of them are.
+    pub(super) fn older_than(&self, current: &Tail) -> Option<Vec<Older>> {
+        for _ in 0..ATTEMPTS {
+            let mut older = self.list();
+            let there = self.id_there();
+            if let Some(at) = older.iter().position(|file| file.id == current.id()) {
+                // What is newer is for the next look, unless there is nothing else to look at.
+                if there.is_some() {
+                    older.truncate(at);
+                }
+                return Some(older);
+            }
+            if there == Some(current.id()) {
+                return Some(older);
+            }
+            if current.is_deleted() {
+                break;
+            }
+            // It is on its way from one name to another.
+            std::thread::yield_now();
+        }
+        None
+    }
+
+    pub(super) fn open_older(&self, file: &Older) -> io::Result<Tail> {
+        if file.is_packed {
+            return Err(io::Error::other("this is packed, unpack it to have it told"));
+        }
+        let (open, id) = match &file.file {
+            Some(open) => (open.try_clone()?, file.id),
+            None => tail::open(&file.path)?,
+        };
+        if id != file.id {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Tail::of(&file.path, open, id, self.format()))
+    }
+
+    /// Takes a rotated file for known.
+    pub(super) fn keep(&mut self, mut tail: Tail) {
+        if self.scope == Scope::Folder && self.older.iter().filter(|t| !t.is_resting()).count() >= LEFT_OPEN {
+            tail.rest();
+        }
+        self.older.push(tail);
+    }
+
+    /// The newest of these that are not known are known from now on, without being told.
+    pub(super) fn remember(&mut self, older: &[Older]) {
+        let unknown = older.iter().filter(|file| !file.is_packed && !self.knows(file.id));
+        let mut skipped: Vec<Tail> = Vec::new();
+        for file in unknown.rev().take(KNOWN) {
+            if let Ok(mut tail) = self.open_older(file)
+                && tail.file().is_ok_and(|file| self.is_new(file))
+                && tail.skip().is_ok()
+            {
+                skipped.insert(0, tail);
+            }
+        }
+        // They are older than what was told.
+        self.older.splice(0..0, skipped);
+        self.forget_oldest();
+    }
+
+    fn knows(&self, id: Id) -> bool {
+        self.tails().any(|tail| tail.id() == id)
+    }
+
+    fn forget_oldest(&mut self) {
+        if self.scope == Scope::Path {
+            self.older.drain(..self.older.len().saturating_sub(KNOWN));
+        }
+    }
+
+    /// So many files were found. If more came, that gap is said; where nobody counts, if the file before is not among them.
+    pub(super) fn settle(&mut self, found: i64, is_plausible: bool, sink: &mut dyn Sink) {
+        let lost = self.arrivals.settle(found, is_plausible);
+        if lost > 0 {
+            sink.missed(&format!(
+                "{}: {lost} or more files were rotated away and removed before they could be read; what they held is not told",
+                self.path.display()
+            ));
+        }
+    }
+
+    /// Tells whatever came to any of the files. With `rescan` names may have changed. False if the file at the path cannot
+    /// be opened.
+    pub(super) fn follow(
+        &mut self,
+        mut rescan: bool,
+        strays: &mut Strays,
+        sink: &mut dyn Sink,
+    ) -> io::Result<bool> {
+        for _ in 0..ROUNDS {
+            let is_begun = self.read_known(sink)?;
+            let there = self.id_there();
+            let is_other = there.is_some() && self.current.as_ref().map(Tail::id) != there;
+            let is_unsure = std::mem::take(&mut self.is_unsure);
+            let is_quiet = self.cut.is_empty() && !is_begun && !is_other;
+            if (is_quiet && !rescan && !is_unsure) || sink.is_over() {
+                break;
+            }
+            rescan = false;
+            let is_open = match self.kind {
+                Kind::Plain => self.find_text(strays, sink)?,
+                Kind::Lsf => self.find_records(sink)?,
+            };
+            if !is_open {
+                return Ok(self.scope == Scope::Folder);
+            }
+        }
+        // Reports of files that were there before this one: nobody will find them any more.
+        if let Some(tail) = &self.current
+            && self.id_there() == Some(tail.id())
+            && !self.is_unsure
+            && !self.is_counting
+        {
+            self.settle(0, true, sink);
+        }
+        Ok(true)
+    }
+
+    /// Reads what was added to the files that are known, and sets texts aside that are not in their files any more. True if there
+    /// is something in the file at the path of which nothing was told yet.
+    fn read_known(&mut self, sink: &mut dyn Sink) -> io::Result<bool> {
+        for mut tail in std::mem::take(&mut self.older) {
+            let is_left = tail.is_resting() || tail.is_untold();
+            if !is_left && tail.look(sink)? == Look::Rewritten {
+                self.set_aside(tail, false);
+            } else {
+                self.older.push(tail);
+            }
+        }
+        let Some(tail) = self.current.as_mut().filter(|tail| !tail.is_resting()) else { return Ok(false) };
+        if self.kind == Kind::Plain && tail.offset() == 0 {
+            return tail.peek();
+        }
+        let is_same = if tail.is_untold() { tail.is_intact() } else { tail.look(sink)? == Look::Grown };
+        if is_same {
+            return Ok(tail.is_untold());
+        }
+        let fresh = tail.fresh((self.make)())?;
+        let text = std::mem::replace(tail, fresh);
+        self.set_aside(text, true);
+        Ok(false)
+    }
+
+    fn set_aside(&mut self, tail: Tail, is_log: bool) {
+        self.last_key += 1;
+        self.cut.push(Cut { key: self.last_key, tail, is_log });
+    }
+
+    /// Opens the file at the path if it is another one. The old one is read to its end.
+    fn open_other(&mut self, sink: &mut dyn Sink) -> io::Result<Switch> {
+        let there = self.id_there();
+        if there.is_some() && self.current.as_ref().map(Tail::id) == there {
+            return Ok(Switch::None);
+        }
+        let new = match self.open() {
+            Ok(new) => new,
+            Err(error) => {
+                if self.current.is_none() || error.kind() != io::ErrorKind::NotFound {
+                    self.trouble(&error, sink);
+                    return Ok(Switch::Failed);
+                }
+                return Ok(Switch::Gone);
+            }
+        };
+        self.once.fine(&self.path);
+        if self.current.as_ref().is_some_and(|tail| tail.id() == new.id()) {
+            return Ok(Switch::None);
+        }
+        let Some(mut old) = self.current.replace(new) else { return Ok(Switch::First) };
+        let id = old.id();
+        let is_begun = old.is_resting() || old.peek()?;
+        let is_left = old.is_resting() || old.is_untold();
+        if !is_begun {
+            // Nobody knows what will be in it: it is like one that was never seen, except that it was counted.
+            self.empty.insert(id);
+        } else if !is_left && old.look(sink)? == Look::Rewritten {
+            self.set_aside(old, true);
+        } else {
+            self.older.push(old);
+        }
+        Ok(Switch::From(id))
+    }
+
+    pub(super) fn trouble(&mut self, error: &io::Error, sink: &mut dyn Sink) {
+        if self.scope == Scope::Path || error.kind() != io::ErrorKind::NotFound {
+            self.once.trouble(&self.path, error, sink);
+        }
+    }
+
+    pub(super) fn begin(&mut self, current: Tail) {
+        self.once.fine(&self.path);
+        self.current = Some(current);
+    }
+
+    fn note_cut(&self, tail: &Tail, sink: &mut dyn Sink) {
+        sink.missed(&format!(
+            "{} was cut or rewritten after byte {}: what was added since the last look is not seen",
+            self.path.display(),
+            tail.offset()
+        ));
+    }
+}
+
+/// What is at the path.
+enum Switch {
+    /// The file that was there before, or nothing.
+    None,
+    /// A file where none was known.
+    First,
+    /// None; the one that was there before is known.
+    Gone,
+    /// Another one instead of this.
+    From(Id),
+    /// Something that cannot be opened.
+    Failed,
+}

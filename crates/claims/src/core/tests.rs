@@ -1,0 +1,232 @@
+//! The whole by hand: what ledger and owner make of each other.
+
+use classad::{Expr, Name, Value};
+use model::agent::{Assign, AssignedJob, Claim, Cluster, MachineNow, Stop, Welcome};
+use model::event::{Exit, Resources};
+use model::report::{Evicted, Exited, Started};
+use model::starter::{Account, Report};
+use model::{Moment, WallMs};
+use policy::slots::Layout;
+use policy::{Expression, Policy};
+
+use super::*;
+
+const AT: Now = Now { mono_ms: 10_000, wall_ms: 1_700_000_000_000 };
+const JOB: Attempt = Attempt { cluster: 1, proc: 0, attempt: 1 };
+
+fn later(ms: u64) -> Now {
+    Now { mono_ms: AT.mono_ms + ms, wall_ms: AT.wall_ms + ms }
+}
+
+fn account() -> Account {
+    let (home, shell) = ("/".to_owned(), "/bin/sh".to_owned());
+    Account { name: "ann".into(), uid: 7, gid: 7, groups: vec![7], home, shell }
+}
+
+/// A machine that takes jobs while its owner is away.
+fn core() -> Core {
+    let given = [
+        (Expression::Start, "KeyboardIdle > 60"),
+        (Expression::Suspend, "false"),
+        (Expression::Preempt, "KeyboardIdle < 10"),
+        (Expression::Kill, "false"),
+        (Expression::WantVacate, "true"),
+        (Expression::RunBenchmarks, "false"),
+    ];
+    let policy = Policy::new(given.map(|(name, text)| (name, Expr::parse(text).unwrap())));
+    let size =
+        policy::slots::Resources { cpus: 4, memory_mib: 4_096, disk_kib: 1 << 20, ..Default::default() };
+    let layout = Layout::partitionable(size);
+    let owner = Owner::new(AT, "desk", &policy, &layout, Vec::new(), idle(600));
+    let ledger = Ledger::new("test", 1, account(), Resources::default(), Vec::new());
+    Core::new(AT, ledger, owner, Settings::default())
+}
+
+fn idle(seconds: i64) -> Attributes {
+    vec![(Name::new("KeyboardIdle"), Some(Value::Int(seconds)))]
+}
+
+/// Carries out what can be carried out here.
+fn settle(core: &mut Core, now: Now, seen: i64) -> Vec<Action> {
+    let mut all = Vec::new();
+    loop {
+        let actions = core.settle(now);
+        if actions.is_empty() {
+            return all;
+        }
+        for action in actions {
+            match action {
+                Action::Provision { claim, jobs } => core.offer(now, claim, jobs, |_| idle(seen)),
+                action => all.push(action),
+            }
+        }
+    }
+}
+
+/// With a claim, and a job that its starter has.
+fn with_job(seen: i64) -> (Core, Vec<Action>) {
+    let mut core = core();
+    core.session_opened(AT);
+    core.hear_manager(AT, Down::Welcome(Welcome::default()));
+    let resources = Resources { cpus: 1, memory_mib: 10, ..Resources::default() };
+    let claim = Claim {
+        claim: 5,
+        slot: "slot1_1".into(),
+        owner: "ann".into(),
+        resources,
+        lease_ms: 60_000,
+        ..Claim::default()
+    };
+    core.hear_manager(AT, Down::Claim(claim));
+    let shared = [("Cmd", "\"/bin/true\""), ("RequestMemory", "10")];
+    let shared =
+        shared.map(|(name, expr)| model::template::Attribute { name: name.into(), expr: expr.into() });
+    let cluster = Cluster { cluster: 1, owner: "ann".into(), shared: shared.to_vec(), ..Cluster::default() };
+    core.ledger.learn(&cluster, Some(account()));
+    let jobs = vec![AssignedJob { attempt: 1, ..AssignedJob::default() }];
+    core.hear_manager(AT, Down::Assign(Assign { claim: 5, cluster: 1, jobs }));
+    let actions = settle(&mut core, AT, seen);
+    (core, actions)
+}
+
+fn reported(seq: u64, happening: Happening) -> Word {
+    let moment = Some(Moment { boot: 1, mono_ms: AT.mono_ms });
+    Word::Report(Report { seq, happening: Some(happening), moment })
+}
+
+fn orders(actions: &[Action]) -> Vec<&Order> {
+    actions.iter().filter_map(|a| if let Action::Order(5, order) = a { Some(order) } else { None }).collect()
+}
+
+#[test]
+fn a_job_that_the_owner_lets_in_is_given_to_its_starter() {
+    let (_, actions) = with_job(600);
+    assert!(actions.iter().any(|a| matches!(a, Action::Begin { lease_ms: 60_000, .. })));
+    assert!(
+        orders(&actions).iter().any(|o| matches!(o, Order::Run(run) if run.jobs.len() == 1)),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn a_claim_that_the_owner_does_not_want_ends_with_his_reason() {
+    // Somebody sat down between two looks.
+    let (mut core, actions) = with_job(0);
+    assert!(!orders(&actions).iter().any(|o| matches!(o, Order::Run(_))), "{actions:?}");
+    assert_eq!(orders(&actions).iter().filter(|o| matches!(o, Order::Quit(false))).count(), 1, "{actions:?}");
+    core.starter_gone(later(10), 5, Vec::new(), true);
+    let told = settle(&mut core, later(10), 0);
+    // What the machine is now goes before what became of its claim.
+    let machine = told.iter().position(|a| matches!(a, Action::Say(Up::Machine(MachineNow { .. }))));
+    let gone = told.iter().position(|a| {
+        matches!(a, Action::Say(Up::Report(r)) if matches!(&r.happening, Some(Happening::Gone(why)) if why.contains("START")))
+    });
+    assert!(gone.is_some() && machine.is_none_or(|m| Some(m) < gone), "{told:?}");
+}
+
+#[test]
+fn a_running_job_is_vacated_by_way_of_the_policy_and_takes_its_claim_with_it() {
+    let (mut core, _) = with_job(600);
+    core.hear_starter(later(1), 5, reported(0, Happening::Started(Started { job: JOB })));
+    settle(&mut core, later(1), 600);
+    core.hear_manager(later(2), Down::Stop(Stop { claim: 5, job: JOB, vacate: true }));
+    let actions = settle(&mut core, later(2), 600);
+    let evicted = |o: &&Order| matches!(o, Order::Stop(stop) if !stop.hard && stop.evict.is_some());
+    assert!(orders(&actions).iter().any(evicted), "{actions:?}");
+    let left = Evicted { job: JOB, reason: "command vacate".into(), code: 1010, hold: None };
+    core.hear_starter(later(3), 5, reported(1, Happening::Evicted(left)));
+    let actions = settle(&mut core, later(3), 600);
+    assert_eq!(
+        orders(&actions).iter().filter(|o| matches!(o, Order::Quit(_))).count(),
+        1,
+        "once: {actions:?}"
+    );
+}
+
+#[test]
+fn the_claim_of_a_job_that_was_made_to_leave_ends_though_its_agent_was_killed_meanwhile() {
+    let record = Record { claim: 5, slot: "slot1_1".into(), lease_ms: 60_000, ..Record::default() };
+    let evicted = |code| Evicted { job: JOB, reason: "command vacate".into(), code, hold: None };
+    let quits = |core: &mut Core, ms| {
+        let actions = settle(core, later(ms), 600);
+        orders(&actions).iter().filter(|o| matches!(o, Order::Quit(_))).count()
+    };
+    // It left before the next agent came, or while it was there.
+    for before in [true, false] {
+        for (code, ends) in [(1010, 1), (1011, 1), (1006, 0), (1008, 0)] {
+            let mut core = core();
+            core.adopt(record.clone());
+            let word = reported(1, Happening::Evicted(evicted(code)));
+            let Word::Report(report) = word.clone() else { unreachable!() };
+            let mut standing = Standing { claim: 5, answers: true, ..Standing::default() };
+            if before {
+                standing.unacknowledged = vec![report];
+            } else {
+                (standing.jobs, standing.running_since_ms) = (vec![JOB], Some(1));
+            }
+            core.adopt_job(AT, 5, &standing, None);
+            core.hear_starter(AT, 5, Word::Standing(standing));
+            let early = quits(&mut core, 1);
+            if !before {
+                core.hear_starter(later(2), 5, word);
+            }
+            assert_eq!(early + quits(&mut core, 3), ends, "{before} {code}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_said_without_a_session_and_everything_with_the_next() {
+    let (mut core, _) = with_job(600);
+    core.session_closed();
+    core.hear_starter(
+        later(1),
+        5,
+        reported(1, Happening::Exited(Exited { job: JOB, exit: Exit::default() })),
+    );
+    assert!(!settle(&mut core, later(1), 600).iter().any(|a| matches!(a, Action::Say(_))));
+    assert_eq!(core.next_word_ms(later(1)), None);
+    core.session_opened(later(2_000));
+    let said = settle(&mut core, later(2_000), 600);
+    let aged = |a: &Action| matches!(a, Action::Say(Up::Report(r)) if r.seq == 1 && r.age_ms == Some(2_000));
+    assert!(said.iter().any(aged), "{said:?}");
+}
+
+#[test]
+fn a_claim_that_cannot_be_begun_is_told_of_as_gone() {
+    let (mut core, _) = with_job(600);
+    core.cannot_begin(5);
+    assert!(core.employed().next().is_none());
+    core.starter_gone(later(5_000), 5, Vec::new(), false);
+    let told = settle(&mut core, later(5_000), 600);
+    let why = |a: &Action| matches!(a, Action::Say(Up::Report(r)) if matches!(&r.happening, Some(Happening::Gone(why)) if why.contains("cannot begin")));
+    assert!(told.iter().any(why), "{told:?}");
+}
+
+#[test]
+fn a_starter_that_does_not_answer_is_killed_and_its_claim_says_why() {
+    let (mut core, _) = with_job(600);
+    for n in 0..=13 {
+        core.ask_starters(later(n * 5_000));
+    }
+    let actions = settle(&mut core, later(65_000), 600);
+    assert_eq!(actions.iter().filter(|a| matches!(a, Action::Kill(5))).count(), 1, "{actions:?}");
+    core.starter_gone(later(66_000), 5, Vec::new(), false);
+    let told = format!("{:?}", settle(&mut core, later(66_000), 600));
+    assert!(told.contains("did not answer for 60 s"), "{told}");
+}
+
+#[test]
+fn the_offset_of_the_clock_is_in_the_next_ad() {
+    let (mut core, _) = with_job(600);
+    core.beat(later(1_000));
+    let theirs = WallMs(AT.wall_ms + 1_010 - 20_000);
+    core.hear_clock(later(1_020), &Down::Beat(1), theirs);
+    core.hear_manager(later(1_020), Down::Beat(1));
+    let said = settle(&mut core, later(1_020), 600);
+    let ad =
+        said.iter().find_map(|a| if let Action::Say(Up::Machine(now)) = a { Some(&now.ad) } else { None });
+    let offset = ad.and_then(|ad| ad.iter().find(|a| a.name == "ClockOffset")).map(|a| a.expr.as_str());
+    assert_eq!(offset, Some("20"));
+    assert!(said.iter().any(|a| matches!(a, Action::Warn(w) if w.contains("20 s ahead"))), "{said:?}");
+}

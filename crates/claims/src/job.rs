@@ -1,0 +1,467 @@
+//! From a job's attributes to something a starter can run.
+
+use std::path::Path;
+
+use classad::{ClassAd, Value};
+use model::agent::Cluster;
+use model::report::Attempt;
+use model::starter::{Account, Checkpoint, Identity, Job, Limit, NEST_SCRATCH, Nest, WARNING};
+use submit::args::{self, Form};
+use submit::env;
+
+use crate::ledger::Criu;
+use crate::numbers;
+
+/// Seconds between the soft stop of a job and its kill, unless the job says otherwise.
+const GRACE_SECONDS: i64 = 30;
+
+/// What a job finds where it runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) slot: &'a str,
+    /// The pool is one user's own.
+    pub(crate) private: bool,
+    /// A directory for its own files; empty for none.
+    pub(crate) scratch: &'a str,
+    /// Added to its nice value, unless it asks for more.
+    pub(crate) nice: u32,
+    /// Its scratch directory may hold so much; 0 for any amount.
+    pub(crate) scratch_bytes: u64,
+    /// What saves it from outside, or why nothing does.
+    pub(crate) criu: Result<&'a Criu, &'a str>,
+}
+
+/// What the jobs of a cluster share, read once.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    owner: String,
+    ad: ClassAd,
+    varying: Vec<String>,
+    /// Its owner's, on this machine. Asked once: looking users up may go over a network.
+    account: Option<Account>,
+    /// Whom the agent runs as.
+    agent: Account,
+    /// The environment, when all jobs have the same; it is often long, and reading it for every job shows.
+    environment: Option<Result<Vec<Vec<u8>>, Refused>>,
+}
+
+/// Why a job cannot run here, nor anywhere else without help.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) reason: String,
+    pub(crate) code: u32,
+}
+
+fn refuse<T>(code: u32, reason: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused { reason: model::text::one_line(&reason.into(), model::limits::REASON_BYTES), code })
+}
+
+impl Prepared {
+    pub(crate) fn new(cluster: &Cluster, account: Option<Account>, agent: &Account) -> Self {
+        let mut ad = ClassAd::new();
+        for attribute in &cluster.shared {
+            // The manager checked them; one that does not parse is as good as absent.
+            let _ = ad.insert_text(attribute.name.as_str(), &attribute.expr);
+        }
+        let differs = |v: &String| v.eq_ignore_ascii_case("Environment") || v.eq_ignore_ascii_case("Env");
+        let fixed = !cluster.varying.iter().any(differs);
+        let mut prepared = Self {
+            owner: cluster.owner.clone(),
+            ad,
+            varying: cluster.varying.clone(),
+            account,
+            agent: agent.clone(),
+            environment: None,
+        };
+        prepared.environment = fixed.then(|| prepared.environment(&prepared.ad));
+        prepared
+    }
+
+    /// The ad of a job as the machine's policies see it: without what is secret, as in matching.
+    pub(crate) fn ad(&self, id: Attempt, values: &[String]) -> ClassAd {
+        let mut ad = self.ad.clone();
+        for (name, text) in self.varying.iter().zip(values) {
+            let _ = ad.insert_text(name.as_str(), text);
+        }
+        ad.set("ClusterId", i64::from(id.cluster));
+        ad.set("ProcId", i64::from(id.proc));
+        ad.set("Owner", self.owner.as_str());
+        // What the manager takes a job to ask for that does not say.
+        for (name, value) in [("RequestCpus", 1), ("RequestMemory", 128), ("RequestDisk", 0)] {
+            if !ad.contains(name) {
+                ad.set(name, value);
+            }
+        }
+        let secrets =
+            ad.iter().map(|(name, _)| name).filter(|name| model::template::is_secret(name.as_str()));
+        for name in secrets.cloned().collect::<Vec<_>>() {
+            ad.remove(name.as_str());
+        }
+        ad
+    }
+
+    /// One job, ready to be started.
+    pub(crate) fn job(&self, id: Attempt, values: &[String], site: Site<'_>) -> Result<Job, Refused> {
+        let mut ad = self.ad.clone();
+        for (name, text) in self.varying.iter().zip(values) {
+            if let Err(error) = ad.insert_text(name.as_str(), text) {
+                return refuse(13, format!("attribute {name} is not an expression: {error}"));
+            }
+        }
+        let text = |name: &str| match ad.eval(name) {
+            Value::Str(text) => text.to_string(),
+            _ => String::new(),
+        };
+        let number = |name: &str| match ad.eval(name) {
+            Value::Int(n) => Some(n),
+            _ => None,
+        };
+        let nest = match (ad.eval("WantTransparentCheckpoint"), site.criu) {
+            (Value::Bool(true), Ok(criu)) => {
+                Some(Nest { criu: criu.program.clone(), platform: criu.platform.clone(), key: Vec::new() })
+            }
+            // By the keyword it does not match such a machine; this is for the bare attribute.
+            (Value::Bool(true), Err(why)) => {
+                return refuse(
+                    6,
+                    format!("it wants transparent checkpoints, which are not to be had here: {why}"),
+                );
+            }
+            _ => None,
+        };
+        let identity = self.identity(site.private)?;
+        let cwd = text("Iwd");
+        let command = text("Cmd");
+        if command.is_empty() {
+            return refuse(6, "the job names no program (Cmd)");
+        }
+        if nest.is_some() && [&cwd, &command].into_iter().any(|p| Path::new(p).starts_with(NEST_SCRATCH)) {
+            return refuse(
+                6,
+                format!(
+                    "a job with transparent checkpoints has its scratch directory at {NEST_SCRATCH}: its program and working directory cannot be there"
+                ),
+            );
+        }
+        let scratch = if nest.is_some() && !site.scratch.is_empty() { NEST_SCRATCH } else { site.scratch };
+        let program = if command.starts_with('/') { command } else { format!("{cwd}/{command}") };
+        let new_form = text("Arguments");
+        let words = if new_form.is_empty() {
+            args::split(Form::Old, &text("Args"))
+        } else {
+            args::split(Form::New, &new_form)
+        };
+        let words = match words {
+            Ok(words) => words,
+            Err(error) => return refuse(6, format!("the arguments cannot be read: {error}")),
+        };
+        let argv = [program].into_iter().chain(words).map(String::into_bytes).collect();
+        let file = |name: &str| match text(name) {
+            path if path == "/dev/null" => Vec::new(),
+            path => path.into_bytes(),
+        };
+        let mut env = match &self.environment {
+            Some(environment) => environment.clone()?,
+            None => self.environment(&ad)?,
+        };
+        // Ours, whatever the job says: programs may rely on them.
+        env.push(format!("UPDRAFT_CLUSTER={}", id.cluster).into_bytes());
+        env.push(format!("UPDRAFT_PROC={}", id.proc).into_bytes());
+        env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
+        env.push(format!("UPDRAFT_SLOT={}", site.slot).into_bytes());
+        if let Some(size) = number("GangSize") {
+            env.push(format!("_CONDOR_PROCNO={}", id.proc).into_bytes());
+            env.push(format!("_CONDOR_NPROCS={size}").into_bytes());
+        }
+        if !scratch.is_empty() {
+            env.push(format!("UPDRAFT_SCRATCH_DIR={scratch}").into_bytes());
+            env.push(format!("UPDRAFT_WARNING_FILE={scratch}/{WARNING}").into_bytes());
+            // The name that scripts written for HTCondor know, and the one that compilers and sort know.
+            env.push(format!("_CONDOR_SCRATCH_DIR={scratch}").into_bytes());
+            if !env.iter().any(|e| e.starts_with(b"TMPDIR=")) {
+                env.push(format!("TMPDIR={scratch}").into_bytes());
+            }
+        }
+        let core_size = number("CoreSize").and_then(|n| u64::try_from(n).ok());
+        let mut limits: Vec<Limit> =
+            core_size.map(|value| Limit { resource: numbers::RLIMIT_CORE, value }).into_iter().collect();
+        // A plain number is somebody's word; the expression of a job that says nothing (DiskUsage) is a guess.
+        let asked = ad.get("RequestDisk").and_then(|e| e.to_string().parse::<u64>().ok()).unwrap_or(0);
+        let scratch_bytes = scratch_limit(asked, site.scratch_bytes);
+        if scratch_bytes > 0 {
+            // Between two looks one file alone must not fill the disk.
+            limits.push(Limit { resource: numbers::RLIMIT_FSIZE, value: scratch_bytes });
+        }
+        // Who is saved from outside need not help.
+        let checkpoint = if nest.is_some() { None } else { checkpoint(&ad) };
+        Ok(Job {
+            id,
+            argv,
+            env,
+            cwd: cwd.into_bytes(),
+            stdin: file("In"),
+            stdout: file("Out"),
+            stderr: file("Err"),
+            identity,
+            stop_signal: signal_number(&text("KillSig")),
+            grace_ms: number("JobMaxVacateTime")
+                .or_else(|| number("KillSigTimeout"))
+                .unwrap_or(GRACE_SECONDS)
+                .clamp(0, 86_400) as u64
+                * 1000,
+            nice: site.nice,
+            limits,
+            checkpoint,
+            restore: String::new(),
+            warning_signal: signal_of(&ad, "WarningSig"),
+            nest,
+            scratch_bytes,
+        })
+    }
+
+    /// Whom the job becomes; `None` when that is who we are. Root's jobs run only in root's own, private pool.
+    fn identity(&self, private: bool) -> Result<Option<Identity>, Refused> {
+        let owner = &self.owner;
+        let own = self.agent.uid;
+        // An account without a name is known by its number.
+        if *owner == self.agent.name {
+            return if own != 0 || private {
+                Ok(None)
+            } else {
+                refuse(22, "jobs do not run as root in a shared pool")
+            };
+        }
+        let Some(account) = &self.account else {
+            return refuse(22, format!("user {owner} has no account on this machine"));
+        };
+        if own != 0 {
+            let message = format!("this agent runs as {}, so it cannot run jobs of {owner}", self.agent.name);
+            return refuse(22, message);
+        }
+        if account.uid == 0 {
+            return refuse(22, "jobs do not run as root in a shared pool");
+        }
+        let groups = account.groups.clone();
+        Ok(Some(Identity { uid: account.uid, gid: account.gid, groups }))
+    }
+
+    /// What a job's environment is, but for the variables that tell it who it is.
+    fn environment(&self, ad: &ClassAd) -> Result<Vec<Vec<u8>>, Refused> {
+        let text = |name: &str| match ad.eval(name) {
+            Value::Str(text) => text.to_string(),
+            _ => String::new(),
+        };
+        let new = text("Environment");
+        let parsed = if new.is_empty() { env::parse_old(&text("Env")) } else { env::parse(&new) };
+        let mut variables = match parsed {
+            Ok(variables) => variables,
+            Err(error) => return refuse(6, format!("the environment cannot be read: {error}")),
+        };
+        let mut default = |name: &str, value: &str| {
+            if !variables.contains_key(name) {
+                variables.insert(name.to_owned(), value.to_owned());
+            }
+        };
+        default("PATH", "/usr/local/bin:/usr/bin:/bin");
+        if let Some(account) = &self.account {
+            default("HOME", &account.home);
+            default("USER", &account.name);
+            default("LOGNAME", &account.name);
+            default("SHELL", &account.shell);
+        }
+        variables.retain(|name, _| !name.starts_with("UPDRAFT_"));
+        Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect())
+    }
+}
+
+/// What a job's scratch directory may hold: what it asked for, but no more than the machine allows. 0 for any amount.
+fn scratch_limit(asked_kib: u64, allowed: u64) -> u64 {
+    match (asked_kib.saturating_mul(1024), allowed) {
+        (0, allowed) => allowed,
+        (asked, 0) => asked,
+        (asked, allowed) => asked.min(allowed),
+    }
+}
+
+/// The exit code by which a job says that it left a checkpoint, when it names only a signal.
+const CHECKPOINT_EXIT_CODE: u32 = 85;
+
+/// How a job makes checkpoints, when it does.
+fn checkpoint(ad: &ClassAd) -> Option<Checkpoint> {
+    let code = match ad.eval("SuccessCheckpointExitCode") {
+        Value::Int(code) => u32::try_from(code).ok(),
+        _ => None,
+    };
+    let signal = signal_of(ad, "CheckpointSig");
+    if code.is_none() && signal == 0 {
+        return None;
+    }
+    let files = match ad.eval("TransferCheckpoint") {
+        Value::Str(list) => list.to_string(),
+        _ => String::new(),
+    };
+    let files = files.split(',').map(|f| f.trim().as_bytes().to_vec()).filter(|f| !f.is_empty()).collect();
+    Some(Checkpoint { exit_code: code.unwrap_or(CHECKPOINT_EXIT_CODE), signal, files })
+}
+
+/// A signal that a job names; 0 when it names none.
+fn signal_of(ad: &ClassAd, name: &str) -> u32 {
+    match ad.eval(name) {
+        Value::Str(name) => signal_number(&name.to_string()),
+        Value::Int(number) => signal_number(&number.to_string()),
+        _ => 0,
+    }
+}
+
+/// A signal by name (`SIGTERM`, `term`) or number; SIGTERM for what is none.
+fn signal_number(name: &str) -> u32 {
+    let upper = name.trim().to_ascii_uppercase();
+    match upper.strip_prefix("SIG").unwrap_or(&upper) {
+        "HUP" => numbers::SIGHUP,
+        "INT" => numbers::SIGINT,
+        "QUIT" => numbers::SIGQUIT,
+        "KILL" => numbers::SIGKILL,
+        "USR1" => numbers::SIGUSR1,
+        "USR2" => numbers::SIGUSR2,
+        "ALRM" => numbers::SIGALRM,
+        "CONT" => numbers::SIGCONT,
+        "TSTP" => numbers::SIGTSTP,
+        other => other.parse().ok().filter(|n| (1..=64).contains(n)).unwrap_or(numbers::SIGTERM),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::template::Attribute;
+
+    use super::*;
+
+    fn prepared(owner: &str, attributes: &[(&str, &str)]) -> Prepared {
+        let shared =
+            attributes.iter().map(|(n, e)| Attribute { name: (*n).into(), expr: (*e).into() }).collect();
+        let cluster = Cluster {
+            cluster: 1,
+            owner: owner.into(),
+            shared,
+            varying: vec!["Arguments".into()],
+            forget_others: false,
+        };
+        prepare(&cluster)
+    }
+
+    /// On a machine where an agent runs as ann, and that has no other accounts.
+    fn prepare(cluster: &Cluster) -> Prepared {
+        let (home, shell) = ("/home/ann".to_owned(), "/bin/sh".to_owned());
+        let ann = Account { name: "ann".into(), uid: 1000, gid: 1000, groups: vec![1000], home, shell };
+        Prepared::new(cluster, Some(ann.clone()).filter(|a| a.name == cluster.owner), &ann)
+    }
+
+    fn own_pool() -> Site<'static> {
+        Site {
+            slot: "slot1_1",
+            private: true,
+            scratch: "/scratch",
+            nice: 0,
+            criu: Err("no"),
+            scratch_bytes: 0,
+        }
+    }
+
+    const ID: Attempt = Attempt { cluster: 1, proc: 2, attempt: 3 };
+
+    #[test]
+    fn attributes_become_a_process() {
+        let me = "ann";
+        let p = prepared(
+            me,
+            &[
+                ("Cmd", "\"run.sh\""),
+                ("Iwd", "\"/data\""),
+                ("Environment", "\"A='x y'\""),
+                ("KillSig", "\"SIGUSR1\""),
+            ],
+        );
+        let job = p.job(ID, &["\"one 'two three'\"".into()], own_pool()).unwrap();
+        let argv: Vec<_> = job.argv.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
+        assert_eq!(argv, ["/data/run.sh", "one", "two three"]);
+        assert!(job.env.contains(&b"A=x y".to_vec()) && job.env.contains(&b"UPDRAFT_PROC=2".to_vec()));
+        assert_eq!((job.stop_signal, job.grace_ms), (numbers::SIGUSR1, 30_000));
+        assert_eq!(job.identity, None);
+        assert!(job.env.contains(&b"_CONDOR_SCRATCH_DIR=/scratch".to_vec()));
+        assert!(job.env.contains(&b"TMPDIR=/scratch".to_vec()));
+    }
+
+    #[test]
+    fn the_machines_policies_see_no_environment() {
+        let attributes = [("Cmd", "\"/bin/true\""), ("eNVironment", "\"A=secret\""), ("ENV", "\"A=secret\"")];
+        let mut cluster = Cluster { cluster: 1, owner: "ann".into(), ..Cluster::default() };
+        let attribute = |(n, e): (&str, &str)| Attribute { name: n.into(), expr: e.into() };
+        cluster.shared = attributes.map(attribute).to_vec();
+        let p = prepare(&cluster);
+        assert!(p.job(ID, &[], own_pool()).unwrap().env.contains(&b"A=secret".to_vec()));
+        let differing = Cluster { varying: vec!["environment".into()], ..cluster };
+        for ad in [p.ad(ID, &[]), prepare(&differing).ad(ID, &["\"A=secret\"".into()])] {
+            assert!(ad.contains("Cmd") && !ad.to_string().contains("secret"), "{ad}");
+        }
+    }
+
+    #[test]
+    fn nobody_runs_as_root_in_a_shared_pool_and_strangers_not_at_all() {
+        let account = |name: &str, uid| Account {
+            name: name.into(),
+            uid,
+            gid: uid,
+            groups: vec![uid],
+            home: "/".into(),
+            shell: "/bin/sh".into(),
+        };
+        let cmd = vec![Attribute { name: "Cmd".into(), expr: "\"/bin/true\"".into() }];
+        let of = |agent: &Account, owner: &str, known: Option<Account>, private| {
+            let cluster = Cluster { owner: owner.into(), shared: cmd.clone(), ..Cluster::default() };
+            let job = Prepared::new(&cluster, known, agent).job(ID, &[], Site { private, ..own_pool() });
+            job.map(|job| job.identity.map(|i| i.uid))
+        };
+        let (root, ann) = (account("root", 0), account("ann", 1000));
+        let toor = account("toor", 0);
+        assert_eq!(of(&root, "root", Some(root.clone()), true), Ok(None), "his own pool");
+        assert_eq!(of(&root, "root", Some(root.clone()), false).unwrap_err().code, 22);
+        assert_eq!(of(&root, "toor", Some(toor), false).unwrap_err().code, 22);
+        assert_eq!(of(&root, "ann", Some(ann.clone()), false), Ok(Some(1000)));
+        assert_eq!(of(&ann, "ann", Some(ann.clone()), false), Ok(None), "that is who we are");
+        assert!(
+            of(&ann, "bob", Some(account("bob", 1001)), false).unwrap_err().reason.contains("runs as ann")
+        );
+        let stranger = of(&root, "nobody-of-that-name", None, false).unwrap_err();
+        assert!(stranger.code == 22 && stranger.reason.contains("nobody-of-that-name"));
+    }
+
+    #[test]
+    fn a_job_that_is_saved_from_outside_gets_a_nest_or_a_reason() {
+        let me = "ann";
+        let wants =
+            [("Cmd", "\"/bin/true\""), ("WantTransparentCheckpoint", "true"), ("CheckpointSig", "10")];
+        let refused = prepared(me, &wants).job(ID, &[], own_pool()).unwrap_err();
+        assert!(refused.code == 6 && refused.reason.ends_with(": no"), "{refused:?}");
+        let criu =
+            Criu { program: "/sbin/criu".into(), platform: "here".into(), others: true, shared: false };
+        let site = Site { criu: Ok(&criu), ..own_pool() };
+        let job = prepared(me, &wants).job(ID, &[], site).unwrap();
+        assert_eq!(
+            job.nest,
+            Some(Nest { criu: "/sbin/criu".into(), platform: "here".into(), key: Vec::new() })
+        );
+        assert_eq!(job.checkpoint, None, "it is not asked as well");
+        assert!(job.env.contains(&format!("TMPDIR={NEST_SCRATCH}").into_bytes()));
+        let hidden =
+            [("Cmd", "\"/bin/true\""), ("Iwd", "\"/var/tmp/me\""), ("WantTransparentCheckpoint", "true")];
+        assert!(prepared(me, &hidden).job(ID, &[], site).unwrap_err().reason.contains(NEST_SCRATCH));
+    }
+
+    #[test]
+    fn a_job_cannot_choose_its_claim_marker() {
+        let me = "ann";
+        let p = prepared(me, &[("Cmd", "\"/bin/true\""), ("Environment", "\"UPDRAFT_CLAIM=forged\"")]);
+        let job = p.job(ID, &[], own_pool()).unwrap();
+        assert!(!job.env.iter().any(|e| e.starts_with(b"UPDRAFT_CLAIM=")));
+    }
+}

@@ -1,0 +1,175 @@
+//! Has managers start nothing new while a maintenance event is active: our own and those that EVENTD_DRAIN_MANAGERS
+//! names. Said once, said again when it failed or when the window changed, taken back when the event is over; should we
+//! die, each drain ends by itself when the window does.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use api::rest::DrainRequest;
+use client::{Client, Endpoint};
+use maintenance::settings::Manager;
+use trust::token::Token;
+
+use crate::pool::Pool;
+
+/// After this a manager that could not be told is told again.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// What managers were told.
+pub(crate) struct Drains {
+    managers: Vec<Told>,
+}
+
+struct Told {
+    /// `None`: our own.
+    manager: Option<Manager>,
+    /// By event: until when, and which machines.
+    said: BTreeMap<String, (u64, String)>,
+    /// Not before this.
+    retry: Option<Instant>,
+}
+
+/// One thing to be said to one manager.
+pub(crate) struct Word {
+    index: usize,
+    manager: Option<Manager>,
+    request: DrainRequest,
+}
+
+/// What came of it.
+pub(crate) struct Heard {
+    index: usize,
+    event: String,
+    /// It was taken back.
+    lifted: bool,
+    failed: Option<String>,
+}
+
+impl Drains {
+    pub(crate) fn new(managers: &[Manager]) -> Self {
+        let all = std::iter::once(None).chain(managers.iter().cloned().map(Some));
+        let told = |manager| Told { manager, said: BTreeMap::new(), retry: None };
+        Self { managers: all.map(told).collect() }
+    }
+
+    /// What is to be said, given the active events: until when (Unix seconds), and which machines.
+    pub(crate) fn words(&mut self, active: &BTreeMap<String, (u64, String)>, now: Instant) -> Vec<Word> {
+        let mut words = Vec::new();
+        for (index, told) in self.managers.iter_mut().enumerate() {
+            if told.retry.is_some_and(|at| now < at) {
+                continue;
+            }
+            told.retry = None;
+            let reason = "a maintenance window begins";
+            for (event, (until_s, constraint)) in active {
+                let what = (*until_s, constraint.clone());
+                if told.said.get(event) == Some(&what) {
+                    continue;
+                }
+                told.said.insert(event.clone(), what);
+                let request = DrainRequest {
+                    name: event.clone(),
+                    until_s: *until_s,
+                    constraint: constraint.clone(),
+                    reason: reason.to_owned(),
+                    machine: String::new(),
+                };
+                words.push(Word { index, manager: told.manager.clone(), request });
+            }
+            let over: Vec<String> = told.said.keys().filter(|e| !active.contains_key(*e)).cloned().collect();
+            for event in over {
+                told.said.remove(&event);
+                let request = DrainRequest {
+                    name: event,
+                    until_s: 0,
+                    constraint: String::new(),
+                    reason: String::new(),
+                    machine: String::new(),
+                };
+                words.push(Word { index, manager: told.manager.clone(), request });
+            }
+        }
+        words
+    }
+
+    /// One that failed is said again after a while.
+    pub(crate) fn heard(&mut self, heard: Heard, now: Instant) {
+        let Some(told) = self.managers.get_mut(heard.index) else { return };
+        let name = told.manager.as_ref().map_or("this pool", |m| &m.address);
+        match heard.failed {
+            None => tracing::info!(manager = name, event = heard.event, "drain said"),
+            Some(why) => {
+                tracing::warn!(manager = name, event = heard.event, why, "a manager could not be drained");
+                if heard.lifted {
+                    // Still there, as far as we know: it is taken back again.
+                    told.said.entry(heard.event).or_default();
+                } else {
+                    told.said.remove(&heard.event);
+                }
+                told.retry = Some(now + AGAIN);
+            }
+        }
+    }
+}
+
+/// Says it; nobody waits for ever.
+pub(crate) async fn say(word: Word, own: impl Pool) -> Heard {
+    let Word { index, manager, request } = word;
+    let (event, lifted) = (request.name.clone(), request.until_s == 0);
+    let saying = async {
+        match &manager {
+            None => own.drain(request).await.map_err(|e| e.to_string()),
+            Some(manager) => connect(manager).await?.drain(&request).await.map_err(|e| e.to_string()),
+        }
+    };
+    let patience = Duration::from_millis(maintenance::core::CONTACT_MS);
+    let failed = match tokio::time::timeout(patience, saying).await {
+        Ok(result) => result.err(),
+        Err(_) => Some("no answer in time".to_owned()),
+    };
+    Heard { index, event, lifted, failed }
+}
+
+async fn connect(manager: &Manager) -> Result<Client, String> {
+    let (endpoint, token) = if manager.token_file.is_empty() {
+        (Endpoint::Unix(manager.address.clone().into()), None)
+    } else {
+        let text = std::fs::read_to_string(&manager.token_file)
+            .map_err(|e| format!("cannot read {}: {e}", manager.token_file))?;
+        let token: Token = text.trim().parse().map_err(|e| format!("{}: {e}", manager.token_file))?;
+        let ca_fingerprint = token.ca_fingerprint;
+        let address = manager.address.clone();
+        (Endpoint::Tls { address, ca_fingerprint, credentials: None }, Some(token))
+    };
+    Client::connect(&endpoint, token.as_ref()).await.map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_said_once_again_after_a_failure_and_taken_back() {
+        let other: Manager = "b:9618=/token".parse().unwrap();
+        let mut drains = Drains::new(&[other]);
+        let now = Instant::now();
+        let active: BTreeMap<String, (u64, String)> = [("Rack".to_owned(), (100, "true".to_owned()))].into();
+        let words = drains.words(&active, now);
+        assert_eq!(words.iter().map(|w| w.request.until_s).collect::<Vec<_>>(), [100, 100]);
+        assert!(drains.words(&active, now).is_empty(), "once is enough");
+        drains
+            .heard(Heard { index: 1, event: "Rack".into(), lifted: false, failed: Some("gone".into()) }, now);
+        assert!(drains.words(&active, now).is_empty(), "not at once");
+        let again = drains.words(&active, now + AGAIN);
+        assert_eq!(again.iter().map(|w| w.index).collect::<Vec<_>>(), [1]);
+        let longer: BTreeMap<String, (u64, String)> = [("Rack".to_owned(), (200, "true".to_owned()))].into();
+        assert_eq!(drains.words(&longer, now + AGAIN).len(), 2, "the window was extended");
+        let lifted = drains.words(&BTreeMap::new(), now + AGAIN);
+        assert_eq!(lifted.iter().map(|w| w.request.until_s).collect::<Vec<_>>(), [0, 0]);
+        assert!(drains.words(&BTreeMap::new(), now + AGAIN).is_empty());
+        drains
+            .heard(Heard { index: 0, event: "Rack".into(), lifted: true, failed: Some("gone".into()) }, now);
+        let again = drains.words(&BTreeMap::new(), now + AGAIN);
+        assert_eq!(again.iter().map(|w| (w.index, w.request.until_s)).collect::<Vec<_>>(), [(0, 0)]);
+    }
+}

@@ -1,0 +1,497 @@
+//! What must hold after every input, each in one sentence and in a function of its own.
+//!
+//! They look at everything and trust nothing that is kept by hand, so they are for tests, scenarios, the model check and
+//! storms; the consistency pass (`sweep`) asks the same of a running pool, a little at a time, and puts it right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::event::Resources;
+use model::{ClaimId, JobId, Now};
+use planner::SetId;
+use planner::bits::Bits;
+use planner::matching::{self, Choice};
+use planner::{Reason, loads};
+
+use crate::Core;
+use crate::accounts::UserId;
+use crate::labs::Shut;
+use crate::pool::{Claim, minus};
+use crate::shape::ShapeId;
+
+/// Something that must hold.
+#[derive(Clone, Copy)]
+pub struct Invariant {
+    /// In a word.
+    pub name: &'static str,
+    /// In a sentence.
+    pub says: &'static str,
+    check: fn(&mut Core, Now) -> Result<(), String>,
+}
+
+/// All of them. Numbers are those of the reference.
+pub const INVARIANTS: &[Invariant] = &[
+    Invariant {
+        name: "one_place",
+        says: "an unfinished job is idle, held, live or kept to be looked at, and only one of them",
+        check: one_place,
+    },
+    Invariant {
+        name: "jobs_and_claims",
+        says: "a live job is with exactly the claim that has it (I1)",
+        check: jobs_and_claims,
+    },
+    Invariant {
+        name: "claims_and_machines",
+        says: "a claim is in the books of its machine, and of no other",
+        check: claims_and_machines,
+    },
+    Invariant { name: "room", says: "what is free on a machine is what its claims leave", check: room },
+    Invariant {
+        name: "whole_gangs",
+        says: "jobs of a gang all wait or all have their machines, unless they are called back or held (I2)",
+        check: whole_gangs,
+    },
+    Invariant {
+        name: "seats",
+        says: "every claim that is not on its way out has a job, or is kept for somebody",
+        check: seats,
+    },
+    Invariant {
+        name: "no_missed_start",
+        says: "no waiting gang could have all its machines now without taking from a better one (I5)",
+        check: no_missed_start,
+    },
+    Invariant {
+        name: "nothing_pending",
+        says: "no machine is undecided about while its lab is on (I6)",
+        check: nothing_pending,
+    },
+    Invariant {
+        name: "earmarks",
+        says: "a machine is kept for at most one gang, which waits, has a plan in one lab, and all of that plan (I7)",
+        check: earmarks,
+    },
+    Invariant {
+        name: "first_is_planned",
+        says: "the first gang in the order that could ever start has a plan (I8)",
+        check: first_is_planned,
+    },
+    Invariant {
+        name: "hard_promises",
+        says: "a promise is not later than the last declared end of what runs on its machines (I10)",
+        check: hard_promises,
+    },
+    Invariant { name: "limits", says: "no more of a named limit is in use than there is", check: limits },
+    Invariant {
+        name: "quotas",
+        says: "a group that takes no surplus holds no more than its quota, where that is a number of cores",
+        check: quotas,
+    },
+    Invariant {
+        name: "accounts",
+        says: "users and groups hold the cores of their claims, and named limits what claims take",
+        check: accounts,
+    },
+    Invariant { name: "line", says: "in line are exactly the plain jobs that wait", check: line },
+];
+
+impl Core {
+    /// What does not hold, in words; nothing when all is well.
+    pub fn broken(&mut self, now: Now) -> Vec<String> {
+        let broken = INVARIANTS.iter().filter_map(|i| {
+            let why = (i.check)(self, now).err()?;
+            Some(format!("{}: {why} ({})", i.name, i.says))
+        });
+        broken.collect()
+    }
+
+    /// Everything durable, as text that can be compared.
+    pub fn picture(&self) -> String {
+        let mut text = String::new();
+        for (id, c) in &self.queue.clusters {
+            let mut attempts: Vec<_> = c.attempts.iter().collect();
+            attempts.sort();
+            text += &format!(
+                "{id} {} {:?} {:?} {:?} {:?} {attempts:?} {:?} {} {:?} {:?}\n",
+                c.owner,
+                c.class,
+                c.idle().spans(),
+                c.held.spans(),
+                c.live,
+                c.summary,
+                c.requeues,
+                c.past,
+                (&c.completed, &c.excluded, &c.unready, &c.extended)
+            );
+        }
+        let claims = self.pool.claims.iter();
+        let mut claims: Vec<_> = claims
+            .map(|(id, c)| format!("{id} {} {:?} {} {:?}", c.machine, c.jobs, c.slot, c.reserved))
+            .collect();
+        claims.sort();
+        let labs = (&self.labs.machines, &self.labs.decided);
+        text += &format!("{claims:?} {} {} {labs:?}", self.queue.next_cluster, self.pool.next_claim);
+        text
+    }
+
+    /// The books of a machine lose what it has: for tests of what puts that right.
+    pub fn spoil_books(&mut self, machine: &str) {
+        if let Some(machine) = self.pool.machines.get_mut(machine) {
+            machine.claims.clear();
+        }
+    }
+
+    /// The gang that a machine is kept for.
+    pub fn earmark_of(&self, machine: &str) -> Option<u32> {
+        self.gangs.earmark(self.pool.machines.get(machine)?.number)
+    }
+
+    /// A running job that its machine likes less than one that waits and could have its place, where nobody is on the way out
+    /// for that one. After a tick there is none, as long as few enough machines and kinds of jobs are looked at in one go.
+    pub fn slighted(&mut self, now: Now) -> Option<String> {
+        let line = self.accounts.in_line().flat_map(|at| at.waiting().collect::<Vec<_>>());
+        let kinds: Vec<ShapeId> = line.map(|(_, shape)| shape).collect();
+        for shape in kinds {
+            let machines: Vec<u32> = self.shapes.ranking.iter().collect();
+            let room = self.unnoticed(|core| core.first_room(shape, now.wall_ms)).is_some();
+            if room || !self.may_have_more(shape) || self.pool.rivals.contains_key(&shape) {
+                continue;
+            }
+            for number in machines {
+                let Some(machine) = self.pool.machines.at(number).filter(|m| m.is_open()) else { continue };
+                let (rank, lab) = (self.shapes.machine_rank(number, shape), machine.lab.clone());
+                let claims: Vec<ClaimId> = machine.claims.iter().copied().collect();
+                let worse = claims.into_iter().find(|id| {
+                    let job = self.pool.claims.get(id).and_then(|c| c.jobs.first().copied());
+                    let its = job.and_then(|j| self.shape_of(j));
+                    its.is_some_and(|its| self.shapes.machine_rank(number, its) < rank)
+                });
+                if let Some(id) = worse.filter(|_| self.shapes.suits(shape, number)) {
+                    return Some(format!(
+                        "claim {id} on machine {number} ({lab}) is worth less than a job that waits"
+                    ));
+                }
+            }
+        }
+        None
+    }
+
+    /// The class of a cluster, before aging.
+    pub fn class_of(&self, cluster: u32) -> Option<model::Class> {
+        self.queue.clusters.get(&cluster).map(|c| c.class)
+    }
+
+    /// Waiting gangs in their order, each with its class after aging, and whether its turn has come: what tells states of
+    /// the pool apart beside what people see.
+    pub fn gang_order(&self) -> Vec<(u32, model::Class, bool)> {
+        let planner = self.gangs.planner();
+        let queue = planner.queue().filter_map(|id| Some((id.0 as u32, planner.rank_of(id)?)));
+        queue.map(|(id, rank)| (id, rank.class.0, self.gangs.has_turn(id))).collect()
+    }
+}
+
+fn wrong(what: String) -> Result<(), String> {
+    Err(what)
+}
+
+fn one_place(core: &mut Core, _: Now) -> Result<(), String> {
+    for (id, c) in &core.queue.clusters {
+        let mut seen: BTreeSet<u32> = BTreeSet::new();
+        let idle = c.idle();
+        let all = idle.iter().chain(c.held.iter()).chain(c.live.keys().copied()).chain(c.completed.iter());
+        for proc in all {
+            if !seen.insert(proc) {
+                return wrong(format!("{} is in two places", JobId { cluster: *id, proc }));
+            }
+        }
+        if c.holds.iter().map(|h| h.procs.len()).sum::<u64>() != c.held.len() {
+            return wrong(format!("held jobs of {id} and reasons for it differ"));
+        }
+    }
+    Ok(())
+}
+
+fn jobs_and_claims(core: &mut Core, _: Now) -> Result<(), String> {
+    let live = core.queue.clusters.iter().flat_map(|(id, c)| {
+        c.live.iter().map(|(proc, live)| (JobId { cluster: *id, proc: *proc }, live.claim))
+    });
+    let live: BTreeSet<(JobId, ClaimId)> = live.collect();
+    let claims = core.pool.claims.iter().flat_map(|(id, c)| c.jobs.iter().map(|job| (*job, *id)));
+    let of_claims: Vec<(JobId, ClaimId)> = claims.collect();
+    if of_claims.len() != live.len() {
+        return wrong(format!("{} jobs are live, {} are with claims", live.len(), of_claims.len()));
+    }
+    match of_claims.iter().find(|pair| !live.contains(pair)) {
+        Some((job, claim)) => wrong(format!("{job} is not live with claim {claim}")),
+        None => Ok(()),
+    }
+}
+
+fn claims_and_machines(core: &mut Core, _: Now) -> Result<(), String> {
+    let mut of_machines = BTreeMap::new();
+    for (name, machine) in core.pool.machines.iter() {
+        for id in &machine.claims {
+            if of_machines.insert(*id, name).is_some() {
+                return wrong(format!("claim {id} is on two machines"));
+            }
+        }
+    }
+    for (id, claim) in &core.pool.claims {
+        if of_machines.get(id).is_none_or(|name| **name != claim.machine) {
+            return wrong(format!("claim {id} is not in the books of {}", claim.machine));
+        }
+    }
+    let over = of_machines.keys().find(|id| !core.pool.claims.contains_key(id));
+    over.map_or(Ok(()), |id| wrong(format!("claim {id} is over and still in a machine's books")))
+}
+
+fn room(core: &mut Core, _: Now) -> Result<(), String> {
+    for (name, machine) in core.pool.machines.iter().filter(|(_, m)| m.session.is_some()) {
+        let claims = machine.claims.iter().filter_map(|id| core.pool.claims.get(id));
+        let left = claims.map(|c| c.resources).fold(machine.total, minus);
+        let taken = machine.whole && !machine.claims.is_empty();
+        if machine.free != if taken { Resources::default() } else { left } {
+            return wrong(format!("{name} has {:?} free", machine.free));
+        }
+        let roomy = machine.is_open() && machine.free.cpus > 0;
+        if core.pool.roomy.contains(machine.number) != roomy {
+            return wrong(format!("{name} is among those with room: {}", !roomy));
+        }
+    }
+    Ok(())
+}
+
+fn whole_gangs(core: &mut Core, _: Now) -> Result<(), String> {
+    for (id, c) in core.queue.clusters.iter().filter(|(_, c)| c.gang) {
+        let placed = c.live.values().filter(|l| l.stop.is_none()).count();
+        if placed > 0 && c.is_broken() {
+            return wrong(format!("{placed} jobs of gang {id} have machines, others wait"));
+        }
+    }
+    Ok(())
+}
+
+fn seats(core: &mut Core, _: Now) -> Result<(), String> {
+    let connected = |c: &Claim| core.pool.machines.get(&c.machine).is_some_and(|m| m.session.is_some());
+    let in_vain = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none() && connected(c);
+    match core.pool.claims.iter().find(|(_, c)| in_vain(c)) {
+        Some((id, claim)) => wrong(format!("claim {id} on {} has nothing to do", claim.machine)),
+        None => Ok(()),
+    }
+}
+
+/// What stands between the pool and every start, whoever waits.
+fn is_held_back(core: &Core) -> bool {
+    core.starved || core.throttle.due_ms().is_some()
+}
+
+/// Jobs of a waiting gang that need a machine, and the most that any asks for.
+fn seats_of(core: &Core, id: u32) -> (Vec<ShapeId>, Resources) {
+    let Some(cluster) = core.queue.clusters.get(&id) else { return (Vec::new(), Resources::default()) };
+    let idle = cluster.idle();
+    let hosts = idle.iter().filter(|proc| cluster.host_of(*proc).is_none());
+    let shapes: Vec<ShapeId> =
+        hosts.filter_map(|p| Some(cluster.parts.get(cluster.part_of(p))?.shape)).collect();
+    let requests = shapes.iter().filter_map(|s| core.shapes.all.get(s)).map(|s| s.request);
+    let largest = requests.fold(Resources::default(), crate::gangs::larger);
+    (shapes, largest)
+}
+
+/// Could these machines of one lab take all jobs of a gang now?
+fn could_start(core: &mut Core, id: u32, usable: &BTreeSet<u32>) -> bool {
+    let (shapes, largest) = seats_of(core, id);
+    if shapes.is_empty() {
+        return false;
+    }
+    let mut can: BTreeMap<ShapeId, Bits> = BTreeMap::new();
+    for shape in &shapes {
+        if can.contains_key(shape) {
+            continue;
+        }
+        let suited: Vec<u32> =
+            usable.iter().copied().filter(|n| core.is_viable_for(id, *shape, *n)).collect();
+        can.insert(*shape, suited.into_iter().map(|n| n as usize).collect());
+    }
+    let labs: BTreeSet<Arc<str>> =
+        usable.iter().filter_map(|n| Some(core.pool.machines.at(*n)?.lab.clone())).collect();
+    labs.into_iter().any(|lab| {
+        let here = usable.iter().filter(|n| core.pool.machines.at(**n).is_some_and(|m| m.lab == lab));
+        let here: Bits = here.map(|n| *n as usize).collect();
+        let seats: Vec<Choice<'_>> =
+            shapes.iter().map(|s| Choice { can: can[s].and(&here), prefer: &[] }).collect();
+        let room = |n: usize| {
+            core.pool.machines.at(n as u32).map_or(0, |m| crate::gangs::fit_of(largest, true, m).now)
+        };
+        matching::exists(&seats, &room)
+    })
+}
+
+fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
+    if is_held_back(core) {
+        return Ok(());
+    }
+    let waiting: Vec<u32> = core.gangs.planner().queue().map(|id| id.0 as u32).collect();
+    for id in waiting {
+        let all_here = core.queue.clusters.get(&id).is_some_and(|c| c.live.is_empty() && c.later.is_empty());
+        let short = core.demand_of_gang(id).is_none_or(|d| core.shortage_of_gang(id, &d).is_some());
+        if !all_here || short || core.gangs.planner().want(SetId(u64::from(id))).is_none() {
+            continue;
+        }
+        let Some(rank) = core.rank_of_gang(id, now.wall_ms) else { continue };
+        let better = |number: u32| {
+            let owner = core.gangs.earmark(number).filter(|owner| *owner != id);
+            owner.is_some_and(|owner| core.rank_of_gang(owner, now.wall_ms).is_some_and(|r| r < rank))
+        };
+        let free = core.pool.machines.values().filter(|m| m.is_open() && m.free.cpus > 0);
+        let usable: BTreeSet<u32> = free.map(|m| m.number).filter(|n| !better(*n)).collect();
+        if could_start(core, id, &usable) {
+            return wrong(format!("gang {id} could start"));
+        }
+    }
+    Ok(())
+}
+
+fn nothing_pending(core: &mut Core, _: Now) -> Result<(), String> {
+    let stuck = core.pool.machines.iter().find(|(_, m)| m.undecided && m.shut != Some(Shut::Lab));
+    stuck.map_or(Ok(()), |(name, _)| wrong(format!("{name} is pending")))
+}
+
+fn earmarks(core: &mut Core, _: Now) -> Result<(), String> {
+    let planner = core.gangs.planner();
+    for number in 0..core.pool.numbers() {
+        let Some(owner) = planner.earmark(number) else { continue };
+        let planned = planner.plan(owner).is_some_and(|p| p.systems.contains(&number));
+        if !planned || !core.waits_as_gang(owner.0 as u32) {
+            return wrong(format!("machine {number} is kept for gang {}, which has no plan for it", owner.0));
+        }
+    }
+    for id in planner.planned() {
+        let Some(plan) = planner.plan(id) else { return wrong(format!("gang {} has no plan", id.0)) };
+        let Some(want) = planner.want(id) else { return wrong(format!("gang {} does not wait", id.0)) };
+        let kept = plan.systems.iter().all(|s| planner.earmark(*s) == Some(id));
+        let one_lab = plan.systems.iter().all(|s| planner.system(*s).is_some_and(|s| s.lab == plan.lab));
+        let suits = plan.systems.iter().zip(&want.seats).all(|(s, seat)| seat.viable.has(*s));
+        if !kept || !one_lab || !suits || plan.systems.len() != want.seats.len() {
+            return wrong(format!(
+                "the plan of gang {}: kept {kept}, one lab {one_lab}, suits {suits}",
+                id.0
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn first_is_planned(core: &mut Core, _: Now) -> Result<(), String> {
+    let planner = core.gangs.planner();
+    if planner.rules().depth == 0 || is_held_back(core) {
+        return Ok(());
+    }
+    let gang = |id: &SetId| planner.want(*id).is_some_and(|w| w.seats.len() > 1);
+    let possible = |id: &SetId| planner.reason(*id) != Some(Reason::Unsatisfiable);
+    match planner.queue().filter(gang).find(possible) {
+        Some(id) if planner.plan(id).is_none() => wrong(format!("gang {} has none", id.0)),
+        _ => Ok(()),
+    }
+}
+
+fn hard_promises(core: &mut Core, now: Now) -> Result<(), String> {
+    let now_s = now.wall_ms / 1000;
+    for id in core.gangs.planner().planned() {
+        let Some(plan) = core.gangs.planner().plan(id) else { continue };
+        let mut latest = now_s;
+        for (number, _) in loads(&plan.systems) {
+            let claims = core.pool.machines.at(number as u32).into_iter().flat_map(|m| &m.claims);
+            for claim in claims.filter_map(|c| core.pool.claims.get(c)) {
+                match core.declared_end_s(claim, now) {
+                    Some(end) => latest = latest.max(end),
+                    // Nobody knows: then the promise is anybody's guess.
+                    None => latest = u64::MAX,
+                }
+            }
+        }
+        let promise = core.promise_to(id.0 as u32, now.wall_ms).unwrap_or(now_s);
+        if promise > latest {
+            return wrong(format!("gang {} is promised {promise}, and all ends by {latest}", id.0));
+        }
+    }
+    Ok(())
+}
+
+impl Core {
+    /// When what a claim has is over by what it declared, in Unix seconds; `None` where nothing was, or it has not begun.
+    fn declared_end_s(&self, claim: &Claim, now: Now) -> Option<u64> {
+        if let Some(reserved) = claim.reserved {
+            return Some(reserved.until_ms? / 1000);
+        }
+        let Some(job) = claim.jobs.first() else { return Some(now.wall_ms / 1000) };
+        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let ends = cluster.live.iter().map(|(proc, live)| {
+            let shape = cluster.parts.get(cluster.part_of(*proc)).map(|p| p.shape)?;
+            let limit_s = self.shapes.all.get(&shape)?.run_limit_s?;
+            let more_s = cluster.extended.get(proc).copied().unwrap_or(0);
+            Some(live.started_ms? / 1000 + limit_s + more_s)
+        });
+        // A gang's machines go back together.
+        ends.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+}
+
+fn limits(core: &mut Core, _: Now) -> Result<(), String> {
+    match core.in_use.overdrawn() {
+        Some((name, taken, most)) => wrong(format!("{taken} of {name} are in use, of {most}")),
+        None => Ok(()),
+    }
+}
+
+fn quotas(core: &mut Core, _: Now) -> Result<(), String> {
+    match core.accounts.overdrawn() {
+        Some((name, held, quota)) => wrong(format!("{name} holds {held} of {quota}")),
+        None => Ok(()),
+    }
+}
+
+fn accounts(core: &mut Core, _: Now) -> Result<(), String> {
+    let mut held: BTreeMap<UserId, f64> = BTreeMap::new();
+    let mut taken: BTreeMap<&str, f64> = BTreeMap::new();
+    for claim in core.pool.claims.values() {
+        *held.entry(claim.user).or_default() += f64::from(claim.resources.cpus);
+        for (name, count) in &claim.limits {
+            *taken.entry(name).or_default() += count;
+        }
+    }
+    for user in (0..core.accounts.len()).map(UserId) {
+        let (books, claims) = (core.accounts.held(user), held.get(&user).copied().unwrap_or(0.0));
+        if (books - claims).abs() > 1e-6 {
+            let name = &core.accounts.get(user).name;
+            return wrong(format!("{name} is booked {books} cores and has {claims}"));
+        }
+    }
+    let names: BTreeSet<&str> = taken.keys().copied().chain(core.in_use.taken.keys().map(|n| &**n)).collect();
+    for name in names {
+        let (books, claims) = (core.in_use.taken.get(name), taken.get(name));
+        if (books.copied().unwrap_or(0.0) - claims.copied().unwrap_or(0.0)).abs() > 1e-6 {
+            return wrong(format!("{books:?} of {name} are booked, {claims:?} in use"));
+        }
+    }
+    Ok(())
+}
+
+fn line(core: &mut Core, _: Now) -> Result<(), String> {
+    for (id, c) in core.queue.clusters.iter().filter(|(_, c)| !c.gang) {
+        for (at, part) in c.parts.iter().enumerate() {
+            let entry = c.ready(*id, at);
+            let in_line = core.shapes.all.get(&part.shape).is_some_and(|s| s.ready.contains(&entry));
+            if in_line == part.idle.is_empty() {
+                return wrong(format!("part {at} of {id} is in line: {in_line}"));
+            }
+        }
+    }
+    for (id, shape) in &core.shapes.all {
+        let first = shape.ready.first().copied();
+        if first.is_some() != core.accounts.is_in_line(shape.user, *id, first) {
+            return wrong(format!("jobs of {} are not where they stand", core.accounts.get(shape.user).name));
+        }
+    }
+    Ok(())
+}
