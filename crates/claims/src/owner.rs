@@ -589,7 +589,9 @@ impl Owner {
         ] {
             ad.set(name, value);
         }
-        ad.iter().map(|(name, expr)| Attribute { name: name.to_string(), expr: expr.to_string() }).collect()
+        ad.iter()
+            .map(|(name, expr)| Attribute { name: name.to_string(), expr: expr.to_exact_string() })
+            .collect()
     }
 }
 

@@ -183,6 +183,12 @@ impl Expr {
         crate::refs::all_names(self)
     }
 
+    /// The text for another program to read: the same as `to_string`, but for selected names that need quotes (`a.'b c'`).
+    /// HTCondor's library prints those without their quotes, and so does `to_string`; that text reads back as something else.
+    pub fn to_exact_string(&self) -> String {
+        crate::print::exact_expr(self)
+    }
+
     pub(crate) fn node(node: Node) -> Expr {
         Expr(Repr::Node(Arc::new(node)))
     }

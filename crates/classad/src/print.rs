@@ -12,6 +12,8 @@ use std::fmt::Write as _;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     New,
+    /// As `New`, with the quotes that HTCondor's library leaves out around selected names.
+    Exact,
     Old,
     /// With the indentation of the enclosing ad or list.
     Pretty(usize),
@@ -23,6 +25,12 @@ const LIST_INDENT: usize = 3;
 pub(crate) fn new_expr(expr: &Expr) -> String {
     let mut out = String::new();
     write_expr(expr, Form::New, &mut out);
+    out
+}
+
+pub(crate) fn exact_expr(expr: &Expr) -> String {
+    let mut out = String::new();
+    write_expr(expr, Form::Exact, &mut out);
     out
 }
 
@@ -205,7 +213,7 @@ fn write_list(items: &[Expr], form: Form, out: &mut String) {
             newline(indent, out);
             out.push('}');
         }
-        Form::New | Form::Old => {
+        Form::New | Form::Exact | Form::Old => {
             out.push_str("{ ");
             for (at, item) in items.iter().enumerate() {
                 if at > 0 {
@@ -237,7 +245,7 @@ fn write_ad(ad: &ClassAd, form: Form, out: &mut String) {
             newline(indent, out);
             out.push(']');
         }
-        Form::New | Form::Old => {
+        Form::New | Form::Exact | Form::Old => {
             out.push_str("[ ");
             for (at, (name, expr)) in ad.sorted().into_iter().enumerate() {
                 if at > 0 {
@@ -273,7 +281,10 @@ fn write_expr(expr: &Expr, form: Form, out: &mut String) {
         match link.as_node() {
             Some(Node::Select(_, name)) => {
                 out.push('.');
-                out.push_str(name.as_str());
+                match form {
+                    Form::Exact => write_name(name.as_str(), out),
+                    Form::New | Form::Old | Form::Pretty(_) => out.push_str(name.as_str()),
+                }
             }
             Some(Node::Subscript(_, index)) => {
                 out.push('[');

@@ -47,11 +47,11 @@ fn expression(expr: &Expr, target: &ClassAd) {
     let value = scope.eval(expr).to_string();
     assert_eq!(value, scope.eval(expr).to_string());
     assert_eq!(scope.eval(expr).is_true(), scope.is_true(expr), "{expr}");
-    let printed = expr.to_string();
+    let printed = expr.to_exact_string();
     if let Ok(again) = Expr::parse(&printed) {
         // The first reading may make a literal of a sign and a number; from then on nothing changes.
-        let settled = again.to_string();
-        let third = Expr::parse(&settled).map(|expr| expr.to_string());
+        let settled = again.to_exact_string();
+        let third = Expr::parse(&settled).map(|expr| expr.to_exact_string());
         assert_eq!(third.as_deref(), Ok(&*settled), "what is printed reads back as something else");
         // A value may be an ad, with expressions in it.
         let settle = |text: String| Expr::parse(&text).map_or(text, |expr| expr.to_string());
@@ -64,7 +64,7 @@ fn expression(expr: &Expr, target: &ClassAd) {
         // Depth is all that may be lost: parentheses that the writer left out are printed.
         assert!(printed.len() > 300, "what is printed cannot be read: {printed}");
     }
-    let _ = (expr.to_old_string(), expr.to_pretty_string(), expr.references());
+    let _ = (expr.to_string(), expr.to_old_string(), expr.to_pretty_string(), expr.references());
     let _ = my.flatten(expr);
     let _ = classad::diagnose::missing_names(expr, Some(&my), Some(target));
     let short = classad::engine::specialise(expr, &my);

@@ -63,7 +63,23 @@ proptest! {
         let printed = expr.to_string();
         let again = Expr::parse(&printed).map_err(|e| TestCaseError::fail(e.render()))?;
         prop_assert_eq!(&again, &expr, "{}", printed);
-        prop_assert_eq!(again.to_string(), printed);
+        prop_assert_eq!(again.to_string(), &*printed);
+        prop_assert_eq!(expr.to_exact_string(), printed);
+    }
+
+    #[test]
+    fn a_name_that_needs_quotes_is_selected_again_after_exact_printing(
+        text in expression(),
+        name in "[ -~]{1,8}",
+    ) {
+        let quoted = name.replace('\\', "\\\\").replace('\'', "\\'");
+        let text = format!("[x = ({text}).'{quoted}'; y = {{MY.'{quoted}'}}].x");
+        let Ok(expr) = Expr::parse(&text) else {
+            return Ok(());
+        };
+        let printed = expr.to_exact_string();
+        let again = Expr::parse(&printed).map_err(|e| TestCaseError::fail(e.render()))?;
+        prop_assert_eq!(&again, &expr, "{}", printed);
     }
 
     #[test]

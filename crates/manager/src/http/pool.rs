@@ -90,7 +90,7 @@ fn machine_line(m: MachineView, ads: bool) -> Machine {
         shut: m.shut.map_or_else(String::new, |s| s.word().to_owned()),
         claims: m.claims.into_iter().map(claim_line).collect(),
         ad: if ads {
-            m.ad.iter().map(|(name, expr)| (name.to_string(), expr.to_string())).collect()
+            m.ad.iter().map(|(name, expr)| (name.to_string(), expr.to_exact_string())).collect()
         } else {
             Vec::new()
         },
