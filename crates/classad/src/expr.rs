@@ -183,8 +183,9 @@ impl Expr {
         crate::refs::all_names(self)
     }
 
-    /// The text for another program to read: the same as `to_string`, but for selected names that need quotes (`a.'b c'`).
-    /// HTCondor's library prints those without their quotes, and so does `to_string`; that text reads back as something else.
+    /// The text for another program to read: the same as `to_string`, but for what is selected by a name that needs quotes
+    /// (`a.'b c'`) or from a number (`42 .a`). HTCondor's library prints `a.b c` and `42.a`, and so does `to_string`; that text
+    /// reads back as something else or not at all.
     pub fn to_exact_string(&self) -> String {
         crate::print::exact_expr(self)
     }

@@ -279,12 +279,15 @@ fn write_expr(expr: &Expr, form: Form, out: &mut String) {
     write_head(head, form, out);
     for link in chain.into_iter().rev() {
         match link.as_node() {
+            Some(Node::Select(of, name)) if form == Form::Exact => {
+                // Else the dot would be a part of the number.
+                let is_number = matches!(of.as_literal(), Some(Value::Int(_) | Value::Real(_)));
+                out.push_str(if is_number { " ." } else { "." });
+                write_name(name.as_str(), out);
+            }
             Some(Node::Select(_, name)) => {
                 out.push('.');
-                match form {
-                    Form::Exact => write_name(name.as_str(), out),
-                    Form::New | Form::Old | Form::Pretty(_) => out.push_str(name.as_str()),
-                }
+                out.push_str(name.as_str());
             }
             Some(Node::Subscript(_, index)) => {
                 out.push('[');

@@ -106,23 +106,33 @@ pub(crate) async fn stop_signal() -> &'static str {
     }
 }
 
-/// As `stop_signal`, for a command that somebody waits for: also when the terminal goes away, or by Ctrl-\\. Who had these
-/// ignored (`nohup`) wants the command to go on.
-pub(crate) async fn interrupt() -> &'static str {
-    use tokio::signal::unix::{SignalKind, signal};
-    let heard = |kind: SignalKind, name: &'static str| async move {
-        if !::starter::streams::was_ignored(kind.as_raw_value())
-            && let Ok(mut signals) = signal(kind)
-            && signals.recv().await.is_some()
-        {
-            return name;
+/// The signals by which a command that somebody waits for is stopped: those of `stop_signal`, a terminal that goes away, and
+/// Ctrl-\\. Who had the latter two ignored (`nohup`) wants the command to go on. They are listened to from `listen` on, so one
+/// that comes before anybody asks is not lost.
+pub(crate) struct Interrupts(Vec<(&'static str, tokio::signal::unix::Signal)>);
+
+impl Interrupts {
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut heard =
+            vec![("SIGTERM", signal(SignalKind::terminate())?), ("SIGINT", signal(SignalKind::interrupt())?)];
+        for (name, kind) in [("SIGHUP", SignalKind::hangup()), ("SIGQUIT", SignalKind::quit())] {
+            if !::starter::streams::was_ignored(kind.as_raw_value()) {
+                heard.push((name, signal(kind)?));
+            }
         }
-        std::future::pending().await
-    };
-    tokio::select! {
-        name = stop_signal() => name,
-        name = heard(SignalKind::hangup(), "SIGHUP") => name,
-        name = heard(SignalKind::quit(), "SIGQUIT") => name,
+        Ok(Self(heard))
+    }
+
+    /// Resolves when one of them came: its name.
+    pub(crate) async fn heard(&mut self) -> &'static str {
+        std::future::poll_fn(|context| {
+            let mut each = self.0.iter_mut();
+            let came =
+                each.find_map(|(name, signals)| signals.poll_recv(context).is_ready().then_some(*name));
+            came.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        })
+        .await
     }
 }
 

@@ -21,7 +21,7 @@ use model::template::PieceKind;
 
 use crate::cmd::submit::outputs::{self, Stream, Streams};
 use crate::cmd::submit::{Unnamed, What, templates};
-use crate::cmd::{Failure, full_runtime, interrupt, usage};
+use crate::cmd::{Failure, Interrupts, full_runtime, usage};
 use crate::place::Place;
 use follow::{Ending, Follower, Machines, Manner};
 use record::Record;
@@ -94,13 +94,15 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
                  out, or have a private pool with another --state-dir",
             ));
         }
+        // From here on something may be left that can be taken up, which is to be said.
+        let interrupts = Interrupts::listen()?;
         let record = match found {
             Some(record) => record,
             None => new_record(ready, &args, &runs)?,
         };
         match client {
-            Some(client) => on_pool(client, record, &args, place, is_resumed).await,
-            None => private::run(record, &args, &home, is_resumed).await,
+            Some(client) => on_pool(client, record, &args, place, (is_resumed, interrupts)).await,
+            None => private::run(record, &args, &home, (is_resumed, interrupts)).await,
         }
     })
 }
@@ -204,7 +206,7 @@ async fn on_pool(
     record: Record,
     args: &Args,
     place: &Place,
-    is_resumed: bool,
+    (is_resumed, mut interrupts): (bool, Interrupts),
 ) -> Result<ExitCode, Failure> {
     let about = client.about().await?;
     let from = if let Some(position) = record.pool_position() {
@@ -215,17 +217,24 @@ async fn on_pool(
         about.position
     };
     let manner = args.manner(from + 1, Machines::MayCome, is_resumed);
-    let follower = match Follower::start(&client, &record, record.templates()?, manner).await {
-        Ok(follower) => follower,
-        Err(error) => return Err(refused(error, record, is_resumed)),
+    let templates = record.templates()?;
+    let going = async {
+        match Follower::start(&client, &record, templates, manner).await {
+            Ok(follower) => Ok(follower.follow(&client).await),
+            Err(error) => Err(error),
+        }
     };
     let ending = tokio::select! {
-        // The jobs go on, or will when the pool is up again.
-        ending = follower.follow(&client) => ending.map_err(|failure| Failure {
-            message: format!("{}; take the run up with: {}", failure.message, record.resume_command()),
-            code: failure.code,
-        })?,
-        signal = interrupt() => Ending::Interrupted(signal),
+        biased;
+        signal = interrupts.heard() => Ending::Interrupted(signal),
+        followed = going => match followed {
+            // The jobs go on, or will when the pool is up again.
+            Ok(ending) => ending.map_err(|failure| Failure {
+                message: format!("{}; take the run up with: {}", failure.message, record.resume_command()),
+                code: failure.code,
+            })?,
+            Err(error) => return Err(refused(error, record, is_resumed)),
+        },
     };
     conclude(ending, record, false)
 }
@@ -279,7 +288,8 @@ fn conclude(ending: Ending, record: Record, embedded: bool) -> Result<ExitCode, 
             Err(Failure::silent(1))
         }
         Ending::Interrupted(signal) => {
-            let what = if embedded { "Nothing runs any more" } else { "The jobs go on in the pool" };
+            let what =
+                if embedded { "Nothing runs any more" } else { "What was submitted goes on in the pool" };
             errln!("\nupdraft: interrupted ({signal}). {what}; take it up with: {}", record.resume_command());
             Err(Failure::silent(130))
         }

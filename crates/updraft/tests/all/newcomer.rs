@@ -177,7 +177,7 @@ fn on_a_pool_a_run_that_no_machine_can_serve_says_why_and_waits_for_one() {
     });
     crate::harness::signal(pid, libc::SIGINT);
     assert_eq!(sandbox.reap(pid).code(), Some(130), "{}", told());
-    assert!(told().contains("The jobs go on in the pool"), "{}", told());
+    assert!(told().contains("What was submitted goes on in the pool"), "{}", told());
     assert!(sandbox.ok(&["queue", "1"]).contains("1 idle"), "{}", sandbox.ok(&["queue", "1"]));
 }
 

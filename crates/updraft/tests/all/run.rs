@@ -156,6 +156,30 @@ fn an_interrupted_run_stops_cleanly_and_is_taken_up() {
 }
 
 #[test]
+fn a_run_that_is_interrupted_before_its_first_job_says_how_it_is_taken_up() {
+    let mut sandbox = Sandbox::new();
+    let runs = sandbox.state().join("runs");
+    let is_kept = || {
+        let entries = std::fs::read_dir(&runs).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| path.is_dir())
+    };
+    let pid = sandbox.spawn(sandbox.command(&["run", "--count", "3", "--", "echo", "{}"]), "run.log");
+    // Not `until`, which looks a few times a second: the signal is to come before the private pool is up.
+    let begun = std::time::Instant::now();
+    while !is_kept() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", sandbox.logs());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    signal(pid, libc::SIGINT);
+    let status = sandbox.reap(pid);
+    assert_eq!(status.code(), Some(130), "{}", sandbox.logs());
+    assert!(sandbox.logs().contains("--resume"), "{}", sandbox.logs());
+    let out = sandbox.run(&["run", "--resume"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_eq!(text(&out.stdout), "0\n1\n2\n");
+}
+
+#[test]
 fn a_run_uses_the_pool_that_is_there() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "2"]);

@@ -12,7 +12,7 @@ use model::JobTemplate;
 use super::follow::{Ending, Follower, Machines, Manner};
 use super::record::Record;
 use super::{Args, conclude, logs, neighbours, refused};
-use crate::cmd::{Failure, interrupt};
+use crate::cmd::{Failure, Interrupts};
 use crate::embed::{Options, PATIENCE, Pool};
 use crate::numbers::Numbers;
 
@@ -25,7 +25,7 @@ pub(crate) async fn run(
     record: Record,
     args: &Args,
     state: &Path,
-    is_resumed: bool,
+    (is_resumed, mut interrupts): (bool, Interrupts),
 ) -> Result<ExitCode, Failure> {
     let templates = record.templates()?;
     let first_cluster = match take_numbers(&record, state, templates.len() as u32) {
@@ -44,7 +44,11 @@ pub(crate) async fn run(
     }
     let pool = Pool::start(options(&record, args, first_cluster)).await?;
     let manner = args.manner(1, Machines::Fixed, is_resumed);
-    let result = with_pool(&pool, &record, manner, templates).await;
+    let result = tokio::select! {
+        biased;
+        signal = interrupts.heard() => Ok((Ending::Interrupted(signal), Vec::new().into())),
+        result = with_pool(&pool, &record, manner, templates) => result,
+    };
     // Whatever happened: nothing runs on.
     // Of jobs that are over the logs are looked at below, so they are written to their end; nobody starts this pool again.
     let patience = match &result {
@@ -132,7 +136,6 @@ async fn with_pool(
     let clusters = follower.clusters();
     let ending = tokio::select! {
         ending = follower.follow(&client) => ending?,
-        signal = interrupt() => Ending::Interrupted(signal),
         () = failed(pool) => {
             return Err(Failure::new("the private pool had to stop; see above, then use --resume").into());
         }
