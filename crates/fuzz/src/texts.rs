@@ -77,6 +77,10 @@ fn whole_ad(ad: &ClassAd, target: &ClassAd) {
     for (name, _) in ad.iter().take(50) {
         let _ = ad.eval(name.as_str()).to_string();
     }
+    if ad.iter().any(|(_, expr)| expr.to_exact_string() != expr.to_string()) {
+        // What HTCondor's library prints of it, and so we, reads back as something else.
+        return;
+    }
     // The first reading may make a literal of a sign and a number; from then on nothing changes.
     let stable = |print: fn(&ClassAd) -> String, parse: fn(&str) -> Result<ClassAd, classad::ParseError>| {
         if let Ok(once) = parse(&print(ad)) {

@@ -218,9 +218,18 @@ async fn on_pool(
     };
     let manner = args.manner(from + 1, Machines::MayCome, is_resumed);
     let templates = record.templates()?;
+    let mut unwritten = None;
     let going = async {
         match Follower::start(&client, &record, templates, manner).await {
-            Ok(follower) => Ok(follower.follow(&client).await),
+            Ok(follower) => {
+                let clusters = follower.clusters();
+                let ending = follower.follow(&client).await;
+                // The logs of a pool elsewhere are there, not here.
+                if place.pool.is_none() && matches!(ending, Ok(Ending::Done { .. })) {
+                    unwritten = logs::wait(&clusters, &record).await.err();
+                }
+                Ok(ending)
+            }
             Err(error) => Err(error),
         }
     };
@@ -236,7 +245,10 @@ async fn on_pool(
             Err(error) => return Err(refused(error, record, is_resumed)),
         },
     };
-    conclude(ending, record, false)
+    match unwritten {
+        Some(failure) => Err(failure),
+        None => conclude(ending, record, false),
+    }
 }
 
 impl Args {

@@ -248,6 +248,24 @@ fn a_log_that_cannot_be_written_refuses_the_run_and_the_submit() {
     sandbox.ok(&["run", "--set", "log=job.log", "--", "true"]);
 }
 
+#[test]
+fn a_log_that_a_pool_cannot_write_any_more_fails_the_run_and_is_completed_when_it_is_taken_up() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1"]);
+    std::fs::create_dir(sandbox.path().join("logs")).unwrap();
+    let script = "mv logs away; touch logs; sleep 1; echo ran";
+    let out = sandbox.run(&["run", "--set", "log=logs/job.log", "--", "sh", "-c", script]);
+    let told = text(&out.stderr);
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(1), "ran\n".into()), "{told}");
+    assert!(told.contains("logs/job.log") && told.contains("--resume"), "{told}");
+    std::fs::remove_file(sandbox.path().join("logs")).unwrap();
+    std::fs::rename(sandbox.path().join("away"), sandbox.path().join("logs")).unwrap();
+    sandbox.ok(&["run", "--resume"]);
+    let log = std::fs::read_to_string(sandbox.path().join("logs/job.log")).unwrap();
+    assert!(log.contains("\n005 (") || log.starts_with("005 ("), "{log}");
+    assert_eq!(log.matches("000 (").count(), 1, "nothing was submitted again: {log}");
+}
+
 /// Runs something on a small disk of its own, mounted at `disk` in a mount namespace that vanishes with it.
 pub(crate) fn on_small_disk(sandbox: &Sandbox, script: &str) -> Output {
     std::fs::create_dir(sandbox.path().join("disk")).unwrap();

@@ -5,12 +5,46 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
+use std::time::{Duration, Instant};
+
 use model::{JobId, JobTemplate};
 
+use super::record::Record;
+use crate::cmd::Failure;
 use crate::cmd::submit::outputs::{logs_of, path_of};
 
 /// Jobs that are asked for one by one; of larger runs whose jobs have different logs only so many are.
 const ASKED: u32 = 100_000;
+
+/// How long a pool may take to write the last lines of jobs that are over.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Of jobs that are over the logs must say so. What a log lacks is in the books and is written when it can be.
+pub(crate) fn check(clusters: &[(u32, JobTemplate)], record: &Record) -> Result<(), Failure> {
+    let missing = missing(clusters);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let told = missing.join("\nupdraft: ");
+    Err(Failure::new(format!(
+        "{told}\nupdraft: mend that, then have it written with: {}",
+        record.resume_command()
+    )))
+}
+
+/// As [`check`], on a pool, which writes the logs while others wait for it.
+pub(crate) async fn wait(clusters: &[(u32, JobTemplate)], record: &Record) -> Result<(), Failure> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let checked = check(clusters, record);
+        if checked.is_ok() || began.elapsed() >= PATIENCE {
+            return checked;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
 
 /// Looks through the logs of finished jobs, and says what is missing where.
 pub(crate) fn missing(clusters: &[(u32, JobTemplate)]) -> Vec<String> {
