@@ -561,7 +561,7 @@ impl Agent {
 
     /// Saves the ad of a claim's job. Without it the next agent only knows less.
     pub(crate) fn save_ad(&self, claim: u64, ad: &ClassAd) {
-        let _ = std::fs::write(self.files.dir(claim).join(JOB_AD), ad.to_string());
+        let _ = std::fs::write(self.files.dir(claim).join(JOB_AD), ad.to_exact_string());
     }
 
     /// Measures how fast the machine is.

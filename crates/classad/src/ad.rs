@@ -223,6 +223,11 @@ impl ClassAd {
         crate::print::old_ad(self)
     }
 
+    /// The ad on one line for another program to read; see [`Expr::to_exact_string`].
+    pub fn to_exact_string(&self) -> String {
+        crate::print::exact_ad(self)
+    }
+
     /// The ad over several lines.
     pub fn to_pretty_string(&self) -> String {
         crate::print::pretty_ad(self)

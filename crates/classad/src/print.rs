@@ -52,6 +52,12 @@ pub(crate) fn new_ad(ad: &ClassAd) -> String {
     out
 }
 
+pub(crate) fn exact_ad(ad: &ClassAd) -> String {
+    let mut out = String::new();
+    write_ad(ad, Form::Exact, &mut out);
+    out
+}
+
 pub(crate) fn pretty_ad(ad: &ClassAd) -> String {
     let mut out = String::new();
     write_ad(ad, Form::Pretty(0), &mut out);
