@@ -370,6 +370,7 @@ impl<'a> Lexer<'a> {
                 }
                 value as u8
             }
+            0 => return Err("NUL byte in a string"),
             other => other,
         };
         out.push(value);
