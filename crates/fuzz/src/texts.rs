@@ -52,14 +52,17 @@ fn expression(expr: &Expr, target: &ClassAd) {
     assert_eq!(scope.eval(expr).is_true(), scope.is_true(expr), "{expr}");
     let printed = expr.to_exact_string();
     if let Ok(again) = Expr::parse(&printed) {
-        assert!(is_soon_the_same(&again), "what is printed reads back as something else: {printed}");
+        assert!(
+            settle(again.to_exact_string()).is_ok(),
+            "what is printed reads back as something else: {printed}"
+        );
         // A value may be an ad, with expressions in it.
-        let settle = |text: String| Expr::parse(&text).map_or(text, |expr| expr.to_string());
+        let settled = |value: String| settle(value.clone()).unwrap_or(value);
         // A sign that became part of its number makes a deep expression one less deep, which may be what it lacked.
         if printed.len() <= SHALLOW {
             assert_eq!(
-                settle(scope.eval(&again).to_string()),
-                settle(value),
+                settled(scope.eval(&again).to_string()),
+                settled(value),
                 "{printed} has another value than what it was printed from"
             );
         }
@@ -74,19 +77,18 @@ fn expression(expr: &Expr, target: &ClassAd) {
     assert_eq!(scope.eval(expr).is_true(), scope.eval(&short).is_true(), "{expr} became {short}");
 }
 
-/// A reading may make a literal of a sign and a number, and `-0` becomes `0`, before which the next sign stands then: each
-/// reading may take one sign away. In the end nothing changes any more.
-fn is_soon_the_same(expr: &Expr) -> bool {
-    let mut text = expr.to_exact_string();
+/// Reads and prints until nothing changes any more. A reading may make a literal of a sign and a number, and `-0` becomes `0`,
+/// before which the next sign stands then: each reading may take one sign away. An error if it goes on, or cannot be read.
+fn settle(mut text: String) -> Result<String, String> {
     let signs = text.matches(['-', '+']).count();
     for _ in 0..=signs {
         match Expr::parse(&text).map(|expr| expr.to_exact_string()) {
-            Ok(next) if next == text => return true,
+            Ok(next) if next == text => return Ok(text),
             Ok(next) => text = next,
-            Err(_) => return false,
+            Err(_) => break,
         }
     }
-    false
+    Err(text)
 }
 
 fn whole_ad(ad: &ClassAd, target: &ClassAd) {

@@ -199,6 +199,13 @@ impl JobTemplate {
         shared.chain(self.varying.iter().map(move |v| (v.name.as_str(), self.expand(v, cluster, proc))))
     }
 
+    fn has_nul(&self) -> bool {
+        let piece = |piece: &Piece| matches!(&piece.kind, Some(PieceKind::Text(text)) if text.contains('\0'));
+        self.shared.iter().any(|a| a.expr.contains('\0'))
+            || self.varying.iter().any(|v| v.pieces.iter().any(piece))
+            || self.columns.iter().any(|column| column.text.contains('\0'))
+    }
+
     /// The expression text of one varying attribute for one proc.
     pub fn expand(&self, varying: &Varying, cluster: u32, proc: u32) -> String {
         use std::fmt::Write as _;
@@ -267,6 +274,9 @@ impl JobTemplate {
                     varying.name
                 ));
             }
+        }
+        if self.has_nul() {
+            return shape("a NUL character, which no expression can have".into());
         }
         self.check_size()?;
         for (index, column) in self.columns.iter().enumerate() {

@@ -52,6 +52,13 @@ pub fn parse_with(
         ))
         .into());
     }
+    if let Some(at) = text.find('\0') {
+        let line = text[..at].matches('\n').count() + 1;
+        return Err(Diagnostic::error(format!(
+            "{name} holds a NUL character in line {line}; is this a submit file?"
+        ))
+        .into());
+    }
     let source = Source::new(name, text);
     let rooted = Rooted { files, directory: &context.directory };
     let mut reader = Reader::new(&rooted, Dialect::Submit, |_| None, &context.directory);
@@ -85,6 +92,7 @@ pub fn parse_with(
     findings.append(&mut statements.unused_variables);
     findings.extend(unused(&reader.set, &statements.used.borrow()));
     let template = merge::merge(statements.templates).map_err(Diagnostic::error)?;
+    template.check().map_err(|invalid| Diagnostic::error(invalid.to_string()))?;
     Ok(Submission { templates: vec![template], warnings: findings })
 }
 

@@ -158,6 +158,9 @@ pub(crate) fn table(names: Vec<String>, columns: Vec<Column>, per_row: u32) -> R
     if traits.iter().any(|t| !t.unmarked) {
         return Err("an item holds a character of the private plane U+F0000, which is not supported".into());
     }
+    if columns.iter().any(|c| c.text.contains('\0')) {
+        return Err("an item holds a NUL character, which no argument and no file name can have".into());
+    }
     let rows = columns.first().map_or(1, Column::len) as u32;
     Ok(Table { names, columns, traits, rows, per_row, ..Table::default() })
 }

@@ -21,6 +21,20 @@ fn attribute(lines: &str, name: &str) -> String {
 }
 
 #[test]
+fn a_nul_character_is_refused_wherever_it_comes_from() {
+    let message = refused("executable = /bin/sleep\narguments = a\0b\nqueue\n");
+    assert!(message.contains("NUL character in line 2"), "{message}");
+    let mut world = World::recorded();
+    world.files.insert("/SUBMIT_DIR/items".into(), "a\nb\0c\n".into());
+    world.files.insert("/SUBMIT_DIR/more".into(), "arguments = a\0b\n".into());
+    for lines in ["arguments = $(item)\nqueue item from items\n", "include : more\nqueue\n"] {
+        let text = format!("executable = /bin/sleep\n{lines}");
+        let told = submit::parse(&text, "job.sub", &context(), &world).map(|_| ()).unwrap_err().to_string();
+        assert!(told.contains("NUL character"), "{told}");
+    }
+}
+
+#[test]
 fn errors_point_at_the_character() {
     let message = refused("executable = /bin/sleep\n\nrequirements = Memory > \\\n  && Disk\nqueue\n");
     assert!(message.starts_with("job.sub:4:3: error: requirements: this is not an expression"), "{message}");
