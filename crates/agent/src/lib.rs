@@ -61,6 +61,8 @@ pub struct Options {
     pub config: ConfigSource,
     /// A timeline of sensor values instead of the machine's own.
     pub script: Option<sensors::scripted::Scripted>,
+    /// Whoever notifies this has the configuration read again.
+    pub reload: std::sync::Arc<tokio::sync::Notify>,
 }
 
 /// Why an agent cannot go on.

@@ -61,9 +61,10 @@ impl Agent {
         match rules::load(&self.options.config, &self.overrides, self.options.total, Some(&self.rules.layout))
         {
             Ok(rules) => {
-                let warnings = rules.warnings.len();
+                let warnings: String = rules.warnings.iter().map(|warning| format!("\n{warning}")).collect();
                 self.use_rules(rules);
-                Ok(format!("read again, {warnings} warnings"))
+                tracing::info!("the configuration was read again");
+                Ok(format!("read again{warnings}"))
             }
             Err(why) => {
                 tracing::error!("the new configuration is refused, the old one stays in force:\n{why}");

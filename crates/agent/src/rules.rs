@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use config::settings::Origin;
 use config::{Config, Diagnostic, Diagnostics, Host, Loader};
 use model::event::Resources;
 use policy::slots::Layout;
@@ -81,7 +82,7 @@ pub(crate) struct Rules {
     pub(crate) machine_owner: String,
     /// Every setting with value and source, for people.
     pub(crate) listing: String,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// Overrides by the name of their set.
@@ -105,35 +106,45 @@ pub(crate) fn load<'a>(
     }
     let now = jiff::Timestamp::now().as_second();
     let config = loader.seed(u64::from(std::process::id())).now(now).load().map_err(|e| e.to_string())?;
-    let mut layout = Layout::of_machine(&config, slot_resources(total)).map_err(|e| e.to_string())?;
-    let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    read(&config, total, running).map_err(|e| e.to_string())
+}
+
+/// What the agent of a machine of this size would refuse when it starts. Returns what it would only warn of.
+pub fn check(config: &Config<'_>, total: Resources) -> Result<Vec<Diagnostic>, Diagnostics> {
+    read(config, total, None).map(|rules| rules.warnings)
+}
+
+fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Result<Rules, Diagnostics> {
+    let mut layout = Layout::of_machine(config, slot_resources(total))?;
+    let mut warnings = config.warnings.clone();
     if let Some(running) = running {
         if layout.plans != running.plans {
-            warnings.push(
-                "the machine is divided anew (NUM_SLOTS, SLOT_TYPE_N) when its agent starts next".into(),
-            );
+            warnings.push(Diagnostic::warning(
+                "the machine is divided anew (NUM_SLOTS, SLOT_TYPE_N) when its agent starts next",
+            ));
         }
         layout = running.clone();
     }
-    let policy = Policy::of_machine(&config, &layout).map_err(|e| e.to_string())?;
-    warnings.extend(policy.warnings.iter().map(ToString::to_string));
-    let number = |name: &str| -> Result<Option<f64>, String> {
-        let text = config.text(name).map_err(|e| e.to_string())?;
+    let policy = Policy::of_machine(config, &layout)?;
+    warnings.extend(policy.warnings.iter().cloned());
+    let text = |name: &str| config.text(name);
+    let number = |name: &str| -> Result<Option<f64>, Diagnostic> {
+        let text = text(name)?;
         if text.trim().is_empty() {
             return Ok(None);
         }
         let value = config::scalar::evaluate(&text).ok().and_then(|v| v.as_real());
-        value.map(Some).ok_or_else(|| format!("{name} must be a number, not {text}"))
+        value.map(Some).ok_or_else(|| wrong(config, name, format!("{name} must be a number, not {text}")))
     };
-    let whole = |name: &str| Ok::<u64, String>(number(name)?.unwrap_or(0.0).max(0.0) as u64);
-    let text = |name: &str| config.text(name).map_err(|e| e.to_string());
+    let whole = |name: &str| Ok::<u64, Diagnostic>(number(name)?.unwrap_or(0.0).max(0.0) as u64);
     let words = |list: String| -> Vec<String> {
         list.split([',', ' ']).filter(|w| !w.is_empty()).map(str::to_owned).collect()
     };
     let poll_seconds = (policy.timers.poll_ms / 1000).max(1);
-    let hook = |what: &str| -> Result<Option<hooks::Hook>, String> {
+    let hook = |what: &str| -> Result<Option<hooks::Hook>, Diagnostic> {
         let name = format!("{what}_COMMAND");
-        let words = args::split(Form::New, text(&name)?.trim()).map_err(|e| format!("{name}: {e}"))?;
+        let words = args::split(Form::New, text(&name)?.trim())
+            .map_err(|e| wrong(config, &name, format!("{name}: {e}")))?;
         let seconds = number(&format!("{what}_TIMEOUT"))?.unwrap_or(600.0).clamp(0.01, 86_400.0);
         let tries = whole(&format!("{what}_RETRIES"))?.min(100) as u32 + 1;
         let time = Duration::from_secs_f64(seconds);
@@ -164,18 +175,20 @@ pub(crate) fn load<'a>(
             domain: text("CHECKPOINT_DOMAIN")?,
             shared: text("CHECKPOINT_IN_SHARED_POOL")?.trim().eq_ignore_ascii_case("true"),
         },
-        listing: listing(&config),
+        listing: listing(config),
         warnings,
         layout,
         policy,
     })
 }
 
-/// What the agent of a machine of this size would refuse when it starts: how the machine is divided, and the policies of
-/// its slots. Returns what it would only warn of.
-pub fn check(config: &Config<'_>, total: Resources) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let layout = Layout::of_machine(config, slot_resources(total))?;
-    Ok(Policy::of_machine(config, &layout)?.warnings)
+/// What is wrong with a setting, at its place.
+fn wrong(config: &Config<'_>, name: &str, message: String) -> Diagnostic {
+    let finding = Diagnostic::error(message);
+    match config.origin(name) {
+        Some(Origin::Definition(d)) => finding.at(d.span.place(0, d.raw.len().max(1))),
+        _ => finding,
+    }
 }
 
 /// A machine's size as the policy counts it.
@@ -379,7 +392,7 @@ mod tests {
         assert_eq!(before.layout.plans.len(), 2);
         let after = read("NUM_SLOTS = 4\nSLOT1_START = True\n", Some(&before.layout)).unwrap();
         assert_eq!(after.layout.plans, before.layout.plans);
-        assert!(after.warnings.iter().any(|w| w.contains("divided anew")), "{:?}", after.warnings);
+        assert!(after.warnings.iter().any(|w| w.message.contains("divided anew")), "{:?}", after.warnings);
         assert!(
             read("SLOT_TYPE_1 = cpus=5\nNUM_SLOTS_TYPE_1 = 1\n", None)
                 .unwrap_err()

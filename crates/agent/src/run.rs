@@ -13,7 +13,7 @@ use classad::ClassAd;
 use model::Now;
 use starter::user;
 use starter::wire::{Account, Begin, Order, Word};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::criu;
 use crate::eyes::Eyes;
@@ -111,7 +111,7 @@ pub async fn run(
     agent.obey_rules();
     let mut ask = tokio::time::interval(Duration::from_millis(claims::ASK_EVERY_MS));
     ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut sources = Sources { news, transferred, signs, hooked, ask };
+    let mut sources = Sources { news, transferred, signs, hooked, ask, reload: agent.options.reload.clone() };
     agent.watch_input();
     agent.adopt_all(&mut sources.news).await;
     agent.prepare_spare();
@@ -164,6 +164,8 @@ struct Sources {
     hooked: mpsc::UnboundedReceiver<hooks::News>,
     /// Time to ask starters whether they are there.
     ask: tokio::time::Interval,
+    /// Somebody wants the configuration to be read again.
+    reload: Arc<Notify>,
 }
 
 /// What the machine itself has to say.
@@ -317,6 +319,7 @@ impl Agent {
                     _ = sources.ask.tick() => self.core.ask_starters(self.now()),
                     () = tokio::time::sleep(self.next_look()) => self.look(),
                     () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
+                    () = sources.reload.notified() => drop(self.reconfigure()),
                     on_stop = stopped(stop) => return on_stop,
                 }
                 self.act();
@@ -386,6 +389,7 @@ impl Agent {
                     }
                     self.core.beat(self.now());
                 }
+                () = sources.reload.notified() => drop(self.reconfigure()),
                 on_stop = stopped(stop) => return Some(on_stop),
             }
             while let Ok(item) = sources.news.try_recv() {

@@ -227,6 +227,11 @@ impl Client {
         self.call(Method::POST, &format!("/v1/machines/{}/config", escape(machine)), Some(request)).await
     }
 
+    /// Has the manager read its configuration again.
+    pub async fn reconfigure_manager(&self) -> Result<MachineReply, Error> {
+        self.call(Method::POST, "/v1/reconfigure", None::<&()>).await
+    }
+
     /// Has a machine read its configuration again.
     pub async fn reconfigure(&self, machine: &str) -> Result<MachineReply, Error> {
         self.call(Method::POST, &format!("/v1/machines/{}/reconfigure", escape(machine)), None::<&()>).await

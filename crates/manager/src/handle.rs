@@ -59,6 +59,7 @@ pub(crate) enum Input {
         answer: Answer<Result<MachineStanding, StandingRefusal>>,
     },
     SetLab(LabChange, Answer<Result<(), StandingRefusal>>),
+    Reconfigure(Box<scheduler::Settings>, Answer<()>),
     RevokeToken {
         id: String,
         by: String,
@@ -177,6 +178,11 @@ impl Handle {
         key: String,
     ) -> Result<Result<(), NoJoin>, Unavailable> {
         self.ask(|answer| Input::Join { token, machine, key, answer }).await?
+    }
+
+    /// Goes on with other settings.
+    pub(crate) async fn reconfigure(&self, settings: scheduler::Settings) -> Result<(), Unavailable> {
+        self.ask(|answer| Input::Reconfigure(Box::new(settings), answer)).await?
     }
 
     /// Denies a machine; false for the manager's own.

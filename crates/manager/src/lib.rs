@@ -2,6 +2,7 @@
 //!
 //! - `writer`: the loop: inputs to decisions, decisions to the journal, and only then effects to the world; `clock`: its clocks
 //! - `books`: what the writer owns: the scheduler core and the register of tokens
+//! - `reload`: other settings while it runs
 //! - `registry`: tokens, and the keys that machines' names are bound to
 //! - `agents`: an agent's connection, questions to machines; `sessions`: the core's decisions as messages to agents
 //! - `objects`: the store for checkpoints; `traces`: what machines' policies did lately
@@ -31,6 +32,7 @@ mod numbers;
 mod objects;
 mod occupied;
 mod registry;
+mod reload;
 mod sessions;
 mod state;
 mod traces;
@@ -45,6 +47,7 @@ use std::sync::Arc;
 pub use agents::{AgentSession, NoAnswer};
 pub use handle::{Handle, Unavailable};
 pub use numbers::{is_in_use, next_cluster};
+pub use reload::{Reload, Reloaded};
 pub use sessions::{FromManager, Incoming};
 pub use state::{StateDir, check_owner};
 use tokio::sync::watch;
@@ -74,6 +77,8 @@ pub struct Options {
     pub settings: scheduler::Settings,
     /// How often agents send a beat.
     pub beat_ms: u64,
+    /// How the settings are read again; `None` where they never are.
+    pub reload: Option<Reload>,
 }
 
 /// Why a manager cannot start, or had to stop.
@@ -150,6 +155,7 @@ impl Manager {
             budgets: http::Budgets::default(),
             reserve: http::Reserve::default(),
             job_logs: logs.troubles(),
+            reload: options.reload,
             stopped: stopped.clone(),
         });
         http::serve_unix(&state.socket(), options.sharing, shared.clone(), &mut servers)?;
@@ -173,6 +179,11 @@ impl Manager {
     /// The way to talk to it from the same process.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// Reads the settings again and brings them into force: what is to be told of them. An error changes nothing.
+    pub async fn reload(&self) -> Result<Vec<String>, String> {
+        self.shared.reload().await
     }
 
     /// Where agents and remote users connect, with the port that was really taken.

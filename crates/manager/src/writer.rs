@@ -233,6 +233,9 @@ impl Writer {
                 match input {
                     Input::Stop(done) => stop = Some(done),
                     input if self.degraded().is_some() => self.refuse(input),
+                    Input::Reconfigure(settings, answer) => {
+                        let _ = answer.send(self.reconfigure(*settings)?);
+                    }
                     input => self.take(input),
                 }
                 if self.pending.is_heavy() {
@@ -296,10 +299,28 @@ impl Writer {
         self.pending.out.events.push(event);
         self.commit()?;
         if self.degraded().is_none() {
-            self.books.rebuild(&self.settings)?;
-            self.books.core.recovered(self.clock.now());
-            self.sessions.ask_all_again();
+            self.rebuild()?;
         }
+        Ok(())
+    }
+
+    /// Goes on with other settings. What was decided with the old ones goes before.
+    fn reconfigure(&mut self, settings: scheduler::Settings) -> Result<Result<(), Unavailable>, Error> {
+        self.commit()?;
+        if let Some(why) = self.degraded() {
+            return Ok(Err(Unavailable::Degraded(why)));
+        }
+        self.settings = settings;
+        self.rebuild()?;
+        tracing::info!("the settings were read again and are in force");
+        Ok(Ok(()))
+    }
+
+    /// Makes everything anew that follows from what is on disk; every agent says again what it holds.
+    fn rebuild(&mut self) -> Result<(), Error> {
+        self.books.rebuild(&self.settings)?;
+        self.books.core.recovered(self.clock.now());
+        self.sessions.ask_all_again();
         Ok(())
     }
 
@@ -401,7 +422,7 @@ impl Writer {
             Input::Tell(machine, down, answer) => {
                 let _ = answer.send(self.sessions.tell(&machine, down));
             }
-            Input::Stop(_) => {}
+            Input::Stop(_) | Input::Reconfigure(..) => {}
         }
         self.resume(now);
     }

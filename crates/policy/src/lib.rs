@@ -23,6 +23,7 @@ mod ad;
 mod evaluate;
 mod expressions;
 mod input;
+mod known;
 mod lint;
 mod load;
 mod machine;

@@ -3,10 +3,11 @@
 //! Overlaps are found by example: the expressions are tried on a grid of plausible machines, and the first machine on
 //! which both hold is shown. No example found does not mean there is none.
 
-use classad::{ClassAd, EvalContext, Scope, Value, diagnose};
+use classad::{ClassAd, EvalContext, Expr, Scope, Value, diagnose};
 use config::Diagnostic;
 
 use crate::expressions::{Expression, Policy};
+use crate::known::ATTRIBUTES;
 use crate::state::Standing;
 
 /// All findings.
@@ -30,6 +31,7 @@ pub(crate) fn findings(policy: &Policy) -> Vec<Diagnostic> {
             for note in diagnose::unknown_functions(expr) {
                 found.push(Diagnostic::warning(format!("{name}: {note}")));
             }
+            found.extend(slips(policy, name, expr));
             if expression == Expression::Rank && matches!(expr.as_literal(), Some(Value::Str(_))) {
                 found.push(Diagnostic::warning(format!("{name} is a string, so every job has rank 0")));
             }
@@ -37,6 +39,27 @@ pub(crate) fn findings(policy: &Policy) -> Vec<Diagnostic> {
     }
     found.extend(overlap(policy));
     found
+}
+
+/// Names that nothing has and that are nearly those of something. A name that is near to none may be a site's own.
+fn slips(policy: &Policy, of: &str, expr: &Expr) -> Vec<Diagnostic> {
+    let own = policy.attributes.iter().map(|(name, _)| name.as_str());
+    let expressions = Expression::ALL.into_iter().flat_map(|e| [Some(e.name()), e.vanilla_name()]).flatten();
+    let known: Vec<&str> = ["MY", "TARGET"]
+        .into_iter()
+        .chain(ATTRIBUTES.iter().copied())
+        .chain(expressions)
+        .chain(own)
+        .collect();
+    let is_known = |name: &str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let names = expr.references();
+    let unknown = names.iter().map(classad::Name::as_str).filter(|name| !is_known(name));
+    let slip = |name: &str| {
+        let near = config::names::suggest(name, known.iter().copied())?;
+        let message = format!("{of} mentions {name}, which no machine and no job has by itself");
+        Some(Diagnostic::warning(message).hint(format!("did you mean {near}?")))
+    };
+    unknown.filter_map(slip).collect()
 }
 
 /// SUSPEND and CONTINUE both True: the job would stop and go at every poll.

@@ -84,6 +84,15 @@ pub(crate) fn windows(files: &[String]) -> Result<(maintenance::Settings, Vec<St
     Ok((settings, findings.iter().map(ToString::to_string).collect()))
 }
 
+/// What is wrong with the maintenance windows of a configuration.
+pub(crate) fn check_windows(files: &[String]) -> Result<Vec<config::Diagnostic>, Diagnostics> {
+    let config = load("EVENTD", None, files)?;
+    if config.text("EVENT_LIST").is_ok_and(|list| list.trim().is_empty()) {
+        return Ok(Vec::new());
+    }
+    Ok(read_windows(&config).1)
+}
+
 /// The windows that somebody carries out, as told by the manager.
 pub(crate) fn reported_windows(text: &str) -> Result<maintenance::Settings, Diagnostics> {
     let config = Loader::new(&Nothing, "EVENTD").text("the running pool", text).load()?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use agent::sensors::scripted::Scripted;
 use agent::{Connector, Link, OnStop};
 use api::agent::ToManager;
 use manager::{Handle, Manager};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::cmd::{Failure, small_runtime, usage};
 use crate::configuration;
@@ -44,6 +45,7 @@ pub(crate) struct Pool {
     pub(crate) manager: Manager,
     agent: Option<JoinHandle<Result<(), Failure>>>,
     stop_agent: watch::Sender<Option<OnStop>>,
+    reload_agent: Arc<Notify>,
 }
 
 /// The manager next door.
@@ -88,11 +90,13 @@ impl Pool {
         let state = options.manager.state.clone();
         let manager = Manager::start(options.manager).await?;
         let (stop_agent, stopped) = watch::channel(None);
+        let reload_agent = Arc::<Notify>::default();
         let agent = if options.cpus == Some(0) {
             None
         } else {
             let mut wanted = agent_options(&state.join("agent"), options.cpus, None, options.config)?;
             wanted.script = options.script;
+            wanted.reload = reload_agent.clone();
             let options = wanted;
             let connector = Box::new(Local { handle: manager.handle(), machine: options.machine.clone() });
             // A thread of its own: what starters say goes to the manager without a change of threads.
@@ -101,7 +105,18 @@ impl Pool {
             };
             Some(std::thread::Builder::new().name("agent".into()).spawn(work)?)
         };
-        Ok(Self { manager, agent, stop_agent })
+        Ok(Self { manager, agent, stop_agent, reload_agent })
+    }
+
+    /// Has both halves read their configuration again; each keeps the old one if the new one cannot be used, and says so.
+    pub(crate) async fn reload(&self) {
+        self.reload_agent.notify_one();
+        // What is wrong is in the log.
+        if let Ok(told) = self.manager.reload().await {
+            for line in told {
+                tracing::warn!("{line}");
+            }
+        }
     }
 
     /// True when either half has stopped by itself.
@@ -140,6 +155,7 @@ pub(crate) fn agent_options(
         filesystem_domain: agent::host_name(),
         config: configuration::for_agent(config),
         script: None,
+        reload: Arc::default(),
     })
 }
 

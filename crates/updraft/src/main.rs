@@ -109,6 +109,8 @@ enum Command {
     Classad(cmd::classad::Args),
     /// Check, show, expand and compare configurations
     Config(cmd::config::Args),
+    /// Have the manager and the machines of a pool read their configuration again
+    Reconfig(cmd::reconfig::Args),
     /// Read, follow and check job event logs
     Joblog(cmd::joblog::Args),
     /// Tell every change of every job of another scheduler
@@ -216,6 +218,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Journal(args) => cmd::journal::run(&args, place),
         Command::Userprio(args) => cmd::userprio::run(&args, place),
         Command::Token(args) => cmd::token::run(args, place),
+        Command::Reconfig(args) => cmd::reconfig::run(&args, place),
         Command::Classad(_)
         | Command::Config(_)
         | Command::Joblog(_)

@@ -121,6 +121,16 @@ pub(super) async fn reconfigure(call: Call<MachineName>) -> Result<Json<MachineR
     ask(&call.shared, &call.part, Question::Reconfigure(true)).await
 }
 
+/// Has the manager read its configuration again.
+pub(super) async fn reconfigure_manager(call: Call) -> Result<Json<MachineReply>, Problem> {
+    let told = call.shared.reload().await.map_err(|why| {
+        let message = format!("refused; the old configuration stays in force:\n{why}");
+        Problem::new(StatusCode::CONFLICT, "refused", message)
+    })?;
+    let told: String = told.iter().map(|line| format!("\n{line}")).collect();
+    Ok(Json(MachineReply { text: format!("read again{told}") }))
+}
+
 /// Does something with everything that runs on the machine.
 pub(super) async fn control(
     call: Call<MachineName, (), Json<ControlRequest>>,

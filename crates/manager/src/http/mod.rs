@@ -55,5 +55,6 @@ pub struct Shared {
     pub(crate) budgets: Budgets,
     pub(crate) reserve: Reserve,
     pub(crate) job_logs: crate::joblogs::Troubles,
+    pub(crate) reload: Option<crate::Reload>,
     pub(crate) stopped: watch::Receiver<bool>,
 }

@@ -46,6 +46,8 @@ pub(super) fn routes() -> Vec<Route> {
             .refuses(&[(404, "the position is not there yet"), (410, "the position is gone"), NO_JOURNAL]),
         Route::new(Get, "/v1/usage", Right(Look), usage::answer, "where the time went: `from_ms`, `until_ms`, `known_since_ms` (what was before is in no sum), sums in core-milliseconds for `pool`, `machines`, `labs`, `users`, lengths (`count`, `mean_ms`, `p50_ms`, `p99_ms`, `longest_ms`; percentiles to within 1%). With `rows=true` the answer is JSON lines: `{\"row\": {...}}` as they close, and last `{\"usage\": {...}}` or `{\"error\": {\"code\", \"message\"}}`; an answer without such a last line was cut. Two questions are answered at a time, one of each caller, others wait; an answer that nobody reads keeps no place")
             .refuses(&[NO_JOURNAL]),
+        Route::new(Post, "/v1/reconfigure", Right(ManageMachines), machines::reconfigure_manager, "has the manager read its files again: settings of the pool and maintenance windows; `text` is what is to be told of them. What runs goes on")
+            .refuses(&[(409, "the new configuration cannot be used; the old one stays in force")]),
         Route::new(Get, "/v1/machines/{name}/transitions", Right(Look), machines::transitions, "what the machine's policy did: `position`, `time_ms`, `slot`, `from`, `to`, `transition`, `cause`; at most 1,000, go on with `after`"),
         Route::new(Get, "/v1/machines/{name}/why", Right(Look), machines::why, "asked of the machine itself: why it is as it is").refuses(NO_MACHINE),
         Route::new(Get, "/v1/machines/{name}/config", Right(Look), machines::config, "asked of the machine itself: its configuration with sources").refuses(NO_MACHINE),

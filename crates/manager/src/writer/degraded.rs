@@ -36,7 +36,9 @@ impl Writer {
         match input {
             Input::Submit(_, answer) => drop(answer.send(Err(told()))),
             Input::Act { answer, .. } => drop(answer.send(Err(told()))),
-            Input::IssueToken(_, answer) | Input::SetPriority(_, answer) => drop(answer.send(Err(told()))),
+            Input::IssueToken(_, answer) | Input::SetPriority(_, answer) | Input::Reconfigure(_, answer) => {
+                drop(answer.send(Err(told())))
+            }
             Input::Drain(_, answer) => drop(answer.send(Err(told()))),
             Input::SetMachine { answer, .. } => drop(answer.send(Err(told()))),
             Input::SetLab(_, answer) => drop(answer.send(Err(told()))),

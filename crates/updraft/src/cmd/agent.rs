@@ -8,7 +8,7 @@ use model::MachineName;
 use tokio::sync::watch;
 use trust::token::Token;
 
-use crate::cmd::{Failure, small_runtime, stop_signal, usage};
+use crate::cmd::{Failure, Hangup, Hangups, small_runtime, stop_signal, usage};
 use crate::configuration;
 use crate::embed::{agent_options, script};
 use crate::place::Place;
@@ -67,14 +67,23 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         options.machine.clone_from(&membership.machine);
         outln!("updraft: agent {} of the pool at {}", membership.machine, membership.address);
         let (stop, stopped) = watch::channel(None);
+        let reload = options.reload.clone();
+        let mut hangups = Hangups::listen()?;
         let work = ::agent::run(options, Box::new(Remote(membership)), stopped);
-        tokio::pin!(work);
-        let signal = tokio::select! {
-            result = &mut work => {
-                result?;
-                return Ok(ExitCode::SUCCESS);
+        let stop_signal = stop_signal();
+        tokio::pin!(work, stop_signal);
+        let signal = loop {
+            tokio::select! {
+                result = &mut work => {
+                    result?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                signal = &mut stop_signal => break signal,
+                hangup = hangups.heard() => match hangup {
+                    Hangup::Reload => reload.notify_one(),
+                    Hangup::Stop => break "SIGHUP",
+                },
             }
-            signal = stop_signal() => signal,
         };
         tracing::info!(signal, "stopping; jobs run on until their leases end, or until the next agent");
         let _ = stop.send(Some(OnStop::Leave));

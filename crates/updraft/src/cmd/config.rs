@@ -22,9 +22,9 @@ pub(crate) struct Args {
     /// Configuration file; may be repeated. Default: $UPDRAFT_CONFIG, $CONDOR_CONFIG, /etc/updraft/updraft.conf
     #[arg(long = "file", short = 'f', value_name = "FILE", global = true)]
     files: Vec<PathBuf>,
-    /// Who asks; settings with this prefix win
-    #[arg(long, default_value = "STARTD", global = true)]
-    subsystem: String,
+    /// Who asks; settings with this prefix win [default: STARTD; `check` asks for all of them]
+    #[arg(long, global = true)]
+    subsystem: Option<String>,
     /// Name of one daemon among several of its kind
     #[arg(long, value_name = "NAME", global = true)]
     local_name: Option<String>,
@@ -81,12 +81,6 @@ enum Command {
         #[arg(long, value_name = "SET", default_value = "administrator")]
         set: String,
     },
-    /// Have a machine of the pool read its configuration again
-    Reload {
-        /// The machine
-        #[arg(long, value_name = "HOST")]
-        machine: String,
-    },
     /// Compare two configurations, value by value
     Diff {
         /// One file
@@ -107,7 +101,6 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
             ask(args, place, machine, Order::Set(set.clone(), settings.join("\n")))
         }
         Command::Unset { machine, set } => ask(args, place, machine, Order::Set(set.clone(), String::new())),
-        Command::Reload { machine } => ask(args, place, machine, Order::Reload),
         _ => Ok(locally(args)),
     }
 }
@@ -116,7 +109,6 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
 enum Order {
     Show,
     Set(String, String),
-    Reload,
 }
 
 fn ask(args: &Args, place: &Place, machine: &str, order: Order) -> Result<ExitCode, Failure> {
@@ -125,7 +117,6 @@ fn ask(args: &Args, place: &Place, machine: &str, order: Order) -> Result<ExitCo
         let reply = match order {
             Order::Show => client.machine_config(machine).await,
             Order::Set(set, text) => client.configure(machine, &ConfigRequest { set, text }).await,
-            Order::Reload => client.reconfigure(machine).await,
         };
         reply.map_err(Failure::from)
     })?;
@@ -136,7 +127,7 @@ fn locally(args: &Args) -> ExitCode {
     let result = match &args.command {
         Command::Check { cpus } => check(args, *cpus),
         Command::Show { all, name, .. } => show(args, *all, name.as_deref()),
-        Command::Set { .. } | Command::Unset { .. } | Command::Reload { .. } => Ok(ExitCode::SUCCESS),
+        Command::Set { .. } | Command::Unset { .. } => Ok(ExitCode::SUCCESS),
         Command::Expand { name, source } => expand(args, name, *source),
         Command::Diff { old, new } => diff(args, old, new),
     };
@@ -153,9 +144,10 @@ fn files(args: &Args) -> Vec<String> {
 }
 
 fn load(args: &Args, files: &[String]) -> Result<Config<'static>, Diagnostics> {
-    configuration::load(&args.subsystem, args.local_name.as_deref(), files)
+    configuration::load(args.subsystem.as_deref().unwrap_or("STARTD"), args.local_name.as_deref(), files)
 }
 
+/// Everything that `updraft up`, `agent`, `eventd` and `monitor` would refuse of it; of one subsystem only, if that is named.
 fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     let files = files(args);
     let config = load(args, &files)?;
@@ -163,12 +155,35 @@ fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
         return Err(Diagnostics(config.broken.clone()));
     }
     let mut warnings = config.warnings.clone();
-    if args.subsystem.eq_ignore_ascii_case("STARTD") {
-        warnings.extend(agent::check(&config, agent::resources(cpus, Path::new("/")))?);
+    let mut errors = Vec::new();
+    let mut note = |found: Result<Vec<Diagnostic>, Diagnostics>| match found {
+        Ok(found) => warnings.extend(found),
+        Err(Diagnostics(found)) => errors.extend(found),
+    };
+    let is_of =
+        |subsystem: &str| args.subsystem.as_deref().is_none_or(|named| named.eq_ignore_ascii_case(subsystem));
+    if is_of("STARTD") {
+        note(agent::check(&config, agent::resources(cpus, Path::new("/"))));
     }
-    crate::monitors::check(&config)?;
+    if is_of("MANAGER") {
+        note(configuration::load("MANAGER", args.local_name.as_deref(), &files).and_then(|config| {
+            let (_, told) = scheduler::Settings::default().configured(&config)?;
+            Ok(told.into_iter().map(Diagnostic::warning).collect())
+        }));
+    }
+    if is_of("EVENTD") {
+        note(configuration::check_windows(&files));
+    }
+    note(crate::monitors::check(&config).map(|()| Vec::new()));
+    errors.extend(warnings.extract_if(.., |finding| finding.is_error()));
+    let mut seen = std::collections::HashSet::new();
+    warnings.retain(|warning| seen.insert(warning.to_string()));
+    errors.retain(|error| seen.insert(error.to_string()));
     for warning in &warnings {
         errln!("{warning}");
+    }
+    if !errors.is_empty() {
+        return Err(Diagnostics(errors));
     }
     let count = config.definitions().filter(|d| &**d.span.file() != "detected").count();
     let names = if files.is_empty() { "built-in values".to_owned() } else { files.join(", ") };

@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use maintenance::simulate::{self, Scenario};
 use maintenance::{Override, Settings, Window};
 
-use crate::cmd::{Failure, full_runtime, print, print_json, small_runtime, stop_signal, usage};
+use crate::cmd::{
+    Failure, Hangup, Hangups, full_runtime, print, print_json, small_runtime, stop_signal, usage,
+};
 use crate::configuration;
 use crate::place::Place;
 use crate::table::Table;
@@ -99,7 +101,7 @@ enum Command {
 }
 
 pub(crate) fn eventd(args: &EventdArgs, place: &Place) -> Result<ExitCode, Failure> {
-    let settings = of_files(&args.config)?;
+    let mut settings = of_files(&args.config)?;
     if settings.events.is_empty() {
         return Err(usage(
             "EVENT_LIST names no usable event, so there is nothing to do; see docs/maintenance.md",
@@ -110,14 +112,36 @@ pub(crate) fn eventd(args: &EventdArgs, place: &Place) -> Result<ExitCode, Failu
     let by = format!("eventd on {}", agent::host_name());
     tracing::info!(target: "eventd", manager = %endpoint, events = settings.events.len(), "carrying windows out");
     full_runtime()?.block_on(async {
-        let pool = Remote::new(endpoint, token);
-        tokio::select! {
-            result = eventd::drive(pool, settings, changes, by) => {
-                result.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::new(e.to_string()))
-            }
-            signal = stop_signal() => {
+        let mut hangups = Hangups::listen()?;
+        let stop_signal = stop_signal();
+        tokio::pin!(stop_signal);
+        loop {
+            let pool = Remote::new(endpoint.clone(), token.clone());
+            let driving = eventd::drive(pool, settings.clone(), changes.clone(), by.clone());
+            tokio::pin!(driving);
+            // Until other windows are to be carried out.
+            let signal = loop {
+                tokio::select! {
+                    result = &mut driving => {
+                        return result.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::new(e.to_string()));
+                    }
+                    signal = &mut stop_signal => break Some(signal),
+                    hangup = hangups.heard() => match (hangup, of_files(&args.config)) {
+                        (Hangup::Stop, _) => break Some("SIGHUP"),
+                        (Hangup::Reload, Ok(read)) => {
+                            tracing::info!(target: "eventd", events = read.events.len(), "the configuration was read again");
+                            settings = read;
+                            break None;
+                        }
+                        (Hangup::Reload, Err(why)) => {
+                            tracing::error!(target: "eventd", "{}; the old windows stay in force", why.message);
+                        }
+                    },
+                }
+            };
+            if let Some(signal) = signal {
                 tracing::info!(signal, "stopping");
-                Ok(ExitCode::SUCCESS)
+                return Ok(ExitCode::SUCCESS);
             }
         }
     })

@@ -17,6 +17,7 @@ pub(crate) mod machine;
 pub(crate) mod maintenance;
 pub(crate) mod monitor;
 pub(crate) mod queue;
+pub(crate) mod reconfig;
 pub(crate) mod run;
 pub(crate) mod seg;
 pub(crate) mod sim;
@@ -29,7 +30,7 @@ pub(crate) mod usage;
 pub(crate) mod userprio;
 pub(crate) mod wait;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use serde_json::Value;
@@ -103,6 +104,33 @@ pub(crate) async fn stop_signal() -> &'static str {
     tokio::select! {
         _ = term.recv() => "SIGTERM",
         _ = int.recv() => "SIGINT",
+    }
+}
+
+/// SIGHUP for a daemon: read the configuration again. When it comes because the terminal in which the daemon was started has
+/// gone away, it means stop.
+pub(crate) struct Hangups {
+    signals: tokio::signal::unix::Signal,
+    had_terminal: bool,
+}
+
+/// What a SIGHUP means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hangup {
+    Reload,
+    Stop,
+}
+
+impl Hangups {
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        let signals = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
+        Ok(Self { signals, had_terminal: std::io::stdin().is_terminal() })
+    }
+
+    pub(crate) async fn heard(&mut self) -> Hangup {
+        self.signals.recv().await;
+        // A terminal that is gone is none any more.
+        if self.had_terminal && !std::io::stdin().is_terminal() { Hangup::Stop } else { Hangup::Reload }
     }
 }
 

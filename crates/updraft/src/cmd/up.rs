@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::agent::OnStop;
-use manager::Sharing;
+use config::Diagnostics;
+use manager::{Reload, Reloaded, Sharing};
+use tokio::sync::watch;
 
-use crate::cmd::{Failure, full_runtime, stop_signal, usage};
+use crate::cmd::{Failure, Hangup, Hangups, full_runtime, stop_signal, usage};
 use crate::configuration;
 use crate::embed::{Options, PATIENCE, Pool, script};
 use crate::numbers::Numbers;
@@ -71,31 +74,29 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         first_cluster: numbers.as_ref().map_or(1, Numbers::next),
         ..scheduler::Settings::in_zone(jiff::tz::TimeZone::system())
     };
-    let settings = configuration::load("MANAGER", None, &files).and_then(|c| settings.configured(&c));
-    let (settings, warnings) =
-        settings.map_err(|e| Failure::new(format!("the configuration cannot be used:\n{e}")))?;
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
-    let (windows, findings) = configuration::windows(&files)
+    let read = Read::of_files(&settings, &files)
         .map_err(|e| Failure::new(format!("the configuration cannot be used:\n{e}")))?;
-    for finding in findings {
-        errln!("{finding}");
+    for told in &read.told {
+        errln!("{told}");
     }
+    let (windows, carried_out) = watch::channel(read.windows);
+    let reload = reloading(settings, files.clone(), windows);
     let options = Options {
         manager: manager::Options {
             state: state.clone(),
             sharing,
             listen: args.listen,
             health: args.health,
-            settings,
+            settings: read.settings,
             beat_ms: args.beat,
+            reload: Some(reload),
         },
         cpus: args.cpus,
         config: files,
         script: script(args.sensors.as_deref())?,
     };
     full_runtime()?.block_on(async {
+        let mut hangups = Hangups::listen()?;
         let pool = Pool::start(options).await?;
         if let Err(failure) = numbers.map(drop) {
             pool.stop(OnStop::Leave, PATIENCE).await?;
@@ -105,18 +106,19 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             pool.manager.listen_address().map_or_else(String::new, |a| format!(", listening on {a}"));
         let health = pool.manager.health_address().map_or_else(String::new, |a| format!(", health on {a}"));
         outln!("updraft: pool {} is up in {}{listen}{health}", pool.manager.pool(), state.display());
-        if !windows.events.is_empty() {
-            let own = manager::OwnPool::new(pool.manager.handle());
-            let changes = eventd::Changes::new(&state);
-            tokio::spawn(async move {
-                if let Err(why) = eventd::drive(own, windows, changes, "the manager".to_owned()).await {
-                    tracing::error!(%why, "maintenance windows are not carried out any more");
-                }
-            });
-        }
-        let why = tokio::select! {
-            signal = stop_signal() => signal,
-            () = failed(&pool) => "failure",
+        let own = pool.manager.handle();
+        tokio::spawn(carry_out(own, eventd::Changes::new(&state), carried_out));
+        let stop_signal = stop_signal();
+        tokio::pin!(stop_signal);
+        let why = loop {
+            tokio::select! {
+                signal = &mut stop_signal => break signal,
+                () = failed(&pool) => break "failure",
+                hangup = hangups.heard() => match hangup {
+                    Hangup::Reload => pool.reload().await,
+                    Hangup::Stop => break "SIGHUP",
+                },
+            }
         };
         tracing::info!(why, "stopping");
         // Running jobs stay: the next start takes them over.
@@ -130,6 +132,66 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
     })
+}
+
+/// What the configuration says to the manager.
+struct Read {
+    settings: scheduler::Settings,
+    windows: maintenance::Settings,
+    told: Vec<String>,
+}
+
+impl Read {
+    fn of_files(base: &scheduler::Settings, files: &[String]) -> Result<Self, Diagnostics> {
+        let config = configuration::load("MANAGER", None, files)?;
+        let (settings, mut told) = base.clone().configured(&config)?;
+        let (windows, findings) = configuration::windows(files)?;
+        told.extend(findings);
+        Ok(Self { settings, windows, told })
+    }
+}
+
+/// Reads the files again, on top of what the command line said.
+fn reloading(
+    base: scheduler::Settings,
+    files: Vec<String>,
+    windows: watch::Sender<maintenance::Settings>,
+) -> Reload {
+    Reload(Arc::new(move || {
+        let read = Read::of_files(&base, &files).map_err(|e| e.to_string())?;
+        let (windows, other) = (windows.clone(), read.windows);
+        let then = Box::new(move || drop(windows.send(other)));
+        Ok(Reloaded { settings: read.settings, told: read.told, then })
+    }))
+}
+
+/// Carries maintenance windows out, and others from when they were read again.
+async fn carry_out(
+    pool: manager::Handle,
+    changes: eventd::Changes,
+    mut windows: watch::Receiver<maintenance::Settings>,
+) {
+    let mut had_events = false;
+    loop {
+        let settings = windows.borrow_and_update().clone();
+        had_events |= !settings.events.is_empty();
+        let own = manager::OwnPool::new(pool.clone());
+        tokio::select! {
+            driven = eventd::drive(own, settings, changes.clone(), "the manager".to_owned()), if had_events => {
+                if let Err(why) = driven {
+                    tracing::error!(%why, "maintenance windows are not carried out until the configuration is read again");
+                }
+                if windows.changed().await.is_err() {
+                    return;
+                }
+            }
+            changed = windows.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
 }
 
 async fn failed(pool: &Pool) {

@@ -20,6 +20,7 @@ mod network;
 mod newcomer;
 mod openapi;
 mod policy;
+mod reconfig;
 mod run;
 mod run_endings;
 mod seg;

@@ -534,7 +534,7 @@ fn a_bad_policy_is_refused_with_its_place_and_a_bad_reload_changes_nothing() {
     here.until_state("Unclaimed/Idle");
     for (what, policy, _, line) in bad {
         write(&sandbox, "policy.conf", policy);
-        let out = sandbox.run(&["config", "reload", "--machine", &here.name]);
+        let out = sandbox.run(&["reconfig", "--machine", &here.name]);
         let said = text(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{what}: {said}");
         assert!(said.contains("the old configuration stays in force"), "{what}: {said}");
@@ -547,7 +547,7 @@ fn a_bad_policy_is_refused_with_its_place_and_a_bad_reload_changes_nothing() {
     let job = submit(&sandbox, "true", &[]);
     sandbox.ok(&["wait", &job.to_string(), "--timeout", "20"]);
     write(&sandbox, "policy.conf", "START = KeyboardIdle < 5\n");
-    sandbox.ok(&["config", "reload", "--machine", &here.name]);
+    sandbox.ok(&["reconfig", "--machine", &here.name]);
     here.until_state("Owner/Idle");
     let why = sandbox.ok(&["status", "--why", &here.name]);
     assert!(why.contains("KeyboardIdle < 5") && why.contains("KeyboardIdle = 1"), "{why}");

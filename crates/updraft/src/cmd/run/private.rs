@@ -82,6 +82,7 @@ fn options(record: &Record, args: &Args, first_cluster: u32) -> Options {
                 ..scheduler::Settings::in_zone(jiff::tz::TimeZone::system())
             },
             beat_ms: 2_000,
+            reload: None,
         },
         cpus: args.jobs,
         config: Vec::new(),

@@ -112,6 +112,7 @@ fn an_agent_hangs_up_on_a_manager_that_asks_and_does_not_read() {
             detected: String::new(),
         },
         script: None,
+        reload: Arc::default(),
     };
     runtime().block_on(async {
         let (stop, stopped) = watch::channel(None);
