@@ -13,7 +13,7 @@ use crate::{Error, files, head, snapshot};
 const SEARCHED: usize = 1 << 20;
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Finding {
     /// The damaged file.
     pub path: PathBuf,

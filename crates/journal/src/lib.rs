@@ -33,7 +33,7 @@ mod writer;
 pub use check::{Finding, Report, check};
 pub use error::Error;
 pub use reader::Reader;
-pub use salvage::{Salvaged, salvage};
+pub use salvage::{Salvaged, forget_outcome, outcome, salvage};
 pub use witness::Witness;
 pub use writer::{Journal, Recovery, Sizes};
 

@@ -2,13 +2,13 @@
 //! to it. What lies behind a hole is told, not replayed: the state would not be the one that it was decided in.
 
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::Event;
 use model::event::{JournalSalvaged, Kind, cluster_of};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::check::{Finding, Stretch, each_batch, survey};
 use crate::head::HeadFile;
@@ -27,11 +27,16 @@ const TOGETHER: usize = 4 << 20;
 const SEGMENT: u64 = 64 << 20;
 /// Numbers that are skipped when nobody knows how many events were lost: more than a segment has.
 const UNKNOWN: u64 = 10_000_000;
+/// Numbers that are skipped when a witness saw a later journal than this one: its word is some seconds old.
+const UNSEEN: u64 = 200_000;
+/// What came of a salvage, in the journal that it made, until a manager has told it.
+const OUTCOME: &str = "salvage.json";
+const OUTCOME_BYTES: u64 = 16 << 20;
 /// Events that can be read and are not part of the salvaged journal, one JSON object a line.
 const LEFT_OUT: &str = "left-out.jsonl";
 
 /// What came of a salvage.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Salvaged {
     /// What was wrong.
     pub findings: Vec<Finding>,
@@ -43,6 +48,8 @@ pub struct Salvaged {
     pub head: u64,
     /// True when nobody knows how far the journal went.
     pub end_unknown: bool,
+    /// The damaged journal was an older one that had been put back: the pool's own went on behind it.
+    pub put_back: bool,
     /// The oldest position that the damaged journal had.
     pub oldest: u64,
     /// Events behind a hole, which could be read but not be replayed.
@@ -66,9 +73,11 @@ pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
     let interrupted = manager.join(SALVAGED);
     if !directory.exists() && interrupted.join("manifest").exists() {
         // Killed between its last two steps: the damaged journal is set aside, and the new one is whole.
-        std::fs::rename(&interrupted, &directory)
-            .map_err(|e| Error::of_write("cannot rename", &interrupted, e))?;
-        files::sync_directory_of(&directory)?;
+        rename(&interrupted, &directory)?;
+        bear_witness(manager, &directory)?;
+        if let Some(salvaged) = outcome(manager) {
+            return Ok(Some(salvaged));
+        }
     }
     let _lock = take_lock(&directory)?;
     let survey = survey(&directory)?;
@@ -84,35 +93,77 @@ pub fn salvage(manager: &Path) -> Result<Option<Salvaged>, Error> {
     std::fs::create_dir_all(&new).map_err(|e| Error::of_write("cannot make", &new, e))?;
     let left_out_file = directory.join(LEFT_OUT);
     let left_out = tell_left_out(&directory, &survey.manifest, &survey.sound, kept, &left_out_file)?;
-    let lost = report.head.saturating_sub(kept.1);
-    let note = (lost > 0 || report.end_unknown).then(|| {
-        let unknown = if report.end_unknown { UNKNOWN } else { 0 };
+    let epoch = survey.manifest.epoch.max(newest_epoch(&directory, &survey.manifest, &survey.sound)?);
+    // An older journal that was put back knows less of what was lost than the witness beside it.
+    let seen = Witness::read(manager).filter(|seen| seen.contradicts(epoch, report.head + 1));
+    let head = seen.map_or(report.head, |seen| report.head.max(seen.next.saturating_sub(1)));
+    let unknown = match seen {
+        _ if report.end_unknown => UNKNOWN,
+        Some(seen) if !seen.ended => UNSEEN,
+        _ => 0,
+    };
+    let lost = head.saturating_sub(kept.1);
+    let note = (lost > 0 || unknown > 0).then(|| {
         let unread = lost.saturating_sub(left_out.count) + unknown;
         let (last_cluster, last_claim) = (left_out.last_cluster, left_out.last_claim);
-        JournalSalvaged { head: report.head, unread, last_cluster, last_claim }
+        JournalSalvaged { head, unread, last_cluster, last_claim }
     });
-    write(&directory, &new, &survey.manifest, &survey.sound, kept, note)?;
-    let rename = |from: &Path, to: &Path| {
-        std::fs::rename(from, to).map_err(|e| Error::of_write("cannot rename", from, e))
-    };
-    rename(&directory, &damaged)?;
-    rename(&new, &directory)?;
-    // What was lost is told by the journal itself.
-    if let Some((manifest, _)) = Manifest::load(&directory)? {
-        Witness { epoch: manifest.epoch, next: manifest.reached.next, ended: true }.write(manager)?;
-    }
-    files::sync_directory_of(&directory)?;
-    Ok(Some(Salvaged {
+    let epoch = seen.map_or(epoch, |seen| epoch.max(seen.epoch));
+    write(&directory, &new, (&survey.manifest, epoch), &survey.sound, kept, note)?;
+    let salvaged = Salvaged {
         findings: report.findings.clone(),
         kept,
         snapshot,
-        head: report.head,
+        head,
         left_out: left_out.count,
         end_unknown: report.end_unknown,
+        put_back: seen.is_some() && !report.end_unknown,
         oldest: report.oldest,
         left_out_file: damaged.join(LEFT_OUT),
-        damaged,
-    }))
+        damaged: damaged.clone(),
+    };
+    let text = serde_json::to_vec_pretty(&salvaged).unwrap_or_default();
+    files::replace(&new.join(OUTCOME), &[&text])?;
+    if let Err(error) = rename(&directory, &damaged) {
+        // What was made would be taken for a salvage that was interrupted.
+        let _ = std::fs::remove_dir_all(&new);
+        return Err(error);
+    }
+    rename(&new, &directory)?;
+    bear_witness(manager, &directory)?;
+    Ok(Some(salvaged))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    std::fs::rename(from, to).map_err(|error| {
+        if error.kind() == io::ErrorKind::ResourceBusy {
+            let hint = "it is a file system of its own: have it mounted elsewhere, copy the journal's files into an ordinary directory \
+                        of this name, and salvage again";
+            return Error::of_write("cannot rename", from, io::Error::new(error.kind(), format!("{error} ({hint})")));
+        }
+        Error::of_write("cannot rename", from, error)
+    })
+}
+
+/// What was lost is told by the journal itself from now on.
+fn bear_witness(manager: &Path, directory: &Path) -> Result<(), Error> {
+    if let Some((manifest, _)) = Manifest::load(directory)? {
+        Witness { epoch: manifest.epoch, next: manifest.reached.next, ended: true }.write(manager)?;
+    }
+    files::sync_directory_of(directory)
+}
+
+/// What came of the salvage that made this journal, if no manager has told it yet.
+pub fn outcome(manager: &Path) -> Option<Salvaged> {
+    let mut text = Vec::new();
+    let file = files::open(&crate::directory(manager).join(OUTCOME)).ok()?;
+    file.take(OUTCOME_BYTES).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// It was told.
+pub fn forget_outcome(manager: &Path) {
+    let _ = std::fs::remove_file(crate::directory(manager).join(OUTCOME));
 }
 
 fn free_name(manager: &Path) -> PathBuf {
@@ -151,14 +202,13 @@ fn choose(sound: &[Stretch], snapshots: &[u64]) -> ((u64, u64), Option<u64>) {
 fn write(
     old: &Path,
     new: &Path,
-    manifest: &Manifest,
+    (manifest, epoch): (&Manifest, u64),
     sound: &[Stretch],
     kept: (u64, u64),
     note: Option<JournalSalvaged>,
 ) -> Result<(), Error> {
     let mut next = Manifest::new(kept.0)?;
-    (next.epoch, next.version) =
-        (manifest.epoch.max(newest_epoch(old, manifest, sound)?), manifest.version.clone());
+    (next.epoch, next.version) = (epoch, manifest.version.clone());
     let start = |begin: Link, id| {
         let file = segment::create(new, id, begin)?;
         Active::resume(new, file, begin, Mark { end: RECORDS, link: begin }, (RECORDS, &[]))

@@ -28,6 +28,11 @@ impl Witness {
     pub(crate) fn read(manager: &Path) -> Option<Self> {
         let mut text = String::new();
         files::open(&manager.join(FILE)).ok()?.take(LARGEST).read_to_string(&mut text).ok()?;
+        // One that is damaged is no witness: a false one would have later work taken for lost.
+        let (text, sum) = text.rsplit_once("sum ")?;
+        if sum.trim() != format!("{:08x}", crc32fast::hash(text.as_bytes())) {
+            return None;
+        }
         let number = |word: &str| text.lines().find_map(|l| l.strip_prefix(word)?.trim().parse::<u64>().ok());
         let ended = text.lines().any(|line| line == "ended");
         Some(Self { epoch: number("epoch ")?, next: number("next ")?, ended })
@@ -48,7 +53,9 @@ impl Witness {
 
     fn text(self) -> String {
         let ended = if self.ended { "ended\n" } else { "" };
-        format!("{WORDS}epoch {}\nnext {}\n{ended}", self.epoch, self.next)
+        let text = format!("{WORDS}epoch {}\nnext {}\n{ended}", self.epoch, self.next);
+        let sum = crc32fast::hash(text.as_bytes());
+        format!("{text}sum {sum:08x}\n")
     }
 
     /// True when a journal that was left by an epoch and ends before a position is older than what was seen.

@@ -11,7 +11,7 @@ use crate::manifest::{self, Manifest, Stamp};
 use crate::record::{self, Link};
 use crate::segment::{self, Active, Mark, RECORDS, Stop, Walk};
 use crate::witness::{self, Witness};
-use crate::{Error, Reader, files, hints, snapshot};
+use crate::{Error, Reader, files, hints, salvage, snapshot};
 
 /// The journal of earlier versions, beside ours.
 const OLDER: &str = "journal.db";
@@ -102,6 +102,8 @@ impl Journal {
             Some(position) => Some((*position, snapshot::load(&directory, manifest.id, *position)?)),
             None => None,
         };
+        // A salvage that was interrupted before the journal was put back from elsewhere: to be finished it would have to be this one's.
+        let _ = std::fs::remove_dir_all(manager.join(salvage::SALVAGED));
         let next = active.link().next;
         let witness = Witness { epoch: manifest.epoch, next, ended: false };
         // Who cannot write has what was written before; the first time there must be one.

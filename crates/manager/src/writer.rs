@@ -106,6 +106,19 @@ pub(crate) fn start(
         boots: HashMap::new(),
         registry_changed: false,
     };
+    if let Some(salvaged) = journal::outcome(&state.manager()) {
+        let ((_, last), left_out) = (salvaged.kept, salvaged.left_out_file.display());
+        if last < salvaged.head || salvaged.end_unknown || salvaged.put_back {
+            tracing::warn!(
+                kept = last,
+                known = salvaged.head,
+                listed = salvaged.left_out,
+                "the journal was salvaged: what was recorded behind position {last} is lost, and what still runs of it will be ended; \
+                 what could be read of it is listed in {left_out}"
+            );
+        }
+        journal::forget_outcome(&state.manager());
+    }
     if let Some(seen) = recovery.put_back {
         let lost = seen.next.saturating_sub(recovery.head + 1);
         tracing::warn!(

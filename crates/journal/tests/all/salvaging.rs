@@ -5,7 +5,7 @@ use std::path::Path;
 use journal::{Journal, Salvaged};
 use model::event::Kind;
 
-use crate::world::{SMALL, event, files, positions, read_all, records, sample, state};
+use crate::world::{SMALL, copy, event, files, positions, read_all, records, sample, state};
 
 fn flip(path: &Path, at: usize) {
     let mut bytes = std::fs::read(path).unwrap();
@@ -157,12 +157,76 @@ fn a_salvage_that_was_killed_before_its_last_step_is_finished() {
     let dir = tempfile::tempdir().unwrap();
     drop(sample(dir.path()));
     hurt_batch(dir.path(), 200);
-    salvage(dir.path());
+    let salvaged = salvage(dir.path());
     // As it was a moment before the end.
     std::fs::rename(journal::directory(dir.path()), dir.path().join("journal.salvaged")).unwrap();
     assert!(matches!(Journal::open(dir.path()), Err(journal::Error::Gone { .. })));
-    assert!(journal::salvage(dir.path()).unwrap().is_none(), "nothing is damaged any more");
+    let told =
+        journal::salvage(dir.path()).unwrap().expect("it says what the interrupted one would have said");
+    assert_eq!((told.kept, told.head), (salvaged.kept, salvaged.head));
+    assert_eq!(told.findings, salvaged.findings);
+    assert_eq!(journal::outcome(dir.path()).unwrap().head, 900, "for the manager to tell");
     assert_eq!(reopen(dir.path()).1.head, 900);
+    journal::forget_outcome(dir.path());
+    assert!(journal::salvage(dir.path()).unwrap().is_none() && journal::outcome(dir.path()).is_none());
+}
+
+#[test]
+fn what_an_interrupted_salvage_left_is_not_taken_for_the_journal_of_a_later_day() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let left = dir.path().join("journal.salvaged");
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("manifest"), "of another day").unwrap();
+    drop(reopen(dir.path()));
+    assert!(!left.exists());
+}
+
+#[test]
+fn an_older_journal_that_is_put_back_and_salvaged_goes_on_behind_what_was_seen_of_the_later_one() {
+    for is_orderly in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(sample(dir.path()));
+        let earlier = copy(dir.path());
+        let (mut journal, recovery) = reopen(dir.path());
+        journal.append(&(0..500).map(event).collect::<Vec<_>>()).unwrap();
+        journal.bear_witness();
+        if is_orderly {
+            journal.bear_last_witness();
+        }
+        drop(journal);
+        std::fs::remove_dir_all(journal::directory(dir.path())).unwrap();
+        std::fs::rename(journal::directory(earlier.path()), journal::directory(dir.path())).unwrap();
+        let hole = hurt_batch(dir.path(), 890);
+        let salvaged = salvage(dir.path());
+        assert!(salvaged.put_back && salvaged.kept.1 == hole.0 - 1);
+        assert_eq!(salvaged.head, 1_400, "as far as the witness saw");
+        let note = read_all(&mut journal::Reader::open(dir.path()).unwrap(), 1).unwrap().pop().unwrap().1;
+        let Some(Kind::JournalSalvaged(note)) = note.kind else { panic!("{note:?}") };
+        let unseen = if is_orderly { 0 } else { 200_000 };
+        assert_eq!(note.unread + salvaged.left_out, 1_400 - salvaged.kept.1 + unseen, "{note:?}");
+        let (_, again) = reopen(dir.path());
+        assert!(again.epoch > recovery.epoch && again.put_back.is_none(), "it is told by the journal now");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_witness_is_no_witness() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(sample(dir.path()));
+    let made = dir.path().join("journal.made");
+    let text = std::fs::read(&made).unwrap();
+    for at in 0..text.len() {
+        for bit in 0..8 {
+            let mut hurt = text.clone();
+            hurt[at] ^= 1 << bit;
+            std::fs::write(&made, hurt).unwrap();
+            let (journal, recovery) = reopen(dir.path());
+            assert!(recovery.put_back.is_none(), "byte {at}, bit {bit}");
+            drop(journal);
+            std::fs::write(&made, &text).unwrap();
+        }
+    }
 }
 
 #[test]

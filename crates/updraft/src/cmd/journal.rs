@@ -151,7 +151,7 @@ fn salvage(manager: &Path, as_json: bool) -> Result<ExitCode, Failure> {
 fn salvaged_json(salvaged: &Salvaged) -> serde_json::Value {
     json!({
         "damaged": true, "kept": salvaged.kept, "snapshot": salvaged.snapshot, "head": salvaged.head,
-        "left_out": salvaged.left_out, "left_out_file": salvaged.left_out_file, "damaged_journal": salvaged.damaged,
+        "put_back": salvaged.put_back, "left_out": salvaged.left_out, "left_out_file": salvaged.left_out_file, "damaged_journal": salvaged.damaged,
         "damage": salvaged.findings.iter().map(finding_json).collect::<Vec<_>>(),
     })
 }
@@ -172,9 +172,14 @@ fn describe_salvaged(salvaged: &Salvaged) -> String {
             salvaged.oldest
         ));
     }
-    if last < salvaged.head || salvaged.end_unknown {
+    if salvaged.put_back {
+        text.push_str("This journal had been put back from an earlier day: what the pool did since is in no file here.\n");
+    }
+    if last < salvaged.head || salvaged.end_unknown || salvaged.put_back {
         let upto = if salvaged.end_unknown {
             "the end, which nobody knows".to_owned()
+        } else if salvaged.put_back {
+            format!("{} or more", salvaged.head)
         } else {
             salvaged.head.to_string()
         };
