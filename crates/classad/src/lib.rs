@@ -47,8 +47,8 @@ mod xml;
 
 pub use ad::ClassAd;
 pub use error::ParseError;
-pub use eval::Scope;
-pub use eval::context::{EvalContext, Host};
+pub use eval::context::{Budget, EvalContext, Host};
+pub use eval::{Scope, steps_taken};
 pub use expr::Expr;
 pub use matching::{Matcher, accepts, accepts_at, eval_match, rank, symmetric_match};
 pub use name::Name;

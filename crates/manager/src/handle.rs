@@ -34,6 +34,12 @@ pub enum Unavailable {
     /// The manager is stopping.
     #[error("the manager is stopping")]
     Stopping,
+    /// The manager stopped over it.
+    #[error(
+        "the manager stopped before it could say whether this was recorded, so that is not known: look at the queue when it is up \
+         again, before asking once more"
+    )]
+    Unknown,
 }
 
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
@@ -120,7 +126,15 @@ impl Handle {
     async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Unavailable> {
         let (answer, reply) = oneshot::channel();
         self.people.send(input(answer)).await.map_err(|_| Unavailable::Stopping)?;
-        reply.await.map_err(|_| Unavailable::Stopping)
+        reply.await.map_err(|_| Unavailable::Unknown)
+    }
+
+    /// Asks something that records nothing.
+    async fn ask_only<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Unavailable> {
+        self.ask(input).await.map_err(|why| match why {
+            Unavailable::Unknown => Unavailable::Stopping,
+            why => why,
+        })
     }
 
     /// Submits; the answer comes when it is on disk.
@@ -200,7 +214,7 @@ impl Handle {
         &self,
         question: impl FnOnce(&Core) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
-        self.ask(|answer| {
+        self.ask_only(|answer| {
             Input::Look(Box::new(move |core, _| {
                 let _ = answer.send(question(core));
             }))
@@ -213,7 +227,7 @@ impl Handle {
         &self,
         question: impl FnOnce(&mut Core, Now) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
-        self.ask(|answer| {
+        self.ask_only(|answer| {
             Input::Look(Box::new(move |core, now| {
                 let _ = answer.send(question(core, now));
             }))
@@ -235,7 +249,7 @@ impl Handle {
         key: String,
     ) -> Result<Result<(AgentSession, FromManager), Stranger>, Unavailable> {
         let name = machine.clone();
-        let opened = self.ask(|answer| Input::OpenSession { machine: name, key, answer }).await?;
+        let opened = self.ask_only(|answer| Input::OpenSession { machine: name, key, answer }).await?;
         Ok(opened.map(|Opened { session, pieces, from, wanted }| {
             let handle = self.clone();
             (

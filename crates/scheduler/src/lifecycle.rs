@@ -60,6 +60,30 @@ const HOLD_DETAILS: [&str; 4] =
 const VACATED_BY_POLICY: u32 = 1000;
 /// Jobs looked at in one tick, so that a long queue cannot stop the pool; the next tick goes on.
 const JOBS_PER_TICK: usize = 500;
+/// Steps of evaluating their expressions after which the tick is over as well: some milliseconds.
+const STEPS_PER_TICK: u64 = 50_000;
+
+/// What one tick may still look at.
+struct Portion {
+    jobs: usize,
+    steps_before: u64,
+}
+
+impl Portion {
+    fn whole() -> Self {
+        Self { jobs: JOBS_PER_TICK, steps_before: classad::steps_taken() }
+    }
+
+    /// Takes one job of it; false when it is used up.
+    fn take_job(&mut self) -> bool {
+        let steps = classad::steps_taken().wrapping_sub(self.steps_before);
+        if self.jobs == 0 || (steps >= STEPS_PER_TICK && self.jobs < JOBS_PER_TICK) {
+            return false;
+        }
+        self.jobs -= 1;
+        true
+    }
+}
 
 /// Which lifecycle expressions a cluster has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -414,7 +438,7 @@ impl Core {
                 (0, 0)
             }
         };
-        let mut left = JOBS_PER_TICK;
+        let mut left = Portion::whole();
         let clusters: Vec<u32> = self.queue.periodic.range(first..).copied().collect();
         for id in clusters {
             if id != first {
@@ -520,7 +544,7 @@ impl Look<'_> {
     }
 
     /// Asks the procs from one on, and says where to go on when there are too many.
-    fn from(&mut self, from: u32, left: &mut usize) -> Option<u32> {
+    fn from(&mut self, from: u32, left: &mut Portion) -> Option<u32> {
         let cluster = self.cluster;
         let rest = |spans: Vec<Span>| {
             let procs = spans.into_iter().flat_map(move |s| s.first.max(from)..s.procs().end.max(from));
@@ -544,10 +568,9 @@ impl Look<'_> {
             procs.extend(rest(idle.spans()));
         }
         for proc in procs {
-            if *left == 0 {
+            if !left.take_job() {
                 return Some(proc);
             }
-            *left -= 1;
             if let Some(verdict) = self.ask(proc) {
                 self.verdicts.push(([proc].into_iter().collect(), verdict));
             }

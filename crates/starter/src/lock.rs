@@ -2,7 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+/// Nobody but the owner opens a lock file.
+const OWN: u32 = 0o600;
 
 /// Why a directory cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -35,8 +39,11 @@ pub enum Error {
 /// Takes the lock file `path` for as long as the result lives. `who` is what we are, `dir` what people call the place.
 pub fn take(path: &Path, who: &'static str, dir: &Path) -> Result<File, Error> {
     let fail = |doing| move |source| Error::File { doing, path: path.to_owned(), source };
-    let open = fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
-    let mut lock = open.map_err(fail("cannot open"))?;
+    let mut options = fs::OpenOptions::new();
+    options.create(true).truncate(false).read(true).write(true).mode(OWN);
+    let mut lock = options.open(path).map_err(fail("cannot open"))?;
+    // Whoever can open a file can lock it, and nobody else could start then.
+    lock.set_permissions(fs::Permissions::from_mode(OWN)).map_err(fail("cannot close to others"))?;
     if lock.try_lock().is_err() {
         let pid = fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let pid = if pid.is_empty() { "unknown".into() } else { pid };
@@ -53,6 +60,14 @@ fn the_second_is_refused_with_the_pid_of_the_first() {
     let first = take(&path, "agent", dir.path()).unwrap();
     let error = take(&path, "agent", dir.path()).unwrap_err().to_string();
     assert!(error.contains(&format!("another agent (pid {})", std::process::id())), "{error}");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWN);
     drop(first);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    drop(take(&path, "agent", dir.path()).unwrap());
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        OWN,
+        "one of an earlier version, too"
+    );
     take(&path, "agent", dir.path()).unwrap();
 }

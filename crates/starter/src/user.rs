@@ -14,6 +14,11 @@ pub fn own_uid() -> u32 {
     sys::own_uid()
 }
 
+/// True when this machine has an account for a user.
+pub fn has_account(uid: u32) -> bool {
+    sys::account_name(uid).is_some()
+}
+
 /// The name of a user, or the number where the machine has no name for it.
 pub fn name_of(uid: u32) -> String {
     sys::account_name(uid).unwrap_or_else(|| uid.to_string())
@@ -31,5 +36,6 @@ mod tests {
         assert_eq!(name_of(0), "root");
         assert!(by_name("no such user").is_none() && by_name("a\0b").is_none());
         assert_eq!(name_of(4_294_967_000), "4294967000");
+        assert!(has_account(0) && !has_account(4_294_967_000));
     }
 }

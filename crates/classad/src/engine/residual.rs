@@ -26,7 +26,7 @@ pub fn specialise(expr: &Expr, my: &ClassAd) -> Expr {
 }
 
 /// Steps that may be spent on one expression before the rest is left as it is.
-const STEPS: u64 = 100_000;
+const STEPS: u64 = 20_000;
 
 struct Specialiser<'a> {
     my: &'a ClassAd,

@@ -43,12 +43,31 @@ pub struct EvalContext<'h> {
     pub seed: u64,
     /// Zone and users.
     pub host: Option<&'h dyn Host>,
+    /// How much one evaluation may take.
+    pub budget: Budget,
+}
+
+/// How much one evaluation may take before it fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Budget {
+    /// What a pool spends on one expression of a stranger's: [`crate::limits::EVAL_STEPS`], about a millisecond.
+    #[default]
+    Pool,
+    /// All that the language allows, most of a second: for somebody who asks for one value and waits for it.
+    Language,
 }
 
 impl EvalContext<'_> {
     /// The world at a moment.
     pub fn at(now: i64) -> EvalContext<'static> {
-        EvalContext { now, seed: now as u64, host: None }
+        EvalContext { now, seed: now as u64, host: None, budget: Budget::Pool }
+    }
+
+    /// The same with all that the language allows.
+    #[must_use]
+    pub fn with_whole_budget(mut self) -> Self {
+        self.budget = Budget::Language;
+        self
     }
 
     pub(crate) fn zone(&self, epoch: i64) -> i32 {

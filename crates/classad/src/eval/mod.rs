@@ -12,8 +12,9 @@ use crate::expr::{BinOp, Expr, Node, Repr};
 use crate::limits;
 use crate::name::{Name, Special};
 use crate::value::{AdValue, FrameId, List, Value};
-use context::EvalContext;
+use context::{Budget, EvalContext};
 pub use scope::Scope;
+use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 
 /// The evaluation as a whole failed (a limit, or no scope at all): callers see the value error.
@@ -31,6 +32,15 @@ const MATCH: FrameId = FrameId(4);
 /// Frames of nested ads are numbered from here.
 const NESTED: u32 = 8;
 
+thread_local! {
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Steps that the evaluations of this thread have taken so far: for whoever divides work into portions that cost alike.
+pub fn steps_taken() -> u64 {
+    TAKEN.get()
+}
+
 /// One evaluation.
 pub(crate) struct State<'a> {
     pub(crate) ctx: &'a EvalContext<'a>,
@@ -43,7 +53,9 @@ pub(crate) struct State<'a> {
     active: Active,
     depth: u32,
     calls: u32,
+    /// Steps that are left, and that there were.
     steps: u64,
+    budget: u64,
     bytes: usize,
     random: u64,
 }
@@ -58,6 +70,12 @@ enum Found<'a> {
     Now,
 }
 
+impl Drop for State<'_> {
+    fn drop(&mut self) {
+        TAKEN.set(TAKEN.get().wrapping_add(self.budget.saturating_sub(self.steps)));
+    }
+}
+
 impl<'a> State<'a> {
     pub(crate) fn new(
         my: Option<&'a ClassAd>,
@@ -69,6 +87,10 @@ impl<'a> State<'a> {
             (Some(_), None) => MY,
             _ => FrameId::NONE,
         };
+        let (steps, bytes) = match ctx.budget {
+            Budget::Pool => (limits::EVAL_STEPS, limits::EVAL_BYTES),
+            Budget::Language => (limits::LANGUAGE_STEPS, limits::LANGUAGE_BYTES),
+        };
         State {
             ctx,
             my,
@@ -78,8 +100,9 @@ impl<'a> State<'a> {
             active: Active::default(),
             depth: limits::EVAL_DEPTH,
             calls: limits::CALL_DEPTH,
-            steps: limits::EVAL_STEPS,
-            bytes: limits::EVAL_BYTES,
+            steps,
+            budget: steps,
+            bytes,
             random: ctx.seed,
         }
     }

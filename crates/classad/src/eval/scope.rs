@@ -103,7 +103,7 @@ impl<'a> Scope<'a> {
     /// The value, if it takes no more than the given steps; they are used up.
     pub(crate) fn eval_within(&self, expr: &Expr, steps: &mut u64) -> Option<Value> {
         let mut state = State::new(self.my, self.target, &self.ctx);
-        state.steps = *steps;
+        (state.steps, state.budget) = (*steps, *steps);
         let start = state.start();
         let value = state.eval(expr, start);
         *steps = state.steps;

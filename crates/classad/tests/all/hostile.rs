@@ -74,6 +74,19 @@ fn work_and_memory_are_bounded() {
         }
         ad.eval("a60").to_string()
     };
+    // A pool has less patience than the language, and what is taken is counted.
+    let mut ad = ClassAd::new();
+    ad.set("a0", 1);
+    for n in 1..=16 {
+        ad.insert_text(&format!("a{n}"), &format!("a{0} + a{0}", n - 1)).unwrap();
+    }
+    let deep = Expr::parse("a16").unwrap();
+    let before = classad::steps_taken();
+    assert_eq!(Scope::of(&ad).eval(&deep).to_string(), "error");
+    let taken = classad::steps_taken() - before;
+    assert!((19_000..=20_000).contains(&taken), "{taken}");
+    let whole = classad::EvalContext::default().with_whole_budget();
+    assert_eq!(Scope::of(&ad).context(whole).eval(&deep).as_int(), Some(1 << 16));
     assert_eq!(doubling("strcat(@, @)"), "error");
     assert_eq!(doubling("size(@) + size(@)"), "error");
     assert_eq!(doubling("split(join(\" \", @, @))"), "error");

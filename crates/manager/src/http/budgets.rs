@@ -71,6 +71,15 @@ impl Budget {
         }
     }
 
+    fn exceeded(self, whose: &str, limit: usize) -> Problem {
+        let what = self.name();
+        let message =
+            format!("{whose} are too many {what}: at most {limit} at a time; wait for some to finish");
+        let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message);
+        problem.retry_after_s = Some(self.retry_after_s());
+        problem
+    }
+
     fn retry_after_s(self) -> u32 {
         match self {
             Self::Requests | Self::BodyBytes => 1,
@@ -120,7 +129,9 @@ pub(crate) struct Hold {
     budgets: Budgets,
     payer: Payer,
     budget: Budget,
+    /// Of the caller's own budget, and of everybody's.
     amount: usize,
+    of_all: usize,
 }
 
 /// A caller's turn; held while one thing is done for the caller.
@@ -138,29 +149,24 @@ impl Budgets {
 
     /// Takes part of a budget, or says which one is used up.
     pub(crate) fn take(&self, payer: &Payer, budget: Budget, amount: usize) -> Result<Hold, Problem> {
-        let (own, all) = budget.limits();
-        let exceeded = self.with(|books| {
-            let of_all = books.all[budget as usize];
+        let mut hold = self.take_own(payer, budget, amount)?;
+        hold.grow_to(amount, 0)?;
+        Ok(hold)
+    }
+
+    /// Takes part of the caller's own budget only; everybody's is taken by [`Hold::grow_to`].
+    pub(crate) fn take_own(&self, payer: &Payer, budget: Budget, amount: usize) -> Result<Hold, Problem> {
+        let (own, _) = budget.limits();
+        let is_there = self.with(|books| {
             let used = &mut books.of.entry(payer.clone()).or_insert_with(Account::new).used[budget as usize];
-            if amount > own.saturating_sub(*used) {
-                return Some(("yours", own));
-            }
-            if amount > all.saturating_sub(of_all) {
-                return Some(("everybody's", all));
-            }
-            *used += amount;
-            books.all[budget as usize] += amount;
-            None
+            let is_there = amount <= own.saturating_sub(*used);
+            *used += if is_there { amount } else { 0 };
+            is_there
         });
-        let Some((whose, limit)) = exceeded else {
-            return Ok(Hold { budgets: self.clone(), payer: payer.clone(), budget, amount });
-        };
-        let what = budget.name();
-        let message =
-            format!("{whose} are too many {what}: at most {limit} at a time; wait for some to finish");
-        let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message);
-        problem.retry_after_s = Some(budget.retry_after_s());
-        Err(problem)
+        if !is_there {
+            return Err(budget.exceeded("yours", own));
+        }
+        Ok(Hold { budgets: self.clone(), payer: payer.clone(), budget, amount, of_all: 0 })
     }
 
     /// Waits for the caller's turn: what one caller asks for is done a little at a time, whatever others ask for.
@@ -239,11 +245,30 @@ impl Account {
     }
 }
 
+impl Hold {
+    /// Takes so much of everybody's budget in all, of which `kept` more is there for this caller than for others.
+    pub(crate) fn grow_to(&mut self, amount: usize, kept: usize) -> Result<(), Problem> {
+        let (_, all) = self.budget.limits();
+        let more = amount.saturating_sub(self.of_all);
+        let is_there = self.budgets.with(|books| {
+            let used = &mut books.all[self.budget as usize];
+            let is_there = more <= all.saturating_add(kept).saturating_sub(*used);
+            *used += if is_there { more } else { 0 };
+            is_there
+        });
+        if !is_there {
+            return Err(self.budget.exceeded("everybody's", all));
+        }
+        self.of_all += more;
+        Ok(())
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         let at = self.budget as usize;
         self.budgets.with(|books| {
-            books.all[at] -= self.amount;
+            books.all[at] -= self.of_all;
             if let Some(account) = books.of.get_mut(&self.payer) {
                 account.used[at] -= self.amount;
             }
@@ -295,6 +320,22 @@ mod tests {
         assert!(take("e").unwrap_err().message.starts_with("everybody's"));
         drop(holds);
         assert!(take("e").is_ok());
+    }
+
+    #[test]
+    fn what_was_announced_costs_its_caller_and_what_arrived_costs_all() {
+        let budgets = Budgets::default();
+        let announce =
+            |name: &str| budgets.take_own(&user(name), Budget::BodyBytes, limits::BODY_BYTES_AT_A_TIME);
+        let mut holds: Vec<_> = (0..20).map(|n| announce(&n.to_string()).unwrap()).collect();
+        assert!(announce("3").unwrap_err().message.starts_with("yours"));
+        for hold in &mut holds[..4] {
+            hold.grow_to(limits::BODY_BYTES_AT_A_TIME, 0).unwrap();
+        }
+        assert!(holds[4].grow_to(1, 0).unwrap_err().message.starts_with("everybody's"));
+        holds[4].grow_to(limits::SUBMIT_BYTES, limits::SUBMIT_BYTES).unwrap();
+        drop(holds);
+        assert_eq!(budgets.books.lock().unwrap().all, [0, 0, 0]);
     }
 
     #[tokio::test]

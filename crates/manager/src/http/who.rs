@@ -113,6 +113,7 @@ impl From<crate::Unavailable> for Problem {
         let code = match why {
             crate::Unavailable::Degraded(_) => "degraded",
             crate::Unavailable::Stopping => "stopping",
+            crate::Unavailable::Unknown => "outcome_unknown",
         };
         Self::new(StatusCode::SERVICE_UNAVAILABLE, code, why.to_string())
     }
@@ -188,6 +189,11 @@ fn local(shared: &Shared, uid: u32) -> Result<Principal, Problem> {
         let owner = starter::user::name_of(shared.own_uid);
         let message = format!("this is {owner}'s private pool; ask {owner} to start it with --shared");
         return Err(Problem::new(StatusCode::FORBIDDEN, "private", message));
+    }
+    // A login may have thousands of such users (subordinate ones, in a namespace), each with budgets and a share of its own.
+    if role != Role::Admin && !starter::user::has_account(uid) {
+        let message = format!("user {uid} has no account on this machine, so no job could run as that user");
+        return Err(Problem::new(StatusCode::FORBIDDEN, "no_account", message));
     }
     Ok(Principal::User { name, role })
 }

@@ -227,6 +227,34 @@ fn periodic_ones_of_running_jobs_stop_them_once() {
     }
 }
 
+/// Attributes of which each takes twice as long to evaluate as the one before.
+fn doubling(template: &mut JobTemplate) {
+    template.set("A0", "ProcId");
+    for n in 1..=30 {
+        template.set(&format!("A{n}"), format!("A{0} + A{0}", n - 1));
+    }
+}
+
+#[test]
+fn costly_expressions_are_looked_at_in_portions_and_every_job_gets_its_turn() {
+    let mut world = World::new();
+    let mut costly = template(60, 1);
+    doubling(&mut costly);
+    costly.set("PeriodicRemove", "A30 < 0");
+    let id = submit(&mut world, costly);
+    let plain = submit(&mut world, with(&[("PeriodicRemove", "time() - QDate >= 60")]));
+    let mut most = 0;
+    for _ in 0..120 {
+        let before = classad::steps_taken();
+        world.wait(1_000);
+        most = most.max(classad::steps_taken() - before);
+    }
+    // The last job that a portion begins is judged to its end, by a few expressions of 20,000 steps each.
+    assert!(most < 150_000, "{most} steps in one tick");
+    assert!(world.core.cluster(plain).is_none(), "others' are looked at, too");
+    assert!(world.core.cluster(id).is_some(), "what fails is no reason to remove a job");
+}
+
 #[test]
 fn they_are_looked_at_no_more_often_than_set() {
     let mut world = World::new();
