@@ -40,6 +40,8 @@ const CANNOT_BEGIN: Duration = Duration::from_secs(5);
 /// A new spare starter is made when nothing was to do for so long: making one takes a moment, in which the starter that was
 /// just given a claim would wait for its first job.
 const SPARE: Duration = Duration::from_millis(2);
+/// How long after a starter could not be started the next is tried.
+const NO_STARTER: Duration = Duration::from_secs(3);
 /// How long a benchmark takes.
 const BENCHMARK: Duration = Duration::from_millis(500);
 /// The ad of a claim's job, for the next agent.
@@ -101,6 +103,7 @@ pub async fn run(
         override_files,
         rules,
         spare: None,
+        spare_not_before: None,
         up: None,
         watching: false,
         measuring: None,
@@ -196,6 +199,8 @@ pub(crate) struct Agent {
     pub(crate) override_files: OverrideFiles,
     pub(crate) rules: Rules,
     spare: Option<Spare>,
+    /// After one could not be started.
+    spare_not_before: Option<Instant>,
     up: Option<Outbox>,
     /// A thread tells us when somebody touches the machine.
     watching: bool,
@@ -294,9 +299,18 @@ impl Agent {
         if self.spare.is_none() {
             match starters::spawn(&self.options.program, self.files.root()) {
                 Ok(spare) => self.spare = Some(spare),
-                Err(error) => tracing::error!(%error, "cannot start a starter"),
+                Err(error) => {
+                    self.spare_not_before = Some(Instant::now() + NO_STARTER);
+                    tracing::error!(%error, "no starter can be started, so no job can; trying again in a few seconds");
+                }
             }
         }
+    }
+
+    /// How long until the next spare starter is made.
+    fn until_spare(&self) -> Duration {
+        let wait = self.spare_not_before.map(|at| at.saturating_duration_since(Instant::now()));
+        wait.unwrap_or_default().max(SPARE)
     }
 
     async fn work(
@@ -318,7 +332,7 @@ impl Agent {
                     Some(item) = sources.hooked.recv() => self.hear_hook(item),
                     _ = sources.ask.tick() => self.core.ask_starters(self.now()),
                     () = tokio::time::sleep(self.next_look()) => self.look(),
-                    () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
+                    () = tokio::time::sleep(self.until_spare()), if self.spare.is_none() => self.prepare_spare(),
                     () = sources.reload.notified() => drop(self.reconfigure()),
                     on_stop = stopped(stop) => return on_stop,
                 }
@@ -381,7 +395,7 @@ impl Agent {
                 Some(item) = sources.hooked.recv() => self.hear_hook(item),
                 _ = sources.ask.tick() => self.core.ask_starters(self.now()),
                 () = tokio::time::sleep(self.next_word()) => self.look(),
-                () = tokio::time::sleep(SPARE), if self.spare.is_none() => self.prepare_spare(),
+                () = tokio::time::sleep(self.until_spare()), if self.spare.is_none() => self.prepare_spare(),
                 _ = beat.tick() => {
                     if heard.elapsed() > patience {
                         tracing::warn!("the manager is silent; connecting anew");

@@ -437,7 +437,11 @@ fn become_user(plan: &Plan) -> Result<(), Trouble> {
     }
     at(Stage::Privileges);
     raw::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
-    raw::on_numbers(libc::SYS_umask, [0o022, 0, 0, 0, 0])?;
+    let own_mask = raw::on_numbers(libc::SYS_umask, [0o022, 0, 0, 0, 0])?;
+    if plan.identity.is_none() {
+        // Who runs a job as oneself is asked what others may do with its files; what oneself may do is needed for its outputs.
+        raw::on_numbers(libc::SYS_umask, [own_mask & 0o077, 0, 0, 0, 0])?;
+    }
     at(Stage::Parent);
     // After the change of user, which would undo it.
     raw::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize)?;

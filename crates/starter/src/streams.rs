@@ -31,6 +31,12 @@ pub fn was_error_closed() -> bool {
     ERROR_WAS_CLOSED.load(Ordering::Relaxed)
 }
 
+/// Has a write beyond the limit of a file's size (`ulimit -f`) fail as on a full disk, instead of ending the process without a
+/// word. Jobs begin with every signal as it is by default.
+pub fn fail_beyond_file_size() {
+    crate::sys::ignore(libc::SIGXFSZ);
+}
+
 /// True when whoever started this process has it ignore a signal (`nohup`), and nothing here has changed that since.
 pub fn was_ignored(signal: i32) -> bool {
     // SAFETY: asks what a signal does, into a structure on our stack.

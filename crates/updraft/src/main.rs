@@ -147,6 +147,7 @@ fn command_line() -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    starter::streams::fail_beyond_file_size();
     // The original's name and exit codes: before anything else looks at the arguments.
     if let Some(code) = cmd::seg::called().or_else(cmd::fork_starter::called) {
         return code;

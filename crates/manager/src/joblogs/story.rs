@@ -501,7 +501,8 @@ impl Cluster {
         if let Some(shared) = &self.shared {
             return Some(shared.clone());
         }
-        let log = self.text(id, proc, "UserLog")?;
+        // A log that nobody wants is none.
+        let log = self.text(id, proc, "UserLog").filter(|log| log != "/dev/null")?;
         if Path::new(&log).is_absolute() {
             return Some(Arc::from(log));
         }

@@ -169,6 +169,9 @@ pub(crate) fn templates(what: &What, unnamed: Unnamed) -> Result<Vec<JobTemplate
     for warning in &submission.warnings {
         errln!("{warning}");
     }
+    for warning in submission.templates.iter().filter_map(outputs::shared_outputs) {
+        errln!("updraft: {warning}");
+    }
     Ok(submission.templates)
 }
 
@@ -195,6 +198,12 @@ fn command(what: &What, overrides: Overrides, unnamed: Unnamed) -> Result<Comman
         (None, count) => Items::Count(count.unwrap_or(1)),
     };
     let dir = match &what.output_dir {
+        Some(dir) if dir.to_string_lossy().contains(['{', '}']) => {
+            return Err(usage(
+                "--output-dir is one directory for all jobs, and braces would stand for items; name each output with --set output=... \
+                 and --set error=...",
+            ));
+        }
         Some(dir) => {
             std::fs::create_dir_all(dir)
                 .map_err(|e| Failure::new(format!("--output-dir {}: {e}", dir.display())))?;

@@ -229,6 +229,72 @@ fn a_private_run_that_waits_says_for_what() {
 }
 
 #[test]
+fn outputs_that_would_be_lost_or_held_are_told_of() {
+    let sandbox = Sandbox::new();
+    for dir in ["od{proc}", "od{{x}}"] {
+        let out = sandbox.run(&["run", "--count", "2", "--output-dir", dir, "--", "echo", "hi"]);
+        assert_eq!(out.status.code(), Some(2), "{dir}: {}", text(&out.stderr));
+        assert!(!sandbox.path().join(dir).exists());
+    }
+    let out = sandbox.run(&["run", "--count", "3", "--set", "output=same", "--", "echo", "{}"]);
+    let said = text(&out.stderr);
+    assert!(out.status.success() && said.contains("all 3 jobs write to") && said.contains("same"), "{said}");
+    let out = sandbox.run(&["run", "--count", "3", "--set", "output=own.$(Process)", "--", "echo", "{}"]);
+    assert!(!text(&out.stderr).contains("write to"), "{}", text(&out.stderr));
+    let out = sandbox.run(&["run", "--set", "log=/dev/null", "--", "true"]);
+    assert!(out.status.success() && !text(&out.stderr).contains("log"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn what_others_may_do_with_files_of_a_private_run_is_as_its_user_says() {
+    let sandbox = Sandbox::new();
+    for (mask, file) in [("022", 0o644), ("077", 0o600), ("027", 0o640), ("777", 0o600)] {
+        let script = format!("umask {mask}; exec \"$@\"");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script, "sh"]).arg(updraft());
+        let run = sandbox.command(&[]);
+        command
+            .envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .current_dir(sandbox.path());
+        let out = command
+            .args([
+                "run",
+                "--output-dir",
+                mask,
+                "--",
+                "sh",
+                "-c",
+                "echo x > made-$(basename $1); echo y",
+                "sh",
+                mask,
+            ])
+            .output()
+            .unwrap();
+        assert!(out.status.success() || mask == "777", "{mask}: {}", text(&out.stderr));
+        if mask != "777" {
+            let mode = |path: std::path::PathBuf| {
+                use std::os::unix::fs::PermissionsExt as _;
+                std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+            };
+            assert_eq!(mode(sandbox.path().join(format!("made-{mask}"))), file, "{mask}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_told_and_kills_nobody() {
+    let sandbox = Sandbox::new();
+    let script = "ulimit -f 100; exec \"$UPDRAFT\" run --count 6 -- head -c 400000 /dev/zero > big.out";
+    let mut command = std::process::Command::new("bash");
+    let run = sandbox.command(&[]);
+    command.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(sandbox.path());
+    let out = command.env("UPDRAFT", updraft()).args(["-c", script]).output().unwrap();
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "no signal ends it: {said}");
+    assert!(said.contains("updraft:"), "{said}");
+}
+
+#[test]
 fn a_request_below_zero_is_refused() {
     let sandbox = Sandbox::new();
     for request in ["request_cpus=-1", "request_memory=-2GB", "request_disk=-1", "request_gpus=-1"] {

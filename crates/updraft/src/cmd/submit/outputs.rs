@@ -101,6 +101,25 @@ pub(crate) fn check_streams(templates: &[JobTemplate], streams: Streams) -> Resu
     Ok(())
 }
 
+/// What is to be said of outputs that several jobs write to: each begins the file anew.
+pub(crate) fn shared_outputs(template: &JobTemplate) -> Option<String> {
+    if template.procs < 2 || template.shared("Iwd").is_none() {
+        return None;
+    }
+    let is_shared = |name: &&str| {
+        let path = text_of(template, 0, 0, name).unwrap_or_default();
+        template.shared(name).is_some() && path_of(template, 0, 0, name).is_some() && !is_of_a_process(&path)
+    };
+    let names: Vec<&str> = ["Out", "Err"].into_iter().filter(is_shared).collect();
+    let path = path_of(template, 0, 0, names.first()?)?;
+    Some(format!(
+        "all {} jobs write to {}, and each begins it anew: only the last one's output will be there; have $(Process) in its name, or \
+         {{proc}} with a command",
+        template.procs,
+        path.display()
+    ))
+}
+
 /// The job event logs of a cluster.
 pub(crate) fn logs_of(template: &JobTemplate, cluster: u32) -> Vec<PathBuf> {
     let differ = template.shared("UserLog").is_none() || template.shared("Iwd").is_none();
