@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::moments;
 use crate::seg::{Event, Format, Message, Sink, lsf};
 
 /// How much is read at once.
@@ -43,6 +44,7 @@ pub type Id = (u64, u64);
 
 /// Opens a log. Anything but a file is refused, and nobody is waited for: a pipe would block until somebody writes to it.
 pub fn open(path: &Path) -> io::Result<(File, Id)> {
+    moments::pass();
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
@@ -152,6 +154,7 @@ impl Tail {
 
     /// Is the file without any name left? Not known of one that rests.
     pub fn is_deleted(&self) -> bool {
+        moments::pass();
         self.file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|meta| meta.nlink() == 0))
     }
 
@@ -309,6 +312,7 @@ impl Tail {
 
     /// Reads what was added. On [`Look::Rewritten`] nothing of the other text was read.
     pub fn look(&mut self, sink: &mut dyn Sink) -> io::Result<Look> {
+        moments::pass();
         let meta = self.file()?.metadata()?;
         if self.is_untold() {
             self.format.modified(meta.mtime());
@@ -358,6 +362,7 @@ impl Tail {
 
     /// Reads; a file that is being cut shows NULs for a moment, which are asked for again. Those of a hole stay.
     fn read_settled(&self, block: &mut [u8], offset: u64) -> io::Result<usize> {
+        moments::pass();
         let mut count = self.file()?.read_at(block, offset)?;
         for _ in 0..SETTLING {
             if memchr::memchr(0, &block[..count]).is_none() {
@@ -396,6 +401,7 @@ impl Tail {
 
     /// Is the text before the place reached still the one that was read?
     fn is_same(&self) -> io::Result<bool> {
+        moments::pass();
         let mut there = vec![0; self.memory.len()];
         match self.file()?.read_exact_at(&mut there, self.offset - self.memory.len() as u64) {
             Ok(()) => Ok(there == self.memory),
@@ -495,6 +501,7 @@ impl Tail {
     /// Does this file begin with all that the other one holds? So it is while a copy is made, and until the original is
     /// cut.
     pub fn has_copy(&self, copy: &File) -> io::Result<bool> {
+        moments::pass();
         let Some(file) = &self.file else { return Ok(self.is_beginning_of(copy) || self.covers(copy)?) };
         let size = copy.metadata()?.len();
         if size > file.metadata()?.len() {
@@ -532,6 +539,7 @@ impl Tail {
 
     /// Does this file begin with what was read?
     pub fn is_beginning_of(&self, copy: &File) -> bool {
+        moments::pass();
         let mut there = vec![0; self.memory.len()];
         let mut head = vec![0; self.head.len()];
         !self.memory.is_empty()
