@@ -63,7 +63,7 @@ impl Single {
 
     /// Tells what was rotated away and may hold events from `from` on, and opens the log.
     fn start(&mut self, beginning: Beginning, sink: &mut dyn Sink) -> io::Result<()> {
-        let Beginning { mut current, older, chain, notes } = beginning;
+        let Beginning { mut current, older, unwanted, chain, notes } = beginning;
         self.started = true;
         // Those that were not there when this began are reported.
         let ids = older.iter().map(|file| file.id).chain(current.as_ref().map(Tail::id));
@@ -86,14 +86,15 @@ impl Single {
             self.log.begin(current);
             Ok(())
         });
-        self.log.remember(&older);
+        // The others are known, or are copies of what is at the path, and then nothing of them was told.
+        self.log.remember(&older[..unwanted]);
         begun
     }
 
     /// The file at the path and the rotated ones, as they were at one moment. Nothing if the file was removed or cut
     /// meanwhile.
     fn open_with_older(&self) -> io::Result<Option<Beginning>> {
-        let mut current = self.open();
+        let current = self.open();
         let mut older = match &current {
             Ok(tail) => match self.log.older_than(tail) {
                 Some(older) => older,
@@ -106,11 +107,10 @@ impl Single {
             let place = older.iter().position(|file| file.id == tail.id());
             older.truncate(place.unwrap_or(older.len()));
         }
-        let (mut chain, mut notes) = (Vec::new(), Vec::new());
-        if self.kind == Kind::Plain && !self.open_chain(&mut current, &older, &mut chain, &mut notes)? {
-            return Ok(None);
-        }
-        Ok(Some(Beginning { current, older, chain, notes }))
+        let unwanted = older.len();
+        let mut beginning = Beginning { current, older, unwanted, chain: Vec::new(), notes: Vec::new() };
+        let is_sure = self.kind == Kind::Lsf || self.open_chain(&mut beginning)?;
+        Ok(is_sure.then_some(beginning))
     }
 
     /// The same when it is sure. A number that is missing may be one that a file is just about to get: nothing while that is
@@ -129,13 +129,8 @@ impl Single {
             }
             if is_long && found.is_none() {
                 // Whoever cuts it or puts another in its place does nothing else.
-                let current = self.open();
-                return Ok(Some(Beginning {
-                    current,
-                    older: Vec::new(),
-                    chain: Vec::new(),
-                    notes: Vec::new(),
-                }));
+                let (older, chain, notes) = (Vec::new(), Vec::new(), Vec::new());
+                return Ok(Some(Beginning { current: self.open(), older, unwanted: 0, chain, notes }));
             }
             if !turn.last {
                 return Ok(None);
@@ -155,13 +150,8 @@ impl Single {
 
     /// Opens rotated files as far back as they may be wanted, the newest first. All are opened before one is read: a rotation in
     /// between then changes names only. False if the log was cut meanwhile: then one of them may be its copy, or not.
-    fn open_chain(
-        &self,
-        current: &mut io::Result<Tail>,
-        older: &[Older],
-        chain: &mut Vec<Tail>,
-        notes: &mut Vec<Note>,
-    ) -> io::Result<bool> {
+    fn open_chain(&self, beginning: &mut Beginning) -> io::Result<bool> {
+        let Beginning { current, older, unwanted, chain, notes } = beginning;
         let mut current = current.as_mut().ok();
         let mut is_reached = match &mut current {
             Some(current) => self.is_early(current)?,
@@ -171,6 +161,7 @@ impl Single {
             if is_reached {
                 break;
             }
+            *unwanted = at;
             notes.extend(self.check_number(file, older.get(at + 1)));
             match self.log.open_older(file) {
                 // The log is just being copied, and will be cut.
@@ -259,6 +250,8 @@ struct Beginning {
     current: io::Result<Tail>,
     /// The rotated files, oldest first.
     older: Vec<Older>,
+    /// So many of them are older than what is wanted.
+    unwanted: usize,
     /// Those that may hold what is wanted, newest first.
     chain: Vec<Tail>,
     notes: Vec<Note>,
