@@ -67,8 +67,11 @@ impl Log {
                 if is_fresh {
                     current.go_on(reached);
                 }
-                // Another text again: that is for the next round.
-                current.look(sink)?;
+                // Another text again: that is for the next round. So is what came to one that was empty before the listing,
+                // because something may have come before it, and be in a copy now.
+                if current.offset() > 0 {
+                    current.look(sink)?;
+                }
             }
         }
         Ok(!matches!(switch, Switch::Failed))
