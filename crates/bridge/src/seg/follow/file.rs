@@ -74,7 +74,7 @@ impl Single {
             note.say(sink);
         }
         match self.kind {
-            Kind::Lsf => current = self.log.start_records(current, self.from, sink)?,
+            Kind::Lsf => current = self.log.start_records(current, &older, self.from, sink)?,
             Kind::Plain => self.tell_chain(chain, current.as_mut().ok(), sink)?,
         }
         let begun = current.and_then(|mut current| {

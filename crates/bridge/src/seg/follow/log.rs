@@ -201,6 +201,9 @@ impl Log {
         // The second time it is surely met, if it went from the path to one of their names.
         for _ in 0..2 {
             let mut older = self.list();
+            if self.kind == Kind::Lsf {
+                older.retain(|file| !lsf::is_being_copied(current, file));
+            }
             let there = self.id_there();
             if let Some(at) = older.iter().position(|file| file.id == current.id()) {
                 // What is newer is for the next look, unless there is nothing else to look at.

@@ -521,6 +521,11 @@ impl Tail {
         other.file().and_then(|copy| self.has_copy(copy)).unwrap_or(false)
     }
 
+    /// Is it known which text this is?
+    pub fn has_memory(&self) -> bool {
+        !self.memory.is_empty()
+    }
+
     /// The beginning of what was read.
     pub fn head(&self) -> &[u8] {
         &self.head
