@@ -149,14 +149,8 @@ impl Log {
             if sink.is_over() {
                 break;
             }
-            if self.tails().any(|tail| tail.id() == file.id && tail.is_untold()) {
-                self.tell_removed(sink)?;
-            }
-            // What was added to it is older than whatever comes next.
-            for tail in self.tails_mut().filter(|tail| tail.id() == file.id && !tail.is_resting()) {
-                if tail.look(sink)? == Look::Rewritten {
-                    return Ok(Found { is_all: false, ..found });
-                }
+            if !self.finish_known(file.id, sink)? {
+                return Ok(Found { is_all: false, ..found });
             }
             if self.knows(file.id) || self.is_past(at, newest) {
                 continue;
@@ -206,6 +200,19 @@ impl Log {
         }
         self.empty.retain(|id| listed.iter().any(|file| file.id == *id));
         Ok(found)
+    }
+
+    /// Tells what was added to a file that is known: it is older than whatever comes next. False if it holds another text.
+    fn finish_known(&mut self, id: Id, sink: &mut dyn Sink) -> io::Result<bool> {
+        if self.tails().any(|tail| tail.id() == id && tail.is_untold()) {
+            self.tell_removed(sink)?;
+        }
+        for tail in self.tails_mut().filter(|tail| tail.id() == id && !tail.is_resting()) {
+            if tail.look(sink)? == Look::Rewritten {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A file that was removed before anything of it was told is older than what is there.
