@@ -255,6 +255,14 @@ mod tests {
     }
 
     #[test]
+    fn the_tag_of_a_line_that_is_too_long_is_read_from_its_beginning() {
+        assert_eq!(read_tag(b"100;a\\;b;executable=x").as_deref(), Some(&b"a\\;b"[..]));
+        for line in ["100;tag", "101;tag;x", "100", ""] {
+            assert_eq!(read_tag(line.as_bytes()), None, "{line}");
+        }
+    }
+
+    #[test]
     fn requests_are_read_with_their_escapes() {
         let read = task(r"executable=/bin/a\;b;arguments=x,,a\,b\\c\=\n\q;environment=A\=1,B=2=3;count=1");
         assert_eq!(read.executable.unwrap(), "/bin/a;b");

@@ -13,9 +13,9 @@ use crate::harness::{Outcome, options, reading, start};
 use crate::rotation::{BEGIN, Random, append, record, seconds};
 
 #[derive(Default)]
-struct Told {
-    seconds: Vec<i64>,
-    notes: Vec<String>,
+pub(crate) struct Told {
+    pub(crate) seconds: Vec<i64>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Sink for Told {
@@ -169,7 +169,7 @@ const KINDS: [(Module, bool); 5] = [
 ];
 
 /// So many worlds of each kind.
-fn worlds() -> u64 {
+pub(crate) fn worlds() -> u64 {
     std::env::var("UPDRAFT_WORLDS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
 }
 

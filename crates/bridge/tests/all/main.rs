@@ -11,4 +11,5 @@ mod poll;
 mod readers;
 mod rotation;
 mod slurm;
+mod switches;
 mod vectors;

@@ -4,19 +4,24 @@
 //! `log.2024-01-31`). Packed ones (`log.2.gz`) are known too, but nobody here can read them.
 
 use std::cmp::Reverse;
-use std::fs::File;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::directory::Directory;
+use super::moments;
 use super::tail::{Id, open};
 
 /// Names of packed files end so.
 const PACKED: [&[u8]; 5] = [b".gz", b".xz", b".bz2", b".zst", b".Z"];
-/// A directory is listed again until nothing changes any more, at most so often.
-const LISTINGS: usize = 8;
+/// So many numbers are asked for behind each that was listed: so often may be rotated from the listing on until a file is
+/// asked for, and so many may be missing where files are on their way.
+const AHEAD: u32 = 16;
 
 /// What a name says about a file's age; the oldest sorts first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,45 +85,119 @@ pub fn log_of(name: &[u8]) -> (&[u8], Option<Age>) {
     cuts.find_map(|at| age(&name[..at], name).map(|age| (&name[..at], Some(age)))).unwrap_or((name, None))
 }
 
-/// The files that were rotated away from the log `base`, oldest first. While names are being changed a directory shows
-/// some files twice and some not at all, so it is listed until it stays the same. Whoever `holds` them gets them open; of a
-/// directory of many logs they are only named.
+/// The files that were rotated away from the log `base`, oldest first. Whoever `holds` them gets them open; of a directory of
+/// many logs they are only named.
+///
+/// Names change while they are asked for, and a listing is old when it is read. But a rotation gives every file the name of
+/// an older one, the oldest first. So the names are asked for from the newest to the oldest: a file that gets another name
+/// meanwhile is met later, and nothing that is older than a file that was met can be passed by. One that is met twice
+/// has its place where it was met last, since whatever was older then is met after it. So the order is right and without a
+/// hole, whoever rotates and however quickly.
 pub fn older(directory: &mut Directory, base: &[u8], holds: bool) -> io::Result<Vec<Older>> {
-    let (mut before, mut is_still) = list(directory, base, holds)?;
-    for _ in 0..LISTINGS {
-        if is_still {
-            break;
-        }
-        let now = list(directory, base, holds)?;
-        is_still = now.1 || now.0 == before;
-        before = now.0;
+    let place = directory.path().to_owned();
+    let names = if holds { directory.names()? } else { directory.rotated(base)? };
+    let mut names = Names::sort(base, names);
+    let mut found = Vec::new();
+    for name in names.old.drain(..) {
+        found.extend(meet(&place, name, holds));
     }
-    Ok(before)
+    let mut highest = None;
+    while let Some(number) = names.next_number(highest) {
+        for name in names.spell(base, number) {
+            if let Some(file) = meet(&place, name, holds) {
+                found.push(file);
+                names.numbers.insert(number);
+            }
+        }
+        highest = Some(number);
+    }
+    // The newest first, like the others.
+    names.dated.sort_unstable_by(|a, b| b.cmp(a));
+    for (_, name) in names.dated {
+        found.extend(meet(&place, name, holds));
+    }
+    let mut met = HashSet::new();
+    found.reverse();
+    found.retain(|file| met.insert(file.id));
+    Ok(found)
 }
 
-fn list(directory: &mut Directory, base: &[u8], holds: bool) -> io::Result<(Vec<Older>, bool)> {
-    let mut found = Vec::new();
-    let place = directory.path().to_owned();
-    let (names, is_still) = if holds { directory.names()? } else { directory.rotated(base)? };
-    for name in names {
-        let (plain, is_packed) = unpacked(name.as_encoded_bytes());
-        let Some(age) = age(base, plain) else { continue };
-        let path = place.join(name);
-        let file = if holds { open(&path).ok() } else { None };
-        match file {
-            Some((file, id)) => found.push(Older { age, path, id, is_packed, file: Some(Arc::new(file)) }),
-            None => {
-                if let Ok(meta) = path.metadata()
-                    && meta.is_file()
-                {
-                    found.push(Older { age, path, id: (meta.dev(), meta.ino()), is_packed, file: None });
+/// The names of rotated files, as a listing has them.
+#[derive(Default)]
+struct Names {
+    old: Vec<Named>,
+    numbers: BTreeSet<u32>,
+    /// How numbers are written: with how many digits at least, and with which end.
+    spellings: BTreeSet<(usize, Vec<u8>)>,
+    dated: Vec<(Vec<u8>, Named)>,
+}
+
+/// A name and what it says.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    name: OsString,
+    age: Age,
+    is_packed: bool,
+}
+
+impl Names {
+    fn sort(base: &[u8], listed: &[OsString]) -> Self {
+        let mut names = Self { spellings: BTreeSet::from([(0, Vec::new())]), ..Self::default() };
+        for name in listed {
+            let bytes = name.as_encoded_bytes();
+            let (plain, is_packed) = unpacked(bytes);
+            let Some(age) = age(base, plain) else { continue };
+            let named = |age| Named { name: name.clone(), age, is_packed };
+            match age {
+                Age::Old => names.old.push(named(age)),
+                Age::Dated(date) => names.dated.push((date.clone(), named(Age::Dated(date)))),
+                Age::Numbered(Reverse(number)) => {
+                    let digits = plain.len() - base.len() - 1;
+                    let width = if digits > number.to_string().len() { digits } else { 0 };
+                    names.numbers.insert(number);
+                    names.spellings.insert((width, bytes[plain.len()..].to_vec()));
                 }
             }
         }
+        names
     }
-    found.sort_by(|a, b| (&a.age, &a.path).cmp(&(&b.age, &b.path)));
-    // Names may have been changed while the files were opened.
-    Ok((found, is_still && directory.is_unchanged()))
+
+    /// The next number to ask for: a file may have got one of those behind each that is known, since this was listed or
+    /// while.
+    fn next_number(&self, highest: Option<u32>) -> Option<u32> {
+        let Some(highest) = highest else {
+            return self.numbers.first().map(|first| first.saturating_sub(AHEAD));
+        };
+        let near = self.numbers.range(highest.saturating_sub(AHEAD)..).next()?;
+        Some((highest + 1).max(near.saturating_sub(AHEAD)))
+    }
+
+    fn spell(&self, base: &[u8], number: u32) -> Vec<Named> {
+        let spell = |(width, end): &(usize, Vec<u8>)| {
+            let mut name = [base, b".", format!("{number:0width$}").as_bytes()].concat();
+            name.extend_from_slice(end);
+            let (age, is_packed) = (Age::Numbered(Reverse(number)), !end.is_empty());
+            Named { name: OsString::from_vec(name), age, is_packed }
+        };
+        self.spellings.iter().map(spell).collect()
+    }
+}
+
+/// The file that has this name now.
+fn meet(place: &Path, named: Named, holds: bool) -> Option<Older> {
+    let Named { name, age, is_packed } = named;
+    let path = place.join(name);
+    if holds {
+        match open(&path) {
+            Ok((file, id)) => return Some(Older { age, path, id, is_packed, file: Some(Arc::new(file)) }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            // It is there, and is said to be unreadable.
+            Err(_) => {}
+        }
+    }
+    moments::pass();
+    let meta = path.metadata().ok().filter(Metadata::is_file)?;
+    Some(Older { age, path, id: (meta.dev(), meta.ino()), is_packed, file: None })
 }
 
 #[cfg(test)]

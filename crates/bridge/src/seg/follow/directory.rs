@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::chain::{log_of, unpacked};
+use super::moments;
 use super::tail::is_settled;
 
 /// A directory.
@@ -32,28 +33,24 @@ impl Directory {
         &self.path
     }
 
-    /// All names, as they are now; and whether nobody changed them for a moment. A directory in which names are being changed shows
-    /// some files twice and some not at all.
-    pub fn names(&mut self) -> io::Result<(&[OsString], bool)> {
+    /// All names, as they were a moment ago. A directory in which names are being changed shows some files twice and some not
+    /// at all.
+    pub fn names(&mut self) -> io::Result<&[OsString]> {
         let before = stamp(&self.path)?;
         if self.seen == Some(before.0) {
-            return Ok((&self.names, true));
+            return Ok(&self.names);
         }
+        moments::pass();
         let names: io::Result<Vec<OsString>> =
             std::fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name())).collect();
         (self.names, self.rotated) = (names?, None);
         self.seen = (before.1 && stamp(&self.path)? == before).then_some(before.0);
-        Ok((&self.names, self.seen.is_some()))
-    }
-
-    /// Are these still the names?
-    pub fn is_unchanged(&self) -> bool {
-        self.seen.is_some() && stamp(&self.path).is_ok_and(|now| Some(now.0) == self.seen)
+        Ok(&self.names)
     }
 
     /// The rotated files of a log in a directory of many; see [`Directory::names`].
-    pub fn rotated(&mut self, base: &[u8]) -> io::Result<(&[OsString], bool)> {
-        let is_still = self.names()?.1;
+    pub fn rotated(&mut self, base: &[u8]) -> io::Result<&[OsString]> {
+        self.names()?;
         let names = &self.names;
         let rotated = self.rotated.get_or_insert_with(|| {
             let mut rotated: HashMap<Vec<u8>, Vec<OsString>> = HashMap::new();
@@ -64,11 +61,12 @@ impl Directory {
             }
             rotated
         });
-        Ok((rotated.get(base).map_or(&[], Vec::as_slice), is_still))
+        Ok(rotated.get(base).map_or(&[], Vec::as_slice))
     }
 }
 
 fn stamp(path: &Path) -> io::Result<((i64, i64), bool)> {
+    moments::pass();
     let meta = std::fs::metadata(path)?;
     Ok(((meta.mtime(), meta.mtime_nsec()), is_settled(&meta)))
 }

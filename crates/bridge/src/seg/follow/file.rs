@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use super::log::Kind;
 
@@ -20,10 +20,10 @@ use crate::seg::Sink;
 
 /// How soon a file that cannot be opened is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// Names change while files are opened; that is tried so often.
-const ATTEMPTS: usize = 8;
-/// Between two attempts while the files are being given new numbers.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long a number that is missing is waited for at the start, after the last name was changed: whoever gives the files new
+/// numbers may be interrupted. And how soon it is looked again.
+const ROTATING: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
 /// Whoever wants events from before this (1971) wants all there are, not those of a time.
 const ALL: i64 = 31_536_000;
 /// A file whose lines have no times is skipped if it was last changed so long before the wanted time.
@@ -38,6 +38,8 @@ pub struct Single {
     wanted: i64,
     /// The files that were there before anything was reported.
     first: HashSet<Id>,
+    /// Since when a number is missing.
+    waiting: Option<Instant>,
     started: bool,
 }
 
@@ -46,8 +48,10 @@ impl Single {
     pub fn new(path: &Path, kind: Kind, from: i64, make: MakeFormat) -> Self {
         let directory = Rc::new(RefCell::new(Directory::new(&parent(path))));
         let log = Log::new(path, kind, Scope::Path, Rc::new(make), directory);
-        let first = log.list().iter().map(|file| file.id).chain(log.id_there()).collect();
-        Self { log, kind, from, wanted: from, first, started: false }
+        // The one at the path first: it may be among the others by then, but not the other way round.
+        let there = log.id_there();
+        let first = log.list().iter().map(|file| file.id).chain(there).collect();
+        Self { log, kind, from, wanted: from, first, waiting: None, started: false }
     }
 
     /// Events are wanted from this second on, a little after the one from which on files are read.
@@ -57,47 +61,82 @@ impl Single {
         self
     }
 
-    /// Opens the log, after that which was rotated away and may hold events from `from` on.
-    fn start(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
-        let (mut current, older) = self.open_with_older();
+    /// Tells what was rotated away and may hold events from `from` on, and opens the log.
+    fn start(&mut self, beginning: Beginning, sink: &mut dyn Sink) -> io::Result<()> {
+        let Beginning { mut current, older, unwanted, chain, notes } = beginning;
         self.started = true;
         // Those that were not there when this began are reported.
         let ids = older.iter().map(|file| file.id).chain(current.as_ref().map(Tail::id));
         for _ in ids.filter(|id| !self.first.contains(id)) {
             self.log.arrivals.expect();
         }
+        for note in notes {
+            note.say(sink);
+        }
         match self.kind {
-            Kind::Lsf => current = self.log.start_records(current, self.from, sink)?,
-            Kind::Plain => self.start_plain(current.as_mut().ok(), &older, sink)?,
+            Kind::Lsf => current = self.log.start_records(current, &older, self.from, sink)?,
+            Kind::Plain => self.tell_chain(chain, current.as_mut().ok(), sink)?,
         }
         let begun = current.and_then(|mut current| {
             current.seek(self.from)?;
-            current.look(sink)?;
+            // One that was empty may have got something, and may have been copied and cut since: the first look tells.
+            if self.kind == Kind::Lsf || current.offset() > 0 {
+                current.look(sink)?;
+            }
             self.log.begin(current);
             Ok(())
         });
-        self.log.remember(&older);
+        // The others are known, or are copies of what is at the path, and then nothing of them was told.
+        self.log.remember(&older[..unwanted]);
         begun
     }
 
-    /// The file at the path and the rotated ones, as they were at one moment.
-    fn open_with_older(&self) -> (io::Result<Tail>, Vec<Older>) {
-        let mut found = (self.open(), Vec::new());
-        for _ in 0..ATTEMPTS {
-            found = match self.open() {
-                Ok(tail) => {
-                    let Some(older) = self.log.older_than(&tail) else { continue };
-                    (Ok(tail), older)
-                }
-                Err(error) => (Err(error), self.log.list()),
-            };
-            if !found.1.windows(2).any(|pair| gap(&pair[0], &pair[1]).is_some()) {
-                break;
+    /// The file at the path and the rotated ones, as they were at one moment. Nothing if the file was removed or cut
+    /// meanwhile.
+    fn open_with_older(&self) -> io::Result<Option<Beginning>> {
+        let current = self.open();
+        let mut older = match &current {
+            Ok(tail) => match self.log.older_than(tail) {
+                Some(older) => older,
+                None => return Ok(None),
+            },
+            Err(_) => self.log.list(),
+        };
+        if let Ok(tail) = &current {
+            // It may be one of them by now. What is newer is for the first look.
+            let place = older.iter().position(|file| file.id == tail.id());
+            older.truncate(place.unwrap_or(older.len()));
+        }
+        let unwanted = older.len();
+        let mut beginning = Beginning { current, older, unwanted, chain: Vec::new(), notes: Vec::new() };
+        let is_sure = self.kind == Kind::Lsf || self.open_chain(&mut beginning)?;
+        Ok(is_sure.then_some(beginning))
+    }
+
+    /// The same when it is sure. A number that is missing may be one that a file is just about to get: nothing while that is
+    /// waited for.
+    fn open_settled(&mut self, turn: Turn) -> io::Result<Option<Beginning>> {
+        loop {
+            let found = self.open_with_older()?;
+            let is_sure = found
+                .as_ref()
+                .is_some_and(|found| !found.older.windows(2).any(|pair| gap(&pair[0], &pair[1]).is_some()));
+            let now = if turn.last { Instant::now() } else { turn.now };
+            let since = *self.waiting.get_or_insert(now);
+            let is_long = now.saturating_duration_since(since) >= ROTATING;
+            if found.is_some() && (is_sure || is_long || self.log.is_unchanged_for(ROTATING)) {
+                return Ok(found);
             }
-            // A number that is missing, or one that is just being given to another file.
+            if is_long && found.is_none() {
+                // Whoever cuts it or puts another in its place does nothing else.
+                let (older, chain, notes) = (Vec::new(), Vec::new(), Vec::new());
+                return Ok(Some(Beginning { current: self.open(), older, unwanted: 0, chain, notes }));
+            }
+            if !turn.last {
+                return Ok(None);
+            }
             std::thread::sleep(PAUSE);
         }
-        found
     }
 
     /// The beginning is read before the rotated files are listed, except of a long log, in which the place is to be found first.
@@ -109,15 +148,11 @@ impl Single {
         Ok(tail)
     }
 
-    /// Reads rotated files as far back as they may be wanted. All are opened before one is read: a rotation in between then
-    /// changes names only.
-    fn start_plain(
-        &mut self,
-        mut current: Option<&mut Tail>,
-        older: &[Older],
-        sink: &mut dyn Sink,
-    ) -> io::Result<()> {
-        let mut chain: Vec<Tail> = Vec::new();
+    /// Opens rotated files as far back as they may be wanted, the newest first. All are opened before one is read: a rotation in
+    /// between then changes names only. False if the log was cut meanwhile: then one of them may be its copy, or not.
+    fn open_chain(&self, beginning: &mut Beginning) -> io::Result<bool> {
+        let Beginning { current, older, unwanted, chain, notes } = beginning;
+        let mut current = current.as_mut().ok();
         let mut is_reached = match &mut current {
             Some(current) => self.is_early(current)?,
             None => false,
@@ -126,7 +161,8 @@ impl Single {
             if is_reached {
                 break;
             }
-            self.check_number(file, older.get(at + 1), sink);
+            *unwanted = at;
+            notes.extend(self.check_number(file, older.get(at + 1)));
             match self.log.open_older(file) {
                 // The log is just being copied, and will be cut.
                 Ok(tail) if current.as_ref().is_some_and(|current| current.has_copy_in(&tail)) => {}
@@ -134,9 +170,10 @@ impl Single {
                     is_reached = self.is_early(&mut tail)?;
                     chain.push(tail);
                 }
-                Err(error) => {
-                    sink.missed(&format!("{}: {error}; what it holds is not told", file.path.display()))
-                }
+                Err(error) => notes.push(Note::Missed(format!(
+                    "{}: {error}; what it holds is not told",
+                    file.path.display()
+                ))),
             }
         }
         if !is_reached
@@ -144,11 +181,21 @@ impl Single {
             && let Some(stamp) =
                 oldest.first_stamp()?.filter(|stamp| *stamp > self.wanted && self.wanted > ALL)
         {
-            sink.note(&format!(
+            notes.push(Note::Known(format!(
                 "{}: the oldest file at hand begins at {stamp}; what was before is not known",
                 self.log.path().display()
-            ));
+            )));
         }
+        Ok(current.is_none_or(|current| current.is_intact()))
+    }
+
+    /// Tells rotated files, of which the newest are first.
+    fn tell_chain(
+        &mut self,
+        chain: Vec<Tail>,
+        current: Option<&mut Tail>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
         let mut reached = None;
         for mut tail in chain.into_iter().rev() {
             if sink.is_over() {
@@ -176,11 +223,9 @@ impl Single {
     }
 
     /// Says which file is missing between one and the next newer one.
-    fn check_number(&self, file: &Older, newer: Option<&Older>, sink: &mut dyn Sink) {
-        if let Some(number) = newer.and_then(|newer| gap(file, newer)) {
-            let path = self.log.numbered(number);
-            sink.missed(&format!("{} is missing: what it held is not told", path.display()));
-        }
+    fn check_number(&self, file: &Older, newer: Option<&Older>) -> Option<Note> {
+        let path = self.log.numbered(newer.and_then(|newer| gap(file, newer))?);
+        Some(Note::Missed(format!("{} is missing: what it held is not told", path.display())))
     }
 
     /// A log that comes later is waited for; a directory that is not there, and something that is no file, are mistakes in
@@ -200,6 +245,34 @@ impl Single {
     }
 }
 
+/// What there is at the start.
+struct Beginning {
+    current: io::Result<Tail>,
+    /// The rotated files, oldest first.
+    older: Vec<Older>,
+    /// So many of them are older than what is wanted.
+    unwanted: usize,
+    /// Those that may hold what is wanted, newest first.
+    chain: Vec<Tail>,
+    notes: Vec<Note>,
+}
+
+/// What is to be said of the beginning.
+enum Note {
+    /// Something was not read.
+    Missed(String),
+    Known(String),
+}
+
+impl Note {
+    fn say(&self, sink: &mut dyn Sink) {
+        match self {
+            Self::Missed(text) => sink.missed(text),
+            Self::Known(text) => sink.note(text),
+        }
+    }
+}
+
 /// The number that is missing between a file and the next newer one.
 fn gap(file: &Older, newer: &Older) -> Option<u32> {
     match (&file.age, &newer.age) {
@@ -212,7 +285,8 @@ impl Source for Single {
     fn turn(&mut self, turn: Turn, sink: &mut dyn Sink) -> io::Result<Option<Duration>> {
         if !self.started {
             self.check_path()?;
-            if let Err(error) = self.start(sink) {
+            let Some(found) = self.open_settled(turn)? else { return Ok(Some(PAUSE)) };
+            if let Err(error) = self.start(found, sink) {
                 self.log.trouble(&error, sink);
                 return Ok((!turn.last).then_some(RETRY));
             }

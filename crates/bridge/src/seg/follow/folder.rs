@@ -103,7 +103,7 @@ impl Folder {
     fn list(&self) -> io::Result<(BTreeMap<Place, Metadata>, Vec<PathBuf>)> {
         let (mut found, mut packed) = (BTreeMap::new(), Vec::new());
         let mut directory = self.directory.borrow_mut();
-        for name in directory.names()?.0 {
+        for name in directory.names()? {
             let bytes = name.as_encoded_bytes();
             if bytes.starts_with(b".") || bytes.ends_with(b".lock") {
                 continue;

@@ -17,10 +17,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::chain::{self, Age, Older};
 use super::directory::Directory;
+use super::moments;
 use super::tail::{self, Id, Look, Tail};
 use super::{MakeFormat, Once, parent};
 use crate::seg::{Format, Sink};
@@ -151,6 +153,7 @@ impl Log {
 
     /// The file that is at the path now.
     pub(super) fn id_there(&self) -> Option<Id> {
+        moments::pass();
         self.path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
     }
 
@@ -195,8 +198,12 @@ impl Log {
     /// The rotated files that are older than the one that was opened at the path. Nothing if that one was removed since:
     /// then nobody can tell which of them are.
     pub(super) fn older_than(&self, current: &Tail) -> Option<Vec<Older>> {
-        for _ in 0..ATTEMPTS {
+        // The second time it is surely met, if it went from the path to one of their names.
+        for _ in 0..2 {
             let mut older = self.list();
+            if self.kind == Kind::Lsf {
+                older.retain(|file| !lsf::is_being_copied(current, file));
+            }
             let there = self.id_there();
             if let Some(at) = older.iter().position(|file| file.id == current.id()) {
                 // What is newer is for the next look, unless there is nothing else to look at.
@@ -208,13 +215,18 @@ impl Log {
             if there == Some(current.id()) {
                 return Some(older);
             }
-            if current.is_deleted() {
-                break;
-            }
-            // It is on its way from one name to another.
-            std::thread::yield_now();
         }
         None
+    }
+
+    /// Were no names changed beside the log for so long?
+    pub(super) fn is_unchanged_for(&self, time: Duration) -> bool {
+        let of = |place: &Path| place.metadata().and_then(|meta| meta.modified());
+        let is_old = |place: &Path| {
+            of(place).is_ok_and(|changed| changed.elapsed().is_ok_and(|elapsed| elapsed >= time))
+        };
+        let real = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        is_old(&parent(&self.path)) && is_old(&parent(&real))
     }
 
     pub(super) fn open_older(&self, file: &Older) -> io::Result<Tail> {

@@ -12,7 +12,10 @@ pub mod days;
 mod directory;
 pub mod file;
 pub mod folder;
+#[cfg(test)]
+mod interleaved;
 mod log;
+mod moments;
 pub mod pipe;
 pub mod poll;
 pub mod tail;

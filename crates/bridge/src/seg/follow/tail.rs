@@ -5,12 +5,15 @@
 //! text is known again in whatever file it stands, and a file that holds another text is not taken for it because of its
 //! inode.
 
+mod copies;
+
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::moments;
 use crate::seg::{Event, Format, Message, Sink, lsf};
 
 /// How much is read at once.
@@ -43,6 +46,7 @@ pub type Id = (u64, u64);
 
 /// Opens a log. Anything but a file is refused, and nobody is waited for: a pipe would block until somebody writes to it.
 pub fn open(path: &Path) -> io::Result<(File, Id)> {
+    moments::pass();
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
@@ -152,6 +156,7 @@ impl Tail {
 
     /// Is the file without any name left? Not known of one that rests.
     pub fn is_deleted(&self) -> bool {
+        moments::pass();
         self.file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|meta| meta.nlink() == 0))
     }
 
@@ -309,6 +314,7 @@ impl Tail {
 
     /// Reads what was added. On [`Look::Rewritten`] nothing of the other text was read.
     pub fn look(&mut self, sink: &mut dyn Sink) -> io::Result<Look> {
+        moments::pass();
         let meta = self.file()?.metadata()?;
         if self.is_untold() {
             self.format.modified(meta.mtime());
@@ -358,6 +364,7 @@ impl Tail {
 
     /// Reads; a file that is being cut shows NULs for a moment, which are asked for again. Those of a hole stay.
     fn read_settled(&self, block: &mut [u8], offset: u64) -> io::Result<usize> {
+        moments::pass();
         let mut count = self.file()?.read_at(block, offset)?;
         for _ in 0..SETTLING {
             if memchr::memchr(0, &block[..count]).is_none() {
@@ -396,6 +403,7 @@ impl Tail {
 
     /// Is the text before the place reached still the one that was read?
     fn is_same(&self) -> io::Result<bool> {
+        moments::pass();
         let mut there = vec![0; self.memory.len()];
         match self.file()?.read_exact_at(&mut there, self.offset - self.memory.len() as u64) {
             Ok(()) => Ok(there == self.memory),
@@ -478,109 +486,14 @@ impl Tail {
         Ok(())
     }
 
-    /// Is all that this file holds a part of what was read? So is a copy that was made before the last lines were read.
-    pub fn covers(&self, copy: &File) -> io::Result<bool> {
-        let size = copy.metadata()?.len();
-        if size == 0 || size > self.offset {
-            return Ok(false);
-        }
-        let mut head = vec![0; self.head.len().min(size as usize)];
-        copy.read_exact_at(&mut head, 0)?;
-        let remembered = self.offset - self.memory.len() as u64;
-        let mut end = vec![0; size.saturating_sub(remembered) as usize];
-        copy.read_exact_at(&mut end, remembered.min(size))?;
-        Ok(self.head.starts_with(&head) && self.memory.starts_with(&end))
-    }
-
-    /// Does this file begin with all that the other one holds? So it is while a copy is made, and until the original is
-    /// cut.
-    pub fn has_copy(&self, copy: &File) -> io::Result<bool> {
-        let Some(file) = &self.file else { return Ok(self.is_beginning_of(copy) || self.covers(copy)?) };
-        let size = copy.metadata()?.len();
-        if size > file.metadata()?.len() {
-            return Ok(false);
-        }
-        let is_equal = |at: u64, length: u64| -> io::Result<bool> {
-            let (mut ours, mut theirs) = (vec![0; length as usize], vec![0; length as usize]);
-            copy.read_exact_at(&mut theirs, at)?;
-            Ok(file.read_exact_at(&mut ours, at).is_ok() && ours == theirs)
-        };
-        let (first, last) = (size.min(HEAD as u64), size.min(MEMORY as u64));
-        Ok(is_equal(0, first)? && is_equal(size - last, last)?)
-    }
-
-    /// The same of a file that is followed.
-    pub fn has_copy_in(&self, other: &Self) -> bool {
-        other.file().and_then(|copy| self.has_copy(copy)).unwrap_or(false)
+    /// Is it known which text this is?
+    pub fn has_memory(&self) -> bool {
+        !self.memory.is_empty()
     }
 
     /// The beginning of what was read.
     pub fn head(&self) -> &[u8] {
         &self.head
-    }
-
-    /// Goes on behind what another tail has read, if this file begins with it. Only while nothing was read here.
-    pub fn go_behind(&mut self, other: &Self) -> io::Result<bool> {
-        if !other.is_beginning_of(self.file()?) {
-            return Ok(false);
-        }
-        // An unfinished line is read again from its beginning.
-        self.offset = other.offset - other.pending() as u64;
-        self.remember_before()?;
-        Ok(true)
-    }
-
-    /// Does this file begin with what was read?
-    pub fn is_beginning_of(&self, copy: &File) -> bool {
-        let mut there = vec![0; self.memory.len()];
-        let mut head = vec![0; self.head.len()];
-        !self.memory.is_empty()
-            && copy.read_exact_at(&mut head, 0).is_ok()
-            && head == self.head
-            && copy.read_exact_at(&mut there, self.offset - self.memory.len() as u64).is_ok()
-            && there == self.memory
-    }
-
-    /// After [`Look::Rewritten`]: reads what was added in the meantime from a copy, in which the text may stand in another
-    /// place. False when the copy does not hold the text that was read.
-    pub fn catch_up(&mut self, file: &File, sink: &mut dyn Sink) -> io::Result<bool> {
-        let found = if self.is_beginning_of(file) { Some(self.offset) } else { self.find(file)? };
-        let Some(mut at) = found else { return Ok(false) };
-        let mut block = vec![0; BLOCK];
-        loop {
-            let count = file.read_at(&mut block, at)?;
-            if count == 0 || sink.is_over() {
-                return Ok(true);
-            }
-            at += count as u64;
-            self.format
-                .feed(&block[..count], &mut Named { path: &self.path, has_told: &mut self.has_told, sink });
-        }
-    }
-
-    /// Where in a copy the text that was read ends. The copy may have another first line.
-    fn find(&self, file: &File) -> io::Result<Option<u64>> {
-        if self.memory.is_empty() {
-            return Ok(None);
-        }
-        let length = self.memory.len() as u64;
-        let mut there = vec![0; self.memory.len()];
-        if file.read_exact_at(&mut there, self.offset - length).is_ok() && there == self.memory {
-            return Ok(Some(self.offset));
-        }
-        let finder = memchr::memmem::Finder::new(&self.memory);
-        let mut block = vec![0; BLOCK + self.memory.len()];
-        let mut at = 0u64;
-        loop {
-            let count = file.read_at(&mut block, at)?;
-            if let Some(found) = finder.find(&block[..count]) {
-                return Ok(Some(at + found as u64 + length));
-            }
-            if count < self.memory.len() {
-                return Ok(None);
-            }
-            at += count as u64 - length + 1;
-        }
     }
 
     /// Reads the new text, and starts anew if there is another. For files of which no copies are kept.

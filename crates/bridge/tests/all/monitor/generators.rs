@@ -102,6 +102,17 @@ fn a_generator_whose_child_keeps_the_pipe_is_still_seen_to_be_gone() {
 }
 
 #[test]
+fn a_generator_that_is_silent_for_long_is_not_taken_for_gone() {
+    // Longer than the time after which it is looked whether it is still there. It goes on only if its input is still open.
+    let text = "echo '001;5;1;1;0'; timeout 2 cat || echo '001;6;1;2;0'; cat";
+    let (monitor, heard) = start(settings(script(text)));
+    monitor.register(b"1", &key("one")).unwrap();
+    until("two events", || heard.count() == 2);
+    assert_eq!(monitor.status().starts, 1);
+    monitor.stop();
+}
+
+#[test]
 fn another_user_is_asked_for_by_sudo_without_a_password_and_the_zone_comes_along() {
     let place = tempfile::tempdir().unwrap();
     let (sudo, said) = (place.path().join("sudo"), place.path().join("said"));

@@ -1,14 +1,19 @@
-//! LSF's `lsb.events`: each file begins with records that the one before had, and says by its first line how many, or when it
-//! was closed. Its parser knows records again, so it goes from file to file.
+//! LSF's `lsb.events`. A switch copies the records of the file to `lsb.events.0`, behind a line with the time; writes those of
+//! unfinished jobs to a new file, behind a line with their length, and renames it over `lsb.events`; then gives all numbers
+//! the next one. So the text that was read goes on in a copy, in which it stands elsewhere. Where the file itself is renamed it is
+//! known by its inode, and the next one may begin with records of it, which its parser knows again.
 
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::cmp::Reverse;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 
-use super::{Cut, Log, Older, Switch, Tail, tail};
-use crate::seg::{Sink, lsf};
+use super::{Age, KNOWN, Log, Older, Switch, Tail};
+use crate::seg::{Format, Sink, lsf};
 
-/// Older files looked at, at most.
-const OLDER: u32 = 10_000;
+/// So much of a copy is compared.
+const BEGINNING: usize = 2_048;
 /// Rotated files that are searched for the text of a log that was cut.
 const COPIES: usize = 16;
 
@@ -24,30 +29,40 @@ impl Log {
     pub(in super::super) fn start_records(
         &self,
         current: io::Result<Tail>,
+        older: &[Older],
         from: i64,
         sink: &mut dyn Sink,
     ) -> io::Result<io::Result<Tail>> {
         let mut chain = Vec::new();
-        for number in 1..=OLDER {
-            let path = self.numbered(number);
-            let tail = match Tail::open(&path, self.format()) {
+        let mut expected = 1;
+        for file in older.iter().rev() {
+            let Age::Numbered(Reverse(number)) = file.age else { continue };
+            let tail = if number > expected {
+                Err((self.numbered(expected), io::ErrorKind::NotFound.into()))
+            } else {
+                self.open_older(file).map_err(|error| (file.path.clone(), error))
+            };
+            let tail = match tail {
                 Ok(tail) => tail,
-                Err(error) => {
-                    if self.numbered(number + 1).exists() || path.exists() {
-                        sink.missed(&format!(
-                            "{}: {error}; the files with higher numbers are not read",
-                            path.display()
-                        ));
-                    }
+                Err((path, error)) => {
+                    sink.missed(&format!(
+                        "{}: {error}; the files with higher numbers are not read",
+                        path.display()
+                    ));
                     break;
                 }
             };
-            if first_line(&path).and_then(|l| lsf::header(&l)).is_some_and(|stamp| stamp < from) {
+            if tail
+                .file()
+                .ok()
+                .and_then(first_line)
+                .and_then(|l| lsf::header(&l))
+                .is_some_and(|stamp| stamp < from)
+            {
                 break;
             }
-            if current.as_ref().is_ok_and(|current| current.id() != tail.id()) || current.is_err() {
-                chain.push(tail);
-            }
+            expected = number + 1;
+            chain.push(tail);
         }
         let mut format = self.format();
         for tail in chain.into_iter().rev() {
@@ -70,59 +85,94 @@ impl Log {
             return Ok(true);
         }
         let listed = match &self.current {
-            Some(current) => self.older_than(current).unwrap_or_default(),
-            None => self.list(),
+            Some(current) => self.older_than(current),
+            None => Some(self.list()),
         };
-        let log = std::mem::take(&mut self.cut).into_iter().find(|cut| cut.is_log);
+        // It was replaced again. What was read is known until then.
+        let Some(listed) = listed else { return Ok(true) };
         let place = listed.iter().rposition(|file| self.knows(file.id));
-        let news = &listed[place.map_or(0, |at| at + 1)..];
-        let is_found = match switch {
-            Switch::From(id) => listed.iter().any(|file| file.id == id),
-            _ => true,
-        };
-        if let Some(Cut { mut tail, .. }) = log {
-            self.catch_up(&mut tail, &listed, sink)?;
-            if matches!(switch, Switch::None)
-                && let Some(mut current) = self.current.take()
-            {
-                current.go_on_if_cut(&tail)?;
-                let mut format = tail.into_format();
-                format.reset();
-                self.current = Some(current.with_format(format));
+        let mut news = &listed[place.map_or(0, |at| at + 1)..];
+        let mut before = place.map(|at| &listed[at]);
+        let mut format = self.format();
+        let mut is_found = true;
+        if let Some(mut text) = self.take_text(&switch, &listed) {
+            match self.catch_up(&mut text, &listed, sink) {
+                Some(at) => (before, news) = (Some(&listed[at]), &listed[at + 1..]),
+                None if text.has_memory() => {
+                    (is_found, before) = (false, None);
+                    self.note_cut(&text, sink);
+                }
+                // Nothing of it was told, so that its copy is as good as new.
+                None => {}
             }
-        } else {
-            let before = place.map(|at| listed[at].path.as_path()).filter(|_| is_found);
-            self.read_between(news, before, sink)?;
+            if matches!(switch, Switch::None)
+                && let Some(current) = &mut self.current
+            {
+                current.go_on_if_cut(&text)?;
+            }
+            format = text.into_format();
+            format.reset();
         }
+        format = self.read_between(format, news, before, sink)?;
         let told = news.len() as i64;
         let found = told + i64::from(matches!(switch, Switch::First | Switch::From(_)));
         if !matches!(switch, Switch::None) && !self.arrivals.find(found) {
             self.settle(found, is_found || (told == 0 && !had_older), sink);
         }
-        self.remember(&listed);
-        if let Some(current) = &mut self.current {
+        self.know_only(&listed);
+        if let Some(current) = self.current.take() {
+            let mut current = current.with_format(format);
             current.look(sink)?;
+            self.current = Some(current);
         }
         Ok(!matches!(switch, Switch::Failed))
     }
 
-    /// The file was rewritten in place. A copy made before may have what was not read yet; its first line is another one, so
-    /// that its text stands elsewhere.
-    fn catch_up(&self, tail: &mut Tail, listed: &[Older], sink: &mut dyn Sink) -> io::Result<()> {
-        let copies = listed.iter().enumerate().rev().filter(|(_, file)| !self.knows(file.id));
-        for (at, file) in copies.take(COPIES) {
-            if file.file.as_ref().is_some_and(|file| tail.catch_up(file, sink).unwrap_or(false)) {
-                return self.read_between(&listed[at + 1..], Some(&file.path), sink);
-            }
+    /// The text that is not at the path any more, nor in a file that is still there: it may go on in a copy.
+    fn take_text(&mut self, switch: &Switch, listed: &[Older]) -> Option<Tail> {
+        if let Some(cut) = std::mem::take(&mut self.cut).into_iter().find(|cut| cut.is_log) {
+            return Some(cut.tail);
         }
-        self.note_cut(tail, sink);
-        Ok(())
+        let Switch::From(id) = switch else { return None };
+        if listed.iter().any(|file| file.id == *id) {
+            return None;
+        }
+        let at = self.older.iter().position(|tail| tail.id() == *id)?;
+        Some(self.older.remove(at))
     }
 
-    /// Reads whole files, oldest first; `before` is the one before them.
-    fn read_between(&self, files: &[Older], before: Option<&Path>, sink: &mut dyn Sink) -> io::Result<()> {
-        let mut format = self.format();
-        if let Some(mut line) = before.filter(|_| !files.is_empty()).and_then(first_line) {
+    /// The newest of these are known from now on, and nothing else.
+    fn know_only(&mut self, listed: &[Older]) {
+        let mut before = std::mem::take(&mut self.older);
+        for file in &listed[listed.len().saturating_sub(KNOWN)..] {
+            if let Some(at) = before.iter().position(|tail| tail.id() == file.id) {
+                self.older.push(before.remove(at));
+            } else if let Ok(mut tail) = self.open_older(file)
+                && tail.skip().is_ok()
+            {
+                self.older.push(tail);
+            }
+        }
+    }
+
+    /// The file was replaced or rewritten. Tells from a copy what was not read yet, and returns which one it is. Its first line
+    /// is another one, so that the text stands elsewhere.
+    fn catch_up(&self, text: &mut Tail, listed: &[Older], sink: &mut dyn Sink) -> Option<usize> {
+        let copies = listed.iter().enumerate().rev().filter(|(_, file)| !self.knows(file.id));
+        let mut copies = copies.take(COPIES).filter_map(|(at, file)| Some((at, file.file.as_ref()?)));
+        copies.find_map(|(at, copy)| text.catch_up(copy, sink).unwrap_or(false).then_some(at))
+    }
+
+    /// Reads whole files, oldest first; `before` is the one before them. Returns the parser for the file at the path.
+    fn read_between(
+        &self,
+        mut format: Box<dyn Format>,
+        files: &[Older],
+        before: Option<&Older>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<Box<dyn Format>> {
+        let before = before.filter(|_| !files.is_empty()).and_then(|file| file.file.as_ref());
+        if let Some(mut line) = before.and_then(|file| first_line(file)) {
             // The next file repeats what was unfinished when this one was closed.
             line.push(b'\n');
             format.feed(&line, sink);
@@ -141,15 +191,29 @@ impl Log {
                 }
             }
         }
-        Ok(())
+        Ok(format)
     }
 }
 
+/// Is this number 0, and only a copy of the file at the path, which a switch is about to replace?
+pub(super) fn is_being_copied(current: &Tail, copy: &Older) -> bool {
+    let is_copy = |copy: &File| -> io::Result<bool> {
+        let mut text = [0; BEGINNING];
+        let count = copy.read_at(&mut text, 0)?;
+        let Some(end) = memchr::memchr(b'\n', &text[..count]) else { return Ok(true) };
+        let body = &text[end + 1..count];
+        let offset = first_line(current.file()?).and_then(|line| lsf::header(&line)).unwrap_or(0);
+        let mut there = vec![0; body.len()];
+        Ok(current.file()?.read_exact_at(&mut there, offset.max(0) as u64).is_ok() && there == body)
+    };
+    copy.age == Age::Numbered(Reverse(0))
+        && copy.file.as_ref().is_some_and(|copy| is_copy(copy).unwrap_or(false))
+}
+
 /// The first line of a file, if it is short.
-fn first_line(path: &Path) -> Option<Vec<u8>> {
-    let mut start = Vec::new();
-    tail::open(path).ok()?.0.take(256).read_to_end(&mut start).ok()?;
-    let end = memchr::memchr(b'\n', &start)?;
-    start.truncate(end);
-    Some(start)
+fn first_line(file: &File) -> Option<Vec<u8>> {
+    let mut start = [0; 256];
+    let count = file.read_at(&mut start, 0).ok()?;
+    let end = memchr::memchr(b'\n', &start[..count])?;
+    Some(start[..end].to_vec())
 }

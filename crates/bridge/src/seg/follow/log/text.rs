@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::{ATTEMPTS, Cut, Id, Log, Older, Scope, Strays, Switch, Tail, tail};
+use super::{ATTEMPTS, Cut, Id, Log, Look, Older, Scope, Strays, Switch, Tail, tail};
 use crate::seg::Sink;
 
 impl Log {
@@ -27,7 +27,7 @@ impl Log {
         let listed = match (listed, &switch) {
             // The log was removed, and nothing came in its place: it is older than what there is.
             (None, Switch::Gone) => {
-                self.tell_removed(sink);
+                self.tell_removed(sink)?;
                 if let Some(current) = &mut self.current {
                     current.tell_ahead(sink);
                 }
@@ -43,11 +43,13 @@ impl Log {
                 self.tell_older(listed, &mut reached, strays, sink)?
             }
             // The file is gone from the path again, and nobody can tell what came before it.
-            _ => Found { files: 0, is_all: false },
+            _ => Found { files: 0, newer: 0, is_all: false },
         };
         let is_new = matches!(switch, Switch::First | Switch::From(_));
-        self.is_counting |= !matches!(switch, Switch::None);
-        self.found += told.files + i64::from(is_new);
+        // Where the log is still the one that was known and nothing is newer, what is found are copies.
+        self.is_counting |= !matches!(switch, Switch::None) || told.newer > 0;
+        let came = if self.is_counting { told.files + i64::from(is_new) } else { 0 };
+        self.found += came;
         // What is cut short is counted when it is whole.
         if told.is_all {
             let found = std::mem::take(&mut self.found);
@@ -65,8 +67,11 @@ impl Log {
                 if is_fresh {
                     current.go_on(reached);
                 }
-                // Another text again: that is for the next round.
-                current.look(sink)?;
+                // Another text again: that is for the next round. So is what came to one that was empty before the listing,
+                // because something may have come before it, and be in a copy now.
+                if current.offset() > 0 {
+                    current.look(sink)?;
+                }
             }
         }
         Ok(!matches!(switch, Switch::Failed))
@@ -134,7 +139,9 @@ impl Log {
     ) -> io::Result<Found> {
         let newest =
             listed.iter().rposition(|file| self.tails().any(|t| t.id() == file.id && !t.is_untold()));
-        let mut found = Found { files: 0, is_all: true };
+        let current = self.current.as_ref().map(Tail::id);
+        let is_newer = |at: usize| listed[..at].iter().any(|file| Some(file.id) == current);
+        let mut found = Found { files: 0, newer: 0, is_all: true };
         let Some(mut owners) = self.find_owners(listed, newest) else {
             return Ok(Found { is_all: false, ..found });
         };
@@ -142,11 +149,8 @@ impl Log {
             if sink.is_over() {
                 break;
             }
-            if self.tails().any(|tail| tail.id() == file.id && tail.is_untold()) {
-                self.tell_removed(sink);
-                for tail in self.tails_mut().filter(|tail| tail.id() == file.id) {
-                    tail.look(sink)?;
-                }
+            if !self.finish_known(file.id, sink)? {
+                return Ok(Found { is_all: false, ..found });
             }
             if self.knows(file.id) || self.is_past(at, newest) {
                 continue;
@@ -183,22 +187,44 @@ impl Log {
                 Copy::Unknown => return Ok(Found { is_all: false, ..found }),
                 Copy::No => {}
             }
-            self.tell_removed(sink);
+            self.tell_removed(sink)?;
             tail.go_on(*reached);
             tail.look(sink)?;
             if self.scope == Scope::Path {
                 *reached = tail.reached();
             }
             self.keep(tail);
-            found.files += i64::from(!self.empty.remove(&file.id));
+            let is_uncounted = i64::from(!self.empty.remove(&file.id));
+            found.files += is_uncounted;
+            found.newer += if is_newer(at) { is_uncounted } else { 0 };
         }
         self.empty.retain(|id| listed.iter().any(|file| file.id == *id));
         Ok(found)
     }
 
+    /// Tells what was added to a file that is known: it is older than whatever comes next. False if it holds another text.
+    fn finish_known(&mut self, id: Id, sink: &mut dyn Sink) -> io::Result<bool> {
+        if self.tails().any(|tail| tail.id() == id && tail.is_untold()) {
+            self.tell_removed(sink)?;
+        }
+        for tail in self.tails_mut().filter(|tail| tail.id() == id && !tail.is_resting()) {
+            if tail.look(sink)? == Look::Rewritten {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// A file that was removed before anything of it was told is older than what is there.
-    fn tell_removed(&mut self, sink: &mut dyn Sink) {
-        self.cut.iter_mut().filter(|cut| !cut.is_log).for_each(|cut| cut.tail.tell_ahead(sink));
+    fn tell_removed(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        for cut in self.cut.iter_mut().filter(|cut| !cut.is_log) {
+            cut.tail.tell_ahead(sink);
+            if cut.tail.is_deleted() {
+                // Something may have been added before. If it is another text, there is nobody who could tell it.
+                cut.tail.look(sink)?;
+            }
+        }
+        Ok(())
     }
 
     /// A text goes on in another file. Returns how far it has come.
@@ -311,6 +337,8 @@ impl Log {
 struct Found {
     /// So many are new.
     files: i64,
+    /// So many of these are newer than the file that was at the path.
+    newer: i64,
     /// All were told; else something was cut meanwhile, and it is to be looked again.
     is_all: bool,
 }
