@@ -19,6 +19,8 @@ pub(crate) enum Doer<'a> {
     User(Option<&'a Identity>),
     /// Somebody who may look into every directory and can do nothing else; the user where that cannot be had.
     Onlooker(Option<&'a Identity>),
+    /// Somebody who may remove what is in every directory and can do nothing else.
+    Remover,
 }
 
 /// A chore that is being done.
@@ -118,6 +120,7 @@ fn settle(doer: &Doer<'_>, keep: &[BorrowedFd<'_>], parent: i32) -> io::Result<(
     match doer {
         Doer::User(None) | Doer::Onlooker(None) => {}
         Doer::User(Some(identity)) => become_user(identity)?,
+        Doer::Remover => sys::become_remover()?,
         // A container may keep the capability from us; then its owner looks, and sees what an owner sees.
         Doer::Onlooker(Some(identity)) => sys::become_onlooker().or_else(|_| become_user(identity))?,
     }

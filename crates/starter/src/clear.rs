@@ -1,5 +1,5 @@
 //! Clearing away what starters had to set aside: in a process of its own (`updraft clear`), each directory with the rights
-//! of whoever it belongs to.
+//! of whoever it belongs to, and what that owner cannot remove by nobody's user who may remove and do nothing else.
 //!
 //! Whoever owns a directory can stop the process that removes it. So every owner has a time of their own, owners are served side
 //! by side, and what did not go comes last the next time.
@@ -12,7 +12,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::chore::Chore;
+use crate::chore::{Chore, Doer};
+use crate::remove::Rights;
 use crate::wire::Identity;
 use crate::{remove, sys};
 
@@ -30,7 +31,7 @@ const LATE: &str = "late-";
 struct Owner {
     entries: VecDeque<PathBuf>,
     until_us: u64,
-    doing: Option<(PathBuf, Chore)>,
+    doing: Option<(PathBuf, Chore, Rights)>,
 }
 
 /// What is left, and why.
@@ -59,7 +60,7 @@ pub fn clear(dir: &Path, patience: Duration) -> io::Result<Left> {
         if served.len() == OWNERS || waiting.is_empty() {
             let ms = until_us.saturating_sub(sys::mono_us()).div_ceil(1000).min(60_000) as i32;
             let mut watches: Vec<_> =
-                served.iter().filter_map(|o| o.doing.as_ref()).map(|(_, chore)| chore.watch()).collect();
+                served.iter().filter_map(|o| o.doing.as_ref()).map(|(_, chore, _)| chore.watch()).collect();
             sys::poll(&mut watches, ms)?;
         }
     }
@@ -107,11 +108,11 @@ impl Owner {
     /// Does what can be done without waiting; false when nothing is left to do.
     fn go_on(&mut self, left: &mut Left) -> bool {
         loop {
-            if let Some((path, mut chore)) = self.doing.take() {
+            if let Some((path, mut chore, rights)) = self.doing.take() {
                 let outcome = match chore.outcome() {
                     Some(outcome) => outcome.and_then(|_| fs::remove_dir(&path)),
                     None if sys::mono_us() < self.until_us => {
-                        self.doing = Some((path, chore));
+                        self.doing = Some((path, chore, rights));
                         return true;
                     }
                     None => {
@@ -119,25 +120,34 @@ impl Owner {
                         Err(io::Error::other("it takes too long; it is tried again later"))
                     }
                 };
-                if let Err(error) = outcome {
-                    left.push((put_off(path), error.to_string()));
+                // What others made in a directory of this owner's, its subordinate users for instance, the owner cannot remove.
+                let again = if outcome.is_err() && rights == Rights::Owners && sys::own_uid() == 0 {
+                    begin_removal(&path, Rights::All).ok().flatten()
+                } else {
+                    None
+                };
+                match (outcome, again) {
+                    (_, Some(chore)) => self.doing = Some((path, chore, Rights::All)),
+                    (Err(error), None) => left.push((put_off(path), error.to_string())),
+                    (Ok(()), None) => {}
                 }
+                continue;
             }
             let Some(path) = self.entries.pop_front() else { return false };
             if sys::mono_us() >= self.until_us {
                 left.push((path, "others of its owner took too long; it is tried again later".into()));
                 continue;
             }
-            match begin_removal(&path) {
-                Ok(chore) => self.doing = chore.map(|chore| (path, chore)),
+            match begin_removal(&path, Rights::Owners) {
+                Ok(chore) => self.doing = chore.map(|chore| (path, chore, Rights::Owners)),
                 Err(error) => left.push((put_off(path), error.to_string())),
             }
         }
     }
 }
 
-/// Begins to empty a directory as its owner; what is none goes at once.
-fn begin_removal(path: &Path) -> io::Result<Option<Chore>> {
+/// Begins to empty a directory with these rights; what is none goes at once.
+fn begin_removal(path: &Path, rights: Rights) -> io::Result<Option<Chore>> {
     let about = fs::symlink_metadata(path)?;
     if !about.is_dir() {
         return fs::remove_file(path).map(|()| None);
@@ -150,9 +160,15 @@ fn begin_removal(path: &Path) -> io::Result<Option<Chore>> {
         groups: vec![about.gid()],
     });
     let dir = open.as_fd();
-    let chore = Chore::begin(identity.as_ref(), &[dir], || {
-        let _ = sys::make_usable(dir);
-        match remove::empty(dir)?.why {
+    let doer = match rights {
+        Rights::Owners => Doer::User(identity.as_ref()),
+        Rights::All => Doer::Remover,
+    };
+    let chore = Chore::begin_as(doer, &[dir], || {
+        if rights == Rights::Owners {
+            let _ = sys::make_usable(dir);
+        }
+        match remove::empty_with(dir, rights)?.why {
             None => Ok(Vec::new()),
             Some(why) => Err(io::Error::other(why)),
         }

@@ -21,15 +21,32 @@ pub struct Left {
     pub why: Option<String>,
 }
 
+/// Whose rights something is removed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// The owner's, who makes directories usable that are not.
+    Owners,
+    /// Everybody's: nothing but names is changed, and other file systems are left alone.
+    All,
+}
+
 /// Removes everything in a directory.
 pub fn empty(dir: BorrowedFd<'_>) -> io::Result<Left> {
+    empty_with(dir, Rights::Owners)
+}
+
+/// The same with other rights.
+pub(crate) fn empty_with(dir: BorrowedFd<'_>, rights: Rights) -> io::Result<Left> {
     let mut next_name = 0u64;
     loop {
         let mut left = Left::default();
         let mut removed = 0u64;
         sys::for_each_entry(dir, |name, is_dir| {
-            let done =
-                if is_dir { flatten(dir, name, &mut next_name) } else { sys::remove_file_at(dir, name) };
+            let done = if is_dir {
+                flatten(dir, name, &mut next_name, rights)
+            } else {
+                sys::remove_file_at(dir, name)
+            };
             match done {
                 Ok(()) => removed += 1,
                 Err(error) => {
@@ -47,16 +64,16 @@ pub fn empty(dir: BorrowedFd<'_>) -> io::Result<Left> {
 }
 
 /// Moves the subdirectories of one up beside it, removes its files, then itself.
-fn flatten(above: BorrowedFd<'_>, name: &CStr, next_name: &mut u64) -> io::Result<()> {
+fn flatten(above: BorrowedFd<'_>, name: &CStr, next_name: &mut u64, rights: Rights) -> io::Result<()> {
     // Most are empty by the time they are looked at, or were from the beginning.
     if sys::remove_dir_at(above, name).is_ok() {
         return Ok(());
     }
-    let dir = open_dir(above, name)?;
+    let dir = open_dir(above, name, rights)?;
     let mut trouble = None;
     sys::for_each_entry(borrow(&dir), |inner, is_dir| {
         let done = if is_dir {
-            lift(above, borrow(&dir), inner, next_name)
+            lift(above, borrow(&dir), inner, next_name, rights)
         } else {
             sys::remove_file_at(borrow(&dir), inner)
         };
@@ -73,7 +90,13 @@ fn flatten(above: BorrowedFd<'_>, name: &CStr, next_name: &mut u64) -> io::Resul
 }
 
 /// Moves a directory up.
-fn lift(above: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &CStr, next_name: &mut u64) -> io::Result<()> {
+fn lift(
+    above: BorrowedFd<'_>,
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    next_name: &mut u64,
+    rights: Rights,
+) -> io::Result<()> {
     if sys::remove_dir_at(dir, name).is_ok() {
         return Ok(());
     }
@@ -84,13 +107,18 @@ fn lift(above: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &CStr, next_name: &mut
         if error.kind() != io::ErrorKind::PermissionDenied {
             return Err(error);
         }
-        open_dir(dir, name)?;
+        open_dir(dir, name, rights)?;
         sys::rename_at(dir, name, above, &new)
     })
 }
 
 /// Opens a directory, and makes it one that its owner may read and change.
-fn open_dir(above: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+fn open_dir(above: BorrowedFd<'_>, name: &CStr, rights: Rights) -> io::Result<OwnedFd> {
+    if rights == Rights::All {
+        let dir = sys::open_dir_at(above, name)?;
+        let is_same = sys::about(above, c"")?.st_dev == sys::about(borrow(&dir), c"")?.st_dev;
+        return if is_same { Ok(dir) } else { Err(io::Error::other("another file system is there")) };
+    }
     match sys::open_dir_at(above, name) {
         Ok(dir) => {
             // Not ours to change, perhaps; then removing says so.

@@ -397,8 +397,20 @@ pub(crate) fn become_for_good(uid: u32, gid: u32, groups: &[u32]) -> io::Result<
 /// Becomes somebody who owns nothing and may look into every directory (CAP_DAC_READ_SEARCH), and can do nothing else, for good.
 /// No account has that number, so that no job can stop whoever looks. The process must have one thread only.
 pub(crate) fn become_onlooker() -> io::Result<()> {
+    become_nobody_with(1 << DAC_READ_SEARCH)
+}
+
+/// Nobody's user who may remove whatever stands in a directory that is open, whoever made it.
+pub(crate) fn become_remover() -> io::Result<()> {
+    become_nobody_with(1 << DAC_OVERRIDE | 1 << DAC_READ_SEARCH | 1 << FOWNER)
+}
+
+const DAC_OVERRIDE: u32 = 1;
+const DAC_READ_SEARCH: u32 = 2;
+const FOWNER: u32 = 3;
+
+fn become_nobody_with(capabilities: u32) -> io::Result<()> {
     const NOBODY: libc::uid_t = 4_294_967_000;
-    const DAC_READ_SEARCH: u32 = 2;
     let done = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: system calls on numbers.
     unsafe {
@@ -407,7 +419,7 @@ pub(crate) fn become_onlooker() -> io::Result<()> {
         done(libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY))?;
         done(libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY))?;
     }
-    set_capabilities(1 << DAC_READ_SEARCH)
+    set_capabilities(capabilities)
 }
 
 /// No program that this process executes gets a capability.

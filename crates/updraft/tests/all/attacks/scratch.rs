@@ -116,6 +116,35 @@ fn nothing_outside_is_touched_when_entries_are_swapped_while_they_are_removed() 
 }
 
 #[test]
+fn what_somebody_else_made_in_a_jobs_directory_goes_with_it() {
+    let Some((sandbox, _)) = shared_pool(POLICY, &[]) else { return };
+    let script = "chmod 777 $UPDRAFT_SCRATCH_DIR; echo $UPDRAFT_SCRATCH_DIR > where; while [ ! -e go ]; do sleep 0.05; done";
+    let job = submit(&sandbox, &format!("{}queue\n", shell(script)));
+    let told = work(&sandbox).join("where");
+    sandbox.until("it runs", PATIENCE, || {
+        told.exists() && std::fs::read_to_string(&told).unwrap().ends_with('\n')
+    });
+    let scratch = std::fs::read_to_string(&told).unwrap().trim().to_owned();
+    let kept = sandbox.path().join("kept");
+    std::fs::write(&kept, "x").unwrap();
+    // As a user of whom this machine knows nothing: a subordinate one, as every login has thousands.
+    let make = format!(
+        "mkdir -p {scratch}/mine/deep && head -c 1000 /dev/zero > {scratch}/mine/deep/file && ln -s {} {scratch}/mine/link && \
+         chmod 700 {scratch}/mine",
+        kept.display()
+    );
+    let made = std::process::Command::new("setpriv")
+        .args(["--reuid", "231078", "--regid", "231078", "--clear-groups", "sh", "-c", &make])
+        .status();
+    assert!(made.is_ok_and(|status| status.success()));
+    std::fs::write(work(&sandbox).join("go"), "").unwrap();
+    sandbox.ok(&["wait", &job.to_string(), "--timeout", "30"]);
+    sandbox.until("all of it is gone", 2 * PATIENCE, || count(&execute(&sandbox)) == 0);
+    assert!(kept.exists());
+    innocent_job_runs(&sandbox);
+}
+
+#[test]
 fn what_cannot_be_removed_is_set_aside_told_and_tried_again() {
     let Some((sandbox, _)) = shared_pool(POLICY, &[]) else { return };
     let script = "mkdir $UPDRAFT_SCRATCH_DIR/held; echo $UPDRAFT_SCRATCH_DIR/held > where; while [ ! -e go ]; do sleep 0.05; done";
