@@ -3,6 +3,7 @@
 
 mod channels;
 mod doors;
+mod expressions;
 mod fuse;
 mod identity;
 mod joblogs;
