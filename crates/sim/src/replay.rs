@@ -364,7 +364,9 @@ mod tests {
 
     fn recording(since_ms: u64) -> Recording {
         let mut recording = Recording::since(since_ms);
-        journal().iter().for_each(|event| recording.note(event));
+        for event in journal() {
+            recording.note(&event);
+        }
         recording
     }
 

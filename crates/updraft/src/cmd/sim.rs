@@ -143,6 +143,8 @@ fn record(state: &Path, since_ms: u64) -> Result<Recording, Failure> {
         let events = reader.read(next, CHUNK).map_err(failed)?;
         let Some((last, _)) = events.last() else { return Ok(recording) };
         next = last + 1;
-        events.iter().for_each(|(_, event)| recording.note(event));
+        for (_, event) in &events {
+            recording.note(event);
+        }
     }
 }
