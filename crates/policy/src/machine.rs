@@ -26,9 +26,9 @@ pub struct Machine {
     pub(crate) see_keyboard: Option<u32>,
     pub(crate) now_ms: u64,
     pub(crate) benchmark_runs: bool,
-    start_ms: u64,
-    next_update_ms: u64,
-    next_poll_ms: Option<u64>,
+    pub(crate) start_ms: u64,
+    pub(crate) next_update_ms: u64,
+    pub(crate) next_poll_ms: Option<u64>,
 }
 
 impl Machine {

@@ -417,6 +417,9 @@ impl Core {
             self.offer_machine(now, name, digest, out);
         }
         self.preempt_on(now, names, out);
+        // Each plain job that starts moves its user's share: a gang may have taken the machines of another, whose plan is still
+        // to be made anew.
+        self.gang_pass(now, digest, out);
     }
 
     /// Holds whose time is over.

@@ -1,5 +1,8 @@
 //! What `updraft sim` does: read a file, play it, say what came of it.
 
+mod fleet;
+mod replay;
+
 use std::path::Path;
 
 use serde_json::json;
@@ -7,6 +10,9 @@ use serde_json::json;
 use crate::run::{Played, play};
 use crate::scenario::Scenario;
 use crate::{gantt, swf};
+
+pub use self::fleet::{Wanted, fleet};
+pub use self::replay::replay;
 
 /// Largest trace that is read.
 const TRACE_MAX: u64 = 512 << 20;
@@ -69,10 +75,10 @@ fn table(scenario: &Scenario, played: &Played) -> String {
 }
 
 /// `updraft sim swf FILE`.
-pub fn swf(file: &Path, as_json: bool) -> Result<Said, String> {
+pub fn swf(file: &Path, settings: scheduler::Settings, as_json: bool) -> Result<Said, String> {
     let text = read(file, TRACE_MAX)?;
     let trace = swf::Trace::read(&text).map_err(|e| format!("{}: {e}", file.display()))?;
-    let report = trace.play();
+    let report = trace.play(settings);
     let text = if as_json {
         format!("{:#}\n", serde_json::to_value(&report).map_err(|e| e.to_string())?)
     } else {

@@ -69,6 +69,10 @@ fn worlds_that_once_lost_a_wake_up_lose_none() {
     }
     // A machine was kept for a plan that was another one at the end of the step.
     run(90_260, 8_000, &Faults::none());
+    // A step ended with plain jobs on a machine that had come back, and what that made of the gangs' plans was looked at in the next.
+    for seed in [6_500_008, 7_400_007] {
+        run(seed, 8_000, &Faults::none());
+    }
 }
 
 #[test]

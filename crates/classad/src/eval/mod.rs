@@ -3,6 +3,7 @@
 
 pub(crate) mod context;
 mod flatten;
+mod moments;
 pub(crate) mod ops;
 mod scope;
 pub(crate) mod truth;

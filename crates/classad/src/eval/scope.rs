@@ -19,8 +19,8 @@ use crate::value::{FrameId, Value};
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope<'a> {
-    my: Option<&'a ClassAd>,
-    target: Option<&'a ClassAd>,
+    pub(super) my: Option<&'a ClassAd>,
+    pub(super) target: Option<&'a ClassAd>,
     ctx: EvalContext<'a>,
 }
 

@@ -1,5 +1,6 @@
 //! Gangs of the real pool: together or not at all, promises kept, nobody starved.
 
+use classad::ClassAd;
 use model::event::Kind;
 use model::{Class, JobTemplate};
 
@@ -256,4 +257,28 @@ fn a_parallel_job_is_a_gang_of_its_nodes() {
     let mut p = pool(&[("a", ""), ("b", ""), ("c", "")]);
     let job = p.submit("ann", with(1, &[("JobUniverse", "11"), ("MinHosts", "3"), ("MaxHosts", "3")]));
     assert_eq!(p.live(job), 3);
+}
+
+/// A machine says that it takes jobs, or that it takes none.
+fn set_open(p: &mut Pool, name: &str, open: bool) {
+    p.keys();
+    let session = p.core.pool.machines[name].session.unwrap();
+    let ad = format!("[Name = \"{name}\"; Cpus = 3; Memory = 4096; Requirements = {open}]");
+    let ads = vec![(1, ClassAd::parse_new(&ad).unwrap())];
+    p.core.machine_changed(p.now, name, session, ads, Vec::new(), digest, &mut p.out);
+}
+
+#[test]
+fn plans_are_whole_when_the_plain_jobs_of_a_machine_that_came_back_have_moved_the_shares() {
+    let mut p = pool(&[]);
+    p.machine("a", 3, "");
+    p.machine("b", 1, "");
+    set_open(&mut p, "a", false);
+    let plain = p.submit("bob", limited(3, 60));
+    let (anns, bobs) = (p.submit("ann", gang(4)), p.submit("bob", gang(4)));
+    // Bob's jobs on the machine that comes back put ann before him: her gang takes what his was promised.
+    set_open(&mut p, "a", true);
+    assert_eq!(p.core.broken(p.now), Vec::<String>::new());
+    assert_eq!((p.live(plain), p.live(anns), p.live(bobs)), (3, 0, 0));
+    assert!(matches!(p.core.gang(anns, p.now.wall_ms), Some(GangView::Planned { .. })));
 }

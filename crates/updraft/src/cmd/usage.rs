@@ -145,7 +145,7 @@ fn as_json_rows(rows: &[Row], first: bool) -> Result<String, Failure> {
 }
 
 /// `2h` ago, or a time.
-fn when(text: &str, now_ms: u64) -> Result<u64, Failure> {
+pub(super) fn when(text: &str, now_ms: u64) -> Result<u64, Failure> {
     if let Ok(stamp) = text.parse::<jiff::Timestamp>() {
         return Ok(stamp.as_millisecond().max(0) as u64);
     }

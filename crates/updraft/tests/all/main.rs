@@ -26,6 +26,7 @@ mod run_endings;
 mod seg;
 mod seg_design;
 mod seg_pool;
+mod sim;
 mod slots;
 mod starter;
 mod transparent;
