@@ -130,7 +130,6 @@ pub(crate) fn load<'a>(
     let words = |list: String| -> Vec<String> {
         list.split([',', ' ']).filter(|w| !w.is_empty()).map(str::to_owned).collect()
     };
-    let poll_seconds = (policy.timers.poll_ms / 1000).max(1);
     let hook = |what: &str| -> Result<Option<hooks::Hook>, String> {
         let name = format!("{what}_COMMAND");
         let words = args::split(Form::New, text(&name)?.trim()).map_err(|e| format!("{name}: {e}"))?;
@@ -150,7 +149,6 @@ pub(crate) fn load<'a>(
             reserved_memory_mib: whole("RESERVED_MEMORY")?,
             console_devices: words(text("CONSOLE_DEVICES")?),
             xidle_helper: Some(text("XIDLE_HELPER")?).filter(|c| !c.trim().is_empty()),
-            poll_seconds,
             ..sensors::Settings::default()
         },
         start_ms: (number("JOB_START_TIMEOUT")?.unwrap_or(60.0).clamp(0.1, 86_400.0) * 1000.0) as u64,

@@ -71,7 +71,7 @@ pub async fn run(
     let (transfer_news, transferred) = mpsc::unbounded_channel();
     let (signs_sender, signs) = mpsc::channel(16);
     let (hook_news, hooked) = mpsc::unbounded_channel();
-    let mut eyes = Eyes::new(rules.sensors.clone(), options.script.clone());
+    let mut eyes = Eyes::new(rules.sensors.clone(), files.execute().to_owned(), options.script.clone());
     let (now, seen) = (eyes.now(), eyes.read(0.0));
     let fixed = machine::ad(&options);
     let owner = Owner::new(now, &options.machine, &rules.policy, &rules.layout, fixed, seen);

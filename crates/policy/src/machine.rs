@@ -41,7 +41,7 @@ impl Machine {
         now_ms: u64,
     ) -> (Self, Vec<Action>) {
         let slots = layout.plans.iter();
-        let slots = slots.map(|p| Slot::new(p.id, p.kind, p.resources, Standing::Owner, now_ms)).collect();
+        let slots = slots.map(|p| Slot::planned(p, now_ms)).collect();
         let mut machine = Self {
             host: host.to_owned(),
             next_update_ms: now_ms + policy.timers.update_ms,

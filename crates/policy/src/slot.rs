@@ -7,7 +7,7 @@ use std::str::FromStr;
 use classad::{ClassAd, Value};
 use model::id::ClaimId;
 
-use crate::slots::{Resources, SlotKind};
+use crate::slots::{Plan, Resources, Share, SlotKind};
 use crate::state::Standing;
 
 /// The name of a slot: `slot1`, or `slot1_2` for the second one cut from it.
@@ -112,6 +112,8 @@ pub(crate) struct Slot {
     pub(crate) kind: SlotKind,
     /// What it has; of a partitionable one, what is left.
     pub(crate) resources: Resources,
+    /// Its part of the machine's disk and of its virtual memory; one that was cut has what it was given.
+    pub(crate) shares: Option<(Share, Share)>,
     pub(crate) standing: Standing,
     pub(crate) entered_state_ms: u64,
     pub(crate) entered_activity_ms: u64,
@@ -147,6 +149,12 @@ pub(crate) enum Requirements {
 }
 
 impl Slot {
+    /// A slot of a machine that starts.
+    pub(crate) fn planned(plan: &Plan, now_ms: u64) -> Self {
+        let slot = Self::new(plan.id, plan.kind, plan.resources, Standing::Owner, now_ms);
+        Self { shares: Some((plan.disk, plan.swap)), ..slot }
+    }
+
     pub(crate) fn new(
         id: SlotId,
         kind: SlotKind,
@@ -158,6 +166,7 @@ impl Slot {
             id,
             kind,
             resources,
+            shares: None,
             standing,
             entered_state_ms: now_ms,
             entered_activity_ms: now_ms,

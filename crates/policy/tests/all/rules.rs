@@ -274,7 +274,7 @@ fn missed_ticks_are_not_made_up_for() {
 
 #[test]
 fn any_slot_in_use_makes_all_slots_look_often() {
-    let plan = |n| Plan { id: SlotId::new(n), kind: SlotKind::Static, resources: TOTAL, of_type: None };
+    let plan = |n| Plan::new(n, SlotKind::Static, TOTAL);
     let layout = Layout { plans: vec![plan(1), plan(2)], ..Layout::default() };
     let mut m = Machine::start("host", levers(), &layout, calm(), ms(0)).0;
     assert_eq!(m.next_wake_ms(), ms(300));
@@ -287,7 +287,7 @@ fn any_slot_in_use_makes_all_slots_look_often() {
 
 #[test]
 fn a_benchmark_outlasts_the_standing_and_runs_once_per_machine() {
-    let plan = |n| Plan { id: SlotId::new(n), kind: SlotKind::Static, resources: TOTAL, of_type: None };
+    let plan = |n| Plan::new(n, SlotKind::Static, TOTAL);
     let layout = Layout { plans: vec![plan(1), plan(2)], ..Layout::default() };
     let mut m = Machine::start("host", levers(), &layout, calm().with("Bench", true), ms(0)).0;
     assert_eq!(deeds(&m.handle(ms(300), Input::Tick)), ["StartBenchmark"]);
