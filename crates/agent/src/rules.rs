@@ -73,6 +73,8 @@ pub(crate) struct Rules {
     /// SCRATCH_LIMIT and CHECKPOINT_LIMIT in bytes; 0 for none.
     pub(crate) scratch_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
+    /// CGROUP_MEMORY_LIMIT_POLICY.
+    pub(crate) limits_memory: bool,
     /// PROVISION_COMMAND and RELEASE_COMMAND.
     pub(crate) hooks: hooks::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
@@ -155,6 +157,11 @@ pub(crate) fn load<'a>(
         silence_ms: (number("NOT_RESPONDING_TIMEOUT")?.unwrap_or(30.0).clamp(1.0, 86_400.0) * 1000.0) as u64,
         scratch_bytes: whole("SCRATCH_LIMIT")? << 20,
         checkpoint_bytes: whole("CHECKPOINT_LIMIT")? << 20,
+        limits_memory: match text("CGROUP_MEMORY_LIMIT_POLICY")?.trim().to_ascii_lowercase().as_str() {
+            "" | "hard" => true,
+            "none" => false,
+            other => return Err(format!("CGROUP_MEMORY_LIMIT_POLICY must be hard or none, not {other}")),
+        },
         hooks,
         machine_owner: text("MACHINE_OWNER")?.trim().trim_matches('"').to_owned(),
         criu: criu::Settings {

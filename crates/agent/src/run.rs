@@ -252,6 +252,7 @@ impl Agent {
     pub(crate) fn obey_rules(&mut self) {
         self.core.ledger.set_nice(self.rules.nice);
         self.core.ledger.set_scratch_limit(self.rules.scratch_bytes);
+        self.core.ledger.limit_memory(self.rules.limits_memory);
         self.core.set(claims::Settings {
             max_vacate_ms: self.rules.max_vacate_ms,
             silence_ms: self.rules.silence_ms,

@@ -74,6 +74,7 @@ pub struct Ledger {
     nice: u32,
     /// A job's scratch directory may hold so much; 0 for any amount.
     scratch_bytes: u64,
+    limits_memory: bool,
     /// What saves jobs from outside, or why nothing does.
     criu: Result<Criu, String>,
     /// Beats under way and when they were sent; beat 0 is the hello.
@@ -107,6 +108,11 @@ impl Ledger {
         self.scratch_bytes = bytes;
     }
 
+    /// Jobs are stopped that pass what they asked for of the memory.
+    pub fn limit_memory(&mut self, limit: bool) {
+        self.limits_memory = limit;
+    }
+
     /// What saves jobs from outside, or why nothing does.
     pub fn set_criu(&mut self, criu: Result<Criu, String>) {
         self.criu = criu;
@@ -137,6 +143,7 @@ impl Ledger {
             open: false,
             nice: 0,
             scratch_bytes: 0,
+            limits_memory: true,
             criu: Err("CRIU was not looked for".to_owned()),
             beats: VecDeque::new(),
             next_beat: 1,
@@ -289,7 +296,8 @@ impl Ledger {
         // In a directory that one cannot reach one has no use for a file.
         let scratch = if self.private || self.open { scratch } else { String::new() };
         let (slot, private, nice) = (&held.record.slot, self.private, self.nice);
-        let site = Site { slot, private, scratch: &scratch, nice, criu, scratch_bytes: self.scratch_bytes };
+        let (scratch_bytes, limits_memory) = (self.scratch_bytes, self.limits_memory);
+        let site = Site { slot, private, scratch: &scratch, nice, criu, scratch_bytes, limits_memory };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
             let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };

@@ -81,7 +81,7 @@ mod tests {
         for second in 0..=600_u64 {
             let now_ms = 1_000 + second * 1_000;
             assert!((load.at(now_ms) - kernel(1.0, second as f64)).abs() < 1e-9, "{second} s");
-            if second % 5 == 0 {
+            if second.is_multiple_of(5) {
                 load.measure(now_ms, second * 1_000);
             }
         }

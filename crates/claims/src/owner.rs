@@ -78,6 +78,8 @@ struct Seat {
     job: Option<Attempt>,
     used: Option<Use>,
     load: Option<PoolLoad>,
+    /// Since when its job's CPU time is known, and what it was then.
+    cpu_since: Option<(u64, u64)>,
     /// Why its job must leave.
     cause: Option<(String, u32)>,
     /// The policy wants the job held when it has left.
@@ -310,6 +312,7 @@ impl Owner {
         self.forget_load(now, claim);
         if let Some(seat) = self.seats.get_mut(&claim) {
             seat.load = Some(PoolLoad::new(now.wall_ms, cores_of(ad)));
+            seat.cpu_since = Some((now.mono_ms, 0));
         }
     }
 
@@ -327,12 +330,18 @@ impl Owner {
         if let Some(load) = &mut seat.load {
             load.measure(now.wall_ms, used.cpu_us / 1000);
         }
+        let (since_ms, before_us) = *seat.cpu_since.get_or_insert((now.mono_ms, used.cpu_us));
         seat.used = Some(used);
         let mut changes = ClassAd::new();
         changes.set("ImageSize", used.image_kib as i64);
         changes.set("ResidentSetSize", used.rss_kib as i64);
         changes.set("MemoryUsage", used.rss_kib.div_ceil(1024) as i64);
         changes.set("RemoteUserCpu", used.cpu_us as f64 / 1e6);
+        let passed_us = now.mono_ms.saturating_sub(since_ms) * 1_000;
+        if passed_us > 0 {
+            let cores = used.cpu_us.saturating_sub(before_us) as f64 / passed_us as f64;
+            changes.set("CpusUsage", cores);
+        }
         self.handle(now, Input::JobChanged { claim: ClaimId(claim), changes });
         self.stirred = true;
     }
@@ -450,7 +459,7 @@ impl Owner {
                 Action::Continue { claim, .. } => self.wishes.push(Wish::Suspend(claim.0, false)),
                 Action::Hold { claim, reason, subcode, .. } => {
                     if let Some(seat) = self.seats.get_mut(&claim.0) {
-                        seat.hold = Some(Hold { reason, subcode });
+                        seat.hold = Some(Hold { reason, subcode, code: 0 });
                     }
                 }
                 Action::SoftKill { claim, .. } => self.evict(claim.0, false),

@@ -267,7 +267,11 @@ fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happenin
             Happening::CannotStart(CannotStart { job, reason: word(choices), code, subcode })
         }
         3 => {
-            let hold = choices.seldom().then(|| Hold { reason: "why".into(), subcode: 3 });
+            let hold = choices.seldom().then(|| Hold {
+                reason: "why".into(),
+                subcode: 3,
+                code: choices.number() as u32,
+            });
             Happening::Evicted(Evicted { job, reason: word(choices), code: choices.number() as u32, hold })
         }
         4 => Happening::Returned(Returned { jobs: vec![job, heard.job(choices).1] }),

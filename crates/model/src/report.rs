@@ -255,6 +255,9 @@ pub struct Hold {
     /// HoldReasonSubCode.
     #[prost(uint32, tag = "2")]
     pub subcode: u32,
+    /// HoldReasonCode, where it is not that of the machine's policy: 34 for a job that took more than it asked for.
+    #[prost(uint32, tag = "3")]
+    pub code: u32,
 }
 
 /// Jobs came back before they were started.

@@ -372,7 +372,7 @@ impl Starter<'_> {
     pub(crate) fn launch(&mut self, known: Option<&[u8]>) {
         let Some(mut running) = self.running.take() else { return };
         if running.job.nest.is_some() {
-            match self.start_nested(&running.job, known) {
+            match self.with_limit(&running.job, |starter| starter.start_nested(&running.job, known)) {
                 Ok(nest) => {
                     running.pid = nest.pid;
                     running.nest = Some(nest);
@@ -387,7 +387,7 @@ impl Starter<'_> {
             }
             return;
         }
-        match self.spawner.spawn(&running.job) {
+        match self.with_limit(&running.job, |starter| starter.spawner.spawn(&running.job)) {
             Ok(starting) => {
                 running.pid = starting.pid;
                 starting.wait_ms(MOMENT_MS);
@@ -500,6 +500,7 @@ impl Starter<'_> {
         }
         exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
         self.clear_away(&running);
+        self.lift_limit(&mut running, exit.code == Some(0));
         if let Some(running) = self.take_checkpoint(running, &exit) {
             self.over(running, exit);
         }

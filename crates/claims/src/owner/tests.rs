@@ -76,7 +76,7 @@ impl Machine64 {
                 let kept = (-5.0_f64 / 60.0).exp();
                 self.kernel = self.kernel * kept + active * (1.0 - kept);
             }
-            if second % 5 == 0 {
+            if second.is_multiple_of(5) {
                 self.look();
                 // What starters measure comes after the look that asked for it.
                 for (claim, cpu_ms) in self.jobs.clone() {
