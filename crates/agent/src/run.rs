@@ -84,9 +84,10 @@ pub async fn run(
     );
     ledger.set_execute(files.execute(), files.is_open());
     let mut core = Core::new(now, ledger, owner, claims::Settings::default());
-    if rules.policy.wants_startup_benchmark() && eyes.is_measured() && core.owner.is_watchful {
-        core.owner.want_benchmark();
+    if rules.policy.wants_startup_benchmark() {
+        core.owner.want_benchmark(now);
     }
+    let figures = files.figures();
     let mut agent = Agent {
         core,
         eyes,
@@ -104,7 +105,7 @@ pub async fn run(
         up: None,
         watching: false,
         measuring: None,
-        figures: None,
+        figures,
         clearing: false,
         options,
     };
@@ -458,6 +459,9 @@ impl Agent {
             Sign::Benchmarked(figures) => {
                 self.measuring = None;
                 self.figures = figures.map(|f| f.averaged(self.figures)).or(self.figures);
+                if let Some(averaged) = figures.and(self.figures) {
+                    self.files.keep_figures(averaged);
+                }
                 let averaged = figures.and(self.figures).map(|f| (f.mips, f.kflops));
                 self.core.benchmarked(self.now(), averaged);
             }

@@ -161,8 +161,8 @@ impl Owner {
     }
 
     /// The machine is to be measured, when it has nothing else to do.
-    pub fn want_benchmark(&mut self) {
-        self.wishes.push(Wish::Benchmark);
+    pub fn want_benchmark(&mut self, now: Now) {
+        self.handle(now, Input::Benchmark);
     }
 
     /// Something is to be done.

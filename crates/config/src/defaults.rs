@@ -133,7 +133,7 @@ pub const KNOWN: &[Known] = &[
     known("RESERVATION_DEPTH", I, "8"),
     known("RESERVED_DISK", I, "0"),
     known("RESERVED_MEMORY", I, "0"),
-    known("RUNBENCHMARKS", E, "LastBenchmark == 0"),
+    known("RUNBENCHMARKS", E, ""),
     known("SCHEDD_INTERVAL", I, "300"),
     known("SCRATCH_LIMIT", I, "0"),
     known("SETTABLE_ATTRS_ADMINISTRATOR", T, ""),

@@ -72,15 +72,26 @@ impl Machine {
     fn evaluate_unclaimed(&mut self, at: usize, out: &mut Vec<Action>) {
         if let Some(cause) = self.start_forbids(at) {
             self.enter_owner(at, cause, out);
-        } else if self.slots[at].standing == Standing::UnclaimedIdle
-            && !self.benchmark_runs
-            && let Some(cause) = self.holds(at, Expression::RunBenchmarks, out)
-        {
-            // One run measures the machine, not the slot.
-            self.benchmark_runs = true;
-            self.go(at, Standing::Benchmarking, cause, out);
-            out.push(Action::StartBenchmark);
+        } else {
+            self.benchmark_if_wanted(at, out);
         }
+    }
+
+    /// One run measures the machine, not the slot. Jobs and a run would disturb each other: with jobs anywhere on the machine it is
+    /// not begun.
+    pub(crate) fn benchmark_if_wanted(&mut self, at: usize, out: &mut Vec<Action>) {
+        if self.slots[at].standing != Standing::UnclaimedIdle
+            || self.benchmark_runs
+            || self.benchmark_waits
+            || self.slots.iter().any(|s| s.standing.is_in_use())
+        {
+            return;
+        }
+        let due = self.benchmark_due.then_some(Cause::Event("the agent started"));
+        let Some(cause) = due.or_else(|| self.holds(at, Expression::RunBenchmarks, out)) else { return };
+        self.benchmark_runs = true;
+        self.go(at, Standing::Benchmarking, cause, out);
+        out.push(Action::StartBenchmark);
     }
 
     fn evaluate_busy(&mut self, at: usize, out: &mut Vec<Action>) {
@@ -169,6 +180,9 @@ impl Machine {
         let from = slot.standing;
         let transition = Transition::between(from, to);
         debug_assert!(transition.is_some(), "no transition leads from {from} to {to}");
+        if from.is_in_use() && !to.is_in_use() {
+            self.benchmark_waits = false;
+        }
         slot.standing = to;
         slot.entered_activity_ms = now_ms;
         if from.state() != to.state() {

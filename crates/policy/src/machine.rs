@@ -26,6 +26,10 @@ pub struct Machine {
     pub(crate) see_keyboard: Option<u32>,
     pub(crate) now_ms: u64,
     pub(crate) benchmark_runs: bool,
+    /// One run is due beside what RunBenchmarks says.
+    pub(crate) benchmark_due: bool,
+    /// A run gave way to jobs: the next try is when they are gone, or at the next update.
+    pub(crate) benchmark_waits: bool,
     start_ms: u64,
     next_update_ms: u64,
     next_poll_ms: Option<u64>,
@@ -52,6 +56,8 @@ impl Machine {
             see_keyboard: layout.see_keyboard,
             now_ms,
             benchmark_runs: false,
+            benchmark_due: false,
+            benchmark_waits: false,
             start_ms: now_ms,
             next_poll_ms: None,
         };
@@ -93,6 +99,7 @@ impl Machine {
             Input::Checkpoint { slot } => self.command(slot, &mut out, Self::on_checkpoint),
             Input::Suspend { slot } => self.command(slot, &mut out, Self::on_suspend),
             Input::Continue { slot } => self.command(slot, &mut out, Self::on_continue),
+            Input::Benchmark => self.on_benchmark(&mut out),
             Input::BenchmarkFinished { mips, kflops } => self.on_benchmark_finished(mips, kflops, &mut out),
             Input::BenchmarkStopped => self.on_benchmark_stopped(&mut out),
             Input::Policy(policy) => self.on_policy(*policy),
@@ -175,6 +182,7 @@ impl Machine {
         self.pass_deadlines(out);
         if self.next_update_ms <= self.now_ms {
             self.next_update_ms = self.after_now(self.policy.timers.update_ms);
+            self.benchmark_waits = false;
             self.evaluate_all(out);
             for slot in &mut self.slots {
                 slot.changed = true;

@@ -340,3 +340,33 @@ fn why_shows_what_decides() {
     let asked: Vec<String> = m.why(SLOT).unwrap().asked.into_iter().filter_map(|p| p.name).collect();
     assert_eq!(asked, ["WANT_SUSPEND", "SUSPEND"]);
 }
+
+#[test]
+fn a_machine_with_jobs_is_measured_when_they_are_gone_and_not_at_every_poll() {
+    let layout = policy::slots::Layout::partitionable(TOTAL);
+    let policy = policy(&[(Expression::RunBenchmarks, "LastBenchmark == 0")]);
+    let mut m = Machine::start("host", policy, &layout, quiet(), ms(0)).0;
+    assert_eq!(path(&m.handle(ms(0), Input::Benchmark)), [("Unclaimed/Benchmarking".to_owned(), 3)]);
+    let job = job("RequestMemory = 1; RequestDisk = 1;");
+    m.handle(ms(1), Input::Claim { slot: SLOT, claim: CLAIM, job: job.clone() });
+    // The agent gives way to the claim.
+    assert_eq!(path(&m.handle(ms(1), Input::BenchmarkStopped)), [("Unclaimed/Idle".to_owned(), 4)]);
+    m.handle(ms(2), Input::Activate { claim: CLAIM, job });
+    for second in 5..=900 {
+        let actions = m.handle(ms(second), Input::Tick);
+        assert!(path(&actions).is_empty(), "at {second}: {:?}", path(&actions));
+    }
+    m.handle(ms(901), Input::Release { claim: CLAIM });
+    m.handle(ms(902), Input::StarterGone { claim: CLAIM });
+    let mut begun = Vec::new();
+    for second in 903..=910 {
+        begun.extend(path(&m.handle(ms(second), Input::Tick)));
+    }
+    assert_eq!(begun, [("Unclaimed/Benchmarking".to_owned(), 3)]);
+    // One that gives way to something else than jobs waits for the next update.
+    m.handle(ms(911), Input::BenchmarkStopped);
+    assert!((912..1_200).all(|s| path(&m.handle(ms(s), Input::Tick)).is_empty()));
+    assert_eq!(path(&m.handle(ms(1_200), Input::Tick)).len(), 1);
+    m.handle(ms(1_201), Input::BenchmarkFinished { mips: 1, kflops: 1 });
+    assert!(path(&m.handle(ms(1_500), Input::Tick)).is_empty(), "it was measured");
+}

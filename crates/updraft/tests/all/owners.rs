@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Sandbox, skip, text};
+use crate::harness::{Sandbox, repository, skip, text};
 use crate::policy::{PATIENCE, events, has, machine, nothing_left, submit, write};
 
 /// Takes so many megabytes and keeps them.
@@ -146,5 +146,58 @@ fn threads_follow_the_cores_that_were_asked_for() {
         sandbox.ok(&["wait", &job.to_string(), "--timeout", "20"]);
         assert_eq!(std::fs::read_to_string(sandbox.path().join(file)).unwrap(), expected);
     }
+    end(sandbox, pool, &[]);
+}
+
+#[test]
+fn a_machine_is_measured_when_it_starts_where_its_configuration_says_so() {
+    let mut sandbox = Sandbox::new();
+    let shipped = std::fs::read_to_string(repository().join("examples/updraft.conf")).unwrap();
+    // It was faster than any machine before: the new set counts a quarter.
+    let agent = sandbox.state().join("agent");
+    std::fs::create_dir_all(&agent).unwrap();
+    std::fs::write(agent.join("benchmark"), "400000000 4000000000000\n").unwrap();
+    let pool = up(&mut sandbox, &shipped);
+    let here = machine(&sandbox);
+    here.until(3);
+    here.until(4);
+    let told = |name: &str| -> Option<i64> {
+        let ad = sandbox.ok(&["status", "-l", &here.name]);
+        ad.lines().find_map(|l| l.strip_prefix(&format!("{name} = "))?.parse().ok())
+    };
+    sandbox.until("it says how fast it is", PATIENCE, || told("Mips").is_some());
+    let (mips, kflops) = (told("Mips").unwrap(), told("KFlops").unwrap());
+    assert!(300_000_000 < mips && mips < 310_000_000, "{mips}");
+    assert!(3_000_000_000_000 < kflops && kflops < 3_100_000_000_000, "{kflops}");
+    end(sandbox, pool, &[]);
+    for text in
+        [shipped.replace("\nRunBenchmarks", "\n# RunBenchmarks"), format!("{shipped}RunBenchmarks = False\n")]
+    {
+        let mut sandbox = Sandbox::new();
+        let pool = up(&mut sandbox, &text);
+        let here = machine(&sandbox);
+        let job = submit(&sandbox, "true", &[]);
+        sandbox.ok(&["wait", &job.to_string(), "--timeout", "20"]);
+        assert!(here.trace().iter().all(|(number, ..)| *number != 3), "{:?}", here.trace());
+        assert!(!sandbox.ok(&["status", "-l", &here.name]).contains("Mips"));
+        end(sandbox, pool, &[]);
+    }
+}
+
+#[test]
+fn a_machine_with_jobs_does_not_fill_its_trace_with_measurements() {
+    let mut sandbox = Sandbox::new();
+    let pool = up(&mut sandbox, "RunBenchmarks = True\nPOLLING_INTERVAL = 1\nUPDATE_INTERVAL = 1\n");
+    let here = machine(&sandbox);
+    let busy = submit(&sandbox, "while [ ! -e stop ]; do sleep 0.05; done", &[]);
+    here.until(10);
+    let count = || here.trace().iter().filter(|(number, ..)| *number == 3).count();
+    let before = count();
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert!(count() <= before + 1, "{} in four polls", count() - before);
+    let before = count();
+    std::fs::write(sandbox.path().join("stop"), "").unwrap();
+    sandbox.ok(&["wait", &busy.to_string(), "--timeout", "20"]);
+    sandbox.until("it is measured when it is idle", PATIENCE, || count() > before);
     end(sandbox, pool, &[]);
 }
