@@ -10,6 +10,7 @@ use crate::ad::About;
 use crate::expressions::{Expression, Verdict};
 use crate::input::{Action, CheckpointWhy, Warning};
 use crate::machine::Machine;
+use crate::slot::SlotId;
 use crate::slots::SlotKind;
 use crate::state::Standing;
 use crate::transition::{Cause, Record, Transition};
@@ -154,7 +155,7 @@ impl Machine {
     /// The cause to write down if the slot is its owner's.
     pub(crate) fn start_forbids(&self, at: usize) -> Option<Cause> {
         let (is_owners, verdict) = self.is_owners(at);
-        is_owners.then(|| self.cause(at, &verdict))
+        if is_owners { Some(self.cause(at, &verdict)) } else { self.rest_forbids(at) }
     }
 
     /// What START says about a job: only True is yes.
@@ -217,6 +218,9 @@ impl Machine {
                 parent.resources.give(freed);
                 parent.changed = true;
             }
+            if let Some(whole) = self.position(SlotId::new(number)) {
+                self.rest_if_due(whole, out);
+            }
             return;
         }
         self.leave_owner_if_allowed(at, out);
@@ -224,7 +228,7 @@ impl Machine {
 
     pub(crate) fn leave_owner_if_allowed(&mut self, at: usize, out: &mut Vec<Action>) {
         let (is_owners, verdict) = self.is_owners(at);
-        if !is_owners {
+        if !is_owners && self.rest_forbids(at).is_none() {
             let cause = self.cause(at, &verdict);
             self.go(at, Standing::UnclaimedIdle, cause, out);
         }
@@ -273,6 +277,7 @@ impl Machine {
     /// The owner wants the job to leave; WANT_VACATE says how, and is read this once.
     fn preempt_by_policy(&mut self, at: usize, cause: Cause, out: &mut Vec<Action>) {
         let polite = self.ask(at, Expression::WantVacate, out).holds;
+        self.note_preemption(at);
         self.hold_if_wanted(at, &cause, out);
         self.preempt(at, if polite { Eviction::Polite } else { Eviction::Fast }, cause, out);
     }

@@ -110,7 +110,7 @@ impl Machine {
 
     /// When to send [`Input::Tick`] at the latest.
     pub fn next_wake_ms(&self) -> u64 {
-        let deadlines = self.slots.iter().filter_map(|s| s.deadline_ms);
+        let deadlines = self.slots.iter().filter_map(|s| s.deadline_ms).chain(self.next_end_of_rest_ms());
         deadlines.chain(self.next_poll_ms).fold(self.next_update_ms, u64::min)
     }
 
@@ -170,6 +170,7 @@ impl Machine {
 
     fn on_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        self.forget_rests();
         self.next_update_ms = self.after_now(self.policy.timers.update_ms);
         self.next_poll_ms = self.next_poll_ms.map(|_| self.after_now(self.policy.timers.poll_ms));
         for slot in &mut self.slots {
@@ -180,6 +181,7 @@ impl Machine {
 
     fn on_tick(&mut self, out: &mut Vec<Action>) {
         self.pass_deadlines(out);
+        self.end_rests(out);
         if self.next_update_ms <= self.now_ms {
             self.next_update_ms = self.after_now(self.policy.timers.update_ms);
             self.benchmark_waits = false;

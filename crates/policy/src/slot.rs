@@ -7,6 +7,7 @@ use std::str::FromStr;
 use classad::{ClassAd, Value};
 use model::id::ClaimId;
 
+use crate::rest::Rests;
 use crate::slots::{Plan, Resources, Share, SlotKind};
 use crate::state::Standing;
 
@@ -125,6 +126,7 @@ pub(crate) struct Slot {
     /// A better claim that waits until the present job has left.
     pub(crate) rival: Option<Claim>,
     pub(crate) current_rank: f64,
+    pub(crate) rests: Rests,
     /// When MATCH_TIMEOUT or KILLING_TIMEOUT ends.
     pub(crate) deadline_ms: Option<u64>,
     /// Results that were warned about, by expression.
@@ -175,6 +177,7 @@ impl Slot {
             claim: None,
             rival: None,
             current_rank: 0.0,
+            rests: Rests::default(),
             deadline_ms: None,
             warned: BTreeMap::new(),
             advertised: None,

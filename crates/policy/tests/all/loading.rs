@@ -53,6 +53,8 @@ fn doubtful_policies_are_warned_about() {
             "SUSPEND and CONTINUE can both be true",
         ),
         ("WANT_SUSPEND = True\nSUSPEND = LoadAvg > 0.3\n", "SUSPEND and CONTINUE can both be true"),
+        ("PREEMPT = True\n", "PREEMPT and START can both be true"),
+        ("START = KeyboardIdle > 60\nPREEMPT = KeyboardIdle < 300\n", "PREEMPT and START can both be true"),
         ("START = stringListMembr(Owner, \"a\")\n", "START: there is no function"),
     ];
     for (text, words) in cases {
@@ -63,6 +65,10 @@ fn doubtful_policies_are_warned_about() {
     }
     let fine = load("RANK = (Owner == \"coltrane\") + (Owner == \"tyner\") * 10\n").unwrap();
     assert!(fine.warnings.is_empty());
+    // A job that is suspended first, or has run for a while, is another matter.
+    for text in ["use POLICY : Limit_Job_Runtimes(3600)\n", "use POLICY : Hold_If_Memory_Exceeded\n"] {
+        assert!(load(text).unwrap().warnings.is_empty(), "{text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Single rules of the reference: undefined results, vanilla variants, ranks, operators, advertisements, timers, why.
 
 use classad::Value;
+use model::id::ClaimId;
 use policy::slots::{Layout, Plan, SlotKind};
 use policy::{Action, CheckpointWhy, Expression, Input, Machine, Policy, Readings, SlotId, Standing};
 
@@ -369,4 +370,64 @@ fn a_machine_with_jobs_is_measured_when_they_are_gone_and_not_at_every_poll() {
     assert_eq!(path(&m.handle(ms(1_200), Input::Tick)).len(), 1);
     m.handle(ms(1_201), Input::BenchmarkFinished { mips: 1, kflops: 1 });
     assert!(path(&m.handle(ms(1_500), Input::Tick)).is_empty(), "it was measured");
+}
+
+#[test]
+fn a_machine_that_lets_jobs_in_and_makes_them_leave_lets_them_in_ever_more_seldom() {
+    for layout in [policy::slots::Layout::whole(TOTAL), policy::slots::Layout::partitionable(TOTAL)] {
+        let policy = policy(&[(Expression::Preempt, "KeyboardIdle > 5")]);
+        let mut m = Machine::start("host", policy, &layout, quiet(), ms(0)).0;
+        let job = job("RequestMemory = 1; RequestDisk = 1;");
+        let (mut claim, mut begun) = (100, Vec::new());
+        for second in 0..3_600 {
+            m.handle(ms(second), Input::Tick);
+            if m.standing(SLOT) != Some(Standing::UnclaimedIdle) || m.slots().count() > 1 {
+                continue;
+            }
+            // The pool is full of jobs.
+            claim += 1;
+            let id = ClaimId(claim);
+            m.handle(ms(second), Input::Claim { slot: SLOT, claim: id, job: job.clone() });
+            m.handle(ms(second), Input::Activate { claim: id, job: job.clone() });
+            begun.push(second);
+            let left = (second + 1..)
+                .find(|s| deeds(&m.handle(ms(*s), Input::Tick)).contains(&"SoftKill".to_owned()));
+            m.handle(ms(left.unwrap()), Input::StarterGone { claim: id });
+            assert_eq!(m.standing(SLOT), Some(Standing::Owner), "it rests");
+            assert!(m.why(SLOT).unwrap().to_string().contains("it lets no job in for"));
+        }
+        assert!((8..=13).contains(&begun.len()), "{begun:?}");
+        assert!(begun.windows(2).all(|w| w[1] - w[0] < 620), "{begun:?}");
+        // With another policy it begins anew.
+        let mut m = m.clone();
+        m.handle(ms(3_601), Input::Policy(Box::new(Policy::new([]))));
+        m.handle(ms(3_601), Input::Look);
+        assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle));
+    }
+}
+
+#[test]
+fn a_job_that_stayed_and_an_owner_who_returns_are_no_reason_to_rest() {
+    let policy = policy(&[
+        (Expression::Start, "KeyboardIdle > 60"),
+        (Expression::Preempt, "KeyboardIdle < 10 || Late"),
+    ]);
+    let mut m = machine(policy);
+    let run = |m: &mut Machine, at: u64| {
+        m.handle(ms(at), Input::Claim { slot: SLOT, claim: CLAIM, job: job("") });
+        m.handle(ms(at), Input::Activate { claim: CLAIM, job: job("") });
+        assert_eq!(m.standing(SLOT), Some(Standing::Busy));
+    };
+    run(&mut m, 1);
+    m.handle(ms(3), Input::Sensors(Readings::default().with("KeyboardIdle", 0)));
+    m.handle(ms(3), Input::Look);
+    m.handle(ms(4), Input::StarterGone { claim: CLAIM });
+    m.handle(ms(5), Input::Sensors(quiet()));
+    m.handle(ms(5), Input::Look);
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle), "he has left again");
+    run(&mut m, 6);
+    m.handle(ms(306), Input::Sensors(quiet().with("Late", true)));
+    m.handle(ms(306), Input::Look);
+    m.handle(ms(307), Input::StarterGone { claim: CLAIM });
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle), "its time was over");
 }

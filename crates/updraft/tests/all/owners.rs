@@ -201,3 +201,22 @@ fn a_machine_with_jobs_does_not_fill_its_trace_with_measurements() {
     sandbox.until("it is measured when it is idle", PATIENCE, || count() > before);
     end(sandbox, pool, &[]);
 }
+
+#[test]
+fn a_policy_that_lets_jobs_in_and_makes_them_leave_does_not_start_one_at_every_poll() {
+    let mut sandbox = Sandbox::new();
+    let pool = up(&mut sandbox, "PREEMPT = True\nPOLLING_INTERVAL = 1\n");
+    let here = machine(&sandbox);
+    let job = submit(&sandbox, "sleep 600", &[]);
+    let started = || events(&sandbox, job).iter().filter(|e| e["event"] == "JobStarted").count();
+    here.until(17);
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    assert!(started() <= 2, "{} times in six polls", started());
+    let why = sandbox.ok(&["status", "--why", &here.name]);
+    assert!(why.contains("it lets no job in for"), "{why}");
+    let config = sandbox.path().join("policy.conf").to_string_lossy().into_owned();
+    let checked = sandbox.run(&["config", "check", "--file", &config]);
+    let told = text(&checked.stderr) + &text(&checked.stdout);
+    assert!(told.contains("PREEMPT and START can both be true"), "{told}");
+    end(sandbox, pool, &[job]);
+}
