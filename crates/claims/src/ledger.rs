@@ -32,6 +32,8 @@ struct Held {
     jobs: Vec<Attempt>,
     /// Those of them whose checkpoints are on their way here.
     fetching: Vec<Attempt>,
+    /// Those of them that left a machine without the checkpoint that they declare.
+    missed: Vec<Attempt>,
     /// Each with the moment when it happened.
     unacknowledged: VecDeque<(Report, Option<Moment>)>,
     last_seq: u64,
@@ -167,6 +169,7 @@ impl Ledger {
             releasing: false,
             jobs: Vec::new(),
             fetching: Vec::new(),
+            missed: Vec::new(),
             unacknowledged: VecDeque::new(),
             last_seq: 0,
         };
@@ -310,6 +313,9 @@ impl Ledger {
                         nest.key.clone_from(&job.checkpoint_key);
                     }
                     held.jobs.push(id);
+                    if job.checkpoint_missed {
+                        held.missed.push(id);
+                    }
                     let kind = ready.nest.as_ref().map_or("", |n| &n.platform);
                     match &job.checkpoint {
                         None => jobs.push((ready, job.values.clone())),
@@ -350,7 +356,12 @@ impl Ledger {
 
     /// The whole ad of a job, as the machine's policy sees it.
     pub fn ad(&self, id: Attempt, values: &[String]) -> ClassAd {
-        self.clusters.get(&id.cluster).map(|prepared| prepared.ad(id, values)).unwrap_or_default()
+        let mut ad =
+            self.clusters.get(&id.cluster).map(|prepared| prepared.ad(id, values)).unwrap_or_default();
+        if self.claims.values().any(|held| held.missed.contains(&id)) {
+            ad.insert_bool("CheckpointMissed", true);
+        }
+        ad
     }
 
     fn drop_claim(&mut self, claim: u64, actions: &mut Vec<Action>) {

@@ -295,7 +295,7 @@ fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happenin
         10 => Happening::Provisioning(Provisioning { job, installing: choices.seldom() }),
         11 => Happening::ProvisionFailed(ProvisionFailed { job, reason: word(choices) }),
         12 => Happening::ReleaseFailed(word(choices)),
-        _ => Happening::NotSaved(NotSaved { job, reason: word(choices) }),
+        _ => Happening::NotSaved(NotSaved { job, reason: word(choices), missed: choices.seldom() }),
     }
 }
 
@@ -465,6 +465,7 @@ fn order(choices: &mut Choices<'_>) -> Option<ToAgent> {
                 values,
                 checkpoint,
                 checkpoint_key: vec![1],
+                checkpoint_missed: choices.seldom(),
             };
             Down::Assign(Assign { claim, cluster: 1, jobs: vec![one.clone(), one] })
         }

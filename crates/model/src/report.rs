@@ -88,6 +88,9 @@ pub struct NotSaved {
     /// Why.
     #[prost(string, tag = "2")]
     pub reason: String,
+    /// It had declared that it saves its work, was asked to leave, and left without.
+    #[prost(bool, tag = "3")]
+    pub missed: bool,
 }
 
 /// A job was told how much time it has left.

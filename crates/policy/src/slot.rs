@@ -88,15 +88,17 @@ impl Claim {
         }
     }
 
-    /// The job belongs to the vanilla universe.
+    /// The job is judged by the `_VANILLA` expressions.
     pub(crate) fn is_vanilla(&self) -> bool {
         is_vanilla(&self.job)
     }
 }
 
-/// Vanilla, and what runs on machines as if it were: scheduler (7) and local (12) jobs.
+/// Vanilla, and what runs on machines as if it were: scheduler (7) and local (12) jobs. The variants are for jobs that cannot
+/// checkpoint: one that declares how it does is none of them, as long as it keeps its word.
 pub(crate) fn is_vanilla(job: &ClassAd) -> bool {
-    matches!(job.eval_int("JobUniverse"), Some(5 | 7 | 12))
+    let keeps_word = can_checkpoint(job) && job.eval_bool("CheckpointMissed") != Some(true);
+    matches!(job.eval_int("JobUniverse"), Some(5 | 7 | 12)) && !keeps_word
 }
 
 /// The standard universe checkpoints by itself; today's jobs say how.

@@ -335,11 +335,11 @@ impl Core {
                     );
                 }
             }
-            Happening::NotSaved(NotSaved { job, reason }) => {
+            Happening::NotSaved(NotSaved { job, reason, missed }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job();
-                let kind = JobNotSaved { claim, cluster, proc, attempt, reason };
+                let kind = JobNotSaved { claim, cluster, proc, attempt, reason, missed };
                 self.record(now, Kind::JobNotSaved(kind), out);
             }
             Happening::Warned(Warned { job, remaining_s, signal, reason }) => {

@@ -464,6 +464,7 @@ impl<'a> Starter<'a> {
         if stop.hard || unborn {
             running.kill_at_us = Some(now);
         } else if running.kill_at_us.is_none() {
+            running.asked_to_leave = true;
             let patience_ms = stop.evict.as_ref().map_or(running.job.grace_ms, |e| e.patience_ms);
             let forever = stop.evict.is_some() && patience_ms == 0;
             running.kill_at_us = Some(if forever { u64::MAX } else { now + patience_ms * 1000 });

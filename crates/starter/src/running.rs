@@ -52,6 +52,8 @@ pub(crate) struct Running {
     pub(crate) suspended: bool,
     /// It was asked for a checkpoint.
     pub(crate) asked: bool,
+    /// It was given the time to leave by itself.
+    pub(crate) asked_to_leave: bool,
     /// Where it lives, when it is saved from outside; `pid` is then the nest's.
     pub(crate) nest: Option<Nest>,
     /// Its process is on the way to its program.
@@ -92,6 +94,7 @@ impl Running {
             evicted: None,
             suspended: false,
             asked: false,
+            asked_to_leave: false,
             nest: None,
             starting: None,
             again: false,
@@ -502,6 +505,7 @@ impl Starter<'_> {
         self.clear_away(&running);
         self.lift_limit(&mut running, exit.code == Some(0));
         if let Some(running) = self.take_checkpoint(running, &exit) {
+            self.note_missed(&running);
             self.over(running, exit);
         }
     }
