@@ -1,6 +1,7 @@
 //! What the machine's owner sees: its sensors, measured or from a script, and the clock of its policy. With a timeline that runs
 //! faster than the world, the policy's clock does too.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use claims::Owner;
@@ -21,18 +22,21 @@ enum Source {
 #[derive(Debug)]
 pub(crate) struct Eyes {
     source: Source,
+    /// Where jobs run: its disk is the machine's.
+    execute: PathBuf,
     scale: u64,
     began: (Instant, u64),
 }
 
 impl Eyes {
-    pub(crate) fn new(settings: Settings, script: Option<Scripted>) -> Self {
+    pub(crate) fn new(settings: Settings, execute: PathBuf, script: Option<Scripted>) -> Self {
+        let settings = Settings { execute: execute.clone(), ..settings };
         let scale = script.as_ref().map_or(1, Scripted::scale);
         let source = match script {
             Some(script) => Source::Scripted(script),
             None => Source::Measured(Box::new(Measured::new(settings))),
         };
-        Self { source, scale, began: (Instant::now(), wall_ms()) }
+        Self { source, execute, scale, began: (Instant::now(), wall_ms()) }
     }
 
     /// What time it is: on the clock that nobody sets, and on the policy's.
@@ -52,7 +56,7 @@ impl Eyes {
     pub(crate) fn read(&mut self, load: f64) -> Attributes {
         match &mut self.source {
             Source::Measured(measured) => {
-                measured.pool_load.push_percent(load * 100.0);
+                measured.pool_load = load;
                 measured.read(wall_ms())
             }
             Source::Scripted(script) => script.read(wall_ms()),
@@ -61,7 +65,8 @@ impl Eyes {
 
     /// The same, for somebody.
     pub(crate) fn read_for(&mut self, owner: &Owner) -> Attributes {
-        self.read(owner.load())
+        let now = self.now();
+        self.read(owner.load(now))
     }
 
     /// Somebody touched the machine.
@@ -74,7 +79,7 @@ impl Eyes {
     /// Other things are measured from now on.
     pub(crate) fn set(&mut self, settings: Settings) {
         if let Source::Measured(measured) = &mut self.source {
-            **measured = Measured::new(settings);
+            **measured = Measured::new(Settings { execute: self.execute.clone(), ..settings });
         }
     }
 

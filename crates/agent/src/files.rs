@@ -11,7 +11,10 @@ use prost::Message as _;
 use starter::home::Elsewhere;
 
 use crate::Error;
+use crate::sensors::benchmark::Figures;
 
+/// Mips and KFlops, averaged.
+const FIGURES: &str = "benchmark";
 const RECORD: &str = "claim";
 
 /// The agent's state directory, locked.
@@ -48,6 +51,19 @@ impl Files {
         make(&execute, others)?;
         let open = execute.ancestors().skip(1).all(is_open);
         Ok(Self { root, execute, open, _lock: lock })
+    }
+
+    /// How fast the machine was when it was last measured: a restart must not make a new figure count more than a quarter.
+    pub(crate) fn figures(&self) -> Option<Figures> {
+        let text = fs::read_to_string(self.root.join(FIGURES)).ok()?;
+        let (mips, kflops) = text.trim().split_once(' ')?;
+        let figure = |text: &str| text.parse().ok().filter(|n| (0..1 << 50).contains(n));
+        Some(Figures { mips: figure(mips)?, kflops: figure(kflops)? })
+    }
+
+    /// Keeps them. Without them the next agent only begins anew.
+    pub(crate) fn keep_figures(&self, figures: Figures) {
+        let _ = fs::write(self.root.join(FIGURES), format!("{} {}\n", figures.mips, figures.kflops));
     }
 
     pub(crate) fn root(&self) -> &Path {

@@ -74,6 +74,8 @@ pub(crate) struct Rules {
     /// SCRATCH_LIMIT and CHECKPOINT_LIMIT in bytes; 0 for none.
     pub(crate) scratch_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
+    /// CGROUP_MEMORY_LIMIT_POLICY.
+    pub(crate) limits_memory: bool,
     /// PROVISION_COMMAND and RELEASE_COMMAND.
     pub(crate) hooks: hooks::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
@@ -140,7 +142,6 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
     let words = |list: String| -> Vec<String> {
         list.split([',', ' ']).filter(|w| !w.is_empty()).map(str::to_owned).collect()
     };
-    let poll_seconds = (policy.timers.poll_ms / 1000).max(1);
     let hook = |what: &str| -> Result<Option<hooks::Hook>, Diagnostic> {
         let name = format!("{what}_COMMAND");
         let words = args::split(Form::New, text(&name)?.trim())
@@ -161,13 +162,20 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
             reserved_memory_mib: whole("RESERVED_MEMORY")?,
             console_devices: words(text("CONSOLE_DEVICES")?),
             xidle_helper: Some(text("XIDLE_HELPER")?).filter(|c| !c.trim().is_empty()),
-            poll_seconds,
             ..sensors::Settings::default()
         },
         start_ms: (number("JOB_START_TIMEOUT")?.unwrap_or(60.0).clamp(0.1, 86_400.0) * 1000.0) as u64,
         silence_ms: (number("NOT_RESPONDING_TIMEOUT")?.unwrap_or(30.0).clamp(1.0, 86_400.0) * 1000.0) as u64,
         scratch_bytes: whole("SCRATCH_LIMIT")? << 20,
         checkpoint_bytes: whole("CHECKPOINT_LIMIT")? << 20,
+        limits_memory: match text("CGROUP_MEMORY_LIMIT_POLICY")?.trim().to_ascii_lowercase().as_str() {
+            "" | "hard" => true,
+            "none" => false,
+            other => {
+                let message = format!("CGROUP_MEMORY_LIMIT_POLICY must be hard or none, not {other}");
+                return Err(wrong(config, "CGROUP_MEMORY_LIMIT_POLICY", message).into());
+            }
+        },
         hooks,
         machine_owner: text("MACHINE_OWNER")?.trim().trim_matches('"').to_owned(),
         criu: criu::Settings {

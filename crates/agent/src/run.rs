@@ -73,7 +73,7 @@ pub async fn run(
     let (transfer_news, transferred) = mpsc::unbounded_channel();
     let (signs_sender, signs) = mpsc::channel(16);
     let (hook_news, hooked) = mpsc::unbounded_channel();
-    let mut eyes = Eyes::new(rules.sensors.clone(), options.script.clone());
+    let mut eyes = Eyes::new(rules.sensors.clone(), files.execute().to_owned(), options.script.clone());
     let (now, seen) = (eyes.now(), eyes.read(0.0));
     let fixed = machine::ad(&options);
     let owner = Owner::new(now, &options.machine, &rules.policy, &rules.layout, fixed, seen);
@@ -86,9 +86,10 @@ pub async fn run(
     );
     ledger.set_execute(files.execute(), files.is_open());
     let mut core = Core::new(now, ledger, owner, claims::Settings::default());
-    if rules.policy.wants_startup_benchmark() && eyes.is_measured() && core.owner.is_watchful {
-        core.owner.want_benchmark();
+    if rules.policy.wants_startup_benchmark() {
+        core.owner.want_benchmark(now);
     }
+    let figures = files.figures();
     let mut agent = Agent {
         core,
         eyes,
@@ -107,7 +108,7 @@ pub async fn run(
         up: None,
         watching: false,
         measuring: None,
-        figures: None,
+        figures,
         clearing: false,
         options,
     };
@@ -259,6 +260,7 @@ impl Agent {
     pub(crate) fn obey_rules(&mut self) {
         self.core.ledger.set_nice(self.rules.nice);
         self.core.ledger.set_scratch_limit(self.rules.scratch_bytes);
+        self.core.ledger.limit_memory(self.rules.limits_memory);
         self.core.set(claims::Settings {
             max_vacate_ms: self.rules.max_vacate_ms,
             silence_ms: self.rules.silence_ms,
@@ -475,6 +477,9 @@ impl Agent {
             Sign::Benchmarked(figures) => {
                 self.measuring = None;
                 self.figures = figures.map(|f| f.averaged(self.figures)).or(self.figures);
+                if let Some(averaged) = figures.and(self.figures) {
+                    self.files.keep_figures(averaged);
+                }
                 let averaged = figures.and(self.figures).map(|f| (f.mips, f.kflops));
                 self.core.benchmarked(self.now(), averaged);
             }

@@ -19,6 +19,9 @@ pub struct Job {
     /// CLUSTER.PROC of the job on whose machine it runs. While both wait, what is told is why that one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_of: Option<String>,
+    /// It was asked to leave a machine and left without the checkpoint that it declares: machines judge it as a job that makes none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checkpoint_missed: bool,
     /// What is wrong with its owner's job logs, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<String>,

@@ -27,6 +27,8 @@ pub(crate) struct Site<'a> {
     pub(crate) nice: u32,
     /// Its scratch directory may hold so much; 0 for any amount.
     pub(crate) scratch_bytes: u64,
+    /// It may not pass what it asked for of the memory.
+    pub(crate) limits_memory: bool,
     /// What saves it from outside, or why nothing does.
     pub(crate) criu: Result<&'a Criu, &'a str>,
 }
@@ -169,6 +171,11 @@ impl Prepared {
         env.push(format!("UPDRAFT_PROC={}", id.proc).into_bytes());
         env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
         env.push(format!("UPDRAFT_SLOT={}", site.slot).into_bytes());
+        // A program that makes a thread for each core of the machine would take those of others.
+        if !env.iter().any(|e| e.starts_with(b"OMP_NUM_THREADS=")) {
+            let cores = number("RequestCpus").unwrap_or(1).max(1);
+            env.push(format!("OMP_NUM_THREADS={cores}").into_bytes());
+        }
         if let Some(size) = number("GangSize") {
             env.push(format!("_CONDOR_PROCNO={}", id.proc).into_bytes());
             env.push(format!("_CONDOR_NPROCS={size}").into_bytes());
@@ -186,7 +193,9 @@ impl Prepared {
         let mut limits: Vec<Limit> =
             core_size.map(|value| Limit { resource: numbers::RLIMIT_CORE, value }).into_iter().collect();
         // A plain number is somebody's word; the expression of a job that says nothing (DiskUsage) is a guess.
-        let asked = ad.get("RequestDisk").and_then(|e| e.to_string().parse::<u64>().ok()).unwrap_or(0);
+        let plain = |name: &str| ad.get(name).and_then(|e| e.to_string().parse::<u64>().ok()).unwrap_or(0);
+        let asked = plain("RequestDisk");
+        let memory_mib = if site.limits_memory { plain("RequestMemory") } else { 0 };
         let scratch_bytes = scratch_limit(asked, site.scratch_bytes);
         if scratch_bytes > 0 {
             // Between two looks one file alone must not fill the disk.
@@ -216,6 +225,7 @@ impl Prepared {
             warning_signal: signal_of(&ad, "WarningSig"),
             nest,
             scratch_bytes,
+            memory_bytes: memory_mib.saturating_mul(1 << 20),
         })
     }
 
@@ -363,6 +373,7 @@ mod tests {
             scratch: "/scratch",
             nice: 0,
             criu: Err("no"),
+            limits_memory: true,
             scratch_bytes: 0,
         }
     }

@@ -32,6 +32,8 @@ struct Held {
     jobs: Vec<Attempt>,
     /// Those of them whose checkpoints are on their way here.
     fetching: Vec<Attempt>,
+    /// Those of them that left a machine without the checkpoint that they declare.
+    missed: Vec<Attempt>,
     /// Each with the moment when it happened.
     unacknowledged: VecDeque<(Report, Option<Moment>)>,
     last_seq: u64,
@@ -74,6 +76,7 @@ pub struct Ledger {
     nice: u32,
     /// A job's scratch directory may hold so much; 0 for any amount.
     scratch_bytes: u64,
+    limits_memory: bool,
     /// What saves jobs from outside, or why nothing does.
     criu: Result<Criu, String>,
     /// Beats under way and when they were sent; beat 0 is the hello.
@@ -107,6 +110,11 @@ impl Ledger {
         self.scratch_bytes = bytes;
     }
 
+    /// Jobs are stopped that pass what they asked for of the memory.
+    pub fn limit_memory(&mut self, limit: bool) {
+        self.limits_memory = limit;
+    }
+
     /// What saves jobs from outside, or why nothing does.
     pub fn set_criu(&mut self, criu: Result<Criu, String>) {
         self.criu = criu;
@@ -137,6 +145,7 @@ impl Ledger {
             open: false,
             nice: 0,
             scratch_bytes: 0,
+            limits_memory: true,
             criu: Err("CRIU was not looked for".to_owned()),
             beats: VecDeque::new(),
             next_beat: 1,
@@ -160,6 +169,7 @@ impl Ledger {
             releasing: false,
             jobs: Vec::new(),
             fetching: Vec::new(),
+            missed: Vec::new(),
             unacknowledged: VecDeque::new(),
             last_seq: 0,
         };
@@ -289,7 +299,8 @@ impl Ledger {
         // In a directory that one cannot reach one has no use for a file.
         let scratch = if self.private || self.open { scratch } else { String::new() };
         let (slot, private, nice) = (&held.record.slot, self.private, self.nice);
-        let site = Site { slot, private, scratch: &scratch, nice, criu, scratch_bytes: self.scratch_bytes };
+        let (scratch_bytes, limits_memory) = (self.scratch_bytes, self.limits_memory);
+        let site = Site { slot, private, scratch: &scratch, nice, criu, scratch_bytes, limits_memory };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
             let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
@@ -302,6 +313,9 @@ impl Ledger {
                         nest.key.clone_from(&job.checkpoint_key);
                     }
                     held.jobs.push(id);
+                    if job.checkpoint_missed {
+                        held.missed.push(id);
+                    }
                     let kind = ready.nest.as_ref().map_or("", |n| &n.platform);
                     match &job.checkpoint {
                         None => jobs.push((ready, job.values.clone())),
@@ -342,7 +356,12 @@ impl Ledger {
 
     /// The whole ad of a job, as the machine's policy sees it.
     pub fn ad(&self, id: Attempt, values: &[String]) -> ClassAd {
-        self.clusters.get(&id.cluster).map(|prepared| prepared.ad(id, values)).unwrap_or_default()
+        let mut ad =
+            self.clusters.get(&id.cluster).map(|prepared| prepared.ad(id, values)).unwrap_or_default();
+        if self.claims.values().any(|held| held.missed.contains(&id)) {
+            ad.insert_bool("CheckpointMissed", true);
+        }
+        ad
     }
 
     fn drop_claim(&mut self, claim: u64, actions: &mut Vec<Action>) {

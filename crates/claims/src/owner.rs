@@ -78,6 +78,8 @@ struct Seat {
     job: Option<Attempt>,
     used: Option<Use>,
     load: Option<PoolLoad>,
+    /// Since when its job's CPU time is known, and what it was then.
+    cpu_since: Option<(u64, u64)>,
     /// Why its job must leave.
     cause: Option<(String, u32)>,
     /// The policy wants the job held when it has left.
@@ -89,6 +91,8 @@ struct Seat {
 pub struct Owner {
     machine: Machine,
     seats: BTreeMap<u64, Seat>,
+    /// What jobs that are gone have left in the machine's load.
+    gone_load: PoolLoad,
     /// The slots that are not cut from others.
     plans: Vec<Plan>,
     fixed: Vec<Attribute>,
@@ -127,6 +131,7 @@ impl Owner {
         let mut owner = Self {
             machine,
             seats: BTreeMap::new(),
+            gone_load: PoolLoad::new(now.wall_ms, 0.0),
             plans: layout.plans.clone(),
             fixed,
             trace: Vec::new(),
@@ -156,8 +161,8 @@ impl Owner {
     }
 
     /// The machine is to be measured, when it has nothing else to do.
-    pub fn want_benchmark(&mut self) {
-        self.wishes.push(Wish::Benchmark);
+    pub fn want_benchmark(&mut self, now: Now) {
+        self.handle(now, Input::Benchmark);
     }
 
     /// Something is to be done.
@@ -185,12 +190,10 @@ impl Owner {
         self.take(now, actions);
     }
 
-    /// The load that the claims' jobs make.
-    pub fn load(&self) -> f64 {
-        let held = self.seats.iter().filter(|(claim, _)| self.machine.slot_of(ClaimId(**claim)).is_some());
-        held.filter_map(|(_, seat)| seat.load.as_ref())
-            .map(|load| load.mean(f64::MAX))
-            .fold(0.0, |a, b| a + b)
+    /// The load that the claims' jobs make, and what is left of the load of those that are gone.
+    pub fn load(&self, now: Now) -> f64 {
+        let loads = self.seats.values().filter_map(|seat| seat.load.as_ref());
+        loads.fold(self.gone_load.at(now.wall_ms), |sum, load| sum + load.at(now.wall_ms))
     }
 
     /// What the sensors see now.
@@ -198,7 +201,7 @@ impl Owner {
         let mut slots = Vec::new();
         for (claim, seat) in &self.seats {
             let Some(slot) = self.machine.slot_of(ClaimId(*claim)) else { continue };
-            let load = seat.load.as_ref().map_or(0.0, |l| l.mean(f64::MAX));
+            let load = seat.load.as_ref().map_or(0.0, |l| l.at(now.wall_ms));
             let attributes = vec![(classad::Name::new("CondorLoadAvg"), Some(Value::Real(load)))];
             slots.push((slot, attributes));
         }
@@ -228,6 +231,7 @@ impl Owner {
             return;
         }
         seat.job = Some(job);
+        self.expect_load(now, claim, &ad);
         if self.machine.slot_of(ClaimId(claim)).is_none() {
             // The manager may give a name away again before the slot that had it is quite gone.
             let taken = slot.child > 0 && self.machine.standing(slot).is_some();
@@ -250,6 +254,11 @@ impl Owner {
         suspended: bool,
     ) {
         self.seats.entry(claim).or_default().job = job;
+        if job.is_some()
+            && let Some(seat) = self.seats.get_mut(&claim)
+        {
+            seat.load = Some(PoolLoad::of_old_job(now.wall_ms, cores_of(&ad)));
+        }
         self.handle(
             now,
             Input::Adopt { slot, claim: ClaimId(claim), job: ad, runs: job.is_some(), suspended },
@@ -261,6 +270,7 @@ impl Owner {
         let Some(seat) = self.seats.get_mut(&claim).filter(|s| s.job != Some(job)) else { return };
         seat.job = Some(job);
         seat.used = None;
+        self.expect_load(now, claim, &ad);
         self.handle(now, Input::StarterGone { claim: ClaimId(claim) });
         if self.machine.slot_of(ClaimId(claim)).is_some() {
             self.handle(now, Input::Activate { claim: ClaimId(claim), job: ad });
@@ -273,7 +283,8 @@ impl Owner {
     pub fn idle(&mut self, now: Now, claim: u64) {
         let Some(seat) = self.seats.get_mut(&claim) else { return };
         if seat.job.take().is_some() {
-            (seat.used, seat.load) = (None, None);
+            seat.used = None;
+            self.forget_load(now, claim);
             self.handle(now, Input::StarterGone { claim: ClaimId(claim) });
         }
     }
@@ -282,6 +293,7 @@ impl Owner {
     pub fn end(&mut self, now: Now, claim: u64) {
         self.handle(now, Input::Release { claim: ClaimId(claim) });
         self.handle(now, Input::StarterGone { claim: ClaimId(claim) });
+        self.forget_load(now, claim);
         self.seats.remove(&claim);
         self.wishes.retain(
             |w| !matches!(w, Wish::Lose { claim: c, .. } | Wish::Evict { claim: c, .. } if *c == claim),
@@ -295,19 +307,41 @@ impl Owner {
         }
     }
 
+    /// A job starts: the kernel counts it from now on, so it is taken to use what it asked for until it is measured.
+    fn expect_load(&mut self, now: Now, claim: u64, ad: &ClassAd) {
+        self.forget_load(now, claim);
+        if let Some(seat) = self.seats.get_mut(&claim) {
+            seat.load = Some(PoolLoad::new(now.wall_ms, cores_of(ad)));
+            seat.cpu_since = Some((now.mono_ms, 0));
+        }
+    }
+
+    /// A job is gone; the machine's load shows it for a while yet.
+    fn forget_load(&mut self, now: Now, claim: u64) {
+        if let Some(mut load) = self.seats.get_mut(&claim).and_then(|seat| seat.load.take()) {
+            load.end(now.wall_ms);
+            self.gone_load.add(now.wall_ms, &load);
+        }
+    }
+
     /// What a claim's job uses.
     pub fn uses(&mut self, now: Now, claim: u64, used: Use) {
-        let poll = self.machine.policy().timers.poll_ms / 1000;
         let Some(seat) = self.seats.get_mut(&claim) else { return };
-        seat.load
-            .get_or_insert_with(|| PoolLoad::new(poll.max(1)))
-            .push_total(now.wall_ms, used.cpu_us / 1000);
+        if let Some(load) = &mut seat.load {
+            load.measure(now.wall_ms, used.cpu_us / 1000);
+        }
+        let (since_ms, before_us) = *seat.cpu_since.get_or_insert((now.mono_ms, used.cpu_us));
         seat.used = Some(used);
         let mut changes = ClassAd::new();
         changes.set("ImageSize", used.image_kib as i64);
         changes.set("ResidentSetSize", used.rss_kib as i64);
         changes.set("MemoryUsage", used.rss_kib.div_ceil(1024) as i64);
         changes.set("RemoteUserCpu", used.cpu_us as f64 / 1e6);
+        let passed_us = now.mono_ms.saturating_sub(since_ms) * 1_000;
+        if passed_us > 0 {
+            let cores = used.cpu_us.saturating_sub(before_us) as f64 / passed_us as f64;
+            changes.set("CpusUsage", cores);
+        }
         self.handle(now, Input::JobChanged { claim: ClaimId(claim), changes });
         self.stirred = true;
     }
@@ -425,7 +459,7 @@ impl Owner {
                 Action::Continue { claim, .. } => self.wishes.push(Wish::Suspend(claim.0, false)),
                 Action::Hold { claim, reason, subcode, .. } => {
                     if let Some(seat) = self.seats.get_mut(&claim.0) {
-                        seat.hold = Some(Hold { reason, subcode });
+                        seat.hold = Some(Hold { reason, subcode, code: 0 });
                     }
                 }
                 Action::SoftKill { claim, .. } => self.evict(claim.0, false),
@@ -576,6 +610,7 @@ impl Owner {
     fn ad(&self, plan: &Plan) -> Vec<Attribute> {
         let mut ad = self.ads.get(&plan.id).cloned().or_else(|| self.machine.ad(plan.id)).unwrap_or_default();
         let total = size(plan);
+        let disk = ad.eval_int("TotalSlotDisk").unwrap_or(total.disk_kib as i64);
         for attribute in &self.fixed {
             let _ = ad.insert_text(attribute.name.as_str(), &attribute.expr);
         }
@@ -584,7 +619,7 @@ impl Owner {
             ("TotalSlotCpus", i64::from(total.cpus)),
             ("Memory", total.memory_mib as i64),
             ("TotalSlotMemory", total.memory_mib as i64),
-            ("Disk", total.disk_kib as i64),
+            ("Disk", disk),
             ("GPUs", i64::from(total.gpus)),
         ] {
             ad.set(name, value);
@@ -593,6 +628,11 @@ impl Owner {
             .map(|(name, expr)| Attribute { name: name.to_string(), expr: expr.to_exact_string() })
             .collect()
     }
+}
+
+/// What a job that was not measured yet is taken to use.
+fn cores_of(ad: &ClassAd) -> f64 {
+    ad.eval_number("RequestCpus").unwrap_or(1.0)
 }
 
 /// A slot's size as the pool counts it.
@@ -616,3 +656,6 @@ fn is_watchful(policy: &Policy) -> bool {
     };
     !policy.all().all(all)
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,18 +31,24 @@ const ALWAYS: &str = "START = True\nSUSPEND = False\nCONTINUE = True\nPREEMPT = 
     WANT_SUSPEND = False\nWANT_VACATE = True\nPERIODIC_CHECKPOINT = False\n";
 const LIMIT_RUNTIMES: &str = "MAX_JOB_RUNTIME = $(1:86400)\n\
     PREEMPT = ($(PREEMPT:False)) || (TotalJobRunTime > $(MAX_JOB_RUNTIME))\n";
-const PREEMPT_MEMORY: &str = "MEMORY_EXCEEDED = (isDefined(MemoryUsage) && MemoryUsage > Memory)\n\
+const PREEMPT_MEMORY: &str = "MEMORY_EXCEEDED = (MemoryUsage isnt undefined && MemoryUsage > Memory)\n\
+    PREEMPT_VANILLA = ($(PREEMPT_VANILLA:$(PREEMPT:False))) || $(MEMORY_EXCEEDED)\n\
     PREEMPT = ($(PREEMPT:False)) || $(MEMORY_EXCEEDED)\n\
+    WANT_SUSPEND_VANILLA = ($(WANT_SUSPEND_VANILLA:$(WANT_SUSPEND:False))) && !$(MEMORY_EXCEEDED)\n\
     WANT_SUSPEND = ($(WANT_SUSPEND:False)) && !$(MEMORY_EXCEEDED)\n";
 const HOLD_MEMORY: &str = "use POLICY : Preempt_If_Memory_Exceeded\n\
     WANT_HOLD = ($(WANT_HOLD:False)) || $(MEMORY_EXCEEDED)\n\
+    WANT_HOLD_SUBCODE = ifThenElse($(MEMORY_EXCEEDED), 102, $(WANT_HOLD_SUBCODE:undefined))\n\
     WANT_HOLD_REASON = ifThenElse($(MEMORY_EXCEEDED), \"the job used more memory than its slot has\", \
     $(WANT_HOLD_REASON:undefined))\n";
-const PREEMPT_CPUS: &str = "CPUS_EXCEEDED = (isDefined(CpusUsage) && CpusUsage > Cpus + 0.8)\n\
+const PREEMPT_CPUS: &str = "CPUS_EXCEEDED = (CpusUsage isnt undefined && CpusUsage > Cpus + $(1:0.8))\n\
+    PREEMPT_VANILLA = ($(PREEMPT_VANILLA:$(PREEMPT:False))) || $(CPUS_EXCEEDED)\n\
     PREEMPT = ($(PREEMPT:False)) || $(CPUS_EXCEEDED)\n\
+    WANT_SUSPEND_VANILLA = ($(WANT_SUSPEND_VANILLA:$(WANT_SUSPEND:False))) && !$(CPUS_EXCEEDED)\n\
     WANT_SUSPEND = ($(WANT_SUSPEND:False)) && !$(CPUS_EXCEEDED)\n";
-const HOLD_CPUS: &str = "use POLICY : Preempt_If_Cpus_Exceeded\n\
+const HOLD_CPUS: &str = "use POLICY : Preempt_If_Cpus_Exceeded($(1:0.8))\n\
     WANT_HOLD = ($(WANT_HOLD:False)) || $(CPUS_EXCEEDED)\n\
+    WANT_HOLD_SUBCODE = ifThenElse($(CPUS_EXCEEDED), 101, $(WANT_HOLD_SUBCODE:undefined))\n\
     WANT_HOLD_REASON = ifThenElse($(CPUS_EXCEEDED), \"the job used more processors than its slot has\", \
     $(WANT_HOLD_REASON:undefined))\n";
 const PARTITIONABLE: &str =

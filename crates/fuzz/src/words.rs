@@ -267,7 +267,11 @@ fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happenin
             Happening::CannotStart(CannotStart { job, reason: word(choices), code, subcode })
         }
         3 => {
-            let hold = choices.seldom().then(|| Hold { reason: "why".into(), subcode: 3 });
+            let hold = choices.seldom().then(|| Hold {
+                reason: "why".into(),
+                subcode: 3,
+                code: choices.number() as u32,
+            });
             Happening::Evicted(Evicted { job, reason: word(choices), code: choices.number() as u32, hold })
         }
         4 => Happening::Returned(Returned { jobs: vec![job, heard.job(choices).1] }),
@@ -291,7 +295,7 @@ fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happenin
         10 => Happening::Provisioning(Provisioning { job, installing: choices.seldom() }),
         11 => Happening::ProvisionFailed(ProvisionFailed { job, reason: word(choices) }),
         12 => Happening::ReleaseFailed(word(choices)),
-        _ => Happening::NotSaved(NotSaved { job, reason: word(choices) }),
+        _ => Happening::NotSaved(NotSaved { job, reason: word(choices), missed: choices.seldom() }),
     }
 }
 
@@ -461,6 +465,7 @@ fn order(choices: &mut Choices<'_>) -> Option<ToAgent> {
                 values,
                 checkpoint,
                 checkpoint_key: vec![1],
+                checkpoint_missed: choices.seldom(),
             };
             Down::Assign(Assign { claim, cluster: 1, jobs: vec![one.clone(), one] })
         }

@@ -230,7 +230,7 @@ impl AgentSession {
         }
         tracing::warn!(machine = %self.machine, %job, object, error, "a reported checkpoint is not believed");
         let reason = format!("its machine reported a checkpoint that does not count: {error}");
-        report.happening = Some(Happening::NotSaved(NotSaved { job: attempt, reason }));
+        report.happening = Some(Happening::NotSaved(NotSaved { job: attempt, reason, missed: false }));
         self.say(Ok(Down::Took(Took { object, error, never: true, ..Took::default() }))).await?;
         Ok(report)
     }

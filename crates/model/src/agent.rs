@@ -532,6 +532,9 @@ pub struct AssignedJob {
     /// What the codes of its transparent checkpoints are made with; empty when it wants none.
     #[prost(bytes = "vec", tag = "5")]
     pub checkpoint_key: Vec<u8>,
+    /// It left without the checkpoint that it had declared once: it is judged as a job that makes none.
+    #[prost(bool, tag = "6")]
+    pub checkpoint_missed: bool,
 }
 
 /// Stop a job.

@@ -88,6 +88,9 @@ pub struct NotSaved {
     /// Why.
     #[prost(string, tag = "2")]
     pub reason: String,
+    /// It had declared that it saves its work, was asked to leave, and left without.
+    #[prost(bool, tag = "3")]
+    pub missed: bool,
 }
 
 /// A job was told how much time it has left.
@@ -255,6 +258,9 @@ pub struct Hold {
     /// HoldReasonSubCode.
     #[prost(uint32, tag = "2")]
     pub subcode: u32,
+    /// HoldReasonCode, where it is not that of the machine's policy: 34 for a job that took more than it asked for.
+    #[prost(uint32, tag = "3")]
+    pub code: u32,
 }
 
 /// Jobs came back before they were started.

@@ -172,8 +172,6 @@ pub struct JobCheckpointed {
 }
 
 /// A job's work was to be saved and was not: it goes on, or leaves without; the older checkpoint stands.
-///
-/// For people: nothing follows from it.
 #[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct JobNotSaved {
     /// Claim.
@@ -191,6 +189,10 @@ pub struct JobNotSaved {
     /// Why.
     #[prost(string, tag = "5")]
     pub reason: String,
+    /// It had declared that it saves its work, was asked to leave, and left without: machines judge it from now on as a job that cannot.
+    #[prost(bool, tag = "6")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missed: bool,
 }
 
 /// How a process ended.

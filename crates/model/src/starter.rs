@@ -179,6 +179,9 @@ pub struct Job {
     /// Its scratch directory may hold so much; 0 for as much as there is.
     #[prost(uint64, tag = "17")]
     pub scratch_bytes: u64,
+    /// What it asked for of the machine's memory, which it may not pass; 0 for as much as there is.
+    #[prost(uint64, tag = "18")]
+    pub memory_bytes: u64,
 }
 
 /// How a job is saved from outside.

@@ -140,16 +140,18 @@ impl Machine {
         let has = slot.resources;
         my.insert_int("Cpus", has.cpus as i64);
         my.insert_int("Memory", has.memory_mib as i64);
-        my.insert_int("Disk", has.disk_kib as i64);
-        my.insert_int("VirtualMemory", has.swap_kib as i64);
+        let whole_disk = self.whole_disk_kib(slot);
+        my.insert_int("TotalSlotDisk", whole_disk as i64);
+        let cut: u64 = self.cut_from(slot).map(|s| s.resources.disk_kib).sum();
+        my.insert_int("Disk", whole_disk.saturating_sub(cut) as i64);
+        my.insert_int("VirtualMemory", self.virtual_memory_kib(slot) as i64);
         my.insert_int("GPUs", has.gpus as i64);
         match slot.kind {
             SlotKind::Static => my.insert_str("SlotType", "Static"),
             SlotKind::Partitionable => {
                 my.insert_str("SlotType", "Partitionable");
                 my.insert_bool("PartitionableSlot", true);
-                let children = self.slots.iter().filter(|s| s.id.number == slot.id.number && s.id.child > 0);
-                my.insert_int("NumDynamicSlots", children.filter(|s| !s.gone).count() as i64);
+                my.insert_int("NumDynamicSlots", self.cut_from(slot).count() as i64);
             }
             SlotKind::Dynamic => {
                 my.insert_str("SlotType", "Dynamic");
@@ -162,6 +164,35 @@ impl Machine {
         my.insert_int("EnteredCurrentState", (slot.entered_state_ms / 1_000) as i64);
         my.insert_int("EnteredCurrentActivity", (slot.entered_activity_ms / 1_000) as i64);
         my.insert_real("CurrentRank", slot.current_rank);
+    }
+
+    /// The slots that were cut from one.
+    fn cut_from(&self, slot: &Slot) -> impl Iterator<Item = &Slot> {
+        let of = slot.id;
+        self.slots
+            .iter()
+            .filter(move |s| of.child == 0 && s.id.number == of.number && s.id.child > 0 && !s.gone)
+    }
+
+    /// What a slot has of the machine's disk as it is now, whatever was cut from it. A slot that was cut has what it was given.
+    fn whole_disk_kib(&self, slot: &Slot) -> u64 {
+        match (slot.shares, self.reading("TotalDisk")) {
+            (Some((disk, _)), Some(free)) => steady(disk.of(free)),
+            _ => slot.resources.disk_kib,
+        }
+    }
+
+    /// Nobody reserves virtual memory: a slot that was cut may use what the one that it was cut from may.
+    fn virtual_memory_kib(&self, slot: &Slot) -> u64 {
+        let whole = self.slots.iter().find(|s| s.id.number == slot.id.number && s.id.child == 0);
+        match (whole.and_then(|s| s.shares), self.reading("TotalVirtualMemory")) {
+            (Some((_, swap)), Some(free)) => swap.of(free),
+            _ => slot.resources.swap_kib,
+        }
+    }
+
+    fn reading(&self, name: &str) -> Option<u64> {
+        self.readings.eval_int(name).and_then(|n| u64::try_from(n).ok())
     }
 
     /// What the job puts into the machine ad; gone when the slot leaves Preempting, because its claim is.
@@ -243,4 +274,10 @@ impl Machine {
     pub fn standing(&self, slot: crate::SlotId) -> Option<Standing> {
         Some(self.slots[self.position(slot)?].standing)
     }
+}
+
+/// An amount with its first seven binary digits, never more than there is: nearly every job asks for disk, and what each is matched
+/// against must not change with every file that somebody writes.
+fn steady(kib: u64) -> u64 {
+    kib & (u64::MAX << (u64::BITS - kib.leading_zeros()).saturating_sub(7))
 }

@@ -10,6 +10,7 @@ use crate::ad::About;
 use crate::expressions::{Expression, Verdict};
 use crate::input::{Action, CheckpointWhy, Warning};
 use crate::machine::Machine;
+use crate::slot::SlotId;
 use crate::slots::SlotKind;
 use crate::state::Standing;
 use crate::transition::{Cause, Record, Transition};
@@ -72,15 +73,26 @@ impl Machine {
     fn evaluate_unclaimed(&mut self, at: usize, out: &mut Vec<Action>) {
         if let Some(cause) = self.start_forbids(at) {
             self.enter_owner(at, cause, out);
-        } else if self.slots[at].standing == Standing::UnclaimedIdle
-            && !self.benchmark_runs
-            && let Some(cause) = self.holds(at, Expression::RunBenchmarks, out)
-        {
-            // One run measures the machine, not the slot.
-            self.benchmark_runs = true;
-            self.go(at, Standing::Benchmarking, cause, out);
-            out.push(Action::StartBenchmark);
+        } else {
+            self.benchmark_if_wanted(at, out);
         }
+    }
+
+    /// One run measures the machine, not the slot. Jobs and a run would disturb each other: with jobs anywhere on the machine it is
+    /// not begun.
+    pub(crate) fn benchmark_if_wanted(&mut self, at: usize, out: &mut Vec<Action>) {
+        if self.slots[at].standing != Standing::UnclaimedIdle
+            || self.benchmark_runs
+            || self.benchmark_waits
+            || self.slots.iter().any(|s| s.standing.is_in_use())
+        {
+            return;
+        }
+        let due = self.benchmark_due.then_some(Cause::Event("the agent started"));
+        let Some(cause) = due.or_else(|| self.holds(at, Expression::RunBenchmarks, out)) else { return };
+        self.benchmark_runs = true;
+        self.go(at, Standing::Benchmarking, cause, out);
+        out.push(Action::StartBenchmark);
     }
 
     fn evaluate_busy(&mut self, at: usize, out: &mut Vec<Action>) {
@@ -143,7 +155,7 @@ impl Machine {
     /// The cause to write down if the slot is its owner's.
     pub(crate) fn start_forbids(&self, at: usize) -> Option<Cause> {
         let (is_owners, verdict) = self.is_owners(at);
-        is_owners.then(|| self.cause(at, &verdict))
+        if is_owners { Some(self.cause(at, &verdict)) } else { self.rest_forbids(at) }
     }
 
     /// What START says about a job: only True is yes.
@@ -169,6 +181,9 @@ impl Machine {
         let from = slot.standing;
         let transition = Transition::between(from, to);
         debug_assert!(transition.is_some(), "no transition leads from {from} to {to}");
+        if from.is_in_use() && !to.is_in_use() {
+            self.benchmark_waits = false;
+        }
         slot.standing = to;
         slot.entered_activity_ms = now_ms;
         if from.state() != to.state() {
@@ -203,6 +218,9 @@ impl Machine {
                 parent.resources.give(freed);
                 parent.changed = true;
             }
+            if let Some(whole) = self.position(SlotId::new(number)) {
+                self.rest_if_due(whole, out);
+            }
             return;
         }
         self.leave_owner_if_allowed(at, out);
@@ -210,7 +228,7 @@ impl Machine {
 
     pub(crate) fn leave_owner_if_allowed(&mut self, at: usize, out: &mut Vec<Action>) {
         let (is_owners, verdict) = self.is_owners(at);
-        if !is_owners {
+        if !is_owners && self.rest_forbids(at).is_none() {
             let cause = self.cause(at, &verdict);
             self.go(at, Standing::UnclaimedIdle, cause, out);
         }
@@ -259,6 +277,7 @@ impl Machine {
     /// The owner wants the job to leave; WANT_VACATE says how, and is read this once.
     fn preempt_by_policy(&mut self, at: usize, cause: Cause, out: &mut Vec<Action>) {
         let polite = self.ask(at, Expression::WantVacate, out).holds;
+        self.note_preemption(at);
         self.hold_if_wanted(at, &cause, out);
         self.preempt(at, if polite { Eviction::Polite } else { Eviction::Fast }, cause, out);
     }

@@ -229,7 +229,10 @@ impl Policy {
 
     /// A machine should measure itself once when its agent starts: RunBenchmarks is there and not just False.
     pub fn wants_startup_benchmark(&self) -> bool {
-        self.get(Expression::RunBenchmarks).as_literal().and_then(Value::truth) != Some(false)
+        match self.get(Expression::RunBenchmarks).as_literal() {
+            Some(value) => *value != Value::Undefined && value.truth() != Some(false),
+            None => true,
+        }
     }
 
     /// The expressions under their names, as other expressions may mention them.

@@ -118,6 +118,8 @@ pub enum Input {
         /// One slot, or all.
         slot: Option<SlotId>,
     },
+    /// The machine is to be measured once, whatever RunBenchmarks says: its agent starts.
+    Benchmark,
     /// The benchmark run is over.
     BenchmarkFinished {
         /// Dhrystone figure, averaged by the caller.

@@ -13,7 +13,8 @@
 //! - `slot`: one slot: its standing, claim and rival
 //! - `ad`: the ads that expressions see and that are advertised
 //! - `machine`: inputs to actions, and the timers; `requests`: what each request means in each state;
-//!   `evaluate`: what is tested at a poll, and in which order; `rest`: how long looks may be left out
+//!   `evaluate`: what is tested at a poll, and in which order; `looks`: how long looks may be left out; `rest`: what keeps a job from
+//!   starting at every poll
 //! - `why`: which part of an expression decides, in words for people
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod input;
 mod known;
 mod lint;
 mod load;
+mod looks;
 mod machine;
 mod requests;
 mod rest;

@@ -38,6 +38,7 @@ pub(crate) fn findings(policy: &Policy) -> Vec<Diagnostic> {
         }
     }
     found.extend(overlap(policy));
+    found.extend(revolving_door(policy));
     found
 }
 
@@ -62,59 +63,102 @@ fn slips(policy: &Policy, of: &str, expr: &Expr) -> Vec<Diagnostic> {
     unknown.filter_map(slip).collect()
 }
 
+const NOW: i64 = 1_700_000_000;
+
+/// A machine that expressions are tried on, with a job.
+struct Example {
+    idle: i64,
+    load: f64,
+    image_kib: i64,
+    my: ClassAd,
+    job: ClassAd,
+}
+
+impl Example {
+    fn new(policy: &Policy, idle: i64, load: f64, image_kib: i64) -> Self {
+        let mut job = ClassAd::new();
+        job.insert_str("Owner", "somebody");
+        job.insert_int("JobUniverse", 5);
+        let mut my = ClassAd::new();
+        for (name, expr) in policy.named(false) {
+            my.insert(name, expr.clone());
+        }
+        for (name, expr) in &policy.attributes {
+            my.insert(name, expr.clone());
+        }
+        my.insert_int("KeyboardIdle", idle);
+        my.insert_int("ConsoleIdle", idle);
+        my.insert_real("LoadAvg", load);
+        my.insert_real("CondorLoadAvg", 0.0);
+        Self { idle, load, image_kib, my, job }
+    }
+
+    /// On a grid of plausible machines.
+    fn all(policy: &Policy) -> impl Iterator<Item = Self> {
+        let idles = [0, 10, 59, 61, 200, 299, 301, 601, 901, 100_000];
+        let loads = [0.0, 0.2, 0.35, 0.45, 0.6, 1.5];
+        let machines = idles.into_iter().flat_map(move |idle| loads.map(|load| (idle, load)));
+        [5_000, 20_000, 100_000].into_iter().flat_map(move |image_kib| {
+            machines.clone().map(move |(idle, load)| Self::new(policy, idle, load, image_kib))
+        })
+    }
+
+    /// What an expression says of the job in an activity that it has been in for so long.
+    fn holds(&self, policy: &Policy, expression: Expression, standing: Standing, seconds: i64) -> bool {
+        let mut my = self.my.clone();
+        if standing.is_in_use() {
+            let started = NOW - seconds.max(if standing == Standing::Busy { 0 } else { 3_000 });
+            my.insert_int("ImageSize", self.image_kib);
+            my.insert_int("JobStart", started);
+            my.insert_int("TotalJobRunTime", NOW - started);
+        }
+        my.insert_int("EnteredCurrentActivity", NOW - seconds);
+        my.insert_int("EnteredCurrentState", NOW - seconds.max(3_000));
+        my.insert_str("State", standing.state().name());
+        my.insert_str("Activity", standing.activity().name());
+        let scope = Scope::of(&my).target(&self.job).context(EvalContext::at(NOW));
+        policy.ask(expression, &scope, false).holds
+    }
+}
+
+/// START and PREEMPT both True: every job would have to leave as soon as it has begun.
+fn revolving_door(policy: &Policy) -> Option<Diagnostic> {
+    let wants = |example: &Example| {
+        let holds = |e, standing, seconds| example.holds(policy, e, standing, seconds);
+        holds(Expression::Start, Standing::UnclaimedIdle, 30)
+            && !holds(Expression::WantSuspend, Standing::Busy, 5)
+            && holds(Expression::Preempt, Standing::Busy, 5)
+    };
+    let Example { idle, load, image_kib, .. } = Example::all(policy).find(wants)?;
+    let message = format!(
+        "PREEMPT and START can both be true, so a job would have to leave as soon as it has begun: for instance with \
+         KeyboardIdle {idle}, LoadAvg {load} and ImageSize {image_kib}"
+    );
+    let hint =
+        "let START be false where PREEMPT is true; until then the machine lets such jobs in ever more seldom";
+    Some(Diagnostic::warning(message).hint(hint))
+}
+
 /// SUSPEND and CONTINUE both True: the job would stop and go at every poll.
 fn overlap(policy: &Policy) -> Option<Diagnostic> {
-    const NOW: i64 = 1_700_000_000;
     // A job that is never suspended cannot flip.
     if policy.get(Expression::WantSuspend).as_literal().and_then(Value::truth) == Some(false)
         && policy.vanilla(Expression::WantSuspend).is_none()
     {
         return None;
     }
-    let mut job = ClassAd::new();
-    job.insert_str("Owner", "somebody");
-    job.insert_int("JobUniverse", 5);
-    for image_kib in [5_000, 20_000, 100_000] {
-        for idle in [0, 10, 59, 61, 200, 299, 301, 601, 901, 100_000] {
-            for load in [0.0, 0.2, 0.35, 0.45, 0.6, 1.5] {
-                let mut my = ClassAd::new();
-                for (name, expr) in policy.named(false) {
-                    my.insert(name, expr.clone());
-                }
-                for (name, expr) in &policy.attributes {
-                    my.insert(name, expr.clone());
-                }
-                my.insert_int("KeyboardIdle", idle);
-                my.insert_int("ConsoleIdle", idle);
-                my.insert_real("LoadAvg", load);
-                my.insert_real("CondorLoadAvg", 0.0);
-                my.insert_int("ImageSize", image_kib);
-                my.insert_int("EnteredCurrentActivity", NOW - 30);
-                my.insert_int("EnteredCurrentState", NOW - 3_000);
-                my.insert_int("JobStart", NOW - 3_000);
-                // Each is asked in the activity in which it is looked at.
-                let holds = |expression, standing: Standing| {
-                    let mut my = my.clone();
-                    my.insert_str("State", standing.state().name());
-                    my.insert_str("Activity", standing.activity().name());
-                    let scope = Scope::of(&my).target(&job).context(EvalContext::at(NOW));
-                    policy.ask(expression, &scope, false).holds
-                };
-                let wanted = holds(Expression::WantSuspend, Standing::Busy);
-                if wanted
-                    && holds(Expression::Suspend, Standing::Busy)
-                    && holds(Expression::Continue, Standing::Suspended)
-                {
-                    let message = format!(
-                        "SUSPEND and CONTINUE can both be true, so a job would stop and go at every poll: \
-                         for instance with KeyboardIdle {idle}, LoadAvg {load} and ImageSize {image_kib}"
-                    );
-                    return Some(Diagnostic::warning(message).hint(
-                        "let CONTINUE ask for more quiet than SUSPEND needs to be false, as examples/policies do",
-                    ));
-                }
-            }
-        }
-    }
-    None
+    // Each is asked in the activity in which it is looked at.
+    let flips = |example: &Example| {
+        let holds = |e, standing| example.holds(policy, e, standing, 30);
+        holds(Expression::WantSuspend, Standing::Busy)
+            && holds(Expression::Suspend, Standing::Busy)
+            && holds(Expression::Continue, Standing::Suspended)
+    };
+    let Example { idle, load, image_kib, .. } = Example::all(policy).find(flips)?;
+    let message = format!(
+        "SUSPEND and CONTINUE can both be true, so a job would stop and go at every poll: \
+         for instance with KeyboardIdle {idle}, LoadAvg {load} and ImageSize {image_kib}"
+    );
+    let hint = "let CONTINUE ask for more quiet than SUSPEND needs to be false, as examples/policies do";
+    Some(Diagnostic::warning(message).hint(hint))
 }

@@ -26,6 +26,10 @@ pub struct Machine {
     pub(crate) see_keyboard: Option<u32>,
     pub(crate) now_ms: u64,
     pub(crate) benchmark_runs: bool,
+    /// One run is due beside what RunBenchmarks says.
+    pub(crate) benchmark_due: bool,
+    /// A run gave way to jobs: the next try is when they are gone, or at the next update.
+    pub(crate) benchmark_waits: bool,
     pub(crate) start_ms: u64,
     pub(crate) next_update_ms: u64,
     pub(crate) next_poll_ms: Option<u64>,
@@ -41,7 +45,7 @@ impl Machine {
         now_ms: u64,
     ) -> (Self, Vec<Action>) {
         let slots = layout.plans.iter();
-        let slots = slots.map(|p| Slot::new(p.id, p.kind, p.resources, Standing::Owner, now_ms)).collect();
+        let slots = slots.map(|p| Slot::planned(p, now_ms)).collect();
         let mut machine = Self {
             host: host.to_owned(),
             next_update_ms: now_ms + policy.timers.update_ms,
@@ -52,6 +56,8 @@ impl Machine {
             see_keyboard: layout.see_keyboard,
             now_ms,
             benchmark_runs: false,
+            benchmark_due: false,
+            benchmark_waits: false,
             start_ms: now_ms,
             next_poll_ms: None,
         };
@@ -93,6 +99,7 @@ impl Machine {
             Input::Checkpoint { slot } => self.command(slot, &mut out, Self::on_checkpoint),
             Input::Suspend { slot } => self.command(slot, &mut out, Self::on_suspend),
             Input::Continue { slot } => self.command(slot, &mut out, Self::on_continue),
+            Input::Benchmark => self.on_benchmark(&mut out),
             Input::BenchmarkFinished { mips, kflops } => self.on_benchmark_finished(mips, kflops, &mut out),
             Input::BenchmarkStopped => self.on_benchmark_stopped(&mut out),
             Input::Policy(policy) => self.on_policy(*policy),
@@ -103,7 +110,7 @@ impl Machine {
 
     /// When to send [`Input::Tick`] at the latest.
     pub fn next_wake_ms(&self) -> u64 {
-        let deadlines = self.slots.iter().filter_map(|s| s.deadline_ms);
+        let deadlines = self.slots.iter().filter_map(|s| s.deadline_ms).chain(self.next_end_of_rest_ms());
         deadlines.chain(self.next_poll_ms).fold(self.next_update_ms, u64::min)
     }
 
@@ -163,6 +170,7 @@ impl Machine {
 
     fn on_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        self.forget_rests();
         self.next_update_ms = self.after_now(self.policy.timers.update_ms);
         self.next_poll_ms = self.next_poll_ms.map(|_| self.after_now(self.policy.timers.poll_ms));
         for slot in &mut self.slots {
@@ -173,8 +181,10 @@ impl Machine {
 
     fn on_tick(&mut self, out: &mut Vec<Action>) {
         self.pass_deadlines(out);
+        self.end_rests(out);
         if self.next_update_ms <= self.now_ms {
             self.next_update_ms = self.after_now(self.policy.timers.update_ms);
+            self.benchmark_waits = false;
             self.evaluate_all(out);
             for slot in &mut self.slots {
                 slot.changed = true;

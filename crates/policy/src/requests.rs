@@ -421,8 +421,16 @@ impl Machine {
         }
     }
 
+    pub(crate) fn on_benchmark(&mut self, out: &mut Vec<Action>) {
+        self.benchmark_due = true;
+        for at in 0..self.slots.len() {
+            self.benchmark_if_wanted(at, out);
+        }
+    }
+
     pub(crate) fn on_benchmark_finished(&mut self, mips: i64, kflops: i64, out: &mut Vec<Action>) {
         self.benchmark_runs = false;
+        self.benchmark_due = false;
         self.readings.insert_int("Mips", mips);
         self.readings.insert_int("KFlops", kflops);
         self.readings.insert_int("LastBenchmark", self.now_s());
@@ -432,9 +440,10 @@ impl Machine {
         self.leave_benchmarking("benchmark finished", out);
     }
 
-    /// Nothing was measured: RunBenchmarks is asked again.
+    /// Nothing was measured: RunBenchmarks is asked again when the machine is idle, not at every poll.
     pub(crate) fn on_benchmark_stopped(&mut self, out: &mut Vec<Action>) {
         self.benchmark_runs = false;
+        self.benchmark_waits = true;
         self.leave_benchmarking("benchmark gave way to a job", out);
     }
 

@@ -1,90 +1,97 @@
-//! When a machine may rest: how long no look would find anything else than the last one did, so that nobody need make it.
+//! A slot that lets jobs in (START) and makes them leave at once (PREEMPT) would start the same job at every poll. It rests: for a
+//! while after such a job it is its owner's, longer each time, until a job has stayed.
 //!
-//! For whoever has so many machines that looks cost too much (the simulator's fleet). A machine that rests does the same at the
-//! same moments as one that looks at every tick of its timers: the grid of looks stays, those that would find nothing are left out.
+//! What belongs to the owner's word is not changed by it: a rest only keeps out jobs that START would let in.
 
-use classad::{Name, Scope};
-
-use crate::ad::{About, Scene};
-use crate::expressions::{Expression, Policy};
+use crate::input::Action;
 use crate::machine::Machine;
+use crate::slots::SlotKind;
 use crate::state::Standing;
+use crate::transition::Cause;
 
-/// What moves with the clock in every ad of a slot with a job.
-const OF_THE_SLOT: [&str; 2] = ["TotalClaimRunTime", "TotalJobRunTime"];
-/// Parts of a second that attributes are rounded by, each for itself: looks begin so much before an expression may change.
-const ROUNDING_MS: u64 = 2_000;
+/// A job that stayed for so long was welcome.
+const STAYED_MS: u64 = 60_000;
+/// First and longest rest.
+const REST_MS: (u64, u64) = (10_000, 600_000);
 
-impl Machine {
-    /// When to look next, given that the last look found nothing to do and that these readings grow by one each second, if
-    /// nothing else happens. Send the readings and [`crate::Input::Tick`] then, after [`Machine::pass_over`].
-    pub fn next_look_ms(&self, grow: &[Name]) -> u64 {
-        let mut names = grow.to_vec();
-        names.extend(OF_THE_SLOT.map(Name::new));
-        let seconds = (0..self.slots.len()).filter_map(|at| self.may_change_in(at, &names)).min();
-        let deadline = self.slots.iter().filter_map(|s| s.deadline_ms).min().unwrap_or(u64::MAX);
-        let Some(seconds) = seconds else { return deadline };
-        let change_ms =
-            self.now_ms + (u64::try_from(seconds).unwrap_or(0) * 1_000).saturating_sub(ROUNDING_MS);
-        let update_ms = self.on_grid(change_ms, self.policy.timers.update_ms);
-        let poll_ms = match self.next_poll_ms {
-            _ if self.is_in_use() => Some(self.on_grid(change_ms, self.policy.timers.poll_ms)),
-            // The last one after a time in use.
-            last => last.filter(|at_ms| change_ms <= *at_ms),
-        };
-        poll_ms.map_or(update_ms, |poll_ms| poll_ms.min(update_ms)).min(deadline)
-    }
+/// What the trace says of it.
+const WHY: &str = "PREEMPT made a job leave at once that START let in: no other is let in for a while";
 
-    /// Looks that were due before now were left out, because they would have found nothing.
-    pub fn pass_over(&mut self, now_ms: u64) {
-        if self.next_update_ms < now_ms {
-            self.next_update_ms = self.first_on_grid(now_ms, self.policy.timers.update_ms);
-        }
-        if self.next_poll_ms.is_some_and(|at_ms| at_ms < now_ms) {
-            let in_use = self.is_in_use();
-            self.next_poll_ms = in_use.then(|| self.first_on_grid(now_ms, self.policy.timers.poll_ms));
-        }
-    }
-
-    fn is_in_use(&self) -> bool {
-        self.slots.iter().any(|s| s.standing.is_in_use())
-    }
-
-    /// The first time on the grid that is not before this one, nor now.
-    fn on_grid(&self, at_ms: u64, interval_ms: u64) -> u64 {
-        self.first_on_grid(at_ms.max(self.now_ms + 1), interval_ms)
-    }
-
-    fn first_on_grid(&self, at_ms: u64, interval_ms: u64) -> u64 {
-        let passed = at_ms.saturating_sub(self.start_ms).div_ceil(interval_ms);
-        self.start_ms + passed * interval_ms
-    }
-
-    /// In how many seconds one of the expressions that the next look at a slot would ask may say something else.
-    fn may_change_in(&self, at: usize, grow: &[Name]) -> Option<i64> {
-        use Expression as E;
-        let asked: &[E] = match self.slots[at].standing {
-            Standing::Owner | Standing::Matched | Standing::Benchmarking => &[],
-            Standing::UnclaimedIdle => &[E::RunBenchmarks],
-            Standing::ClaimedIdle => &[E::Preempt],
-            Standing::Busy => &[E::WantSuspend, E::Suspend, E::Preempt, E::PeriodicCheckpoint],
-            Standing::Suspended => &[E::Preempt, E::Continue],
-            Standing::Vacating => &[E::Kill],
-            Standing::Killing => return None,
-        };
-        let policy = self.policy_at(at);
-        let local = soonest(&self.scene(at, About::Nobody), policy, &[E::IsOwner, E::Start], grow);
-        if asked.is_empty() {
-            return local;
-        }
-        let of_job = soonest(&self.scene(at, About::Present), policy, asked, grow);
-        local.into_iter().chain(of_job).min()
-    }
+/// Rests of a slot that is not cut from another.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rests {
+    /// Jobs in a row that had to leave at once.
+    in_a_row: u32,
+    until_ms: u64,
 }
 
-/// In how many seconds one of these expressions may say something else.
-fn soonest(scene: &Scene, policy: &Policy, asked: &[Expression], grow: &[Name]) -> Option<i64> {
-    let scope: Scope<'_> = scene.scope();
-    let texts = asked.iter().flat_map(|e| std::iter::once(policy.get(*e)).chain(policy.vanilla(*e)));
-    texts.filter_map(|expr| scope.may_change_in(expr, grow)).min()
+impl Machine {
+    /// PREEMPT makes the job of a slot leave.
+    pub(crate) fn note_preemption(&mut self, at: usize) {
+        let Some((claim, running)) = self.slots[at].running() else { return };
+        let job = claim.job.clone();
+        let stayed_ms = STAYED_MS.max(3 * self.policy.timers.poll_ms);
+        let stayed = self.now_ms.saturating_sub(running.started_ms) >= stayed_ms;
+        // With START false nothing comes back by itself.
+        let comes_back = !stayed && self.start_for(at, &job).value.is_true();
+        let (now_ms, whole) = (self.now_ms, self.whole_of(at));
+        let rests = &mut self.slots[whole].rests;
+        if comes_back {
+            let rest_ms = (REST_MS.0 << rests.in_a_row.min(16)).min(REST_MS.1);
+            rests.in_a_row = rests.in_a_row.saturating_add(1);
+            rests.until_ms = now_ms + rest_ms;
+        } else if stayed {
+            rests.in_a_row = 0;
+        }
+    }
+
+    /// The slot that one is cut from, or itself.
+    fn whole_of(&self, at: usize) -> usize {
+        let of = self.slots[at].id.number;
+        self.slots.iter().position(|s| s.id.number == of && s.id.child == 0).unwrap_or(at)
+    }
+
+    /// The cause to write down while a slot rests.
+    pub(crate) fn rest_forbids(&self, at: usize) -> Option<Cause> {
+        let whole = &self.slots[self.whole_of(at)];
+        // What is cut from it already runs a job that stays.
+        let cut = self.slots[at].kind == SlotKind::Dynamic;
+        (!cut && whole.rests.until_ms > self.now_ms).then_some(Cause::Event(WHY))
+    }
+
+    pub(crate) fn rest_left_ms(&self, at: usize) -> u64 {
+        self.slots[self.whole_of(at)].rests.until_ms.saturating_sub(self.now_ms)
+    }
+
+    /// The slot that jobs are cut from goes to its owner as soon as the job that began its rest has left it.
+    pub(crate) fn rest_if_due(&mut self, at: usize, out: &mut Vec<Action>) {
+        if matches!(self.slots[at].standing, Standing::UnclaimedIdle | Standing::Benchmarking)
+            && let Some(cause) = self.rest_forbids(at)
+        {
+            self.enter_owner(at, cause, out);
+        }
+    }
+
+    /// When a rest ends.
+    pub(crate) fn next_end_of_rest_ms(&self) -> Option<u64> {
+        self.slots.iter().map(|s| s.rests.until_ms).filter(|until| *until > 0).min()
+    }
+
+    /// Rests that are over are forgotten, and who rested looks again.
+    pub(crate) fn end_rests(&mut self, out: &mut Vec<Action>) {
+        for at in 0..self.slots.len() {
+            let until_ms = self.slots[at].rests.until_ms;
+            if until_ms > 0 && until_ms <= self.now_ms {
+                self.slots[at].rests.until_ms = 0;
+                self.evaluate(at, out);
+            }
+        }
+    }
+
+    /// The owner has another policy: what came of the old one does not count.
+    pub(crate) fn forget_rests(&mut self) {
+        for slot in &mut self.slots {
+            slot.rests = Rests::default();
+        }
+    }
 }

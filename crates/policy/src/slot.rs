@@ -7,7 +7,8 @@ use std::str::FromStr;
 use classad::{ClassAd, Value};
 use model::id::ClaimId;
 
-use crate::slots::{Resources, SlotKind};
+use crate::rest::Rests;
+use crate::slots::{Plan, Resources, Share, SlotKind};
 use crate::state::Standing;
 
 /// The name of a slot: `slot1`, or `slot1_2` for the second one cut from it.
@@ -87,15 +88,17 @@ impl Claim {
         }
     }
 
-    /// The job belongs to the vanilla universe.
+    /// The job is judged by the `_VANILLA` expressions.
     pub(crate) fn is_vanilla(&self) -> bool {
         is_vanilla(&self.job)
     }
 }
 
-/// Vanilla, and what runs on machines as if it were: scheduler (7) and local (12) jobs.
+/// Vanilla, and what runs on machines as if it were: scheduler (7) and local (12) jobs. The variants are for jobs that cannot
+/// checkpoint: one that declares how it does is none of them, as long as it keeps its word.
 pub(crate) fn is_vanilla(job: &ClassAd) -> bool {
-    matches!(job.eval_int("JobUniverse"), Some(5 | 7 | 12))
+    let keeps_word = can_checkpoint(job) && job.eval_bool("CheckpointMissed") != Some(true);
+    matches!(job.eval_int("JobUniverse"), Some(5 | 7 | 12)) && !keeps_word
 }
 
 /// The standard universe checkpoints by itself; today's jobs say how.
@@ -112,6 +115,8 @@ pub(crate) struct Slot {
     pub(crate) kind: SlotKind,
     /// What it has; of a partitionable one, what is left.
     pub(crate) resources: Resources,
+    /// Its part of the machine's disk and of its virtual memory; one that was cut has what it was given.
+    pub(crate) shares: Option<(Share, Share)>,
     pub(crate) standing: Standing,
     pub(crate) entered_state_ms: u64,
     pub(crate) entered_activity_ms: u64,
@@ -123,6 +128,7 @@ pub(crate) struct Slot {
     /// A better claim that waits until the present job has left.
     pub(crate) rival: Option<Claim>,
     pub(crate) current_rank: f64,
+    pub(crate) rests: Rests,
     /// When MATCH_TIMEOUT or KILLING_TIMEOUT ends.
     pub(crate) deadline_ms: Option<u64>,
     /// Results that were warned about, by expression.
@@ -147,6 +153,12 @@ pub(crate) enum Requirements {
 }
 
 impl Slot {
+    /// A slot of a machine that starts.
+    pub(crate) fn planned(plan: &Plan, now_ms: u64) -> Self {
+        let slot = Self::new(plan.id, plan.kind, plan.resources, Standing::Owner, now_ms);
+        Self { shares: Some((plan.disk, plan.swap)), ..slot }
+    }
+
     pub(crate) fn new(
         id: SlotId,
         kind: SlotKind,
@@ -158,6 +170,7 @@ impl Slot {
             id,
             kind,
             resources,
+            shares: None,
             standing,
             entered_state_ms: now_ms,
             entered_activity_ms: now_ms,
@@ -166,6 +179,7 @@ impl Slot {
             claim: None,
             rival: None,
             current_rank: 0.0,
+            rests: Rests::default(),
             deadline_ms: None,
             warned: BTreeMap::new(),
             advertised: None,

@@ -57,6 +57,24 @@ pub enum SlotKind {
     Dynamic,
 }
 
+/// A part of what changes while a machine runs: its free disk, its free virtual memory. In millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl Share {
+    /// Everything.
+    pub const ALL: Self = Self(1_000_000);
+
+    fn new(part: f64) -> Self {
+        Self((part.clamp(0.0, 1.0) * 1e6).round() as u32)
+    }
+
+    /// That part of an amount.
+    pub fn of(self, amount: u64) -> u64 {
+        (u128::from(amount) * u128::from(self.0) / 1_000_000) as u64
+    }
+}
+
 /// One slot to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
@@ -66,8 +84,20 @@ pub struct Plan {
     pub kind: SlotKind,
     /// What it has.
     pub resources: Resources,
+    /// Its part of the machine's disk, however much that is.
+    pub disk: Share,
+    /// Its part of the machine's virtual memory.
+    pub swap: Share,
     /// Which SLOT_TYPE_N it is of, if any.
     pub of_type: Option<u32>,
+}
+
+impl Plan {
+    /// A slot that shares disk and virtual memory with nobody.
+    pub fn new(number: u32, kind: SlotKind, resources: Resources) -> Self {
+        let id = SlotId::new(number);
+        Self { id, kind, resources, disk: Share::ALL, swap: Share::ALL, of_type: None }
+    }
 }
 
 /// The slots of a machine.
@@ -116,14 +146,12 @@ const TYPES: u32 = 64;
 impl Layout {
     /// One static slot with everything: for tests and simple machines.
     pub fn whole(resources: Resources) -> Self {
-        let plan = Plan { id: SlotId::new(1), kind: SlotKind::Static, resources, of_type: None };
-        Self { plans: vec![plan], ..Self::default() }
+        Self { plans: vec![Plan::new(1, SlotKind::Static, resources)], ..Self::default() }
     }
 
     /// One partitionable slot with everything.
     pub fn partitionable(resources: Resources) -> Self {
-        let plan = Plan { id: SlotId::new(1), kind: SlotKind::Partitionable, resources, of_type: None };
-        Self { plans: vec![plan], ..Self::default() }
+        Self { plans: vec![Plan::new(1, SlotKind::Partitionable, resources)], ..Self::default() }
     }
 
     /// The layout of a machine that lends itself to a pool: one partitionable slot with everything, unless the
@@ -330,15 +358,31 @@ fn cut(wanted: &[Wanted], total: Resources, report: impl Fn(&str, String) -> Dia
             }
         }
     }
-    let plans = accepted.into_iter().zip(1..);
-    let plan = |((slot, resources), n): ((&Wanted, Resources), u32)| Plan {
-        id: SlotId::new(n),
-        kind: slot.kind,
-        resources,
-        of_type: slot.of_type,
-    };
-    layout.plans = plans.map(plan).collect();
+    let wishes = |read: fn(&Wish) -> Amount| accepted.iter().map(|(w, _)| read(&w.wish)).collect::<Vec<_>>();
+    let (disk, swap) = (shares(&wishes(|w| w.disk)), shares(&wishes(|w| w.swap)));
+    let plans = accepted.into_iter().zip(1..).zip(disk.into_iter().zip(swap));
+    layout.plans = plans
+        .map(|(((slot, resources), n), (disk, swap))| Plan {
+            id: SlotId::new(n),
+            kind: slot.kind,
+            resources,
+            disk,
+            swap,
+            of_type: slot.of_type,
+        })
+        .collect();
     layout
+}
+
+/// What each slot has of something that changes; those that do not say share what the others leave.
+fn shares(wishes: &[Amount]) -> Vec<Share> {
+    let named = |wish: &Amount| match wish {
+        Amount::Share(part) => Some(*part),
+        Amount::Auto | Amount::Absolute(_) => None,
+    };
+    let left = 1.0 - wishes.iter().filter_map(named).fold(0.0, |sum, part| sum + part);
+    let sharers = wishes.iter().filter(|w| named(w).is_none()).count().max(1);
+    wishes.iter().map(|w| Share::new(named(w).unwrap_or(left / sharers as f64))).collect()
 }
 
 /// Gives the load that is not ours to the slots one by one, up to 1.0 each, idle slots first; what is left over goes
@@ -384,6 +428,9 @@ mod tests {
         let memory: Vec<u64> = layout.plans.iter().map(|p| p.resources.memory_mib).collect();
         assert_eq!(memory, [4000, 4000, 4000, 2000, 2000]);
         assert_eq!(layout.plans[2].resources.disk_kib, 100_000);
+        // However much it is later.
+        let disk: Vec<u64> = layout.plans.iter().map(|p| p.disk.of(2_000)).collect();
+        assert_eq!(disk, [500, 500, 200, 400, 400]);
         assert!(layout.warnings.is_empty());
     }
 

@@ -26,6 +26,8 @@ pub struct Why {
     pub standing: Standing,
     /// The expressions that are looked at in this standing, in the order in which they are.
     pub asked: Vec<Part>,
+    /// Seconds for which it lets no job in, because PREEMPT made the last one leave at once.
+    pub rests_s: Option<u64>,
 }
 
 /// A part of an expression that decides.
@@ -89,7 +91,8 @@ impl Machine {
             let expr = scene.my.get(name).cloned().unwrap_or_else(|| self.policy_at(at).get(*e).clone());
             explain(Some(name), &expr, &scene, DEPTH)
         });
-        Some(Why { slot, standing, asked: asked.collect() })
+        let rests_s = self.rest_forbids(at).map(|_| self.rest_left_ms(at).div_ceil(1_000));
+        Some(Why { slot, standing, asked: asked.collect(), rests_s })
     }
 }
 
@@ -158,6 +161,12 @@ fn looks_at(expr: &Expr, scope: &Scope<'_>) -> Vec<(String, Value)> {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is {}", self.slot, self.standing)?;
+        if let Some(seconds) = self.rests_s {
+            write!(
+                f,
+                "\n  it lets no job in for {seconds} s: PREEMPT made one leave at once that START let in"
+            )?;
+        }
         for part in &self.asked {
             part.write(f, 1)?;
         }

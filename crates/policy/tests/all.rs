@@ -7,6 +7,7 @@ mod all {
     mod loading;
     mod rules;
     mod scenarios;
+    mod seed;
     mod slots;
     mod table;
     mod world;

@@ -23,6 +23,8 @@ use crate::{AgentHello, Core, Digest, Effect, HeldClaim, Out, Session};
 
 /// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
 const STARTD_HELD: u32 = 21;
+/// Hold code: the job took more than it asked for.
+const OUT_OF_RESOURCES: u32 = 34;
 
 /// No machine is believed that it has a claim with a higher number than this: numbers must never run out.
 const HIGHEST_BELIEVED: u64 = 1 << 52;
@@ -275,11 +277,11 @@ impl Core {
                 let stop = live.stop.clone();
                 match (stop, hold) {
                     (Some(stop), _) => self.after_stop(now, id, &[job.job()], &stop, out),
-                    (None, Some(Hold { reason, subcode })) => {
+                    (None, Some(Hold { reason, subcode, code })) => {
                         let JobId { cluster, proc } = job.job();
                         let procs = vec![Span { first: proc, count: 1 }];
-                        let held =
-                            JobsHeld { cluster, procs, reason, code: STARTD_HELD, subcode, exit: None };
+                        let code = if code == OUT_OF_RESOURCES { code } else { STARTD_HELD };
+                        let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
                         self.record(now, Kind::JobsHeld(held), out);
                     }
                     (None, None) => {
@@ -333,11 +335,11 @@ impl Core {
                     );
                 }
             }
-            Happening::NotSaved(NotSaved { job, reason }) => {
+            Happening::NotSaved(NotSaved { job, reason, missed }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job();
-                let kind = JobNotSaved { claim, cluster, proc, attempt, reason };
+                let kind = JobNotSaved { claim, cluster, proc, attempt, reason, missed };
                 self.record(now, Kind::JobNotSaved(kind), out);
             }
             Happening::Warned(Warned { job, remaining_s, signal, reason }) => {

@@ -61,11 +61,15 @@ impl Core {
                 let claims = self.pool.next_claim.max(e.last_claim.saturating_add(1));
                 self.pool.next_claim = claims.saturating_add(e.unread);
             }
+            Kind::JobNotSaved(e) => {
+                if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster).filter(|_| e.missed) {
+                    cluster.missed.insert(e.proc);
+                }
+            }
             Kind::ClusterReordered(e) => self.apply_reordered(e),
             Kind::ClockStepped(e) => self.apply_step(e.by_ms),
             Kind::GangPlanned(_)
             | Kind::JobWarned(_)
-            | Kind::JobNotSaved(_)
             | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)
             | Kind::MachineJoined(_)

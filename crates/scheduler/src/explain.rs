@@ -45,6 +45,8 @@ pub struct JobExplanation {
     pub attempts: u32,
     /// The job on whose machine it runs. While both wait, what is told is why that one does.
     pub guest_of: Option<JobId>,
+    /// It left a machine without the checkpoint that it declares, and is judged as a job that makes none.
+    pub checkpoint_missed: bool,
     /// Where it stands.
     pub standing: Standing,
 }
@@ -251,6 +253,7 @@ impl Core {
                 submitted_ms: 0,
                 attempts: 0,
                 guest_of: None,
+                checkpoint_missed: false,
                 standing,
             });
         };
@@ -282,7 +285,8 @@ impl Core {
         } else {
             Standing::Gone(cluster.summary)
         };
-        Some(JobExplanation { job, owner, submitted_ms, attempts, guest_of, standing })
+        let checkpoint_missed = self.checkpoint_missed(job);
+        Some(JobExplanation { job, owner, submitted_ms, attempts, guest_of, checkpoint_missed, standing })
     }
 
     fn explain_waiting(&mut self, id: ShapeId, ready: Ready, proc: u32, now: Now) -> Option<Waiting> {

@@ -122,7 +122,7 @@ impl Core {
                 c.summary,
                 c.requeues,
                 c.past,
-                (&c.completed, &c.excluded, &c.unready, &c.extended)
+                (&c.completed, &c.excluded, &c.unready, &c.extended, &c.missed)
             );
         }
         let claims = self.pool.claims.iter();

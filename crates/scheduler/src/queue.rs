@@ -160,6 +160,8 @@ pub(crate) struct Begun {
     pub(crate) checkpoints: BTreeMap<u32, Checkpoint>,
     /// Procs that ended and stay until somebody has looked at them (LeaveJobInQueue).
     pub(crate) completed: ProcSet,
+    /// Procs that left a machine without the checkpoint that they declare.
+    pub(crate) missed: ProcSet,
     /// Seconds that live procs got beyond what they declared.
     pub(crate) extended: BTreeMap<u32, u64>,
     /// Machines that could not be made ready for its jobs, and when that was, in Unix milliseconds.

@@ -109,6 +109,9 @@ struct SavedCluster {
     /// When the excluded machines failed, in Unix milliseconds; older snapshots do not say.
     #[prost(uint64, repeated, tag = "21")]
     excluded_ms: Vec<u64>,
+    /// Procs that left without the checkpoint that they declare.
+    #[prost(message, repeated, tag = "22")]
+    missed: Vec<Span>,
     /// Which of the templates.
     #[prost(uint32, tag = "50")]
     base: u32,
@@ -419,6 +422,7 @@ impl Core {
                 })
                 .collect(),
             completed,
+            missed: saved.missed.iter().collect(),
             extended: saved.extended.as_chunks().0.iter().map(|&[proc, s]| (proc as u32, s)).collect(),
             excluded: saved
                 .excluded
@@ -499,6 +503,7 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
             })
             .collect(),
         completed: c.completed.spans(),
+        missed: c.missed.spans(),
         extended: c.extended.iter().flat_map(|(&proc, &s)| [u64::from(proc), s]).collect(),
         excluded: c.excluded.keys().map(ToString::to_string).collect(),
         excluded_ms: c.excluded.values().copied().collect(),

@@ -423,6 +423,11 @@ impl Core {
         self.queue.clusters.get(&job.cluster)?.checkpoints.get(&job.proc)
     }
 
+    /// The job left a machine without the checkpoint that it declares.
+    pub fn checkpoint_missed(&self, job: JobId) -> bool {
+        self.queue.clusters.get(&job.cluster).is_some_and(|c| c.missed.contains(job.proc))
+    }
+
     /// All checkpoints that unfinished jobs may begin from.
     pub fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
         self.queue.clusters.values().flat_map(|c| c.checkpoints.values())

@@ -119,7 +119,8 @@ impl Told {
                 platform: c.platform.to_string(),
             });
             let checkpoint_key = if transparent { key_of(job) } else { Vec::new() };
-            AssignedJob { proc, attempt, values, checkpoint, checkpoint_key }
+            let checkpoint_missed = core.checkpoint_missed(job);
+            AssignedJob { proc, attempt, values, checkpoint, checkpoint_key, checkpoint_missed }
         });
         let messages = split(jobs.collect()).into_iter();
         words.extend(messages.map(|jobs| Down::Assign(Assign { claim: claim.0, cluster, jobs })));

@@ -11,6 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::memory;
+
 /// Groups of starters have this name and the starter's process id.
 const PREFIX: &str = "updraft-starter-";
 
@@ -28,7 +30,7 @@ impl Group {
     /// Makes a group for this process beneath the one that it is in, and moves there. `None` where that is impossible.
     pub(crate) fn enter_new() -> Option<Self> {
         let parent = own_group()?;
-        let dir = parent.join(format!("{PREFIX}{}", std::process::id()));
+        let dir = name_beneath(&parent);
         match fs::create_dir(&dir) {
             // Left by a process that had our number before.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -45,6 +47,10 @@ impl Group {
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    pub(crate) fn parent(&self) -> &Path {
+        &self.parent
     }
 
     fn enter(&self) -> io::Result<()> {
@@ -93,15 +99,17 @@ pub fn kill_group(dir: &Path) -> usize {
 
 /// Removes groups beneath ours whose starters are gone and which are empty.
 pub fn sweep() {
-    let Some(parent) = own_group() else { return };
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let pid = entry.file_name().to_str().and_then(|n| n.strip_prefix(PREFIX)?.parse::<u32>().ok());
-        if pid.is_some_and(is_dead) {
-            // Refused while anything is in it.
-            let _ = fs::remove_dir(entry.path());
-        }
+    let is_left =
+        |name: &str| name.strip_prefix(PREFIX).and_then(|pid| pid.parse().ok()).is_some_and(is_dead);
+    if let Some(parent) = own_group() {
+        memory::remove_left(&parent, is_left);
     }
+    memory::sweep(is_left);
+}
+
+/// Where this process has its group.
+pub(crate) fn name_beneath(parent: &Path) -> PathBuf {
+    parent.join(format!("{PREFIX}{}", std::process::id()))
 }
 
 /// Gone, or only waiting to be collected by a parent that takes its time.
@@ -134,18 +142,44 @@ fn own_group() -> Option<PathBuf> {
     group_in(&mounts, &groups)
 }
 
+/// The directory of the group that this process is in by the memory controller of version 1.
+pub(crate) fn own_memory_group() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    memory_group_in(&mounts, &groups)
+}
+
+fn memory_group_in(mounts: &str, groups: &str) -> Option<PathBuf> {
+    let has = |list: &str| list.split(',').any(|c| c == "memory");
+    let mount = mounts.lines().filter_map(mount_of).find(|(_, _, after)| {
+        let mut words = after.split(' ');
+        words.next() == Some("cgroup") && words.nth(1).is_some_and(has)
+    });
+    let path = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        has(controllers).then_some(path)
+    });
+    mount.zip(path).map(|((root, point, _), path)| beneath(root, point, path))
+}
+
+/// Root, mount point, and what follows the lone dash.
+fn mount_of(line: &str) -> Option<(&str, &str, &str)> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut fields = before.split(' ').skip(3);
+    Some((fields.next()?, fields.next()?, after))
+}
+
+fn beneath(root: &str, point: &str, path: &str) -> PathBuf {
+    let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
+    Path::new(point).join(below.trim_start_matches('/'))
+}
+
 fn group_in(mounts: &str, groups: &str) -> Option<PathBuf> {
     // "36 35 98:0 /root /mount/point options - type source super": the type follows the lone dash.
-    let mount = mounts.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut fields = before.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        after.starts_with("cgroup2 ").then_some((root, point))
-    });
-    let (root, point) = mount?;
+    let (root, point, _) =
+        mounts.lines().filter_map(mount_of).find(|(_, _, after)| after.starts_with("cgroup2 "))?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
-    Some(Path::new(point).join(below.trim_start_matches('/')))
+    Some(beneath(root, point, path))
 }
 
 #[cfg(test)]
@@ -165,6 +199,12 @@ mod tests {
         let container = "41 31 0:38 /docker/ab /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
         assert_eq!(group_in(container, "0::/docker/ab/x\n").unwrap(), Path::new("/sys/fs/cgroup/x"));
         assert_eq!(group_in("32 31 0:29 / /sys rw - sysfs sysfs rw\n", "0::/\n"), None);
+        let memory = format!("{hybrid}35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+        assert_eq!(
+            memory_group_in(&memory, "4:hugetlb,memory:/a/b\n0::/\n").unwrap(),
+            Path::new("/sys/fs/cgroup/memory/a/b")
+        );
+        assert_eq!(memory_group_in(unified, "0::/\n"), None);
     }
 
     #[test]

@@ -177,7 +177,16 @@ impl Starter<'_> {
     /// For people; an older checkpoint, if there is one, stands.
     pub(crate) fn report_not_saved(&mut self, job: Attempt, reason: String) {
         let reason = text::one_line(&reason, model::limits::REASON_BYTES);
-        self.report(Happening::NotSaved(NotSaved { job, reason }));
+        self.report(Happening::NotSaved(NotSaved { job, reason, missed: false }));
+    }
+
+    /// A job that declared how it saves its work was asked to leave, and is over without having done so.
+    pub(crate) fn note_missed(&mut self, running: &Running) {
+        if running.asked_to_leave && running.evicted.is_some() && running.job.checkpoint.is_some() {
+            let reason = "it was asked to leave, and left without the checkpoint that it declares".to_owned();
+            let job = running.job.id;
+            self.report(Happening::NotSaved(NotSaved { job, reason, missed: true }));
+        }
     }
 
     fn leave(&mut self) {

@@ -40,6 +40,7 @@ pub mod keeper;
 pub mod leftovers;
 pub mod lock;
 pub mod logbook;
+mod memory;
 pub mod nest;
 pub mod pages;
 pub mod quota;

@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use model::report::Hold;
 
 use crate::chore::Chore;
+use crate::memory::OUT_OF_RESOURCES;
 use crate::run::Starter;
 use crate::sys;
 use crate::tree;
@@ -125,7 +126,7 @@ impl Starter<'_> {
             suspicion(if is_full { tree::written_bytes() } else { 0 }, full_looks, free_before, room)
         });
         if let Some(reason) = verdict {
-            let hold = Some(Hold { reason: reason.clone(), subcode: DISK_SUBCODE });
+            let hold = Some(Hold { reason: reason.clone(), subcode: DISK_SUBCODE, code: OUT_OF_RESOURCES });
             running.evicted = Some(Eviction { reason, code: VACATE_CODE, patience_ms: 0, hold });
             running.kill_at_us = Some(sys::mono_us());
             self.go_on();

@@ -16,6 +16,7 @@ use crate::checkpoint::Checkpoints;
 use crate::chore::Chore;
 use crate::connection::Connection;
 use crate::keeper::Keeper;
+use crate::memory::{Limited, MemoryGroup};
 use crate::nest::Nest;
 use crate::running::Running;
 use crate::scratch::Scratch;
@@ -111,6 +112,10 @@ fn first_order(agent: &mut Connection) -> Result<Option<Begin>, Fatal> {
 pub(crate) struct Starter<'a> {
     pub(crate) claim: u64,
     pub(crate) group: Option<&'a Group>,
+    /// Counts what jobs with a limit have of the machine's memory; made for the first of them.
+    pub(crate) memory: Option<MemoryGroup>,
+    /// The running job has such a limit.
+    pub(crate) limited: Option<Limited>,
     pub(crate) scratch: Option<Scratch>,
     pub(crate) agent: Option<Connection>,
     pub(crate) listener: UnixListener,
@@ -173,6 +178,8 @@ impl<'a> Starter<'a> {
         let mut starter = Self {
             claim: begin.claim,
             group,
+            memory: None,
+            limited: None,
             scratch: Scratch::at(&begin.scratch),
             agent: Some(agent),
             listener,
@@ -229,6 +236,7 @@ impl<'a> Starter<'a> {
             }
             self.start_next();
             self.look_at_scratch();
+            self.look_at_memory();
             if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {
                 self.agent = None;
             }
@@ -249,6 +257,9 @@ impl<'a> Starter<'a> {
     fn clean_up(&mut self) {
         // Whatever the lease: from here on nothing of a job runs.
         leftovers::kill_children();
+        if let Some(memory) = self.memory.take() {
+            memory.remove();
+        }
         if let Some(keeper) = &self.keeper {
             keeper.set_until(sys::mono_us() + CLEAN_UP_US);
         }
@@ -312,8 +323,13 @@ impl<'a> Starter<'a> {
     /// When something is due: the end of the lease, of a soft stop's patience, a look at the scratch directory.
     fn wake_us(&self) -> u64 {
         let cleaning = self.cleaning.as_ref().map(|chore| chore.since_us + CLEANING_US);
-        let times =
-            [Some(self.lease_until_us), self.next_kill_us(), self.next_look_at_scratch_us(), cleaning];
+        let times = [
+            Some(self.lease_until_us),
+            self.next_kill_us(),
+            self.next_look_at_scratch_us(),
+            self.next_look_at_memory_us(),
+            cleaning,
+        ];
         times.into_iter().flatten().min().unwrap_or(self.lease_until_us)
     }
 
@@ -448,6 +464,7 @@ impl<'a> Starter<'a> {
         if stop.hard || unborn {
             running.kill_at_us = Some(now);
         } else if running.kill_at_us.is_none() {
+            running.asked_to_leave = true;
             let patience_ms = stop.evict.as_ref().map_or(running.job.grace_ms, |e| e.patience_ms);
             let forever = stop.evict.is_some() && patience_ms == 0;
             running.kill_at_us = Some(if forever { u64::MAX } else { now + patience_ms * 1000 });

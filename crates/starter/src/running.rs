@@ -52,6 +52,8 @@ pub(crate) struct Running {
     pub(crate) suspended: bool,
     /// It was asked for a checkpoint.
     pub(crate) asked: bool,
+    /// It was given the time to leave by itself.
+    pub(crate) asked_to_leave: bool,
     /// Where it lives, when it is saved from outside; `pid` is then the nest's.
     pub(crate) nest: Option<Nest>,
     /// Its process is on the way to its program.
@@ -92,6 +94,7 @@ impl Running {
             evicted: None,
             suspended: false,
             asked: false,
+            asked_to_leave: false,
             nest: None,
             starting: None,
             again: false,
@@ -372,7 +375,7 @@ impl Starter<'_> {
     pub(crate) fn launch(&mut self, known: Option<&[u8]>) {
         let Some(mut running) = self.running.take() else { return };
         if running.job.nest.is_some() {
-            match self.start_nested(&running.job, known) {
+            match self.with_limit(&running.job, |starter| starter.start_nested(&running.job, known)) {
                 Ok(nest) => {
                     running.pid = nest.pid;
                     running.nest = Some(nest);
@@ -387,7 +390,7 @@ impl Starter<'_> {
             }
             return;
         }
-        match self.spawner.spawn(&running.job) {
+        match self.with_limit(&running.job, |starter| starter.spawner.spawn(&running.job)) {
             Ok(starting) => {
                 running.pid = starting.pid;
                 starting.wait_ms(MOMENT_MS);
@@ -500,7 +503,9 @@ impl Starter<'_> {
         }
         exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
         self.clear_away(&running);
+        self.lift_limit(&mut running, exit.code == Some(0));
         if let Some(running) = self.take_checkpoint(running, &exit) {
+            self.note_missed(&running);
             self.over(running, exit);
         }
     }

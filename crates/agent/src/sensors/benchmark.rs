@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The figures of one run, or the averaged ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,18 +28,29 @@ impl Figures {
 
 /// Measures, half of the time for each figure; `None` when it was told to give way.
 pub fn run(time: Duration, give_way: &AtomicBool) -> Option<Figures> {
-    let mips = rate(time / 2, give_way, integers)? as i64 / 1_000_000;
-    let kflops = rate(time / 2, give_way, reals)? as i64 / 1_000;
+    let mips = rate(time / 2, give_way, processor_time, integers)? as i64 / 1_000_000;
+    let kflops = rate(time / 2, give_way, processor_time, reals)? as i64 / 1_000;
     Some(Figures { mips, kflops })
 }
 
-/// Steps per second of a round that says how many steps it made. A round is well below a millisecond.
-fn rate(time: Duration, give_way: &AtomicBool, mut round: impl FnMut() -> u64) -> Option<f64> {
-    let start = Instant::now();
+/// What this thread has had of a processor. On a machine where others compute, too, it is less than what has passed.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
+}
+
+/// Steps per second of processor time, of a round that says how many steps it made. A round is well below a millisecond.
+fn rate(
+    time: Duration,
+    give_way: &AtomicBool,
+    clock: impl Fn() -> Duration,
+    mut round: impl FnMut() -> u64,
+) -> Option<f64> {
+    let start = clock();
     let mut steps = 0;
     while !give_way.load(Ordering::Relaxed) {
         steps += round();
-        let passed = start.elapsed();
+        let passed = clock().saturating_sub(start);
         if passed >= time {
             return Some(steps as f64 / passed.as_secs_f64().max(1e-9));
         }
@@ -112,6 +123,22 @@ fn reals() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_in_which_others_have_the_processor_does_not_count() {
+        let go_on = AtomicBool::new(false);
+        let had = std::cell::Cell::new(0);
+        let clock = || Duration::from_micros(had.get());
+        let quiet = rate(Duration::from_millis(10), &go_on, clock, || {
+            had.set(had.get() + 100);
+            1_000
+        });
+        assert_eq!(quiet.map(f64::round), Some(1e7));
+        // By this thread's own clock a pause takes no time.
+        let before = processor_time();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(processor_time().saturating_sub(before) < Duration::from_millis(200));
+    }
 
     #[test]
     fn a_run_gives_figures_and_a_new_one_counts_a_quarter() {

@@ -50,8 +50,6 @@ pub struct Settings {
     pub console_devices: Vec<String>,
     /// XIDLE_HELPER: a command that prints for how many seconds nobody touched the display.
     pub xidle_helper: Option<String>,
-    /// POLLING_INTERVAL: how often the pool's load is sampled.
-    pub poll_seconds: u64,
 }
 
 impl Default for Settings {
@@ -64,7 +62,6 @@ impl Default for Settings {
             cpus: None,
             console_devices: vec!["mouse".to_owned(), "console".to_owned()],
             xidle_helper: None,
-            poll_seconds: 5,
         }
     }
 }
@@ -74,8 +71,8 @@ impl Default for Settings {
 pub struct Measured {
     settings: Settings,
     keyboard: keyboard::Keyboard,
-    /// Fed by the agent: the CPU time of the jobs' process trees.
-    pub pool_load: claims::load::PoolLoad,
+    /// Said by the agent: what the jobs make of the machine's load.
+    pub pool_load: f64,
     fixed: Attributes,
 }
 
@@ -84,7 +81,7 @@ impl Measured {
     pub fn new(settings: Settings) -> Self {
         Self {
             keyboard: keyboard::Keyboard::new(&settings),
-            pool_load: claims::load::PoolLoad::new(settings.poll_seconds),
+            pool_load: 0.0,
             fixed: system::fixed(&settings.root, settings.cpus),
             settings,
         }
@@ -105,7 +102,7 @@ impl Source for Measured {
         put(&mut out, "ConsoleIdle", idle.console_s.map(|s| Value::Int(s as i64)));
         let total = load::parse(&text(root, "proc/loadavg"));
         put(&mut out, "TotalLoadAvg", total.map(Value::Real));
-        put(&mut out, "TotalCondorLoadAvg", total.map(|t| Value::Real(self.pool_load.mean(t))));
+        put(&mut out, "TotalCondorLoadAvg", total.map(|t| Value::Real(self.pool_load.min(t))));
         memory::put(&text(root, "proc/meminfo"), self.settings.reserved_memory_mib, &mut out);
         disk::put(&self.settings.execute, self.settings.reserved_disk_mib, &mut out);
         system::put_clock(now_ms, &mut out);

@@ -532,7 +532,7 @@ fn only_some_reports_end_attempts() {
         Happening::Started(Started { job: FIRST }),
         Happening::Gone(reason()),
         Happening::Warned(Warned { job: FIRST, remaining_s: 1, signal: 0, reason: reason() }),
-        Happening::NotSaved(NotSaved { job: FIRST, reason: reason() }),
+        Happening::NotSaved(NotSaved { job: FIRST, reason: reason(), missed: false }),
         Happening::Suspended(Suspended { job: FIRST, processes: 1 }),
         Happening::Continued(FIRST),
         Happening::Checkpointed(Checkpointed { job: FIRST, ..Checkpointed::default() }),

@@ -45,6 +45,7 @@ pub(super) async fn job(call: Call<String>) -> Result<Json<Job>, Problem> {
         submitted_ms: found.submitted_ms,
         attempts: found.attempts,
         guest_of: found.guest_of.map(|host| host.to_string()),
+        checkpoint_missed: found.checkpoint_missed,
         standing,
     }))
 }

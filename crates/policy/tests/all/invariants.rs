@@ -172,7 +172,7 @@ fn one_transition_per_evaluation(actions: &[Action]) {
 }
 
 fn run(steps: Vec<Step>) {
-    let plan = |n, kind| Plan { id: SlotId::new(n), kind, resources: TOTAL, of_type: None };
+    let plan = |n, kind| Plan::new(n, kind, TOTAL);
     let plans = vec![plan(1, SlotKind::Static), plan(2, SlotKind::Partitionable)];
     let layout = Layout { plans, ..Layout::default() };
     let (mut m, started) = Machine::start("host", levers(), &layout, calm(), ms(0));

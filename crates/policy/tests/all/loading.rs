@@ -53,6 +53,8 @@ fn doubtful_policies_are_warned_about() {
             "SUSPEND and CONTINUE can both be true",
         ),
         ("WANT_SUSPEND = True\nSUSPEND = LoadAvg > 0.3\n", "SUSPEND and CONTINUE can both be true"),
+        ("PREEMPT = True\n", "PREEMPT and START can both be true"),
+        ("START = KeyboardIdle > 60\nPREEMPT = KeyboardIdle < 300\n", "PREEMPT and START can both be true"),
         ("START = stringListMembr(Owner, \"a\")\n", "START: there is no function"),
     ];
     for (text, words) in cases {
@@ -63,6 +65,10 @@ fn doubtful_policies_are_warned_about() {
     }
     let fine = load("RANK = (Owner == \"coltrane\") + (Owner == \"tyner\") * 10\n").unwrap();
     assert!(fine.warnings.is_empty());
+    // A job that is suspended first, or has run for a while, is another matter.
+    for text in ["use POLICY : Limit_Job_Runtimes(3600)\n", "use POLICY : Hold_If_Memory_Exceeded\n"] {
+        assert!(load(text).unwrap().warnings.is_empty(), "{text}");
+    }
 }
 
 #[test]
@@ -72,10 +78,29 @@ fn built_in_values_are_those_of_the_reference() {
     assert_eq!(text(Expression::Start), "true");
     assert_eq!(text(Expression::WantVacate), "true");
     assert_eq!(text(Expression::WantSuspend), "false");
-    assert_eq!(text(Expression::RunBenchmarks), "LastBenchmark == 0");
-    assert!(policy.wants_startup_benchmark());
-    assert!(!load("RunBenchmarks = False\n").unwrap().wants_startup_benchmark());
+    assert_eq!(text(Expression::RunBenchmarks), "undefined");
     assert_eq!((policy.timers.update_ms, policy.timers.killing_ms), (300_000, 30_000));
     assert!(policy.alias_vanilla);
     assert!(load("use POLICY : UWCS\n").unwrap().vanilla(Expression::WantSuspend).is_some());
+}
+
+#[test]
+fn benchmarks_are_run_at_the_start_where_somebody_wants_them() {
+    let shipped =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/updraft.conf")).unwrap();
+    assert!(load(&shipped).unwrap().wants_startup_benchmark());
+    let commented = shipped.replace("\nRunBenchmarks", "\n# RunBenchmarks");
+    assert_ne!(commented, shipped, "the line can be commented out");
+    for (text, wants) in [
+        ("", false),
+        (commented.as_str(), false),
+        ("RunBenchmarks = False\n", false),
+        ("RunBenchmarks = 0\n", false),
+        ("RunBenchmarks = True\n", true),
+        ("RunBenchmarks = LastBenchmark == 0\n", true),
+        // Never true, but defined and not False.
+        ("RunBenchmarks = 1 == 2\n", true),
+    ] {
+        assert_eq!(load(text).unwrap().wants_startup_benchmark(), wants, "{text}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Single rules of the reference: undefined results, vanilla variants, ranks, operators, advertisements, timers, why.
 
 use classad::Value;
+use model::id::ClaimId;
 use policy::slots::{Layout, Plan, SlotKind};
 use policy::{Action, CheckpointWhy, Expression, Input, Machine, Policy, Readings, SlotId, Standing};
 
@@ -274,7 +275,7 @@ fn missed_ticks_are_not_made_up_for() {
 
 #[test]
 fn any_slot_in_use_makes_all_slots_look_often() {
-    let plan = |n| Plan { id: SlotId::new(n), kind: SlotKind::Static, resources: TOTAL, of_type: None };
+    let plan = |n| Plan::new(n, SlotKind::Static, TOTAL);
     let layout = Layout { plans: vec![plan(1), plan(2)], ..Layout::default() };
     let mut m = Machine::start("host", levers(), &layout, calm(), ms(0)).0;
     assert_eq!(m.next_wake_ms(), ms(300));
@@ -287,7 +288,7 @@ fn any_slot_in_use_makes_all_slots_look_often() {
 
 #[test]
 fn a_benchmark_outlasts_the_standing_and_runs_once_per_machine() {
-    let plan = |n| Plan { id: SlotId::new(n), kind: SlotKind::Static, resources: TOTAL, of_type: None };
+    let plan = |n| Plan::new(n, SlotKind::Static, TOTAL);
     let layout = Layout { plans: vec![plan(1), plan(2)], ..Layout::default() };
     let mut m = Machine::start("host", levers(), &layout, calm().with("Bench", true), ms(0)).0;
     assert_eq!(deeds(&m.handle(ms(300), Input::Tick)), ["StartBenchmark"]);
@@ -339,4 +340,94 @@ fn why_shows_what_decides() {
     m.handle(ms(2), Input::Activate { claim: CLAIM, job: job("") });
     let asked: Vec<String> = m.why(SLOT).unwrap().asked.into_iter().filter_map(|p| p.name).collect();
     assert_eq!(asked, ["WANT_SUSPEND", "SUSPEND"]);
+}
+
+#[test]
+fn a_machine_with_jobs_is_measured_when_they_are_gone_and_not_at_every_poll() {
+    let layout = policy::slots::Layout::partitionable(TOTAL);
+    let policy = policy(&[(Expression::RunBenchmarks, "LastBenchmark == 0")]);
+    let mut m = Machine::start("host", policy, &layout, quiet(), ms(0)).0;
+    assert_eq!(path(&m.handle(ms(0), Input::Benchmark)), [("Unclaimed/Benchmarking".to_owned(), 3)]);
+    let job = job("RequestMemory = 1; RequestDisk = 1;");
+    m.handle(ms(1), Input::Claim { slot: SLOT, claim: CLAIM, job: job.clone() });
+    // The agent gives way to the claim.
+    assert_eq!(path(&m.handle(ms(1), Input::BenchmarkStopped)), [("Unclaimed/Idle".to_owned(), 4)]);
+    m.handle(ms(2), Input::Activate { claim: CLAIM, job });
+    for second in 5..=900 {
+        let actions = m.handle(ms(second), Input::Tick);
+        assert!(path(&actions).is_empty(), "at {second}: {:?}", path(&actions));
+    }
+    m.handle(ms(901), Input::Release { claim: CLAIM });
+    m.handle(ms(902), Input::StarterGone { claim: CLAIM });
+    let mut begun = Vec::new();
+    for second in 903..=910 {
+        begun.extend(path(&m.handle(ms(second), Input::Tick)));
+    }
+    assert_eq!(begun, [("Unclaimed/Benchmarking".to_owned(), 3)]);
+    // One that gives way to something else than jobs waits for the next update.
+    m.handle(ms(911), Input::BenchmarkStopped);
+    assert!((912..1_200).all(|s| path(&m.handle(ms(s), Input::Tick)).is_empty()));
+    assert_eq!(path(&m.handle(ms(1_200), Input::Tick)).len(), 1);
+    m.handle(ms(1_201), Input::BenchmarkFinished { mips: 1, kflops: 1 });
+    assert!(path(&m.handle(ms(1_500), Input::Tick)).is_empty(), "it was measured");
+}
+
+#[test]
+fn a_machine_that_lets_jobs_in_and_makes_them_leave_lets_them_in_ever_more_seldom() {
+    for layout in [policy::slots::Layout::whole(TOTAL), policy::slots::Layout::partitionable(TOTAL)] {
+        let policy = policy(&[(Expression::Preempt, "KeyboardIdle > 5")]);
+        let mut m = Machine::start("host", policy, &layout, quiet(), ms(0)).0;
+        let job = job("RequestMemory = 1; RequestDisk = 1;");
+        let (mut claim, mut begun) = (100, Vec::new());
+        for second in 0..3_600 {
+            m.handle(ms(second), Input::Tick);
+            if m.standing(SLOT) != Some(Standing::UnclaimedIdle) || m.slots().count() > 1 {
+                continue;
+            }
+            // The pool is full of jobs.
+            claim += 1;
+            let id = ClaimId(claim);
+            m.handle(ms(second), Input::Claim { slot: SLOT, claim: id, job: job.clone() });
+            m.handle(ms(second), Input::Activate { claim: id, job: job.clone() });
+            begun.push(second);
+            let left = (second + 1..second + 100_000)
+                .find(|s| deeds(&m.handle(ms(*s), Input::Tick)).contains(&"SoftKill".to_owned()));
+            m.handle(ms(left.unwrap()), Input::StarterGone { claim: id });
+            assert_eq!(m.standing(SLOT), Some(Standing::Owner), "it rests");
+            assert!(m.why(SLOT).unwrap().to_string().contains("it lets no job in for"));
+        }
+        assert!((8..=13).contains(&begun.len()), "{begun:?}");
+        assert!(begun.windows(2).all(|w| w[1] - w[0] < 620), "{begun:?}");
+        // With another policy it begins anew.
+        let mut m = m.clone();
+        m.handle(ms(3_601), Input::Policy(Box::new(Policy::new([]))));
+        m.handle(ms(3_601), Input::Look);
+        assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle));
+    }
+}
+
+#[test]
+fn a_job_that_stayed_and_an_owner_who_returns_are_no_reason_to_rest() {
+    let policy = policy(&[
+        (Expression::Start, "KeyboardIdle > 60"),
+        (Expression::Preempt, "KeyboardIdle < 10 || Late"),
+    ]);
+    let mut m = machine(policy);
+    let run = |m: &mut Machine, at: u64| {
+        m.handle(ms(at), Input::Claim { slot: SLOT, claim: CLAIM, job: job("") });
+        m.handle(ms(at), Input::Activate { claim: CLAIM, job: job("") });
+        assert_eq!(m.standing(SLOT), Some(Standing::Busy));
+    };
+    run(&mut m, 1);
+    m.handle(ms(3), Input::Sensors(Readings::default().with("KeyboardIdle", 0)));
+    m.handle(ms(3), Input::Look);
+    m.handle(ms(4), Input::StarterGone { claim: CLAIM });
+    m.handle(ms(5), Input::Sensors(quiet()));
+    m.handle(ms(5), Input::Look);
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle), "he has left again");
+    run(&mut m, 6);
+    m.handle(ms(306), Input::Sensors(quiet().with("Late", true)));
+    m.handle(ms(306), Input::Look);
+    m.handle(ms(307), Input::StarterGone { claim: CLAIM });
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle), "its time was over");
 }

@@ -200,7 +200,7 @@ fn a_job_that_the_owner_wants_held_is_held() {
         (live.claim, live)
     };
     let held = Attempt { cluster: job, proc: 0, attempt: live.attempt };
-    let hold = Some(model::report::Hold { reason: "too much memory".to_owned(), subcode: 9 });
+    let hold = Some(model::report::Hold { reason: "too much memory".to_owned(), subcode: 9, code: 0 });
     let kind = Happening::Evicted(Evicted { job: held, reason: "PREEMPT".into(), code: 1011, hold });
     let report = report(id, 1, kind);
     pool.core.agent_report(pool.now, "m", Session(1), report, digest, &mut pool.out);

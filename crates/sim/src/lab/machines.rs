@@ -155,7 +155,8 @@ impl Lab {
                     Happening::Exited(Exited { job: held, exit })
                 }
                 Step::Aborted => {
-                    let hold = Some(Hold { reason: "its tasks were aborted".to_owned(), subcode: 0 });
+                    let hold =
+                        Some(Hold { reason: "its tasks were aborted".to_owned(), subcode: 0, code: 0 });
                     let reason = "its tasks were aborted".to_owned();
                     Happening::Evicted(Evicted { job: held, reason, code: OWNER_HOLDS, hold })
                 }

@@ -99,6 +99,13 @@ pub(crate) fn words_of_job(job: &Job) -> Vec<String> {
     if job.attempts > 1 || (job.attempts == 1 && matches!(job.standing, Standing::Waiting(_))) {
         out.push(format!("It was begun {} so far.", times(job.attempts)));
     }
+    if job.checkpoint_missed {
+        out.push(
+            "It was asked to leave a machine and left without the checkpoint that it declares: machines judge it as a job that \
+             cannot make one (their _VANILLA expressions)."
+                .to_owned(),
+        );
+    }
     out.extend(job.logs.iter().map(|what| format!("Note: {what}.")));
     out
 }

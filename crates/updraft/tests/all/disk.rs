@@ -14,13 +14,20 @@ struct SmallDisk {
 
 impl SmallDisk {
     fn new() -> Self {
+        Self::with_policy("")
+    }
+
+    fn with_policy(policy: &str) -> Self {
         let mut sandbox = Sandbox::new();
+        let config = sandbox.path().join("policy.conf");
+        std::fs::write(&config, policy).unwrap();
         let disk = sandbox.path().join("disk");
         std::fs::create_dir(&disk).unwrap();
         let script = format!(
-            "mount -t tmpfs -o size=6m,mode=755 tmpfs {0} && exec {1} up --cpus 1 --lease 30 --beat 500 --state-dir {0}/state",
+            "mount -t tmpfs -o size=6m,mode=755 tmpfs {0} && exec {1} up --cpus 1 --lease 30 --beat 500 --config {2} --state-dir {0}/state",
             disk.display(),
-            updraft().display()
+            updraft().display(),
+            config.display()
         );
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
@@ -162,4 +169,27 @@ fn a_state_directory_that_cannot_be_written_is_named_at_start() {
     let out = sandbox.command(&["up", "--state-dir", "file/state"]).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     assert!(text(&out.stderr).contains("file/state"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn the_machine_ad_says_how_much_disk_and_virtual_memory_there_is_now() {
+    if !is_root() {
+        return skip("mounting a disk needs root");
+    }
+    let disk = SmallDisk::with_policy("UPDATE_INTERVAL = 1\n");
+    let told = |name: &str| -> i64 {
+        let ads = text(&disk.updraft(&["status", "-l"]).stdout);
+        let line = ads.lines().find_map(|l| l.strip_prefix(&format!("{name} = ")));
+        line.and_then(|n| n.parse().ok()).unwrap_or(-1)
+    };
+    disk.sandbox.until("there is a machine", Duration::from_secs(20), || told("Disk") > 0);
+    assert!(told("VirtualMemory") > 0);
+    assert!(told("Disk") < 6 << 10, "it is the disk where jobs run, {} KiB", told("Disk"));
+    let before = told("Disk");
+    let filler = disk.sandbox.path().join("disk/filler").to_string_lossy().into_owned();
+    let out = disk.inside(&["dd", "if=/dev/zero", &format!("of={filler}"), "bs=1M", "count=2"]);
+    assert!(out.status.success());
+    disk.sandbox.until("less is left", Duration::from_secs(20), || told("Disk") <= before - (1 << 10));
+    assert!(disk.inside(&["rm", &filler]).status.success());
+    disk.sandbox.until("there is room again", Duration::from_secs(20), || told("Disk") > before - (1 << 10));
 }

@@ -19,6 +19,7 @@ mod monitor;
 mod network;
 mod newcomer;
 mod openapi;
+mod owners;
 mod policy;
 mod reconfig;
 mod run;
