@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::harness::{Sandbox, repository, skip, text};
-use crate::policy::{PATIENCE, events, has, machine, nothing_left, submit, write};
+use crate::harness::{Random, Sandbox, repository, signal, skip, text};
+use crate::policy::{PATIENCE, agent, events, has, machine, manager, nothing_left, submit, write};
 
 /// Takes so many megabytes and keeps them.
 fn takes(megabytes: u32) -> String {
@@ -219,4 +219,67 @@ fn a_policy_that_lets_jobs_in_and_makes_them_leave_does_not_start_one_at_every_p
     let told = text(&checked.stderr) + &text(&checked.stdout);
     assert!(told.contains("PREEMPT and START can both be true"), "{told}");
     end(sandbox, pool, &[job]);
+}
+
+/// A job that saves a count, and half a megabyte beside it, when it is asked to.
+const COUNT: &str = "#!/bin/sh\nn=$(cat saved 2>/dev/null || echo 0)\necho $n >> starts\n\
+    trap 'echo $n > saved.new && mv saved.new saved && exit 85' USR1\nhead -c 500000 /dev/urandom > bulk\n\
+    touch ready\nwhile [ ! -e stop ]; do n=$((n+1)); sleep 0.02; done\necho $n > result\n";
+
+/// The agent dies at many moments of many vacates, killed or asked to end, with START true and with START false: every vacate ends
+/// with a checkpoint, and with a machine that takes the job again. UPDRAFT_VACATE_KILLS says how often, UPDRAFT_SEED when.
+#[test]
+fn an_agent_that_dies_during_a_vacate_loses_no_checkpoint_and_leaves_no_claim() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let (kills, seed) =
+        (number("UPDRAFT_VACATE_KILLS").unwrap_or(4), number("UPDRAFT_SEED").unwrap_or(20_261_118));
+    let mut random = Random(seed.max(1));
+    let mut sandbox = Sandbox::new();
+    manager(&mut sandbox);
+    // Two seconds for what it saves: longer than a poll.
+    let policy = "use POLICY : AlwaysRun\nCKPT_BANDWIDTH = 2\nPOLLING_INTERVAL = 1\nUPDATE_INTERVAL = 1\n";
+    let mut desk = agent(&mut sandbox, "desk", policy, None);
+    write(&sandbox, "count.sh", COUNT);
+    let description = "executable = /bin/sh\narguments = count.sh\ncheckpoint_signal = SIGUSR1\n\
+                       checkpoint_exit_code = 85\ntransfer_checkpoint_files = saved, bulk\nqueue\n";
+    write(&sandbox, "count.sub", description);
+    let job = sandbox.json(&["submit", "--json", "count.sub"])[0]["cluster"].as_i64().unwrap() as i32;
+    let count = |sandbox: &Sandbox, kind: &str| {
+        events(sandbox, job).iter().filter(|e| e["event"] == kind).count() as u64
+    };
+    for round in 0..kills {
+        let ready = sandbox.path().join("ready");
+        sandbox.until("it runs", PATIENCE, || ready.exists());
+        std::fs::remove_file(&ready).unwrap();
+        let requeued = count(&sandbox, "JobsRequeued");
+        let shut = random.below(2) == 0;
+        if shut {
+            sandbox.ok(&["config", "set", "--machine", "desk", "START=False"]);
+        }
+        sandbox.ok(&["vacate", "--machine", "desk"]);
+        // The order is on its way to the starter before anybody hears that it was given.
+        let wait_ms = 30 + random.below(2_000);
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        signal(desk, if random.below(2) == 0 { 9 } else { 15 });
+        sandbox.reap(desk);
+        desk = agent(&mut sandbox, "desk", policy, None);
+        let what = format!("round {round}, seed {seed}: killed after {wait_ms} ms, START false: {shut}");
+        // One that was given to the machine again may have to be given once more.
+        let left = || count(&sandbox, "JobsRequeued") > requeued;
+        sandbox.until(&format!("{what}: it left"), PATIENCE, left);
+        let story: Vec<Value> = events(&sandbox, job).into_iter().map(|mut e| e["event"].take()).collect();
+        assert!(!story.contains(&Value::from("JobNotSaved")), "{what}: {story:?}");
+        assert_eq!(count(&sandbox, "JobCheckpointed"), round + 1, "{what}: {story:?}");
+        if shut {
+            sandbox.ok(&["config", "unset", "--machine", "desk"]);
+        }
+        sandbox.until(&format!("{what}: it runs again"), PATIENCE, || ready.exists());
+    }
+    std::fs::write(sandbox.path().join("stop"), "").unwrap();
+    sandbox.ok(&["wait", &job.to_string(), "--timeout", "30"]);
+    let starts = std::fs::read_to_string(sandbox.path().join("starts")).unwrap();
+    let starts: Vec<u64> = starts.lines().map(|l| l.parse().unwrap()).collect();
+    assert!(starts.is_sorted(), "it goes on where it was: {starts:?}");
+    let state = sandbox.path().join("desk");
+    nothing_left(&mut sandbox, &[(state, desk)]);
 }
