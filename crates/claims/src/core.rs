@@ -13,7 +13,7 @@ use policy::{Attributes, Input};
 use crate::answers::Answers;
 use crate::clock::{ClockOffset, Seen};
 use crate::ledger::{Ledger, ended};
-use crate::owner::{Owner, Whom, Wish};
+use crate::owner::{Found, Owner, Whom, Wish};
 use crate::record::Record;
 
 /// The manager hears of what does not matter for matching no more often than this.
@@ -266,10 +266,16 @@ impl Core {
         if self.ledger.record(claim).is_some_and(|r| r.guest) && !ad.contains(GUEST_OF) {
             ad.insert_int(GUEST_OF, 0);
         }
-        let runs = standing.running_since_ms.is_some();
+        // One whose work is being packed, or waits to be stored, has no process, and is there all the same.
+        let runs = standing.running_since_ms.is_some() || standing.leaving_since_ms.is_some();
         let job = standing.jobs.first().copied().filter(|_| runs);
         self.lines.insert(claim, standing.jobs.iter().map(|id| (*id, None)).collect());
-        self.owner.adopt(now, claim, self.ledger.slot_of(claim), job, ad, standing.suspended);
+        let leaving_ms = standing.leaving_since_ms.map(|since_ms| now.mono_ms.saturating_sub(since_ms));
+        let found = Found { suspended: standing.suspended, leaving_ms };
+        self.owner.adopt(now, claim, self.ledger.slot_of(claim), job, ad, &found);
+        if !standing.ending.is_empty() && standing.jobs.is_empty() {
+            self.owner.give_up(claim, &standing.ending);
+        }
         for report in &standing.unacknowledged {
             if let Some(happening) = &report.happening {
                 self.end_with_eviction(claim, happening);

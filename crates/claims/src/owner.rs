@@ -71,6 +71,15 @@ pub enum Wish {
     Benchmark,
 }
 
+/// How the job of an earlier agent's claim is found.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Found {
+    /// It stands still.
+    pub suspended: bool,
+    /// It has been leaving for so long.
+    pub leaving_ms: Option<u64>,
+}
+
 /// What is known of a claim.
 #[derive(Debug, Default)]
 struct Seat {
@@ -251,7 +260,7 @@ impl Owner {
         slot: SlotId,
         job: Option<Attempt>,
         ad: ClassAd,
-        suspended: bool,
+        standing: &Found,
     ) {
         self.seats.entry(claim).or_default().job = job;
         if job.is_some()
@@ -259,10 +268,9 @@ impl Owner {
         {
             seat.load = Some(PoolLoad::of_old_job(now.wall_ms, cores_of(&ad)));
         }
-        self.handle(
-            now,
-            Input::Adopt { slot, claim: ClaimId(claim), job: ad, runs: job.is_some(), suspended },
-        );
+        let Found { suspended, leaving_ms } = *standing;
+        let (claim, runs) = (ClaimId(claim), job.is_some());
+        self.handle(now, Input::Adopt { slot, claim, job: ad, runs, suspended, leaving_ms });
     }
 
     /// The claim's next job started: the policy sees one go and the other come.

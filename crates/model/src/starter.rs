@@ -391,6 +391,13 @@ pub struct Standing {
     /// It answers `Ask`.
     #[prost(bool, tag = "7")]
     pub answers: bool,
+    /// Since when its first job is leaving, by the host's monotonic clock: it was asked to, its work is being packed, or waits to be
+    /// stored. Absent when it is not.
+    #[prost(uint64, optional, tag = "8")]
+    pub leaving_since_ms: Option<u64>,
+    /// Its last job was made to leave, which ends the claim; why. Whoever was to end it may be dead.
+    #[prost(string, tag = "9")]
+    pub ending: String,
 }
 
 /// Something happened. Reports with a number are kept until acknowledged.

@@ -66,6 +66,8 @@ pub enum Input {
         runs: bool,
         /// The job stands still.
         suspended: bool,
+        /// The job is leaving, and has been for so many milliseconds: its starter was told to see to that.
+        leaving_ms: Option<u64>,
     },
     /// A claim wants to start a job.
     Activate {

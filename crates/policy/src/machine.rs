@@ -85,8 +85,9 @@ impl Machine {
             Input::Look => self.evaluate_all(&mut out),
             Input::Match { slot, claim } => self.on_match(slot, claim, &mut out),
             Input::Claim { slot, claim, job } => self.on_claim(slot, claim, job, &mut out),
-            Input::Adopt { slot, claim, job, runs, suspended } => {
-                self.on_adopt(slot, claim, job, (runs, suspended), &mut out);
+            Input::Adopt { slot, claim, job, runs, suspended, leaving_ms } => {
+                let found = crate::requests::Found { runs, suspended, leaving_ms };
+                self.on_adopt(slot, claim, job, found, &mut out);
             }
             Input::Activate { claim, job } => self.on_activate(claim, job, &mut out),
             Input::JobChanged { claim, changes } => self.on_job_changed(claim, &changes),

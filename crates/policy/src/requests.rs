@@ -14,6 +14,14 @@ use crate::slots::{Resources, SlotKind};
 use crate::state::Standing;
 use crate::transition::{Cause, Record};
 
+/// What was found of a claim of an earlier agent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) runs: bool,
+    pub(crate) suspended: bool,
+    pub(crate) leaving_ms: Option<u64>,
+}
+
 impl Machine {
     pub(crate) fn on_match(&mut self, slot: SlotId, claim: ClaimId, out: &mut Vec<Action>) {
         let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
@@ -189,7 +197,7 @@ impl Machine {
         slot: SlotId,
         claim: ClaimId,
         job: ClassAd,
-        (runs, suspended): (bool, bool),
+        found: Found,
         out: &mut Vec<Action>,
     ) {
         if self.holding(claim).is_some() {
@@ -209,14 +217,20 @@ impl Machine {
             self.take(at, adopted, Cause::Event("a claim was here before"), out);
         }
         let Some(at) = self.holding(claim) else { return };
-        if !runs {
+        if !found.runs {
             if let Some(held) = &mut self.slots[at].claim {
                 held.has_run = true;
             }
             return;
         }
         self.activate(at, job, out);
-        if suspended {
+        if let Some(leaving_ms) = found.leaving_ms {
+            // Nobody is asked to leave twice: KILL counts from when it was first.
+            self.go(at, Standing::Vacating, Cause::Event("it was leaving before"), out);
+            let since_ms = self.now_ms.saturating_sub(leaving_ms);
+            let slot = &mut self.slots[at];
+            (slot.entered_state_ms, slot.entered_activity_ms) = (since_ms, since_ms);
+        } else if found.suspended {
             self.go(at, Standing::Suspended, Cause::Event("it was suspended before"), out);
         }
     }

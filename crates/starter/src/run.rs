@@ -139,6 +139,10 @@ pub(crate) struct Starter<'a> {
     pub(crate) full_looks: u32,
     /// What was free there when the job began.
     pub(crate) free_before: u64,
+    /// When the job that leaves was asked to, by the host's monotonic clock.
+    leaving_since_ms: Option<u64>,
+    /// Why the claim ends: its job was made to leave.
+    ending: String,
     /// Why this starter can go on no further.
     pub(crate) stuck: Option<String>,
     /// Set when the claim is over: whether to be gentle.
@@ -197,6 +201,8 @@ impl<'a> Starter<'a> {
             next_look_us: 0,
             full_looks: 0,
             free_before: 0,
+            leaving_since_ms: None,
+            ending: String::new(),
             stuck: None,
             quit: None,
             dir,
@@ -393,6 +399,8 @@ impl<'a> Starter<'a> {
     fn say_standing(&mut self) {
         let running = self.running.iter().map(|r| r.job.id).chain(self.checkpoints.leaving());
         let jobs = running.chain(self.waiting.iter().map(|j| j.id)).collect();
+        let is_leaving = self.running.as_ref().is_some_and(|r| r.evicted.is_some())
+            || self.checkpoints.leaving().is_some();
         let standing = Standing {
             claim: self.claim,
             jobs,
@@ -401,6 +409,8 @@ impl<'a> Starter<'a> {
             suspended: self.running.as_ref().is_some_and(|r| r.suspended),
             packed: self.checkpoints.waiting().to_vec(),
             answers: true,
+            leaving_since_ms: self.leaving_since_ms.filter(|_| is_leaving),
+            ending: self.ending.clone(),
         };
         self.say(Word::Standing(standing));
     }
@@ -452,6 +462,7 @@ impl<'a> Starter<'a> {
         let now = sys::mono_us();
         if running.evicted.is_none() {
             running.evicted.clone_from(&stop.evict);
+            self.leaving_since_ms = stop.evict.as_ref().map(|_| uptime::moment().mono_ms);
         }
         running.stopping |= stop.evict.is_none();
         // One that has not begun loses nothing.
@@ -529,7 +540,11 @@ impl<'a> Starter<'a> {
 
     pub(crate) fn report_evicted(&mut self, job: Attempt, why: Eviction) {
         let Eviction { reason, code, hold, .. } = why;
-        self.report(Happening::Evicted(Evicted { job, reason, code, hold }));
+        let evicted = Evicted { job, reason, code, hold };
+        if evicted.ends_claim() {
+            self.ending.clone_from(&evicted.reason);
+        }
+        self.report(Happening::Evicted(evicted));
     }
 
     /// A report that must not be lost.

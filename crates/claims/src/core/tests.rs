@@ -230,3 +230,53 @@ fn the_offset_of_the_clock_is_in_the_next_ad() {
     assert_eq!(offset, Some("20"));
     assert!(said.iter().any(|a| matches!(a, Action::Warn(w) if w.contains("20 s ahead"))), "{said:?}");
 }
+
+#[test]
+fn a_job_whose_work_is_packed_or_sent_is_still_leaving_for_the_next_agent() {
+    let record = Record { claim: 5, slot: "slot1_1".into(), lease_ms: 60_000, ..Record::default() };
+    let packed = Packed { job: JOB, number: 1, leaving: true, ..Packed::default() };
+    // The job has no process any more, or still has one; the owner lets jobs in, or sits there himself.
+    for (running_since_ms, seen) in [(None, 600), (None, 0), (Some(1), 600), (Some(1), 0)] {
+        let mut core = core();
+        core.owner.look(AT, idle(seen));
+        core.adopt(record.clone());
+        let standing = Standing {
+            claim: 5,
+            jobs: vec![JOB],
+            running_since_ms,
+            leaving_since_ms: Some(AT.mono_ms - 3_000),
+            packed: vec![packed.clone()],
+            answers: true,
+            ..Standing::default()
+        };
+        core.adopt_job(AT, 5, &standing, None);
+        core.hear_starter(AT, 5, Word::Standing(standing));
+        for ms in [1, 5_000, 10_000, 60_000] {
+            core.look(later(ms), idle(seen));
+            let actions = settle(&mut core, later(ms), seen);
+            let ends = |o: &&Order| matches!(o, Order::Quit(_) | Order::Stop(_) | Order::Suspend(_));
+            assert!(!orders(&actions).iter().any(ends), "it was told to leave already: {actions:?}");
+            let sent = actions.iter().any(|a| matches!(a, Action::Store { claim: 5, .. }));
+            assert_eq!(sent, ms == 1, "what was packed is carried to the store once");
+        }
+        let evicted = Evicted { job: JOB, reason: "the owner".into(), code: 1011, hold: None };
+        core.hear_starter(later(61_000), 5, reported(1, Happening::Evicted(evicted)));
+        let actions = settle(&mut core, later(61_000), seen);
+        assert!(
+            orders(&actions).iter().any(|o| matches!(o, Order::Quit(_))),
+            "then the claim ends: {actions:?}"
+        );
+    }
+}
+
+#[test]
+fn a_claim_whose_end_nobody_is_left_to_see_to_ends() {
+    let mut core = core();
+    core.adopt(Record { claim: 5, slot: "slot1_1".into(), lease_ms: 60_000, ..Record::default() });
+    // The manager has acknowledged that the job left, and gives the claim nothing more; the agent died before it ended it.
+    let standing = Standing { claim: 5, answers: true, ending: "the owner".into(), ..Standing::default() };
+    core.adopt_job(AT, 5, &standing, None);
+    core.hear_starter(AT, 5, Word::Standing(standing));
+    let actions = settle(&mut core, later(1), 600);
+    assert!(orders(&actions).iter().any(|o| matches!(o, Order::Quit(_))), "{actions:?}");
+}

@@ -192,8 +192,10 @@ fn a_claim_of_an_earlier_agent_gets_its_static_slot_back() {
     let mut m = divided("SLOT1_START = False\n");
     for (slot, claim) in [(1, CLAIM), (1, RIVAL)] {
         let slot = SlotId::new(slot);
-        let actions =
-            m.handle(ms(1), Input::Adopt { slot, claim, job: job(""), runs: true, suspended: true });
+        let actions = m.handle(
+            ms(1),
+            Input::Adopt { slot, claim, job: job(""), runs: true, suspended: true, leaving_ms: None },
+        );
         let refused = actions.iter().any(|a| matches!(a, Action::ClaimRefused { .. }));
         assert_eq!(refused, claim == RIVAL, "one claim for one static slot");
     }
@@ -238,7 +240,14 @@ fn a_guest_gets_a_slot_of_nothing_beside_its_host_however_full_the_machine_is() 
         // The same for the claim of an earlier agent.
         m.handle(
             ms(4),
-            Input::Adopt { slot: child, claim: RIVAL, job: job(guest), runs: true, suspended: false },
+            Input::Adopt {
+                slot: child,
+                claim: RIVAL,
+                job: job(guest),
+                runs: true,
+                suspended: false,
+                leaving_ms: None,
+            },
         );
         assert_eq!((m.standing(host), m.standing(child)), (Some(Standing::Busy), Some(Standing::Busy)));
     }

@@ -23,6 +23,8 @@ pub(super) struct Process {
     /// It was asked to end: killed then, by the host's monotonic clock.
     kill_mono: Option<u64>,
     evicted: Option<Eviction>,
+    /// Since when it is leaving, by the host's monotonic clock.
+    leaving_mono: Option<u64>,
     exit: Exit,
 }
 
@@ -50,6 +52,8 @@ pub(super) struct Starter {
     next_seq: u64,
     /// An agent listens.
     pub(super) has_agent: bool,
+    /// Its last job was made to leave; why.
+    ending: String,
     quit: bool,
     /// When it wants to look next.
     pub(super) wake: True,
@@ -71,6 +75,7 @@ impl Starter {
             spool,
             next_seq: 1,
             has_agent: true,
+            ending: String::new(),
             quit: false,
             wake: 0,
         }
@@ -91,6 +96,8 @@ impl Starter {
             suspended: self.running.as_ref().is_some_and(|r| r.suspended),
             packed: Vec::new(),
             answers: true,
+            leaving_since_ms: self.running.as_ref().and_then(|r| r.leaving_mono),
+            ending: self.ending.clone(),
         }
     }
 
@@ -161,6 +168,7 @@ impl Starter {
         let Some(running) = self.running.as_mut() else { return };
         if running.evicted.is_none() {
             running.evicted.clone_from(&stop.evict);
+            running.leaving_mono = stop.evict.as_ref().map(|_| here.mono_ms);
         }
         let patience_ms = stop.evict.as_ref().map_or(running.grace_ms, |e| e.patience_ms);
         let until = if stop.hard { here.mono_ms } else { here.mono_ms.saturating_add(patience_ms.max(1)) };
@@ -208,6 +216,7 @@ impl Starter {
                 grace_ms,
                 kill_mono: None,
                 evicted: None,
+                leaving_mono: None,
                 exit,
             });
             deeds.push(Deed::Began(id));
@@ -238,7 +247,11 @@ impl Starter {
         let wall_us = here.mono_ms.saturating_sub(running.began.mono_ms) * 1_000;
         let happening = match running.evicted {
             Some(Eviction { reason, code, hold, .. }) => {
-                Happening::Evicted(Evicted { job: running.id, reason, code, hold })
+                let evicted = Evicted { job: running.id, reason, code, hold };
+                if evicted.ends_claim() {
+                    self.ending.clone_from(&evicted.reason);
+                }
+                Happening::Evicted(evicted)
             }
             None if killed && !done => {
                 let exit = Exit { signal: Some(9), wall_us, ..Exit::default() };

@@ -3,8 +3,10 @@
 
 use serde_json::Value;
 
-use crate::harness::{Sandbox, repository, skip, text};
-use crate::policy::{PATIENCE, events, has, machine, nothing_left, submit, write};
+use crate::harness::{Random, Sandbox, repository, signal, skip, text};
+use crate::policy::{
+    AWAY, PATIENCE, STAYS, agent, events, has, machine, manager, nothing_left, script, submit, write,
+};
 
 /// Takes so many megabytes and keeps them.
 fn takes(megabytes: u32) -> String {
@@ -219,4 +221,138 @@ fn a_policy_that_lets_jobs_in_and_makes_them_leave_does_not_start_one_at_every_p
     let told = text(&checked.stderr) + &text(&checked.stdout);
     assert!(told.contains("PREEMPT and START can both be true"), "{told}");
     end(sandbox, pool, &[job]);
+}
+
+/// A job that saves a count, and half a megabyte beside it, when it is asked to.
+const COUNT: &str = "#!/bin/sh\nn=$(cat saved 2>/dev/null || echo 0)\necho $n >> starts\n\
+    trap 'echo $n > saved.new && mv saved.new saved && exit 85' USR1\nhead -c 500000 /dev/urandom > bulk\n\
+    touch ready\nwhile [ ! -e stop ]; do n=$((n+1)); sleep 0.02; done\necho $n > result\n";
+
+/// The agent dies at many moments of many vacates, killed or asked to end, with START true and with START false: every vacate ends
+/// with a checkpoint, and with a machine that takes the job again. UPDRAFT_VACATE_KILLS says how often, UPDRAFT_SEED when.
+#[test]
+fn an_agent_that_dies_during_a_vacate_loses_no_checkpoint_and_leaves_no_claim() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let (kills, seed) =
+        (number("UPDRAFT_VACATE_KILLS").unwrap_or(4), number("UPDRAFT_SEED").unwrap_or(20_261_118));
+    let mut random = Random(seed.max(1));
+    let mut sandbox = Sandbox::new();
+    manager(&mut sandbox);
+    // Two seconds for what it saves: longer than a poll.
+    let policy = "use POLICY : AlwaysRun\nCKPT_BANDWIDTH = 2\nPOLLING_INTERVAL = 1\nUPDATE_INTERVAL = 1\n";
+    let mut desk = agent(&mut sandbox, "desk", policy, None);
+    write(&sandbox, "count.sh", COUNT);
+    let description = "executable = /bin/sh\narguments = count.sh\ncheckpoint_signal = SIGUSR1\n\
+                       checkpoint_exit_code = 85\ntransfer_checkpoint_files = saved, bulk\nqueue\n";
+    write(&sandbox, "count.sub", description);
+    let job = sandbox.json(&["submit", "--json", "count.sub"])[0]["cluster"].as_i64().unwrap() as i32;
+    let count = |sandbox: &Sandbox, kind: &str| {
+        events(sandbox, job).iter().filter(|e| e["event"] == kind).count() as u64
+    };
+    for round in 0..kills {
+        let ready = sandbox.path().join("ready");
+        sandbox.until("it runs", PATIENCE, || ready.exists());
+        std::fs::remove_file(&ready).unwrap();
+        let requeued = count(&sandbox, "JobsRequeued");
+        let shut = random.below(2) == 0;
+        if shut {
+            sandbox.ok(&["config", "set", "--machine", "desk", "START=False"]);
+        }
+        sandbox.ok(&["vacate", "--machine", "desk"]);
+        // The order is on its way to the starter before anybody hears that it was given.
+        let wait_ms = 30 + random.below(2_000);
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        signal(desk, if random.below(2) == 0 { 9 } else { 15 });
+        sandbox.reap(desk);
+        desk = agent(&mut sandbox, "desk", policy, None);
+        let what = format!("round {round}, seed {seed}: killed after {wait_ms} ms, START false: {shut}");
+        // One that was given to the machine again may have to be given once more.
+        let left = || count(&sandbox, "JobsRequeued") > requeued;
+        sandbox.until(&format!("{what}: it left"), PATIENCE, left);
+        let story: Vec<Value> = events(&sandbox, job).into_iter().map(|mut e| e["event"].take()).collect();
+        assert!(!story.contains(&Value::from("JobNotSaved")), "{what}: {story:?}");
+        assert_eq!(count(&sandbox, "JobCheckpointed"), round + 1, "{what}: {story:?}");
+        if shut {
+            sandbox.ok(&["config", "unset", "--machine", "desk"]);
+        }
+        sandbox.until(&format!("{what}: it runs again"), PATIENCE, || ready.exists());
+    }
+    std::fs::write(sandbox.path().join("stop"), "").unwrap();
+    sandbox.ok(&["wait", &job.to_string(), "--timeout", "30"]);
+    let starts = std::fs::read_to_string(sandbox.path().join("starts")).unwrap();
+    let starts: Vec<u64> = starts.lines().map(|l| l.parse().unwrap()).collect();
+    assert!(starts.is_sorted(), "it goes on where it was: {starts:?}");
+    let state = sandbox.path().join("desk");
+    nothing_left(&mut sandbox, &[(state, desk)]);
+}
+
+/// What an ad says of a name.
+fn told(ad: &str, name: &str) -> Option<String> {
+    ad.lines().find_map(|l| l.strip_prefix(&format!("{name} = ")).map(str::to_owned))
+}
+
+#[test]
+fn the_ad_of_a_slot_that_was_cut_for_a_claim_says_whose_job_runs_there() {
+    let mut sandbox = Sandbox::new();
+    let pool = up(&mut sandbox, "UID_DOMAIN = example.org\nPOLLING_INTERVAL = 1\nRANK = 7\n");
+    let here = machine(&sandbox);
+    let job = submit(&sandbox, "touch ready; sleep 600", &["--set", "request_memory=30"]);
+    sandbox.until("it runs", PATIENCE, || sandbox.path().join("ready").exists());
+    let slot = format!("slot1_1@{}", here.name);
+    let ad = || sandbox.ok(&["status", "-l", &slot]);
+    let measured = || told(&ad(), "ImageSize").and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n > 1_000);
+    sandbox.until("it was measured", PATIENCE, measured);
+    let ad = ad();
+    let owner = sandbox.json(&["status", "--json"])["machines"][0]["claims"][0]["owner"].clone();
+    for (name, expected) in [
+        ("Name", format!("{slot:?}")),
+        ("JobId", format!("\"{job}.0\"")),
+        ("RemoteOwner", owner.to_string()),
+        ("RemoteUser", owner.to_string()),
+        ("UidDomain", "\"example.org\"".to_owned()),
+        ("State", "\"Claimed\"".to_owned()),
+        ("Activity", "\"Busy\"".to_owned()),
+        ("SlotType", "\"Dynamic\"".to_owned()),
+        ("Memory", "30".to_owned()),
+        ("CurrentRank", "7.000000000000000E+00".to_owned()),
+    ] {
+        assert_eq!(told(&ad, name), Some(expected), "{name}\n{ad}");
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    for name in ["JobStart", "LastHeardFrom", "EnteredCurrentActivity"] {
+        let at: u64 = told(&ad, name).unwrap_or_default().parse().unwrap();
+        assert!(at <= now && at + 120 > now, "{name} is {at}, now is {now}");
+    }
+    assert!(told(&ad, "MyAddress").is_some_and(|a| a.starts_with("\"<") && a.ends_with(":0>\"")), "{ad}");
+    assert!(told(&ad, "ClientMachine").is_some_and(|name| name.len() > 2), "{ad}");
+    // The table shows that slot alone, the ads of a machine are those of all its slots, and REST has the same.
+    let shown = sandbox.ok(&["status", &slot]);
+    assert!(shown.contains(&slot) && !shown.contains("slot1@"), "{shown}");
+    let all = sandbox.ok(&["status", "-l", &here.name]);
+    assert!(
+        all.contains(&format!("Name = \"slot1@{}\"", here.name)) && all.contains(&format!("Name = {slot:?}")),
+        "{all}"
+    );
+    let json = sandbox.json(&["status", "-l", "--json", &slot]);
+    let pairs = json["machines"][0]["claims"][0]["ad"].as_array().unwrap().clone();
+    assert!(pairs.contains(&serde_json::json!(["JobId", format!("\"{job}.0\"")])), "{json}");
+    let none = sandbox.run(&["status", "-l", &format!("slot1_9@{}", here.name)]);
+    assert!(!none.status.success() && text(&none.stderr).contains("no machine"), "{}", text(&none.stderr));
+    end(sandbox, pool, &[job]);
+}
+
+#[test]
+fn a_machine_that_is_its_owners_is_said_to_be() {
+    let mut sandbox = Sandbox::new();
+    let sensors = script(1, &[(0, AWAY), (0, STAYS)]);
+    let pool = crate::policy::up(&mut sandbox, "START = KeyboardIdle > 60\n", &sensors, &["--cpus", "1"]);
+    let here = machine(&sandbox);
+    here.until_state("Owner/Idle");
+    for name in [here.name.clone(), format!("slot1@{}", here.name)] {
+        let told = sandbox.ok(&["explain", &name]);
+        assert!(told.contains("is its owner's (Owner/Idle)"), "{told}");
+    }
+    let status = sandbox.ok(&["status"]);
+    assert!(status.contains("Owner/Idle") && status.contains("in their owners' use"), "{status}");
+    end(sandbox, pool, &[]);
 }
