@@ -92,6 +92,8 @@ pub(crate) struct Gangs {
     kept: RefCell<BTreeSet<u32>>,
     /// Machines that were kept against plain jobs since plans were last told.
     refused: RefCell<BTreeMap<u32, plans::Refused>>,
+    /// Promises that were worked out in the question that is being asked; `None` between questions.
+    promised: RefCell<Option<HashMap<SetId, Option<u64>>>>,
 }
 
 /// What the planner was told of a waiting gang, as far as it must be watched.
@@ -152,6 +154,7 @@ impl Gangs {
             next_turn: 0,
             kept: RefCell::default(),
             refused: RefCell::default(),
+            promised: RefCell::default(),
         }
     }
 }

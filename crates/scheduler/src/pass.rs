@@ -176,6 +176,10 @@ impl Core {
 
     /// The machine with room that such a job likes best; the first, when it likes all the same.
     fn room_for(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
+        self.in_one_question(|core| core.find_room(shape, now_ms))
+    }
+
+    fn find_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
         let (request, picky) = self.shapes.all.get(&shape).map(|s| (s.request, s.picky))?;
         let viable = self.shapes.viable(shape)?;
         let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
@@ -324,6 +328,10 @@ impl Core {
 
     /// The first in line among the jobs that fit into `room` on a machine.
     fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
+        self.in_one_question(|core| core.find_best(name, room, now_ms))
+    }
+
+    fn find_best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
         let machine = self.pool.machines.get(name)?;
         for at in self.accounts.in_line() {
             for (_, shape) in at.waiting() {

@@ -3,7 +3,7 @@
 //! Which gang gets which plan is the planner's business. A plan is told when it is new, names other machines, moves by more
 //! than a minute, or is gone; plain jobs hear of every change that may let one of them in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use model::Now;
@@ -143,8 +143,28 @@ impl Core {
         self.promise(SetId(u64::from(cluster)), now_ms)
     }
 
+    /// Asks something of many kinds of jobs or machines: a promise to a large gang depends on all its machines, and is worked out
+    /// once. Nothing may change meanwhile.
+    pub(crate) fn in_one_question<T>(&mut self, ask: impl FnOnce(&mut Self) -> T) -> T {
+        self.gangs.promised.replace(Some(HashMap::new()));
+        let answer = ask(self);
+        self.gangs.promised.replace(None);
+        answer
+    }
+
     /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
     pub(super) fn promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
+        if let Some(known) = self.gangs.promised.borrow().as_ref().and_then(|p| p.get(&gang)) {
+            return *known;
+        }
+        let promise = self.work_out_promise(gang, now_ms);
+        if let Some(promised) = self.gangs.promised.borrow_mut().as_mut() {
+            promised.insert(gang, promise);
+        }
+        promise
+    }
+
+    fn work_out_promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
         let plan = self.gangs.planner.plan(gang)?;
         let cluster = self.queue.clusters.get(&(gang.0 as u32))?;
         let largest = cluster.parts.iter().filter_map(|p| self.shapes.all.get(&p.shape));
