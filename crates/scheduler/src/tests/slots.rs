@@ -184,6 +184,7 @@ fn what_a_machine_says_of_its_slots_is_believed_of_its_own_only() {
         cpu_us: 0,
         rank: 0.0,
         transfer: None,
+        since_ms: pool.now.wall_ms,
     };
     let ids: Vec<_> = pool.core.pool.claims.keys().copied().collect();
     let said = ids.iter().map(|id| (*id, state.clone())).collect();
