@@ -117,7 +117,7 @@ pub async fn run(
     ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut sources = Sources { news, transferred, signs, hooked, ask, reload: agent.options.reload.clone() };
     agent.watch_input();
-    agent.adopt_all(&mut sources.news).await;
+    agent.adopt_all(&mut sources.news, &mut stop).await;
     agent.prepare_spare();
     let (links, mut linked) = mpsc::channel(1);
     let dialler = tokio::spawn(dial(connector, links));
@@ -219,7 +219,11 @@ impl Agent {
     }
 
     /// Finds the claims of an earlier agent: living starters are taken over, dead ones are buried.
-    async fn adopt_all(&mut self, news: &mut mpsc::Receiver<News>) {
+    async fn adopt_all(
+        &mut self,
+        news: &mut mpsc::Receiver<News>,
+        stop: &mut watch::Receiver<Option<OnStop>>,
+    ) {
         let records = self.files.load();
         self.files.sweep(&records);
         self.clear_aside();
@@ -235,7 +239,11 @@ impl Agent {
         // The hello must tell what each holds, so each must have spoken first; a stuck one is told about later.
         let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
         while !unheard.is_empty() {
-            let Ok(Some(item)) = tokio::time::timeout_at(deadline, news.recv()).await else { break };
+            let item = tokio::select! {
+                item = tokio::time::timeout_at(deadline, news.recv()) => item,
+                _ = stopped(stop) => break,
+            };
+            let Ok(Some(item)) = item else { break };
             match &item {
                 News::Said(claim, Word::Standing(standing)) => {
                     unheard.remove(claim);

@@ -6,7 +6,7 @@ use model::event::{
 };
 use model::{Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
-use crate::price::{CLUSTER_BYTES, OWNER_BYTES, POOL_BYTES};
+use crate::price::{CLUSTER_BYTES, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, Unsorted};
 use crate::{Control, Core, Digest, Effect, Out};
@@ -108,7 +108,8 @@ pub enum Refusal {
     #[error(
         "what the jobs of this cluster are matched by takes {bytes} bytes in all their ways, and {CLUSTER_BYTES} are allowed; submit \
          them as several clusters, or say in fewer words what differs between them: one Requirements for all that compares \
-         an attribute with a plain value for each job"
+         an attribute with a plain value for each job. A way whose expressions ask for time() or random() counts {UNKEPT_BYTES} bytes \
+         more, since it is asked again at every turn"
     )]
     LargeShapes {
         /// How large.

@@ -1,6 +1,9 @@
 //! What the kinds of jobs of a cluster cost, in bytes: counted from what their attributes are put together from, before anything
 //! is put together. A pattern of two kilobytes with the proc's number in it is another expression for each of 10,000 procs.
 
+use std::collections::BTreeSet;
+
+use model::changing::words_of;
 use model::template::{PieceKind, Varying, is_secret};
 use model::{JobTemplate, ProcSet};
 
@@ -12,6 +15,48 @@ pub(crate) const POOL_BYTES: u64 = 32 << 20;
 /// Bytes of plain values (numbers, texts) of one kind that are not counted: every job has some, and the number of kinds is
 /// limited too.
 const PLAIN_BYTES: u64 = 2 << 10;
+
+/// What a kind costs beside its bytes whose matching asks for the clock or for chance: the answer is never kept, so that every
+/// pass asks again.
+pub(crate) const UNKEPT_BYTES: u64 = 128 << 10;
+/// Words by which an expression does so; `eval` may do it unseen.
+const UNKEPT: [&str; 5] = ["time", "currenttime", "formattime", "random", "eval"];
+
+/// Does matching these jobs ask for the clock or for chance, directly or by way of their own attributes?
+fn is_never_kept(template: &JobTemplate) -> bool {
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let all = template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
+    let is_asked = |name: &String| name == "requirements" || name == "rank" || name.starts_with("request");
+    let mut todo: Vec<String> = all.map(|name| name.to_ascii_lowercase()).filter(is_asked).collect();
+    while let Some(name) = todo.pop() {
+        if UNKEPT.contains(&name.as_str()) {
+            return true;
+        }
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        if let Some(text) = template.shared(&name) {
+            todo.extend(words_of(text).into_iter().map(|word| word.to_ascii_lowercase()));
+        }
+        let varying = template.varying.iter().find(|v| v.name.eq_ignore_ascii_case(&name));
+        for piece in varying.into_iter().flat_map(|v| &v.pieces) {
+            let text = match &piece.kind {
+                Some(PieceKind::Text(text)) => text.as_str(),
+                Some(PieceKind::Column(index)) => {
+                    template.columns.get(*index as usize).map_or("", |c| &c.text)
+                }
+                _ => "",
+            };
+            // Words may be put together from pieces, or run into each other in a column.
+            let text = text.to_ascii_lowercase();
+            if UNKEPT.iter().any(|word| text.contains(&format!("{word}(")) || text.contains("currenttime")) {
+                return true;
+            }
+            todo.extend(words_of(&text));
+        }
+    }
+    false
+}
 
 /// How many bytes some attributes of a job have: so many for each job, and so many times the digits of its numbers and the
 /// entries of its row.
@@ -72,6 +117,8 @@ pub(crate) struct Price<'a> {
     counted: Length,
     /// Plain values, and what differs without setting them apart.
     plain: Length,
+    /// For each kind.
+    unkept: u64,
 }
 
 impl<'a> Price<'a> {
@@ -91,7 +138,8 @@ impl<'a> Price<'a> {
         }
         counted.sum_columns();
         plain.sum_columns();
-        Self { template, counted, plain }
+        let unkept = if is_never_kept(template) { UNKEPT_BYTES } else { 0 };
+        Self { template, counted, plain, unkept }
     }
 
     /// Bytes of one kind, by a proc of it.
@@ -119,7 +167,8 @@ impl<'a> Price<'a> {
             };
             known = Some((row, (counted, plain)));
             let plain = self.plain.of_proc(plain, proc, step).saturating_sub(PLAIN_BYTES);
-            sum = sum.saturating_add(self.counted.of_proc(counted, proc, step)).saturating_add(plain);
+            let counted = self.counted.of_proc(counted, proc, step).saturating_add(self.unkept);
+            sum = sum.saturating_add(counted).saturating_add(plain);
         }
         sum
     }

@@ -70,6 +70,8 @@ pub const CLAIM_VARIABLE: &str = "UPDRAFT_CLAIM";
 pub const ASIDE: &str = "aside";
 /// The starter's socket in its claim directory.
 pub const SOCKET: &str = "sock";
+/// What becomes of the socket of a starter that ended as it should.
+pub const ENDED: &str = "ended";
 /// The file whose lock a living starter holds.
 pub const LOCK: &str = "lock";
 /// The name of the starter's control group, when it has one.

@@ -90,8 +90,8 @@ pub fn run(agent: OwnedFd) -> Result<(), Fatal> {
     // The lock goes last: an agent that sees it go takes whatever is left in our group for an orphan, and would find us.
     result.map(|ended| {
         if let Some((lock, dir)) = ended {
-            // Who ended as it should leaves no socket behind.
-            let _ = std::fs::remove_file(dir.join(crate::SOCKET));
+            // Who ended as it should says so. A socket that is gone says nothing: whoever copies a directory leaves sockets out.
+            let _ = std::fs::rename(dir.join(crate::SOCKET), dir.join(crate::ENDED));
             drop(lock);
         }
     })
@@ -601,7 +601,7 @@ pub fn connect(dir: &Path) -> io::Result<UnixStream> {
 
 /// True when a starter that is gone ended as it should, and was not killed.
 pub fn ended_well(dir: &Path) -> bool {
-    !dir.join(crate::SOCKET).exists()
+    dir.join(crate::ENDED).exists()
 }
 
 /// True while a starter lives that has this claim directory.

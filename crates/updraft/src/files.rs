@@ -92,11 +92,28 @@ fn zone() -> TimeZone {
     std::env::var_os("TZ").is_none().then(from_file).flatten().unwrap_or_else(TimeZone::system)
 }
 
+/// Variables that no job description can hold.
+fn unreadable_variables() -> Vec<String> {
+    let unreadable =
+        std::env::vars_os().filter(|(name, value)| name.to_str().is_none() || value.to_str().is_none());
+    unreadable.map(|(name, _)| name.to_string_lossy().into_owned()).collect()
+}
+
 /// Who submits, from where, when.
 pub(crate) fn context() -> io::Result<Context> {
     let now = jiff::Timestamp::now().to_zoned(zone());
     let host = agent::host_name();
-    let directory = std::env::current_dir()?;
+    let directory =
+        std::env::current_dir().map_err(|e| io::Error::other(format!("the working directory: {e}")))?;
+    let directory = directory.into_os_string().into_string().map_err(|name| {
+        let shown = name.to_string_lossy().into_owned();
+        io::Error::other(format!(
+            "the name of the working directory {shown} is not UTF-8; rename it, or work elsewhere"
+        ))
+    })?;
+    for name in unreadable_variables() {
+        errln!("updraft: the environment variable {name} is not UTF-8, so jobs do not get it");
+    }
     Ok(Context {
         owner: starter::user::name_of(starter::user::own_uid()),
         cluster: None,
@@ -104,7 +121,7 @@ pub(crate) fn context() -> io::Result<Context> {
         opsys: "LINUX".to_owned(),
         uid_domain: host.clone(),
         filesystem_domain: host,
-        directory: directory.to_string_lossy().into_owned(),
+        directory,
         now: now.timestamp().as_second(),
         utc_offset: now.offset().seconds(),
         version: format!("$UpdraftVersion: {} $", env!("CARGO_PKG_VERSION")),

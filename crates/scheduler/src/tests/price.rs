@@ -45,6 +45,32 @@ fn a_small_submit_of_large_kinds_is_refused_before_anything_is_put_together() {
     assert_eq!(bytes(&pool, "eve"), (0, 0));
 }
 
+#[test]
+fn few_kinds_may_ask_for_what_is_never_kept() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("m", 1, "");
+    let ask = |procs: u32, of: &str| {
+        let mut template = JobTemplate::of(procs);
+        template.set("Cmd", "\"/bin/true\"");
+        template.set("T", "time() + 1");
+        template.set("PeriodicRemove", "time() - QDate > 60");
+        template.set_varying("Requirements", vec![text(of), PieceKind::Proc(true), text(")")]);
+        template
+    };
+    for of in
+        ["(time() < ", "(MY.T < ", "(TARGET.Memory + CurrentTime < ", "(random(3) < ", "(eval(\"T\") < "]
+    {
+        let refused = pool.try_submit("eve", ask(5_000, of)).unwrap_err();
+        assert!(matches!(refused, Refusal::LargeShapes { .. }), "{of}: {refused}");
+        assert!(refused.to_string().contains("time() or random()"), "{refused}");
+    }
+    // Those that are asked now and then only, or by way of nothing that changes, are as cheap as ever.
+    pool.try_submit("eve", ask(5_000, "(TARGET.Memory < ")).unwrap();
+    pool.try_submit("eve", ask(20, "(time() < ")).unwrap();
+    let refused = (0..10).find_map(|_| pool.try_submit("ann", ask(20, "(random(9) < ")).err());
+    assert!(refused.is_none(), "kinds that are there already cost nothing more: {refused:?}");
+}
+
 /// The long expression is the same for all, and what sets them apart is the number that it refers to.
 #[test]
 fn what_is_said_once_for_all_counts_for_each_kind() {

@@ -218,3 +218,53 @@ fn no_job_is_lost_or_doubled_when_anything_is_killed() {
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
+
+/// What `tar` brings back has new inodes and no sockets.
+#[test]
+fn a_state_directory_that_was_packed_and_unpacked_runs_no_job_twice_at_a_time() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "1"]);
+    let ledger = sandbox.path().join("ledger");
+    let script = format!("while sleep 0.2; do echo $$ >> {}; done", ledger.display());
+    sandbox.ok(&["submit", "--", "sh", "-c", &script]);
+    let pids = || -> Vec<u32> {
+        let text = std::fs::read_to_string(&ledger).unwrap_or_default();
+        let mut pids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        pids.dedup();
+        pids
+    };
+    sandbox.until("it runs", Duration::from_secs(20), || pids().len() == 1);
+    signal(pid, libc::SIGTERM);
+    sandbox.reap(pid);
+    let state = sandbox.state();
+    let (above, name) = (state.parent().unwrap(), state.file_name().unwrap());
+    let script = "tar cf packed.tar \"$1\" 2>/dev/null; rm -rf \"$1\"; tar xf packed.tar";
+    let packed = Command::new("sh").args(["-c", script, "sh"]).arg(name).current_dir(above).status();
+    assert!(packed.is_ok_and(|status| status.success()));
+    sandbox.up(&["--cpus", "1"]);
+    sandbox.until("another attempt runs", Duration::from_secs(60), || pids().len() > 1);
+    let (first, last) = (pids()[0], *pids().last().unwrap());
+    assert!(!std::path::Path::new("/proc").join(first.to_string()).exists() || first == last, "{:?}", pids());
+    assert_eq!(pids().len(), 2, "they do not take turns: {:?}", pids());
+    sandbox.ok(&["rm", "1"]);
+}
+
+#[test]
+fn a_starter_that_does_not_answer_delays_no_stop() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "1"]);
+    sandbox.ok(&["submit", "--", "sh", "-c", "echo $PPID > starter; kill -STOP $PPID; sleep 60"]);
+    let starter = sandbox.path().join("starter");
+    sandbox.until("it runs", Duration::from_secs(20), || {
+        std::fs::read_to_string(&starter).is_ok_and(|text| text.ends_with('\n'))
+    });
+    signal(pid, libc::SIGTERM);
+    sandbox.reap(pid);
+    let pid = sandbox.up(&["--cpus", "1"]);
+    let began = std::time::Instant::now();
+    signal(pid, libc::SIGTERM);
+    sandbox.reap(pid);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let number = std::fs::read_to_string(&starter).unwrap();
+    signal(number.trim().parse().unwrap(), libc::SIGCONT);
+}

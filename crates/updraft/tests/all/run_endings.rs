@@ -295,6 +295,40 @@ fn a_limit_of_file_sizes_is_told_and_kills_nobody() {
 }
 
 #[test]
+fn an_output_that_is_gone_or_is_something_else_is_told() {
+    let sandbox = Sandbox::new();
+    for (deed, what) in
+        [("rm $f", "gone"), ("rm $f; mkfifo $f", "a pipe"), ("ln -sf /etc/hostname $f", "a link")]
+    {
+        let script = format!("echo a; f=$(readlink /proc/$$/fd/1); {deed}");
+        let out = sandbox.run(&["run", "--", "sh", "-c", &script]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{what}: {said}");
+        assert!(said.contains("cannot read") && text(&out.stdout).is_empty(), "{what}: {said}");
+    }
+    let out = sandbox.run(&["run", "--set", "output=one", "--set", "log=one", "--", "true"]);
+    assert!(text(&out.stderr).contains("output and log are one file"), "{}", text(&out.stderr));
+    let out = sandbox.run(&["run", "--count", "2", "--set", "output=o.$(Cluster)", "--", "echo", "{}"]);
+    assert!(text(&out.stderr).contains("all 2 jobs write to"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn a_working_directory_or_variable_that_is_no_text_is_told() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let sandbox = Sandbox::new();
+    let odd = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
+    let (here, there) = (sandbox.path().join(odd(b"b\xff")), sandbox.path().join("b\u{fffd}"));
+    std::fs::create_dir(&here).unwrap();
+    std::fs::create_dir(&there).unwrap();
+    let script = ["run", "--", "sh", "-c", "echo mine > result"];
+    let out = sandbox.command(&script).current_dir(&here).output().unwrap();
+    assert!(!out.status.success() && text(&out.stderr).contains("is not UTF-8"), "{}", text(&out.stderr));
+    assert_eq!(std::fs::read_dir(&there).unwrap().count(), 0);
+    let out = sandbox.command(&["run", "--", "true"]).env("FOO", odd(b"a\xffb")).output().unwrap();
+    assert!(out.status.success() && text(&out.stderr).contains("FOO"), "{}", text(&out.stderr));
+}
+
+#[test]
 fn a_request_below_zero_is_refused() {
     let sandbox = Sandbox::new();
     for request in ["request_cpus=-1", "request_memory=-2GB", "request_disk=-1", "request_gpus=-1"] {

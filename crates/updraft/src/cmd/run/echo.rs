@@ -49,7 +49,7 @@ pub(crate) struct Delivery {
 /// The thread that passes on.
 #[derive(Debug)]
 pub(crate) struct Echo {
-    jobs: mpsc::Sender<JobId>,
+    jobs: mpsc::Sender<(JobId, bool)>,
     result: oneshot::Receiver<Delivery>,
 }
 
@@ -73,18 +73,18 @@ impl Echo {
         // Most jobs have nothing to say there: it is an error when one has.
         writer.err.was_closed = starter::streams::was_error_closed();
         std::thread::Builder::new().name("echo".into()).spawn(move || {
-            for job in queue {
-                writer.pass_on(job);
+            for (job, has_ended) in queue {
+                writer.pass_on(job, has_ended);
             }
             let _ = done.send(writer.went);
         })?;
         Ok(Self { jobs, result })
     }
 
-    /// Lets a job's output follow those before it.
-    pub(crate) fn add(&self, job: JobId) {
+    /// Lets a job's output follow those before it. One that `has_ended` by itself has one.
+    pub(crate) fn add(&self, job: JobId, has_ended: bool) {
         // The thread ends only when this sender is gone.
-        let _ = self.jobs.send(job);
+        let _ = self.jobs.send((job, has_ended));
     }
 
     /// Waits until all is passed on.
@@ -153,22 +153,33 @@ struct Writer {
     went: Delivery,
 }
 
+/// Opens a kept output. Whatever a job put in its place (a pipe, a link to another file) is not what the job printed.
+fn open_kept(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not the file that was made for it"));
+    }
+    Ok(file)
+}
+
 impl Writer {
-    fn pass_on(&mut self, job: JobId) {
+    fn pass_on(&mut self, job: JobId, has_ended: bool) {
         let path = |name| path_in(&self.clusters, job, name).filter(|p| p.starts_with(&self.captured));
         let mut paths: Vec<PathBuf> = ["Out", "Err"].into_iter().filter_map(path).collect();
         paths.dedup();
         for path in paths {
             let is_error = path.extension().is_some_and(|end| end == suffix(Stream::Err));
-            self.copy(&path, is_error);
+            self.copy(&path, is_error, has_ended);
         }
     }
 
-    fn copy(&mut self, path: &Path, is_error: bool) {
-        let mut file = match File::open(path) {
+    fn copy(&mut self, path: &Path, is_error: bool, has_ended: bool) {
+        let mut file = match open_kept(path) {
             Ok(file) => file,
-            // A job that never ran has none.
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+            // A job that was removed may have none.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !has_ended => return,
             Err(e) => return self.lose(&format!("cannot read {}: {e}", path.display())),
         };
         let mut piece = vec![0; PIECE_BYTES];

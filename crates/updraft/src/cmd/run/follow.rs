@@ -83,6 +83,8 @@ pub(crate) struct Follower {
     echo: Option<Echo>,
     /// Jobs that are over and whose output waits for its turn, and whose turn it is: (index of the cluster, proc).
     over: BTreeSet<(usize, u32)>,
+    /// Jobs that were removed.
+    removed: HashSet<JobId>,
     turn: (usize, u32),
     bar: ProgressBar,
     tally: Tally,
@@ -160,6 +162,7 @@ impl Follower {
             captured_of,
             echo: None,
             over: BTreeSet::new(),
+            removed: HashSet::new(),
             turn: (0, 0),
             bar,
             tally: Tally::of(total),
@@ -360,7 +363,10 @@ impl Follower {
                     self.forget_error(job);
                 }
             }
-            Note::Removed(job) => self.job_over(job),
+            Note::Removed(job) => {
+                self.removed.insert(job);
+                self.job_over(job);
+            }
             Note::Held(job, reason) => self.complain(job, &format!("job {job} is held: {reason}")),
         }
     }
@@ -370,7 +376,7 @@ impl Follower {
         let Some(echo) = &self.echo else { return };
         let Some(index) = self.clusters.iter().position(|(id, _)| *id == job.cluster) else { return };
         if self.manner.unordered {
-            echo.add(job);
+            echo.add(job, !self.removed.contains(&job));
             return;
         }
         self.over.insert((index, job.proc));
@@ -378,7 +384,8 @@ impl Follower {
             let (index, proc) = self.turn;
             let (cluster, template) = &self.clusters[index];
             self.turn = if proc + 1 < template.procs { (index, proc + 1) } else { (index + 1, 0) };
-            echo.add(JobId { cluster: *cluster, proc });
+            let job = JobId { cluster: *cluster, proc };
+            echo.add(job, !self.removed.contains(&job));
         }
     }
 
@@ -425,7 +432,8 @@ impl Follower {
         if let Some(echo) = self.echo.take() {
             // Behind a held job others may wait to be shown.
             for (index, proc) in std::mem::take(&mut self.over) {
-                echo.add(JobId { cluster: self.clusters[index].0, proc });
+                let job = JobId { cluster: self.clusters[index].0, proc };
+                echo.add(job, !self.removed.contains(&job));
             }
             delivery = echo.finish().await;
         }

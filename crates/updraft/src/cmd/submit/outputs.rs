@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use classad::Value;
 use model::JobTemplate;
+use model::template::{Piece, PieceKind};
 
 use crate::cmd::Failure;
 
@@ -106,9 +107,15 @@ pub(crate) fn shared_outputs(template: &JobTemplate) -> Option<String> {
     if template.procs < 2 || template.shared("Iwd").is_none() {
         return None;
     }
+    let is_same_for_all = |name: &str| {
+        let varying = template.varying.iter().find(|v| v.name.eq_ignore_ascii_case(name));
+        let of_cluster =
+            |piece: &Piece| matches!(piece.kind, Some(PieceKind::Text(_) | PieceKind::Cluster(_)));
+        template.shared(name).is_some() || varying.is_some_and(|v| v.pieces.iter().all(of_cluster))
+    };
     let is_shared = |name: &&str| {
         let path = text_of(template, 0, 0, name).unwrap_or_default();
-        template.shared(name).is_some() && path_of(template, 0, 0, name).is_some() && !is_of_a_process(&path)
+        is_same_for_all(name) && path_of(template, 0, 0, name).is_some() && !is_of_a_process(&path)
     };
     let names: Vec<&str> = ["Out", "Err"].into_iter().filter(is_shared).collect();
     let path = path_of(template, 0, 0, names.first()?)?;
@@ -138,6 +145,14 @@ pub(crate) fn logs_of(template: &JobTemplate, cluster: u32) -> Vec<PathBuf> {
 /// Refuses logs that cannot be written: the pool would only say so in its own log.
 pub(crate) fn check_logs(templates: &[JobTemplate]) -> Result<(), Failure> {
     for template in templates {
+        let log = path_of(template, 0, 0, "UserLog");
+        for (name, keyword) in [("Out", "output"), ("Err", "error")] {
+            if log.is_some() && path_of(template, 0, 0, name) == log {
+                return Err(Failure::new(format!(
+                    "nothing was submitted: {keyword} and log are one file, which the job would begin anew and its log would be lost"
+                )));
+            }
+        }
         // The number of the cluster is not known yet; that of the directory is.
         for log in logs_of(template, 0) {
             can_append(&log).map_err(|why| {
