@@ -435,7 +435,9 @@ impl Core {
     /// Why a machine does what it does.
     pub fn explain_machine(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
         self.accounts.refresh(now.wall_ms);
-        let machine = self.pool.machines.get(name)?;
+        // A machine's first slot, and what is cut from one, have no place of their own.
+        let place = name.split_once('@').map(|(slot, host)| crate::pool::place_of(host, slot));
+        let machine = self.pool.machines.get(place.as_deref().unwrap_or(name))?;
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());

@@ -349,7 +349,7 @@ fn a_machine_that_is_its_owners_is_said_to_be() {
     let here = machine(&sandbox);
     here.until_state("Owner/Idle");
     for name in [here.name.clone(), format!("slot1@{}", here.name)] {
-        let told = sandbox.ok(&["explain", &name]);
+        let told = sandbox.ok(&["explain", "--machine", &name]);
         assert!(told.contains("is its owner's (Owner/Idle)"), "{told}");
     }
     let status = sandbox.ok(&["status"]);
