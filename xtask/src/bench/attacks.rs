@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, String>;
 
 /// Users who are not each other.
 const INNOCENT: &str = "65534";
-const ATTACKER: &str = "64321";
+const ATTACKER: &str = "1";
 
 /// What attackers do, and for people.
 const ATTACKS: [(&str, &str); 7] = [

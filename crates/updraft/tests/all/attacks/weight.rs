@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use super::{NOBODY, request};
 use crate::harness::{Sandbox, is_root, skip, text};
 
+/// Another ordinary user, who has an account as well.
+const DAEMON: u32 = 1;
+
 /// A request's head, with as much of a body as is given.
 fn begin(sandbox: &Sandbox, head: &str, body: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(sandbox.state().join("manager.sock")).unwrap();
@@ -164,7 +167,7 @@ fn a_stream_tells_the_same_events_whoever_reads_it_and_hides_what_is_not_the_rea
         });
         told(reader.join().unwrap())
     };
-    let (mine, other) = (read(NOBODY), read(1234));
+    let (mine, other) = (read(NOBODY), read(DAEMON));
     assert_eq!(mine.len(), other.len());
     let of = |all: &[Value]| all.iter().find(|e| e["event"] == "ClusterSubmitted").unwrap().to_string();
     assert!(of(&mine).contains("SECRET") && !of(&other).contains("SECRET"), "{}", of(&other));
