@@ -51,6 +51,14 @@ fn gpus() -> u32 {
     entries.flatten().filter(|e| e.file_name().to_str().is_some_and(is_gpu)).count() as u32
 }
 
+/// Where this host is on its network. An agent listens nowhere, it calls its manager: the port is 0.
+fn own_address() -> String {
+    // An address that is for documents only: nothing is sent, the kernel just says whence it would be.
+    let whence = std::net::UdpSocket::bind("0.0.0.0:0")
+        .and_then(|socket| socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()));
+    whence.map_or_else(|_| "<127.0.0.1:0>".to_owned(), |address| format!("<{}:0>", address.ip()))
+}
+
 /// What the machine ad says whatever sensors and policy say.
 pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -72,6 +80,7 @@ pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
         ("HasJobDeferral", "true".to_owned()),
         // A job that makes checkpoints may ask for a machine that keeps them.
         ("HasSelfCheckpointTransfers", "true".to_owned()),
+        ("MyAddress", quote(&own_address())),
         ("UpdraftVersion", quote(env!("CARGO_PKG_VERSION"))),
     ];
     attributes.into_iter().map(|(name, expr)| Attribute { name: name.to_owned(), expr }).collect()

@@ -79,6 +79,8 @@ pub(crate) struct Rules {
     pub(crate) hooks: hooks::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
     pub(crate) criu: criu::Settings,
+    /// UID_DOMAIN; empty for the host itself.
+    pub(crate) uid_domain: String,
     /// MACHINE_OWNER: who may vacate, drain and reconfigure this machine beside administrators; empty for nobody.
     pub(crate) machine_owner: String,
     /// Every setting with value and source, for people.
@@ -163,6 +165,7 @@ pub(crate) fn load<'a>(
             other => return Err(format!("CGROUP_MEMORY_LIMIT_POLICY must be hard or none, not {other}")),
         },
         hooks,
+        uid_domain: text("UID_DOMAIN")?.trim().trim_matches('"').to_owned(),
         machine_owner: text("MACHINE_OWNER")?.trim().trim_matches('"').to_owned(),
         criu: criu::Settings {
             program: text("CRIU")?,

@@ -264,6 +264,9 @@ impl Agent {
         // The manager keeps a claim until it hears that the machine is in order again.
         let releases = if self.rules.hooks.release.is_some() { "true" } else { "false" };
         self.core.owner.set_fixed("HasReleaseCommand", releases);
+        let domain = &self.rules.uid_domain;
+        let domain = if domain.is_empty() { &self.options.filesystem_domain } else { domain };
+        self.core.owner.set_fixed("UidDomain", &model::text::quote(domain));
         let owner = &self.rules.machine_owner;
         let owner = if owner.is_empty() { "undefined".to_owned() } else { model::text::quote(owner) };
         self.core.owner.set_fixed("MachineOwner", &owner);

@@ -230,6 +230,9 @@ pub struct Machine {
     pub machine: String,
     /// In contact.
     pub connected: bool,
+    /// It is its owner's (state Owner): its policy takes nobody's job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub owners: bool,
     /// Why it takes nothing new: manual, broken, removed, lab_disabled, held; empty when it does.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub shut: String,

@@ -413,6 +413,9 @@ pub struct Claim {
     /// for the job's gang has the activity `Kept` and no such time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reserved_until_ms: Option<u64>,
+    /// The ad of a slot that was cut for it, attribute to expression text, where ads are asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub ad: Vec<(String, String)>,
 }
 
 /// `POST /v1/machines/NAME/standing`: what is left out stays as it is. The answer is the whole `MachineStanding`.

@@ -131,7 +131,8 @@ impl Core {
         if !self.agent_heard(now, name, session) {
             return;
         }
-        for (id, state) in slots {
+        for (id, mut state) in slots {
+            state.since_ms = now.wall_ms.saturating_sub(state.age_ms);
             if let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| host_of(&c.machine) == name) {
                 claim.slot_now = Some(state);
             }
@@ -172,6 +173,7 @@ impl Core {
         match self.pool.machines.get_mut(machine) {
             Some(m) if m.session == Some(session) => {
                 m.heard_ms = now.mono_ms;
+                m.heard_wall_ms = now.wall_ms;
                 true
             }
             _ => false,

@@ -212,6 +212,8 @@ pub struct MachineExplanation {
     pub machine: Arc<str>,
     /// In contact.
     pub connected: bool,
+    /// It is its owner's: its policy takes nobody's job.
+    pub owners: bool,
     /// Why it takes nothing new, if so.
     pub shut: Option<Shut>,
     /// Only this user's jobs start there.
@@ -433,10 +435,13 @@ impl Core {
     /// Why a machine does what it does.
     pub fn explain_machine(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
         self.accounts.refresh(now.wall_ms);
-        let machine = self.pool.machines.get(name)?;
+        // A machine's first slot, and what is cut from one, have no place of their own.
+        let place = name.split_once('@').map(|(slot, host)| crate::pool::place_of(host, slot));
+        let machine = self.pool.machines.get(place.as_deref().unwrap_or(name))?;
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
+        let owners = ad.eval("State") == classad::Value::from("Owner");
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
         let occupant = |c: &crate::pool::Claim| Occupant {
             job: c.job(),
@@ -485,6 +490,7 @@ impl Core {
         Some(MachineExplanation {
             machine: name,
             connected,
+            owners,
             shut,
             only,
             total,

@@ -246,12 +246,14 @@ impl Core {
                 standing: standing.clone(),
                 shut: None,
                 usage: "idle",
+                heard_ms: 0,
             });
         }
         Page { items, next: None }
     }
 
-    /// A machine with all its places, or one of them (`slot2@HOST`).
+    /// A machine with all its places, or one of them (`slot2@HOST`), or the place that a claimed slot (`slot1_2@HOST`) is cut from
+    /// with that one alone.
     pub fn machines_named(&self, wanted: &str) -> Vec<MachineView> {
         let (slot, host) = wanted.split_once('@').map_or((None, wanted), |(slot, host)| (Some(slot), host));
         let places = self.pool.places(host);
@@ -261,7 +263,14 @@ impl Core {
             let page = self.machine_page(&format!("{DECIDED}{host}"), 1);
             found.extend(page.items.into_iter().filter(|m| *m.name == *host));
         }
-        found.retain(|m| slot.is_none_or(|slot| *m.slot == *slot));
+        found.retain_mut(|m| match slot {
+            None => true,
+            Some(slot) if *m.slot == *slot => true,
+            Some(slot) => {
+                m.claims.retain(|c| c.slot == slot);
+                !m.claims.is_empty()
+            }
+        });
         found
     }
 }

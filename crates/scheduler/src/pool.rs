@@ -233,6 +233,8 @@ pub(crate) struct Machine {
     /// Slot numbers in use, so that names stay small: slot1_1, slot1_2, ...
     pub(crate) slots: BTreeSet<u32>,
     pub(crate) heard_ms: u64,
+    /// The same by the wall clock, for people.
+    pub(crate) heard_wall_ms: u64,
     /// Why it takes nothing new, if so.
     pub(crate) shut: Option<Shut>,
     /// Only this user's jobs start there.
@@ -262,6 +264,7 @@ impl Machine {
             claims: BTreeSet::new(),
             slots: BTreeSet::new(),
             heard_ms: now.mono_ms,
+            heard_wall_ms: 0,
             shut: None,
             only: None,
             allow: Arc::default(),
@@ -368,6 +371,8 @@ pub struct SlotState {
     pub activity: String,
     /// For how long it has been in them when it said so.
     pub age_ms: u64,
+    /// Since when, by the manager's wall clock.
+    pub since_ms: u64,
     /// Address space of its job in KiB.
     pub image_kib: u64,
     /// Memory of its job in KiB.

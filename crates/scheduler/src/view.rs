@@ -109,6 +109,8 @@ pub struct MachineView {
     pub shut: Option<Shut>,
     /// What it does, in a lab's words: idle, pending, scheduled, waiting, installing, running.
     pub usage: &'static str,
+    /// When it was last heard of, in Unix milliseconds; 0 when it was not yet.
+    pub heard_ms: u64,
 }
 
 /// A lab.
@@ -135,6 +137,8 @@ pub struct RunningView {
     pub waiting: usize,
     /// Since when the claim exists.
     pub since_ms: u64,
+    /// When its current job was started.
+    pub started_ms: Option<u64>,
     /// What it holds.
     pub resources: Resources,
     /// What its machine says of it.
@@ -312,6 +316,7 @@ impl Core {
         let unusable = m.why_unusable().map(|why| (m.free, why));
         MachineView {
             usage: self.usage_of(name, m),
+            heard_ms: self.pool.machines.get(host_of(name)).map_or(0, |first| first.heard_wall_ms),
             lab: m.lab.clone(),
             standing: self.labs.standing(host_of(name)),
             shut: m.shut,
@@ -340,6 +345,10 @@ impl Core {
                     job: c.jobs.first().copied(),
                     waiting: c.jobs.len().saturating_sub(1),
                     since_ms: c.made_ms,
+                    started_ms: c
+                        .jobs
+                        .first()
+                        .and_then(|j| self.queue.clusters.get(&j.cluster)?.live.get(&j.proc)?.started_ms),
                     resources: c.resources,
                 })
                 .collect(),

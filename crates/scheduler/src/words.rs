@@ -180,6 +180,7 @@ pub fn understand(session: Session, machine: &MachineName, word: Up) -> Option<S
                     state: word(s.state),
                     activity: word(s.activity),
                     age_ms: s.age_ms,
+                    since_ms: 0,
                     image_kib: s.image_kib,
                     rss_kib: s.rss_kib,
                     cpu_us: s.cpu_us,

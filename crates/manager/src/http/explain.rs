@@ -173,6 +173,7 @@ pub(super) async fn machine(call: Call<String>) -> Result<Json<Machine>, Problem
     Ok(Json(Machine {
         machine: m.machine.to_string(),
         connected: m.connected,
+        owners: m.owners,
         shut: m.shut.map_or_else(String::new, |s| s.word().to_owned()),
         only: m.only.map_or_else(String::new, |user| user.to_string()),
         total: m.total,

@@ -20,7 +20,7 @@ const PAGE_WITH_ADS: usize = 100;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StatusQuery {
-    /// Only this machine, or one of its slots (`slot2@HOST`).
+    /// Only this machine, or one of its slots (`slot2@HOST`, `slot1_2@HOST`).
     machine: Option<String>,
     /// With their ads.
     #[serde(default)]
@@ -47,8 +47,9 @@ pub(super) async fn status(call: Call<(), StatusQuery>) -> Result<Large<StatusRe
     let kept = events::kept(&call.shared).await?;
     let damage = call.shared.handle.feed.damage();
     let (pool, degraded) = (call.shared.authority.pool().to_owned(), call.shared.handle.degraded());
+    let client = host_name();
     Ok(Large::new(move || StatusReply {
-        machines: page.items.into_iter().map(|m| machine_line(m, ads)).collect(),
+        machines: page.items.into_iter().map(|m| machine_line(m, ads.then_some(&*client))).collect(),
         next: page.next,
         pool,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -69,7 +70,22 @@ pub(super) async fn status(call: Call<(), StatusQuery>) -> Result<Large<StatusRe
     }))
 }
 
-fn machine_line(m: MachineView, ads: bool) -> Machine {
+/// The host that claims are made from, in the words of an ad.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    text::one_line(name.trim(), limits::NAME_BYTES)
+}
+
+fn texts_of(ad: &classad::ClassAd) -> Vec<(String, String)> {
+    ad.iter().map(|(name, expr)| (name.to_string(), expr.to_exact_string())).collect()
+}
+
+/// With ads, for somebody who knows from where claims are made.
+fn machine_line(m: MachineView, client: Option<&str>) -> Machine {
+    let ad = client.map_or_else(Vec::new, |client| texts_of(&scheduler::ad_of_slot(&m, client)));
+    let of_cut = |c: &RunningView| scheduler::ad_of_cut(&m, c, client?).as_ref().map(texts_of);
+    let ads: Vec<_> = m.claims.iter().map(|c| of_cut(c).unwrap_or_default()).collect();
+    let with_ad = |(c, ad): (RunningView, _)| Claim { ad, ..claim_line(c) };
     Machine {
         name: m.name.to_string(),
         slot: m.slot.to_string(),
@@ -88,12 +104,8 @@ fn machine_line(m: MachineView, ads: bool) -> Machine {
         usage: m.usage.to_owned(),
         standing: (!m.standing.is_blank()).then_some(m.standing),
         shut: m.shut.map_or_else(String::new, |s| s.word().to_owned()),
-        claims: m.claims.into_iter().map(claim_line).collect(),
-        ad: if ads {
-            m.ad.iter().map(|(name, expr)| (name.to_string(), expr.to_exact_string())).collect()
-        } else {
-            Vec::new()
-        },
+        claims: m.claims.into_iter().zip(ads).map(with_ad).collect(),
+        ad,
     }
 }
 
@@ -126,6 +138,7 @@ pub(crate) fn claim_line(c: RunningView) -> Claim {
         checkpoint_left: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.0),
         checkpoint_rate: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.1),
         gang: c.gang,
+        ad: Vec::new(),
     }
 }
 

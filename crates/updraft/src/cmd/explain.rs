@@ -316,6 +316,10 @@ fn words_of_machine(m: &Machine) -> Vec<String> {
             condition => format!("its condition is {condition}"),
         };
         format!("{name} takes nothing new: {why} (`updraft machine {name}`).")
+    } else if m.owners {
+        format!(
+            "{name} is its owner's (Owner/Idle): its policy takes no job now (`updraft status --why {name}`)."
+        )
     } else if m.free.cpus == 0 {
         format!("{name} is fully used.")
     } else if m.waiting == 0 {

@@ -10,9 +10,9 @@ use crate::table::{self, Table};
 /// Show the machines
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this machine, or one of its slots (slot2@HOST)
+    /// Only this machine, or one of its slots (slot2@HOST, slot1_2@HOST)
     machine: Option<String>,
-    /// The whole machine ad
+    /// The whole ads, of slots that were cut for claims too
     #[arg(short, long)]
     long: bool,
     /// Explain which part of which expression keeps the machine as it is
@@ -44,10 +44,14 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     if args.long {
         for machine in &reply.machines {
-            for (name, expr) in &machine.ad {
-                text.push_str(&format!("{name} = {expr}\n"));
+            let own = (!is_cut(args, &machine.slot)).then_some(&machine.ad);
+            let cut = machine.claims.iter().map(|c| &c.ad).filter(|ad| !ad.is_empty());
+            for ad in own.into_iter().chain(cut) {
+                for (name, expr) in ad {
+                    text.push_str(&format!("{name} = {expr}\n"));
+                }
+                text.push('\n');
             }
-            text.push('\n');
         }
         return print(&text);
     }
@@ -79,7 +83,7 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
             free,
             memory,
         ];
-        if !is_static {
+        if !is_static && !is_cut(args, &m.slot) {
             t.row(first);
         }
         // A static slot is its claim; a partitionable one stands beside what is cut from it.
@@ -114,6 +118,12 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         text.push_str(&format!("The journal is damaged: {damage}\n"));
     }
     print(&text)
+}
+
+/// True when what is asked for is cut from this slot.
+fn is_cut(args: &Args, slot: &str) -> bool {
+    let asked = args.machine.as_ref().and_then(|name| name.split_once('@'));
+    asked.is_some_and(|(asked, _)| !asked.eq_ignore_ascii_case(slot))
 }
 
 /// Cores that nobody uses and no job could have now, by why.

@@ -4,7 +4,9 @@
 use serde_json::Value;
 
 use crate::harness::{Random, Sandbox, repository, signal, skip, text};
-use crate::policy::{PATIENCE, agent, events, has, machine, manager, nothing_left, submit, write};
+use crate::policy::{
+    AWAY, PATIENCE, STAYS, agent, events, has, machine, manager, nothing_left, script, submit, write,
+};
 
 /// Takes so many megabytes and keeps them.
 fn takes(megabytes: u32) -> String {
@@ -282,4 +284,75 @@ fn an_agent_that_dies_during_a_vacate_loses_no_checkpoint_and_leaves_no_claim() 
     assert!(starts.is_sorted(), "it goes on where it was: {starts:?}");
     let state = sandbox.path().join("desk");
     nothing_left(&mut sandbox, &[(state, desk)]);
+}
+
+/// What an ad says of a name.
+fn told(ad: &str, name: &str) -> Option<String> {
+    ad.lines().find_map(|l| l.strip_prefix(&format!("{name} = ")).map(str::to_owned))
+}
+
+#[test]
+fn the_ad_of_a_slot_that_was_cut_for_a_claim_says_whose_job_runs_there() {
+    let mut sandbox = Sandbox::new();
+    let pool = up(&mut sandbox, "UID_DOMAIN = example.org\nPOLLING_INTERVAL = 1\nRANK = 7\n");
+    let here = machine(&sandbox);
+    let job = submit(&sandbox, "touch ready; sleep 600", &["--set", "request_memory=30"]);
+    sandbox.until("it runs", PATIENCE, || sandbox.path().join("ready").exists());
+    let slot = format!("slot1_1@{}", here.name);
+    let ad = || sandbox.ok(&["status", "-l", &slot]);
+    let measured = || told(&ad(), "ImageSize").and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n > 1_000);
+    sandbox.until("it was measured", PATIENCE, measured);
+    let ad = ad();
+    let owner = sandbox.json(&["status", "--json"])["machines"][0]["claims"][0]["owner"].clone();
+    for (name, expected) in [
+        ("Name", format!("{slot:?}")),
+        ("JobId", format!("\"{job}.0\"")),
+        ("RemoteOwner", owner.to_string()),
+        ("RemoteUser", owner.to_string()),
+        ("UidDomain", "\"example.org\"".to_owned()),
+        ("State", "\"Claimed\"".to_owned()),
+        ("Activity", "\"Busy\"".to_owned()),
+        ("SlotType", "\"Dynamic\"".to_owned()),
+        ("Memory", "30".to_owned()),
+        ("CurrentRank", "7.000000000000000E+00".to_owned()),
+    ] {
+        assert_eq!(told(&ad, name), Some(expected), "{name}\n{ad}");
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    for name in ["JobStart", "LastHeardFrom", "EnteredCurrentActivity"] {
+        let at: u64 = told(&ad, name).unwrap_or_default().parse().unwrap();
+        assert!(at <= now && at + 120 > now, "{name} is {at}, now is {now}");
+    }
+    assert!(told(&ad, "MyAddress").is_some_and(|a| a.starts_with("\"<") && a.ends_with(":0>\"")), "{ad}");
+    assert!(told(&ad, "ClientMachine").is_some_and(|name| name.len() > 2), "{ad}");
+    // The table shows that slot alone, the ads of a machine are those of all its slots, and REST has the same.
+    let shown = sandbox.ok(&["status", &slot]);
+    assert!(shown.contains(&slot) && !shown.contains("slot1@"), "{shown}");
+    let all = sandbox.ok(&["status", "-l", &here.name]);
+    assert!(
+        all.contains(&format!("Name = \"slot1@{}\"", here.name)) && all.contains(&format!("Name = {slot:?}")),
+        "{all}"
+    );
+    let json = sandbox.json(&["status", "-l", "--json", &slot]);
+    let pairs = json["machines"][0]["claims"][0]["ad"].as_array().unwrap().clone();
+    assert!(pairs.contains(&serde_json::json!(["JobId", format!("\"{job}.0\"")])), "{json}");
+    let none = sandbox.run(&["status", "-l", &format!("slot1_9@{}", here.name)]);
+    assert!(!none.status.success() && text(&none.stderr).contains("no machine"), "{}", text(&none.stderr));
+    end(sandbox, pool, &[job]);
+}
+
+#[test]
+fn a_machine_that_is_its_owners_is_said_to_be() {
+    let mut sandbox = Sandbox::new();
+    let sensors = script(1, &[(0, AWAY), (0, STAYS)]);
+    let pool = crate::policy::up(&mut sandbox, "START = KeyboardIdle > 60\n", &sensors, &["--cpus", "1"]);
+    let here = machine(&sandbox);
+    here.until_state("Owner/Idle");
+    for name in [here.name.clone(), format!("slot1@{}", here.name)] {
+        let told = sandbox.ok(&["explain", "--machine", &name]);
+        assert!(told.contains("is its owner's (Owner/Idle)"), "{told}");
+    }
+    let status = sandbox.ok(&["status"]);
+    assert!(status.contains("Owner/Idle") && status.contains("in their owners' use"), "{status}");
+    end(sandbox, pool, &[]);
 }
