@@ -161,7 +161,14 @@ impl Machine {
     }
 
     fn on_sensors(&mut self, readings: Readings) {
+        let disks = self.disks_kib();
         put(&mut self.readings, readings.machine);
+        // Jobs are matched by it: a disk that was full for a moment must not keep them away until the next update.
+        let disks_now = self.disks_kib();
+        for (slot, _) in self.slots.iter_mut().zip(disks.iter().zip(&disks_now)).filter(|(_, (a, b))| a != b)
+        {
+            slot.changed = true;
+        }
         for (slot, attributes) in readings.slots {
             if let Some(at) = self.position(slot) {
                 put(&mut self.slots[at].readings, attributes);
