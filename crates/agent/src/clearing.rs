@@ -55,6 +55,7 @@ impl Agent {
 
     pub(crate) fn cleared(&mut self, left: usize) {
         self.clearing = false;
+        self.look_around();
         self.core.owner.set_fixed("ScratchSetAside", &left.to_string());
     }
 }

@@ -472,6 +472,12 @@ impl Agent {
         }
     }
 
+    /// What the sensors see now counts, though no look is due: what a claim that is over had is free again.
+    pub(crate) fn look_around(&mut self) {
+        let (now, seen) = (self.eyes.now(), self.eyes.read_for(&self.core.owner));
+        self.core.owner.look(now, seen);
+    }
+
     /// Somebody touched the machine: look at once.
     fn touched(&mut self) {
         self.eyes.touched();
@@ -520,6 +526,7 @@ impl Agent {
             News::Gone { claim, left, orderly } => {
                 self.orders.remove(&claim);
                 self.hooks.cancel(claim);
+                self.look_around();
                 self.core.starter_gone(now, claim, left, orderly);
             }
         }

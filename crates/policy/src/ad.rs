@@ -182,6 +182,11 @@ impl Machine {
         }
     }
 
+    /// What each slot has of the machine's disk.
+    pub(crate) fn disks_kib(&self) -> Vec<u64> {
+        self.slots.iter().map(|slot| self.whole_disk_kib(slot)).collect()
+    }
+
     /// Nobody reserves virtual memory: a slot that was cut may use what the one that it was cut from may.
     fn virtual_memory_kib(&self, slot: &Slot) -> u64 {
         let whole = self.slots.iter().find(|s| s.id.number == slot.id.number && s.id.child == 0);

@@ -161,7 +161,13 @@ impl Machine {
     }
 
     fn on_sensors(&mut self, readings: Readings) {
+        let disks = self.disks_kib();
         put(&mut self.readings, readings.machine);
+        // Jobs are matched by it: a disk that was full for a moment must not keep them away until the next update. Small changes,
+        // which there are at every look, wait for that.
+        for (at, (before, after)) in disks.into_iter().zip(self.disks_kib()).enumerate() {
+            self.slots[at].changed |= before.abs_diff(after) > before.max(after) / 10;
+        }
         for (slot, attributes) in readings.slots {
             if let Some(at) = self.position(slot) {
                 put(&mut self.slots[at].readings, attributes);

@@ -390,7 +390,7 @@ fn a_machine_that_lets_jobs_in_and_makes_them_leave_lets_them_in_ever_more_seldo
             m.handle(ms(second), Input::Claim { slot: SLOT, claim: id, job: job.clone() });
             m.handle(ms(second), Input::Activate { claim: id, job: job.clone() });
             begun.push(second);
-            let left = (second + 1..second + 100_000)
+            let left = (second + 1..second + 60)
                 .find(|s| deeds(&m.handle(ms(*s), Input::Tick)).contains(&"SoftKill".to_owned()));
             m.handle(ms(left.unwrap()), Input::StarterGone { claim: id });
             assert_eq!(m.standing(SLOT), Some(Standing::Owner), "it rests");

@@ -179,16 +179,17 @@ fn what_a_machine_says_of_its_slots_is_believed_of_its_own_only() {
         state: "Claimed".into(),
         activity: "Suspended".into(),
         age_ms: 0,
+        since_ms: 0,
         image_kib: 0,
         rss_kib: 0,
         cpu_us: 0,
         rank: 0.0,
         transfer: None,
-        since_ms: pool.now.wall_ms,
     };
     let ids: Vec<_> = pool.core.pool.claims.keys().copied().collect();
     let said = ids.iter().map(|id| (*id, state.clone())).collect();
     pool.core.machine_changed(pool.now, "m", Session(1), Vec::new(), said, digest, &mut pool.out);
+    let state = SlotState { since_ms: pool.now.wall_ms, ..state };
     assert!(pool.core.pool.claims.values().all(|c| c.slot_now.as_ref() == Some(&state)));
 }
 
