@@ -69,7 +69,7 @@ impl Tail {
             && there == self.memory
     }
 
-    /// After [`Look::Rewritten`]: reads what was added in the meantime from a copy, in which the text may stand in another
+    /// After [`super::Look::Rewritten`]: reads what was added in the meantime from a copy, in which the text may stand in another
     /// place. False when the copy does not hold the text that was read.
     pub fn catch_up(&mut self, file: &File, sink: &mut dyn Sink) -> io::Result<bool> {
         let found = if self.is_beginning_of(file) { Some(self.offset) } else { self.find(file)? };
