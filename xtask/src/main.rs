@@ -19,7 +19,7 @@ mod test;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask test [--all] | bench [--quick] [NAME ...] | bench soak [JOBS] | mutants CRATE [--sample N] | doc | \
+const USAGE: &str = "usage: cargo xtask test [--all] | bench [--quick] [NAME ...] | bench soak [JOBS] | mutants CRATE [--sample N] | doc | tidy | \
      deny";
 
 fn main() -> ExitCode {
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         ["mutants", rest @ ..] => mutants::run(rest),
         ["doc"] => doc(),
         ["deny"] => deny::run(),
+        ["tidy"] => test::tidy(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -113,7 +113,7 @@ fn tests(all: bool) -> Result<(), String> {
 }
 
 /// House rules that no compiler checks.
-fn tidy() -> Result<(), String> {
+pub(crate) fn tidy() -> Result<(), String> {
     let mut complaints = Vec::new();
     // Pure cores stay pure: no IO, clock, threads or runtime below them.
     for room in [

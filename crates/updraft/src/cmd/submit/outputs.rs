@@ -172,9 +172,11 @@ fn can_append(path: &Path) -> io::Result<()> {
         Ok(meta) if meta.is_symlink() => Err(io::Error::other("it is a symbolic link")),
         Ok(meta) if !meta.is_file() => Err(io::Error::other("it is not a regular file")),
         Ok(_) => fs::OpenOptions::new().append(true).open(path).map(drop),
+        // Not by making it: a pool may make it at the same moment, for another submit to the same log, and write to it.
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            fs::OpenOptions::new().write(true).create_new(true).open(path)?;
-            fs::remove_file(path)
+            use rustix::fs::{Access, AtFlags, CWD};
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Ok(rustix::fs::accessat(CWD, above, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
         }
         Err(e) => Err(e),
     }
