@@ -16,6 +16,8 @@ use crate::sensors::benchmark::Figures;
 /// Mips and KFlops, averaged.
 const FIGURES: &str = "benchmark";
 const RECORD: &str = "claim";
+/// Made when a manager has welcomed an agent of this directory.
+const WELCOMED: &str = "welcomed";
 
 /// The agent's state directory, locked.
 #[derive(Debug)]
@@ -64,6 +66,19 @@ impl Files {
     /// Keeps them. Without them the next agent only begins anew.
     pub(crate) fn keep_figures(&self, figures: Figures) {
         let _ = fs::write(self.root.join(FIGURES), format!("{} {}\n", figures.mips, figures.kflops));
+    }
+
+    /// No manager has let an agent of this directory in yet: it may have been made in the place of one that was removed.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.root.join(WELCOMED).exists()
+    }
+
+    /// Notes that a manager has let us in. Without the note the next agent waits until the leases of jobs are over that it does not have.
+    pub(crate) fn note_welcome(&self) {
+        let noted = fs::write(self.root.join(WELCOMED), "A manager has let an agent of this directory in.\n");
+        if let Err(error) = noted {
+            tracing::warn!(%error, "cannot note that the manager let this machine in");
+        }
     }
 
     pub(crate) fn root(&self) -> &Path {

@@ -59,6 +59,8 @@ pub struct Options {
     pub filesystem_domain: String,
     /// Where its policy comes from.
     pub config: ConfigSource,
+    /// How long to wait for another agent that is about to leave the directory: one whose manager was replaced takes a moment.
+    pub lock_patience: std::time::Duration,
     /// A timeline of sensor values instead of the machine's own.
     pub script: Option<sensors::scripted::Scripted>,
     /// Whoever notifies this has the configuration read again.

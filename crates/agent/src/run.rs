@@ -62,7 +62,7 @@ pub async fn run(
     connector: Box<dyn Connector>,
     mut stop: watch::Receiver<Option<OnStop>>,
 ) -> Result<(), Error> {
-    let files = Files::open(&options.state)?;
+    let files = open_files(&options).await?;
     let override_files = OverrideFiles::new(files.root());
     let overrides = override_files.read();
     let rules = rules::load(&options.config, &overrides, options.total, None).map_err(Error::Config)?;
@@ -84,6 +84,7 @@ pub async fn run(
         options.total,
         Vec::new(),
     );
+    ledger.set_new(files.is_new());
     ledger.set_execute(files.execute(), files.is_open());
     let mut core = Core::new(now, ledger, owner, claims::Settings::default());
     if rules.policy.wants_startup_benchmark() {
@@ -127,6 +128,19 @@ pub async fn run(
         agent.kill_all(&mut sources.news).await;
     }
     Ok(())
+}
+
+/// Opens the state directory; one that another agent is about to leave is waited for as long as the options say.
+async fn open_files(options: &Options) -> Result<Files, Error> {
+    let deadline = Instant::now() + options.lock_patience;
+    loop {
+        match Files::open(&options.state) {
+            Err(Error::Lock(starter::lock::Error::InUse { .. })) if Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Connects, hands the link over, and connects again when it is done with.
@@ -446,6 +460,9 @@ impl Agent {
                 let welcome = matches!(down, Down::Welcome(_));
                 self.core.hear_manager(self.now(), down);
                 if welcome {
+                    if self.files.is_new() {
+                        self.files.note_welcome();
+                    }
                     // Whose jobs come here is known only now.
                     self.advertise_criu();
                 }

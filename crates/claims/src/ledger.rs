@@ -137,6 +137,7 @@ impl Ledger {
                 more: Vec::new(),
                 again: 0,
                 boot,
+                is_new: false,
             },
             claims: BTreeMap::new(),
             clusters: HashMap::new(),
@@ -152,6 +153,11 @@ impl Ledger {
             heard: MonoMs::default(),
             boot,
         }
+    }
+
+    /// No manager knows this directory yet; a welcome changes that.
+    pub fn set_new(&mut self, is_new: bool) {
+        self.hello.is_new = is_new;
     }
 
     /// Jobs get scratch directories here.
@@ -217,6 +223,7 @@ impl Ledger {
         match down {
             Down::Welcome(welcome) => {
                 self.private = welcome.private;
+                self.hello.is_new = false;
                 self.answered(now, 0, actions);
             }
             Down::Beat(n) => self.answered(now, n, actions),

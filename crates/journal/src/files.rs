@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use crate::Error;
@@ -35,6 +35,11 @@ pub(crate) fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<Fi
 /// Opens a file of the journal to read it.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_with(File::options().read(true), path)
+}
+
+/// False when somebody has deleted an open file: what is written to it is lost with us.
+pub(crate) fn is_linked(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.nlink() > 0)
 }
 
 /// Makes the names in a file's directory durable.

@@ -68,6 +68,11 @@ impl HeadFile {
         Ok(head)
     }
 
+    /// False when somebody removed the file under its writer.
+    pub(crate) fn is_linked(&self) -> bool {
+        files::is_linked(&self.file)
+    }
+
     /// Notes durably who leads, as the manifest says already.
     pub(crate) fn note_lead(&self, epoch: u64) -> Result<(), Error> {
         self.note_leader(Leader { epoch, leads: true })

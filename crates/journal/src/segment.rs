@@ -350,7 +350,7 @@ impl Active {
 
     /// False when somebody has deleted the file: what is written to it is lost with us.
     pub(crate) fn is_linked(&self) -> bool {
-        self.file.metadata().is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 0)
+        files::is_linked(&self.file)
     }
 
     pub(crate) fn path(&self) -> &Path {

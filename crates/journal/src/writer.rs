@@ -162,6 +162,7 @@ impl Journal {
     /// Stores a snapshot of the state after the event at `position`; the newest before it is kept, older ones are dropped.
     pub fn save_snapshot(&mut self, position: u64, state: &[u8]) -> Result<(), Error> {
         self.check_leadership()?;
+        self.restore_head()?;
         self.active.settle()?;
         snapshot::save(&self.directory, self.manifest.id, position, state)?;
         let mut next = self.manifest.clone();
@@ -212,7 +213,19 @@ impl Journal {
 
     /// Notes beside the journal how far it went, if that is news; not durable, and nobody waits for it.
     pub fn bear_witness(&mut self) {
+        // A disk that does not take the head now is asked again; the next snapshot does not go without.
+        let _ = self.restore_head();
         self.note_witness(false);
+    }
+
+    /// Makes the head again when somebody removed it: without one the next start would be refused, though nothing is lost.
+    fn restore_head(&mut self) -> Result<(), Error> {
+        if self.head.is_linked() {
+            return Ok(());
+        }
+        self.head =
+            HeadFile::open(&self.directory, self.manifest.id, self.active.mark(), self.manifest.epoch)?;
+        self.head.note_lead(self.manifest.epoch)
     }
 
     /// Notes that nothing more will come.

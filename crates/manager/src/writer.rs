@@ -160,6 +160,13 @@ pub(crate) fn start(
     Ok((handle, thread))
 }
 
+/// Which start of which directory an agent speaks from.
+#[derive(Debug, Clone, Copy, Default)]
+struct Start {
+    boot: u64,
+    is_new: bool,
+}
+
 struct Writer {
     books: Books,
     journal: Journal,
@@ -468,11 +475,13 @@ impl Writer {
     /// May this session speak for its machine from now on? One that has what the machine is known to run is the machine
     /// itself, which lost its connection or was rebooted: an agent keeps its claims on disk. One that has not is a copy of
     /// its state directory, or has its name by an administrator's consent: until the leases are over, the other's jobs may be
-    /// alive, whether or not the other is in contact. The machine in the manager's own process has one state directory only.
+    /// alive, whether or not the other is in contact. The machine in the manager's own process has one state directory only, and is
+    /// believed unless that was made anew: somebody removed the old one, and what ran there may run on until its lease is over.
     /// One of another start of the kernel may be a copy on another machine, claims and all, beside its original: it waits, too, as
     /// long as any job may be alive.
-    fn may_take_over(&self, session: Session, hello: &scheduler::AgentHello, boot: u64) -> bool {
-        let is_local = self.sessions.key(session) == Some(LOCAL_KEY);
+    fn may_take_over(&self, session: Session, hello: &scheduler::AgentHello, start: Start) -> bool {
+        let is_local = self.sessions.key(session) == Some(LOCAL_KEY) && !start.is_new;
+        let boot = start.boot;
         let core = &self.books.core;
         let known = self.boots.get(&hello.machine).copied().unwrap_or(boot);
         let is_same = known == boot || known == 0 || boot == 0;
@@ -483,9 +492,9 @@ impl Writer {
 
     fn take_word(&mut self, now: Now, session: Session, message: Incoming) {
         let Some(machine) = self.sessions.machine(session).cloned() else { return };
-        let boot = match &message.up {
-            Some(api::agent::Up::Hello(hello)) => hello.boot,
-            _ => 0,
+        let start = match &message.up {
+            Some(api::agent::Up::Hello(hello)) => Start { boot: hello.boot, is_new: hello.is_new },
+            _ => Start::default(),
         };
         let out = &mut self.pending.out;
         match message.up.and_then(|up| understand(session, &machine, up)) {
@@ -498,7 +507,7 @@ impl Writer {
                     cpus = hello.total.cpus,
                     "machine connected"
                 );
-                if !self.may_take_over(session, &hello, boot) {
+                if !self.may_take_over(session, &hello, start) {
                     tracing::warn!(
                         %machine,
                         "somebody with this machine's name does not have the jobs that it runs, or has another kernel than it: a copy, or the \
@@ -507,7 +516,7 @@ impl Writer {
                     self.close(session);
                     return;
                 }
-                self.boots.insert(hello.machine.clone(), boot);
+                self.boots.insert(hello.machine.clone(), start.boot);
                 self.sessions.welcome(session, self.beat_ms, self.private);
                 let out = &mut self.pending.out;
                 self.books.core.agent_up(now, *hello, digest, out);

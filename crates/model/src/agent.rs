@@ -347,6 +347,9 @@ pub struct Hello {
     /// Names this start of the machine's kernel; 0 when that is not known.
     #[prost(uint64, tag = "7")]
     pub boot: u64,
+    /// No manager has welcomed an agent of this directory yet: what was in the one before it is not known here, and may run.
+    #[prost(bool, tag = "8")]
+    pub is_new: bool,
 }
 
 /// A claim that an agent holds.

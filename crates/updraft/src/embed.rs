@@ -39,6 +39,9 @@ pub(crate) struct Options {
 /// How long a stop waits for job logs that are behind; the next start goes on with the rest.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 
+/// How long a manager that was replaced may take to leave, agent and all: it looks every 2 s, and then stops in order.
+const LEAVING: Duration = Duration::from_secs(20);
+
 /// A running pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -96,6 +99,7 @@ impl Pool {
         } else {
             let mut wanted = agent_options(&state.join("agent"), options.cpus, None, options.config)?;
             wanted.script = options.script;
+            wanted.lock_patience = LEAVING;
             wanted.reload = reload_agent.clone();
             let options = wanted;
             let connector = Box::new(Local { handle: manager.handle(), machine: options.machine.clone() });
@@ -154,6 +158,7 @@ pub(crate) fn agent_options(
         program: program()?,
         filesystem_domain: agent::host_name(),
         config: configuration::for_agent(config),
+        lock_patience: Duration::ZERO,
         script: None,
         reload: Arc::default(),
     })

@@ -43,6 +43,13 @@ impl Answer for UsageAnswer {
 
 /// Users, machines and jobs in it are those that everybody with READ sees in the queue and in the status.
 pub(super) async fn answer(call: Call<(), Asked>) -> Result<UsageAnswer, Problem> {
+    if let (Some(since), Some(until)) = (call.query.since_ms, call.query.until_ms)
+        && since >= until
+    {
+        return Err(Problem::bad(format!(
+            "since_ms {since} is not before until_ms {until}: there is no time between them"
+        )));
+    }
     let machines = call.look(scheduler::Core::machine_sizes).await?;
     // One caller's questions leave room for others', also while their answers are read slowly.
     let turn = call.long_turn().await;

@@ -59,6 +59,15 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         user: args.user.clone(),
         rows: args.rows || args.json || args.csv,
     };
+    if let (Some(since), Some(until)) = (query.since_ms, query.until_ms)
+        && since >= until
+    {
+        return Err(usage(format!(
+            "--since {} is not before --until {}: there is no time between them",
+            table::time(since),
+            table::time(until)
+        )));
+    }
     small_runtime()?.block_on(async {
         let client = place.connect().await?;
         if !query.rows {

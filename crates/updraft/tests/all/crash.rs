@@ -249,6 +249,37 @@ fn a_state_directory_that_was_packed_and_unpacked_runs_no_job_twice_at_a_time() 
     sandbox.ok(&["rm", "1"]);
 }
 
+/// Whoever clears a full disk may remove the agent's directory. Its starters do not know it, and run on.
+#[test]
+fn an_agents_directory_that_is_removed_between_two_starts_runs_no_job_twice_at_a_time() {
+    let mut sandbox = Sandbox::new();
+    let up = ["--cpus", "1", "--lease", "6", "--beat", "500"];
+    let pid = sandbox.up(&up);
+    let ledger = sandbox.path().join("ledger");
+    let script = format!("while sleep 0.1; do echo $$ >> {}; done", ledger.display());
+    sandbox.ok(&["submit", "--", "sh", "-c", &script]);
+    let pids = || -> Vec<u32> {
+        let text = std::fs::read_to_string(&ledger).unwrap_or_default();
+        let mut pids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        pids.dedup();
+        pids
+    };
+    sandbox.until("it runs", Duration::from_secs(20), || pids().len() == 1);
+    signal(pid, libc::SIGTERM);
+    sandbox.reap(pid);
+    std::fs::remove_dir_all(sandbox.state().join("agent")).unwrap();
+    // A start that is over before the lease is makes the directory no older.
+    let pid = sandbox.up(&up);
+    signal(pid, libc::SIGTERM);
+    sandbox.reap(pid);
+    assert_eq!(pids().len(), 1, "{:?}", pids());
+    sandbox.up(&up);
+    sandbox.until("another attempt runs", Duration::from_secs(60), || pids().len() > 1);
+    assert!(!std::path::Path::new("/proc").join(pids()[0].to_string()).exists(), "{:?}", pids());
+    assert_eq!(pids().len(), 2, "they do not take turns: {:?}", pids());
+    sandbox.ok(&["rm", "1"]);
+}
+
 #[test]
 fn a_starter_that_does_not_answer_delays_no_stop() {
     let mut sandbox = Sandbox::new();

@@ -416,8 +416,8 @@ fn a_full_disk_at_the_start_is_said_with_what_to_do() {
 fn of_two_managers_on_one_state_the_older_leaves_and_the_newer_stays() {
     let mut sandbox = Sandbox::new();
     let old = sandbox.up(&["--cpus", "1"]);
-    // As on a file system that has no locks.
-    for lock in ["manager/lock", "manager/journal/lock", "agent/lock"] {
+    // As on a file system that has no locks, but for the agent's, which goes with the old one.
+    for lock in ["manager/lock", "manager/journal/lock"] {
         let lock = sandbox.state().join(lock);
         sandbox.until("the lock is taken", Duration::from_secs(10), || lock.exists());
         std::fs::remove_file(&lock).unwrap();
@@ -432,6 +432,26 @@ fn of_two_managers_on_one_state_the_older_leaves_and_the_newer_stays() {
     signal(new, libc::SIGTERM);
     assert!(sandbox.reap(new).success());
     assert!(sandbox.ok(&["journal", "check"]).contains(SOUND));
+}
+
+#[test]
+fn a_head_that_is_removed_under_its_manager_is_there_again_at_the_next_start() {
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    submit_held(&sandbox);
+    std::fs::remove_file(sandbox.state().join("manager/journal/head")).unwrap();
+    submit_held(&sandbox);
+    signal(pid, libc::SIGTERM);
+    assert!(sandbox.reap(pid).success());
+    assert!(sandbox.ok(&["journal", "check"]).contains(SOUND));
+    let pid = sandbox.up(&["--cpus", "0"]);
+    // Also for a manager that is killed before it stops: it looks every 2 s.
+    let head = sandbox.state().join("manager/journal/head");
+    std::fs::remove_file(&head).unwrap();
+    sandbox.until("the head is made again", Duration::from_secs(20), || head.exists());
+    sandbox.kill(pid);
+    sandbox.up(&["--cpus", "0"]);
+    assert_eq!(sandbox.json(&["queue", "--json"])["clusters"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]

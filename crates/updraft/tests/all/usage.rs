@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::{Sandbox, signal, skip};
+use crate::harness::{Sandbox, signal, skip, text};
 
 fn core_ms(value: &serde_json::Value, of: &str) -> u64 {
     value["pool"][format!("{of}_core_ms")].as_u64().unwrap()
@@ -50,6 +50,16 @@ fn usage_says_since_when_it_knows_and_rows_add_up_to_its_sums() {
     sandbox.until("the same answer", Duration::from_secs(20), || {
         sandbox.json(&["usage", "--json", "--until", &until]) == before
     });
+}
+
+#[test]
+fn a_question_about_no_time_is_refused() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0"]);
+    let reversed = sandbox.run(&["usage", "--since", "1m", "--until", "2h"]);
+    assert_eq!(reversed.status.code(), Some(2));
+    assert!(text(&reversed.stderr).contains("is not before --until"), "{}", text(&reversed.stderr));
+    sandbox.ok(&["usage", "--since", "2h", "--until", "1m"]);
 }
 
 /// A time as `--until` takes it.

@@ -111,6 +111,7 @@ fn an_agent_hangs_up_on_a_manager_that_asks_and_does_not_read() {
             directory: "/".into(),
             detected: String::new(),
         },
+        lock_patience: Duration::ZERO,
         script: None,
         reload: Arc::default(),
     };

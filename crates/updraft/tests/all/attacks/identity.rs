@@ -46,6 +46,7 @@ impl Hostile {
             more: Vec::new(),
             again: 0,
             boot: 0,
+            is_new: true,
         }));
     }
 
