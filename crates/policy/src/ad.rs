@@ -266,6 +266,12 @@ impl Machine {
                 }
             }
         }
+        let start = if requirements == Requirements::Start { "START" } else { "true" };
+        if requirements != Requirements::False
+            && let Some(narrower) = self.requirements_in_rests(at, start)
+        {
+            ad.insert("Requirements", narrower);
+        }
         ad
     }
 

@@ -277,15 +277,15 @@ impl Machine {
     /// The owner wants the job to leave; WANT_VACATE says how, and is read this once.
     fn preempt_by_policy(&mut self, at: usize, cause: Cause, out: &mut Vec<Action>) {
         let polite = self.ask(at, Expression::WantVacate, out).holds;
-        self.note_preemption(at);
-        self.hold_if_wanted(at, &cause, out);
+        let held = self.hold_if_wanted(at, &cause, out);
+        self.note_preemption(at, held);
         self.preempt(at, if polite { Eviction::Polite } else { Eviction::Fast }, cause, out);
     }
 
-    /// The owner may want the job looked at by its user before it runs again.
-    fn hold_if_wanted(&mut self, at: usize, cause: &Cause, out: &mut Vec<Action>) {
+    /// The owner may want the job looked at by its user before it runs again; true if so.
+    fn hold_if_wanted(&mut self, at: usize, cause: &Cause, out: &mut Vec<Action>) -> bool {
         if !self.ask(at, Expression::WantHold, out).holds {
-            return;
+            return false;
         }
         let reason = match self.ask(at, Expression::WantHoldReason, out).value {
             Value::Str(text) => text.to_string(),
@@ -298,6 +298,7 @@ impl Machine {
         if let Some((slot, claim)) = self.who(at) {
             out.push(Action::Hold { slot, claim, reason, subcode });
         }
+        true
     }
 
     /// Claimed to Preempting, and on at once when there is no job.

@@ -153,7 +153,8 @@ impl Machine {
     /// Why a job may not come here.
     fn unwelcome(&self, at: usize, job: &ClassAd) -> Option<String> {
         let verdict = self.start_for(at, job);
-        (!verdict.value.is_true()).then(|| format!("START is {} for this job", verdict.value))
+        let refused = (!verdict.value.is_true()).then(|| format!("START is {} for this job", verdict.value));
+        refused.or_else(|| self.rest_forbids_job(at, job))
     }
 
     /// Cuts a slot for a claim out of a partitionable one: the one it names if it names one, else the next.

@@ -1,8 +1,17 @@
 //! A slot that lets jobs in (START) and makes them leave at once (PREEMPT) would start the same job at every poll. It rests: for a
-//! while after such a job it is its owner's, longer each time, until a job has stayed.
+//! while after such a job it lets none in, longer each time, until a job has stayed.
+//!
+//! Whom it keeps out depends on why the job had to leave. Where PREEMPT holds without any job the slot is its owner's meanwhile. Where
+//! PREEMPT holds because of the job (it used more memory than it asked for) only jobs of the same user are kept out: one user's
+//! jobs must not shut a machine to everybody. A job that is held as it leaves (WANT_HOLD) does not come back, so there is
+//! nothing to rest from.
 //!
 //! What belongs to the owner's word is not changed by it: a rest only keeps out jobs that START would let in.
 
+use classad::{ClassAd, Expr};
+
+use crate::ad::About;
+use crate::expressions::Expression;
 use crate::input::Action;
 use crate::machine::Machine;
 use crate::slots::SlotKind;
@@ -13,36 +22,84 @@ use crate::transition::Cause;
 const STAYED_MS: u64 = 60_000;
 /// First and longest rest.
 const REST_MS: (u64, u64) = (10_000, 600_000);
+/// So many users are kept out by name; with more of them the slot rests from everybody.
+const MOST_USERS: usize = 32;
 
 /// What the trace says of it.
 const WHY: &str = "PREEMPT made a job leave at once that START let in: no other is let in for a while";
 
 /// Rests of a slot that is not cut from another.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Rests {
+    from_all: Rest,
+    from_users: Vec<(String, Rest)>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Rest {
     /// Jobs in a row that had to leave at once.
     in_a_row: u32,
     until_ms: u64,
 }
 
+impl Rest {
+    /// Begins, unless the rest is under way: what runs meanwhile was let in before it, and comes of the same cause.
+    fn begin(&mut self, now_ms: u64) {
+        if self.until_ms <= now_ms {
+            let rest_ms = (REST_MS.0 << self.in_a_row.min(16)).min(REST_MS.1);
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            self.until_ms = now_ms + rest_ms;
+        }
+    }
+}
+
+impl Rests {
+    /// The rest that a job's user is to have; the slot's own for a job of nobody, and when there are too many users.
+    fn of_user(&mut self, user: Option<&str>) -> &mut Rest {
+        let Some(user) = user else { return &mut self.from_all };
+        if let Some(at) = self.from_users.iter().position(|(name, _)| name == user) {
+            return &mut self.from_users[at].1;
+        }
+        if self.from_users.len() >= MOST_USERS {
+            self.from_users.retain(|(_, rest)| rest.until_ms > 0);
+        }
+        if self.from_users.len() >= MOST_USERS {
+            return &mut self.from_all;
+        }
+        self.from_users.push((user.to_owned(), Rest::default()));
+        let last = self.from_users.len() - 1;
+        &mut self.from_users[last].1
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Rest> {
+        std::iter::once(&self.from_all).chain(self.from_users.iter().map(|(_, rest)| rest))
+    }
+}
+
+fn user_of(job: &ClassAd) -> Option<String> {
+    job.eval_str("Owner").map(|user| user.to_string())
+}
+
 impl Machine {
-    /// PREEMPT makes the job of a slot leave.
-    pub(crate) fn note_preemption(&mut self, at: usize) {
+    /// PREEMPT makes the job of a slot leave; `held` when it does not come back by itself.
+    pub(crate) fn note_preemption(&mut self, at: usize, held: bool) {
         let Some((claim, running)) = self.slots[at].running() else { return };
         let job = claim.job.clone();
         let stayed_ms = STAYED_MS.max(3 * self.policy.timers.poll_ms);
         let stayed = self.now_ms.saturating_sub(running.started_ms) >= stayed_ms;
         // With START false nothing comes back by itself.
-        let comes_back = !stayed && self.start_for(at, &job).value.is_true();
+        let comes_back = !stayed && !held && self.start_for(at, &job).value.is_true();
+        let of_the_machine =
+            self.scene(at, About::Nobody).ask(self.policy_at(at), Expression::Preempt).value.is_true();
+        let user = user_of(&job).filter(|_| !of_the_machine);
         let (now_ms, whole) = (self.now_ms, self.whole_of(at));
-        let rests = &mut self.slots[whole].rests;
+        let rest = self.slots[whole].rests.of_user(user.as_deref());
         if comes_back {
-            let rest_ms = (REST_MS.0 << rests.in_a_row.min(16)).min(REST_MS.1);
-            rests.in_a_row = rests.in_a_row.saturating_add(1);
-            rests.until_ms = now_ms + rest_ms;
+            rest.begin(now_ms);
         } else if stayed {
-            rests.in_a_row = 0;
+            rest.in_a_row = 0;
         }
+        self.slots[whole].changed |= user.is_some();
     }
 
     /// The slot that one is cut from, or itself.
@@ -56,11 +113,33 @@ impl Machine {
         let whole = &self.slots[self.whole_of(at)];
         // What is cut from it already runs a job that stays.
         let cut = self.slots[at].kind == SlotKind::Dynamic;
-        (!cut && whole.rests.until_ms > self.now_ms).then_some(Cause::Event(WHY))
+        (!cut && whole.rests.from_all.until_ms > self.now_ms).then_some(Cause::Event(WHY))
     }
 
     pub(crate) fn rest_left_ms(&self, at: usize) -> u64 {
-        self.slots[self.whole_of(at)].rests.until_ms.saturating_sub(self.now_ms)
+        self.slots[self.whole_of(at)].rests.from_all.until_ms.saturating_sub(self.now_ms)
+    }
+
+    /// Users whose jobs are kept out, with the seconds that are left.
+    pub(crate) fn users_kept_out(&self, at: usize) -> Vec<(String, u64)> {
+        let left_s = |rest: &Rest| rest.until_ms.saturating_sub(self.now_ms).div_ceil(1_000);
+        let users = self.slots[self.whole_of(at)].rests.from_users.iter();
+        users.map(|(user, rest)| (user.clone(), left_s(rest))).filter(|(_, left_s)| *left_s > 0).collect()
+    }
+
+    /// Why a job of a user who is kept out may not come.
+    pub(crate) fn rest_forbids_job(&self, at: usize, job: &ClassAd) -> Option<String> {
+        let user = user_of(job)?;
+        let (_, left_s) = self.users_kept_out(at).into_iter().find(|(name, _)| *name == user)?;
+        Some(format!("PREEMPT made a job of {user} leave at once that START let in: none is for {left_s} s"))
+    }
+
+    /// What Requirements says, instead of START or True alone, while users are kept out.
+    pub(crate) fn requirements_in_rests(&self, at: usize, start: &str) -> Option<Expr> {
+        let users = self.users_kept_out(at);
+        let but = |(user, _): &(String, u64)| format!(" && TARGET.Owner isnt {}", model::text::quote(user));
+        let clauses: String = users.iter().map(but).collect();
+        Expr::parse(&format!("{start}{clauses}")).ok().filter(|_| !users.is_empty())
     }
 
     /// The slot that jobs are cut from goes to its owner as soon as the job that began its rest has left it.
@@ -74,15 +153,21 @@ impl Machine {
 
     /// When a rest ends.
     pub(crate) fn next_end_of_rest_ms(&self) -> Option<u64> {
-        self.slots.iter().map(|s| s.rests.until_ms).filter(|until| *until > 0).min()
+        let ends = self.slots.iter().flat_map(|s| s.rests.all()).map(|rest| rest.until_ms);
+        ends.filter(|until_ms| *until_ms > 0).min()
     }
 
     /// Rests that are over are forgotten, and who rested looks again.
     pub(crate) fn end_rests(&mut self, out: &mut Vec<Action>) {
         for at in 0..self.slots.len() {
-            let until_ms = self.slots[at].rests.until_ms;
-            if until_ms > 0 && until_ms <= self.now_ms {
-                self.slots[at].rests.until_ms = 0;
+            let (now_ms, slot) = (self.now_ms, &mut self.slots[at]);
+            let is_over = |rest: &Rest| rest.until_ms > 0 && rest.until_ms <= now_ms;
+            for (_, rest) in slot.rests.from_users.iter_mut().filter(|(_, rest)| is_over(rest)) {
+                rest.until_ms = 0;
+                slot.changed = true;
+            }
+            if is_over(&slot.rests.from_all) {
+                slot.rests.from_all.until_ms = 0;
                 self.evaluate(at, out);
             }
         }

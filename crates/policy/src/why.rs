@@ -28,6 +28,8 @@ pub struct Why {
     pub asked: Vec<Part>,
     /// Seconds for which it lets no job in, because PREEMPT made the last one leave at once.
     pub rests_s: Option<u64>,
+    /// Users whose jobs it does not let in, with the seconds that are left, because one of theirs had to leave at once.
+    pub kept_out: Vec<(String, u64)>,
 }
 
 /// A part of an expression that decides.
@@ -92,7 +94,8 @@ impl Machine {
             explain(Some(name), &expr, &scene, DEPTH)
         });
         let rests_s = self.rest_forbids(at).map(|_| self.rest_left_ms(at).div_ceil(1_000));
-        Some(Why { slot, standing, asked: asked.collect(), rests_s })
+        let kept_out = self.users_kept_out(at);
+        Some(Why { slot, standing, asked: asked.collect(), rests_s, kept_out })
     }
 }
 
@@ -165,6 +168,12 @@ impl fmt::Display for Why {
             write!(
                 f,
                 "\n  it lets no job in for {seconds} s: PREEMPT made one leave at once that START let in"
+            )?;
+        }
+        for (user, seconds) in &self.kept_out {
+            write!(
+                f,
+                "\n  it lets no job of {user} in for {seconds} s: PREEMPT made one leave at once that START let in"
             )?;
         }
         for part in &self.asked {

@@ -407,6 +407,62 @@ fn a_machine_that_lets_jobs_in_and_makes_them_leave_lets_them_in_ever_more_seldo
 }
 
 #[test]
+fn a_job_that_must_leave_for_its_own_sake_keeps_out_its_users_jobs_and_nobody_elses() {
+    let layout = policy::slots::Layout::partitionable(TOTAL);
+    let preempt = "MemoryUsage > TARGET.RequestMemory";
+    let mut m =
+        Machine::start("host", policy(&[(Expression::Preempt, preempt)]), &layout, quiet(), ms(0)).0;
+    let hog = job("Owner = \"bob\"; RequestMemory = 1; RequestDisk = 1; MemoryUsage = 9;");
+    let quiet = job("Owner = \"alice\"; RequestMemory = 1; RequestDisk = 1; MemoryUsage = 0;");
+    let mut claim = 100;
+    let mut run = |m: &mut Machine, at: u64, job: &classad::ClassAd| {
+        claim += 1;
+        let id = ClaimId(claim);
+        let actions = m.handle(ms(at), Input::Claim { slot: SLOT, claim: id, job: job.clone() });
+        let accepted = actions.iter().any(|a| matches!(a, policy::Action::ClaimAccepted { .. }));
+        m.handle(ms(at), Input::Activate { claim: id, job: job.clone() });
+        accepted.then_some(id)
+    };
+    let leave = |m: &mut Machine, from: u64, claims: &[ClaimId]| {
+        let left = (from..from + 60)
+            .find(|s| deeds(&m.handle(ms(*s), Input::Tick)).contains(&"SoftKill".to_owned()))
+            .unwrap();
+        for claim in claims {
+            m.handle(ms(left), Input::StarterGone { claim: *claim });
+        }
+        left
+    };
+    // Two at once are one reason to rest.
+    let hogs = [run(&mut m, 1, &hog).unwrap(), run(&mut m, 1, &hog).unwrap()];
+    let left = leave(&mut m, 2, &hogs);
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle));
+    let ad = m.ad(SLOT).unwrap();
+    assert!(!classad::accepts(&ad, &hog) && classad::accepts(&ad, &quiet), "{ad}");
+    let why = m.why(SLOT).unwrap().to_string();
+    assert!(why.contains("it lets no job of bob in for 10 s"), "{why}");
+    assert!(run(&mut m, left + 1, &hog).is_none(), "bob's rest");
+    assert!(run(&mut m, left + 1, &quiet).is_some(), "alice's do not");
+    // It ends, and is longer the next time.
+    m.handle(ms(left + 10), Input::Tick);
+    assert!(classad::accepts(&m.ad(SLOT).unwrap(), &hog));
+    let again = [run(&mut m, left + 10, &hog).unwrap()];
+    leave(&mut m, left + 11, &again);
+    let why = m.why(SLOT).unwrap().to_string();
+    assert!(why.contains("it lets no job of bob in for 20 s"), "{why}");
+}
+
+#[test]
+fn a_job_that_is_held_as_it_leaves_is_no_reason_to_rest() {
+    let mut m = machine(policy(&[(Expression::Preempt, "true"), (Expression::WantHold, "true")]));
+    let job = job("Owner = \"bob\";");
+    m.handle(ms(1), Input::Claim { slot: SLOT, claim: CLAIM, job: job.clone() });
+    m.handle(ms(1), Input::Activate { claim: CLAIM, job });
+    let held = (2..60).find(|s| deeds(&m.handle(ms(*s), Input::Tick)).contains(&"Hold".to_owned()));
+    m.handle(ms(held.unwrap()), Input::StarterGone { claim: CLAIM });
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle));
+}
+
+#[test]
 fn a_job_that_stayed_and_an_owner_who_returns_are_no_reason_to_rest() {
     let policy = policy(&[
         (Expression::Start, "KeyboardIdle > 60"),
