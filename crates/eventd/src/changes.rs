@@ -1,62 +1,78 @@
-//! Operators' changes (a window more, one less), in a file of the state directory: replaced as a whole, so that a reader has the
-//! old or the new.
+//! Operators' changes (a window more, one less), and the windows that were begun, in two files of the state directory: each
+//! replaced as a whole, so that a reader has the old or the new. The first is also written by commands, the second by whoever carries
+//! windows out alone, so that neither overwrites the other's.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use maintenance::Override;
+use maintenance::{Begun, Override};
 
 use crate::Error;
 
-/// The file.
+/// The files.
 #[derive(Debug, Clone)]
 pub struct Changes {
     path: PathBuf,
+    begun: PathBuf,
 }
 
 impl Changes {
-    /// The file of a state directory.
+    /// The files of a state directory.
     pub fn new(state: &Path) -> Self {
-        Self { path: state.join("maintenance.json") }
-    }
-
-    fn failed(&self, what: &'static str, why: impl std::fmt::Display) -> Error {
-        Error::Changes { what, path: self.path.display().to_string(), why: why.to_string() }
+        Self { path: state.join("maintenance.json"), begun: state.join("maintenance-begun.json") }
     }
 
     /// What operators changed; nothing while there is no file.
     pub fn read(&self) -> Result<Vec<Override>, Error> {
-        match std::fs::read(&self.path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(e) => Err(self.failed("read", e)),
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| {
-                self.failed(
-                    "read",
-                    format!("it is damaged ({e}); remove it to be without operators' changes"),
-                )
-            }),
-        }
+        read(&self.path, "remove it to be without operators' changes")
     }
 
-    /// Replaces the file; it is on disk when this returns.
+    /// Windows that were begun; nothing while there is no file.
+    pub fn read_begun(&self) -> Result<Vec<Begun>, Error> {
+        read(&self.begun, "remove it; machines stay configured for windows that were removed meanwhile")
+    }
+
+    /// Replaces what operators changed; it is on disk when this returns.
     pub fn write(&self, overrides: &[Override]) -> Result<(), Error> {
-        let temporary = self.path.with_extension("new");
-        let bytes = serde_json::to_vec_pretty(overrides).map_err(|e| self.failed("write", e))?;
-        let replace = || {
-            if let Some(directory) = self.path.parent() {
-                std::fs::create_dir_all(directory)?;
-            }
-            let mut file = std::fs::File::create(&temporary)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, &self.path)
-        };
-        replace().map_err(|e| self.failed("write", e))
+        write(&self.path, overrides)
     }
 
-    /// When it was last replaced.
+    /// Replaces the windows that were begun; they are on disk when this returns.
+    pub fn write_begun(&self, begun: &[Begun]) -> Result<(), Error> {
+        write(&self.begun, begun)
+    }
+
+    /// When operators' changes were last replaced.
     pub fn modified(&self) -> Option<SystemTime> {
         std::fs::metadata(&self.path).and_then(|m| m.modified()).ok()
     }
+}
+
+fn failed(what: &'static str, path: &Path, why: impl std::fmt::Display) -> Error {
+    Error::Changes { what, path: path.display().to_string(), why: why.to_string() }
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path, way_out: &str) -> Result<Vec<T>, Error> {
+    match std::fs::read(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(failed("read", path, e)),
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|e| failed("read", path, format!("it is damaged ({e}); {way_out}"))),
+    }
+}
+
+fn write<T: serde::Serialize>(path: &Path, entries: &[T]) -> Result<(), Error> {
+    let temporary = path.with_extension("new");
+    let bytes = serde_json::to_vec_pretty(entries).map_err(|e| failed("write", path, e))?;
+    let replace = || {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    replace().map_err(|e| failed("write", path, e))
 }

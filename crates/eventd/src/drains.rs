@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use api::rest::DrainRequest;
 use client::{Client, Endpoint};
+use maintenance::Begun;
 use maintenance::settings::Manager;
 use trust::token::Token;
 
@@ -46,9 +47,12 @@ pub(crate) struct Heard {
 }
 
 impl Drains {
-    pub(crate) fn new(managers: &[Manager]) -> Self {
+    /// All managers were told, perhaps by an earlier process, of what was begun.
+    pub(crate) fn new(managers: &[Manager], begun: &[Begun]) -> Self {
         let all = std::iter::once(None).chain(managers.iter().cloned().map(Some));
-        let told = |manager| Told { manager, said: BTreeMap::new(), retry: None };
+        let said: BTreeMap<String, (u64, String)> =
+            begun.iter().map(|begun| (begun.event.clone(), (0, String::new()))).collect();
+        let told = |manager| Told { manager, said: said.clone(), retry: None };
         Self { managers: all.map(told).collect() }
     }
 
@@ -151,7 +155,7 @@ mod tests {
     #[test]
     fn each_is_said_once_again_after_a_failure_and_taken_back() {
         let other: Manager = "b:9618=/token".parse().unwrap();
-        let mut drains = Drains::new(&[other]);
+        let mut drains = Drains::new(&[other], &[]);
         let now = Instant::now();
         let active: BTreeMap<String, (u64, String)> = [("Rack".to_owned(), (100, "true".to_owned()))].into();
         let words = drains.words(&active, now);
@@ -171,5 +175,17 @@ mod tests {
             .heard(Heard { index: 0, event: "Rack".into(), lifted: true, failed: Some("gone".into()) }, now);
         let again = drains.words(&BTreeMap::new(), now + AGAIN);
         assert_eq!(again.iter().map(|w| (w.index, w.request.until_s)).collect::<Vec<_>>(), [(0, 0)]);
+    }
+
+    #[test]
+    fn what_an_earlier_process_began_is_taken_back_unless_it_goes_on() {
+        let window = maintenance::Window { start: 1, end: 100 };
+        let begun = ["Old", "Rack"].map(|event| Begun { event: event.into(), window });
+        let mut drains = Drains::new(&[], &begun);
+        let active: BTreeMap<String, (u64, String)> = [("Rack".to_owned(), (100, "true".to_owned()))].into();
+        let words = drains.words(&active, Instant::now());
+        let said: Vec<(&str, u64)> =
+            words.iter().map(|w| (w.request.name.as_str(), w.request.until_s)).collect();
+        assert_eq!(said, [("Rack", 100), ("Old", 0)]);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::rest::{ControlRequest, MachineVerb, MaintenanceEvent, MaintenanceReport};
-use maintenance::{Core, Input, Outcome, Output, Override, Settings, SlotOrder};
+use maintenance::{Begun, Core, Input, Outcome, Output, Override, Settings, SlotOrder};
 use model::Now;
 use tokio::sync::mpsc;
 
@@ -42,6 +42,7 @@ struct Driver<P> {
     changes: Changes,
     seen: Option<SystemTime>,
     kept: Vec<Override>,
+    begun: Vec<Begun>,
     machines: Vec<MachineSeen>,
     done: mpsc::UnboundedSender<Done>,
     start: Instant,
@@ -59,8 +60,11 @@ pub async fn drive(pool: impl Pool, settings: Settings, changes: Changes, by: St
     let start = Instant::now();
     let kept = changes.read()?;
     let log = Log::new(&settings);
-    let drains = Drains::new(if settings.dry_run { &[] } else { &settings.managers });
-    let core = Core::new(now(start), settings, kept.clone());
+    let begun = changes.read_begun()?;
+    // Whoever was drained for what is not to be carried out any more is to be told so.
+    let drains = Drains::new(if settings.dry_run { &[] } else { &settings.managers }, &begun);
+    let mut core = Core::new(now(start), settings, kept.clone());
+    core.take_up(now(start), begun.clone());
     let seen = changes.modified();
     let mut driver = Driver {
         pool,
@@ -68,6 +72,7 @@ pub async fn drive(pool: impl Pool, settings: Settings, changes: Changes, by: St
         changes,
         seen,
         kept,
+        begun,
         machines: Vec::new(),
         done,
         start,
@@ -112,8 +117,15 @@ impl<P: Pool> Driver<P> {
             self.seen = modified;
             self.kept = self.changes.read()?;
             tracing::info!(target: "eventd", "windows were changed by an operator");
-            self.core = Core::new(self.now(), self.core.settings().clone(), self.kept.clone());
+            let mut core = Core::new(self.now(), self.core.settings().clone(), self.kept.clone());
+            core.take_up(self.now(), self.core.begun().to_vec());
+            self.core = core;
             self.feed(Input::Tick);
+        }
+        // Nothing is begun when nothing is done.
+        if !self.core.settings().dry_run && self.core.begun() != self.begun {
+            self.begun = self.core.begun().to_vec();
+            self.changes.write_begun(&self.begun)?;
         }
         if self.core.overrides() != self.kept {
             self.kept = self.core.overrides().to_vec();
@@ -150,7 +162,15 @@ impl<P: Pool> Driver<P> {
             let until = u64::try_from(s.window?.end).ok()?;
             Some((s.event, (until, event.constraint.to_string())))
         });
-        let active: BTreeMap<String, (u64, String)> = active.collect();
+        let mut active: BTreeMap<String, (u64, String)> = active.collect();
+        // One that was begun before this start, and that nobody has looked at yet, goes on.
+        for begun in self.core.begun().iter().filter(|begun| self.core.goes_on(begun)) {
+            let Some(event) = settings.event(&begun.event).map(|index| &settings.events[index]) else {
+                continue;
+            };
+            let until = u64::try_from(begun.window.end).unwrap_or(0);
+            active.entry(begun.event.clone()).or_insert((until, event.constraint.to_string()));
+        }
         for word in self.drains.words(&active, Instant::now()) {
             let (pool, done) = (self.pool.clone(), self.done.clone());
             tokio::spawn(async move {

@@ -149,13 +149,30 @@ pub fn override_text(end_down_time: i64) -> String {
     )
 }
 
+/// A window for which machines were configured and managers drained. Whoever carries windows out keeps it over restarts and reloads: a
+/// window that is no longer in the calendar then must be taken back all the same.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Begun {
+    /// The event.
+    pub event: String,
+    /// Its window.
+    pub window: Window,
+}
+
+/// A window that is to be taken back: machines are asked for its overrides until there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Release {
+    window: Window,
+    due: u64,
+}
+
 /// Why a list was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Estimate(usize),
     Pass(usize),
     Cleanup,
-    Release(usize, Window),
+    Release(Window),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -234,7 +251,8 @@ pub struct Core {
     rates: BTreeMap<Lane, f64>,
     /// The list of machines could not be had the last time, and that was said.
     no_list: bool,
-    releases: Vec<(usize, Window, u64)>,
+    releases: Vec<Release>,
+    begun: Vec<Begun>,
     cleanup_at: u64,
     next_id: u64,
     last: Now,
@@ -258,6 +276,7 @@ impl Core {
             rates: BTreeMap::new(),
             no_list: false,
             releases: Vec::new(),
+            begun: Vec::new(),
             cleanup_at: 0,
             // Answers meant for the core before a restart must not fit a question of this one.
             next_id: now.wall_ms.wrapping_shl(10) | 1,
@@ -283,17 +302,48 @@ impl Core {
         self.queries.clear();
         self.overrides.truncate(limits::OVERRIDES);
         // A cancelled window may have left overrides on machines that nobody has taken back yet.
-        self.releases = self
-            .overrides
-            .iter()
-            .filter_map(|change| match change {
-                Override::Cancelled { event, start, end } if *end > wall_s(now) => {
-                    let window = Window { start: *start, end: *end };
-                    Some((self.settings.event(event)?, window, now.mono_ms))
-                }
-                _ => None,
-            })
-            .collect();
+        let cancelled = self.overrides.iter().filter_map(|change| match change {
+            Override::Cancelled { start, end, .. } if *end > wall_s(now) => {
+                Some(Release { window: Window { start: *start, end: *end }, due: now.mono_ms })
+            }
+            _ => None,
+        });
+        self.releases = cancelled.collect();
+        self.release_what_is_no_more(now);
+    }
+
+    /// Takes up what an earlier core began: what is still in the calendar goes on, the rest is taken back.
+    pub fn take_up(&mut self, now: Now, begun: Vec<Begun>) {
+        self.begun = begun;
+        self.begun.truncate(limits::OVERRIDES);
+        self.release_what_is_no_more(now);
+    }
+
+    fn release_what_is_no_more(&mut self, now: Now) {
+        self.begun.retain(|begun| begun.window.end >= wall_s(now));
+        for begun in self.begun.clone() {
+            if !self.goes_on(&begun) {
+                self.release(now, begun.window);
+            }
+        }
+    }
+
+    fn release(&mut self, now: Now, window: Window) {
+        self.releases.retain(|release| release.window != window);
+        self.releases.push(Release { window, due: now.mono_ms });
+    }
+
+    /// Windows that were begun and are not over, for the driver to keep.
+    pub fn begun(&self) -> &[Begun] {
+        &self.begun
+    }
+
+    /// Is a window that was begun still to be carried out?
+    pub fn goes_on(&self, begun: &Begun) -> bool {
+        let Some(index) = self.settings.event(&begun.event) else { return false };
+        let event = &self.settings.events[index];
+        let windows = calendar::all(event, &self.settings.zone, &self.overrides, wall_s(self.last));
+        windows.iter().any(|window| window.start == begun.window.start)
     }
 
     /// The settings in force.
@@ -326,7 +376,8 @@ impl Core {
     /// When to call [`Core::handle`] with a tick at the latest, in monotonic milliseconds; none when there is
     /// nothing to do at all.
     pub fn next_wake(&self) -> Option<u64> {
-        if self.settings.events.is_empty() && self.queries.is_empty() && self.commands.is_empty() {
+        let is_idle = self.queries.is_empty() && self.commands.is_empty() && self.releases.is_empty();
+        if self.settings.events.is_empty() && is_idle {
             return None;
         }
         let asked = |purpose: Purpose| self.queries.values().any(|a| a.purpose == purpose);
@@ -339,7 +390,7 @@ impl Core {
         });
         let deadlines =
             self.queries.values().map(|a| a.deadline).chain(self.commands.values().map(|c| c.deadline));
-        let releases = self.releases.iter().map(|(_, _, at)| *at);
+        let releases = self.releases.iter().map(|release| release.due);
         phases.chain(deadlines).chain(releases).chain([self.cleanup_at]).min()
     }
 
@@ -404,6 +455,7 @@ impl Core {
                 Phase::Waiting { poll_at } => *poll_at <= now.mono_ms,
                 Phase::Active(active) if wall_s(now) > active.window.end => {
                     let event = self.settings.events[index].name.clone();
+                    self.begun.retain(|begun| begun.event != event);
                     out.push(Output::Log(Record::Deactivated { event }));
                     let progress = &mut self.progress[index];
                     progress.phase = Phase::Waiting { poll_at: now.mono_ms };
@@ -418,11 +470,14 @@ impl Core {
                 (Phase::Active(_), true) => self.ask(now, Purpose::Pass(index), out),
             }
         }
+        let is_over = |window: Window| window.end < wall_s(now);
+        self.releases.retain(|release| !is_over(release.window));
+        self.begun.retain(|begun| !is_over(begun.window));
         for at in 0..self.releases.len() {
-            let (index, window, due) = self.releases[at];
+            let Release { window, due } = self.releases[at];
             if due <= now.mono_ms {
-                self.releases[at].2 = now.mono_ms + self.retry_ms() + CONTACT_MS;
-                self.ask(now, Purpose::Release(index, window), out);
+                self.releases[at].due = now.mono_ms + self.retry_ms() + CONTACT_MS;
+                self.ask(now, Purpose::Release(window), out);
             }
         }
         if self.cleanup_at <= now.mono_ms && !self.progress.is_empty() {
@@ -462,8 +517,10 @@ impl Core {
             return;
         }
         let constraint = match purpose {
-            Purpose::Estimate(index) | Purpose::Pass(index) | Purpose::Release(index, _) => {
-                self.settings.events[index].constraint.clone()
+            Purpose::Estimate(index) | Purpose::Pass(index) => self.settings.events[index].constraint.clone(),
+            // Which machines its event was for, the settings may not know any more.
+            Purpose::Release(_) => {
+                Expr::parse("EndDownTime =!= undefined").unwrap_or_else(|_| Expr::literal(true))
             }
             Purpose::Cleanup => {
                 let text = format!(
@@ -543,17 +600,15 @@ impl Core {
                     stale.filter_map(|s| s.end_down_time.map(|end| (s.machine, end))).collect();
                 self.clean(now, found, out);
             }
-            Purpose::Release(index, window) => self.on_release(now, index, window, &ads, out),
+            Purpose::Release(window) => self.on_release(now, window, &ads, out),
         }
     }
 
     fn on_no_list(&mut self, now: Now, purpose: Purpose, why: String, out: &mut Vec<Output>) {
         let retry = self.retry_ms();
         let event = match purpose {
-            Purpose::Cleanup => None,
-            Purpose::Estimate(i) | Purpose::Pass(i) | Purpose::Release(i, _) => {
-                Some(self.settings.events[i].name.clone())
-            }
+            Purpose::Cleanup | Purpose::Release(_) => None,
+            Purpose::Estimate(i) | Purpose::Pass(i) => Some(self.settings.events[i].name.clone()),
         };
         // Said once, not every half minute while a manager is away.
         if !self.no_list {
@@ -625,7 +680,14 @@ impl Core {
         }
     }
 
+    fn note_begun(&mut self, event: String, window: Window) {
+        self.begun.retain(|begun| begun.event != event);
+        self.begun.push(Begun { event, window });
+    }
+
     fn activate(&mut self, now: Now, index: usize, window: Window) {
+        let event = self.settings.events[index].name.clone();
+        self.note_begun(event, window);
         self.progress[index].phase = Phase::Active(Active {
             window,
             pass_at: now.mono_ms + PAUSE_MS,

@@ -19,7 +19,7 @@ pub mod settings;
 pub mod simulate;
 mod svg;
 
-pub use self::core::{Command, Core, Input, Outcome, Output, SlotOrder};
+pub use self::core::{Begun, Command, Core, Input, Outcome, Output, SlotOrder};
 pub use calendar::{Override, Window, next_down_time, occurrence};
 pub use event::{Days, Event};
 pub use plan::{Plan, plan};

@@ -229,22 +229,20 @@ impl Core {
         }
     }
 
-    /// Takes back the overrides of a cancelled window, except where another active event needs one.
+    /// Takes back the overrides of a window that does not happen, except where another active event needs one. Asked again until
+    /// their time is over: a machine that is out of contact now comes back with its own.
     pub(super) fn on_release(
         &mut self,
         now: Now,
-        index: usize,
         window: Window,
         ads: &[classad::ClassAd],
         out: &mut Vec<Output>,
     ) {
-        self.releases.retain(|(i, w, _)| (*i, *w) != (index, window));
         let wall = wall_s(now);
-        let seen = crate::machine::look(&self.settings.events[index], ads, wall);
         let mut machines: BTreeMap<String, i64> = BTreeMap::new();
-        for entry in seen.iter().filter(|s| s.matches) {
-            let have = self.end_of(now, &entry.slot.machine, entry.slot.end_down_time);
-            machines.extend(have.map(|end| (entry.slot.machine.clone(), end)));
+        for slot in ads.iter().take(limits::SLOTS).filter_map(|ad| crate::machine::Slot::read(ad, wall)) {
+            let have = self.end_of(now, &slot.machine, slot.end_down_time);
+            machines.extend(have.map(|end| (slot.machine, end)));
         }
         let tail = (machines.len().min(limits::SLOTS) as i64).saturating_mul(self.settings.slow_start_s);
         machines.retain(|_, end| (window.end..=window.end.saturating_add(tail)).contains(end));
@@ -259,6 +257,10 @@ impl Core {
                     *best = if best.1 < end { this } else { *best };
                 }
             }
+        }
+        if still.values().any(|(_, end, _)| *end == window.end) {
+            // The looks of that event see to its machines, and nobody could tell whose an override is.
+            self.releases.retain(|release| release.window != window);
         }
         for machine in machines.into_keys() {
             self.confirmed.remove(&machine);

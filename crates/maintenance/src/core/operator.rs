@@ -99,7 +99,7 @@ impl Core {
         let what = format!("{name}: window of {} cancelled", moment(&self.settings.zone, window.start));
         self.overrides.push(Override::Cancelled { event: name, start: window.start, end: window.end });
         // Also when it was not active: an earlier run of this core may have configured machines for it.
-        self.releases.push((index, window, now.mono_ms));
+        self.release(now, window);
         self.progress[index].phase = Phase::Waiting { poll_at: now.mono_ms };
         Ok(what)
     }
@@ -118,6 +118,7 @@ impl Core {
             // The next pass finds overrides that end too early and renews them.
             active.window.end = end;
             active.pass_at = now.mono_ms;
+            self.note_begun(self.settings.events[index].name.clone(), Window { end, ..window });
         }
         Ok(what)
     }

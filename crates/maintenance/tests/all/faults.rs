@@ -106,3 +106,48 @@ fn eight_machines_are_empty_in_a_minute_within_twenty_megabits() {
         assert!(report.respawned.iter().all(|(at, _)| *at >= wed(16, 10, 0)), "none during the window");
     }
 }
+
+#[test]
+fn a_window_that_was_begun_and_is_gone_from_the_calendar_is_taken_back_until_its_end() {
+    use maintenance::{Begun, Core, Input, Outcome, Output, Window};
+    let now = |s: i64| model::Now { mono_ms: s as u64 * 1_000, wall_ms: (wed(15, 0, 0) + s) as u64 * 1_000 };
+    let window = Window { start: wed(15, 0, 0) - 60, end: wed(16, 0, 0) };
+    let gone = Begun { event: "Gone".into(), window };
+    let mut core = Core::new(now(0), settings("EVENTD_INTERVAL = 60\n"), Vec::new());
+    core.take_up(now(0), vec![gone.clone()]);
+    assert!(!core.goes_on(&gone) && core.begun() == [gone]);
+    let ad = |end: Option<i64>| {
+        let mut ad = classad::ClassAd::new();
+        ad.insert_str("Name", "slot1@m");
+        ad.insert_str("Machine", "m");
+        if let Some(end) = end {
+            ad.insert_int("EndDownTime", end);
+        }
+        ad
+    };
+    let (mut taken_back, mut asked) = (0, 0);
+    for second in 0..3_602 {
+        let mut due = core.handle(now(second), Input::Tick);
+        while let Some(output) = due.pop() {
+            let input = match output {
+                Output::Query { query, .. } => {
+                    asked += 1;
+                    // The machine does not hear of it twice, and once it is not there.
+                    let end = (taken_back < 3 && asked != 1).then_some(window.end);
+                    Input::Machines { query, answer: Ok(vec![ad(end)]) }
+                }
+                Output::Unconfigure { command, machine, .. } => {
+                    assert_eq!(machine, "m");
+                    taken_back += 1;
+                    let lost = Outcome::Unreachable("lost".into());
+                    Input::Done { command, outcome: if taken_back < 3 { lost } else { Outcome::Ok } }
+                }
+                _ => continue,
+            };
+            due.extend(core.handle(now(second), input));
+        }
+    }
+    assert_eq!(taken_back, 3);
+    assert!(asked > 4, "others may come back with it until its end");
+    assert!(core.begun().is_empty() && core.next_wake().is_none());
+}

@@ -410,8 +410,7 @@ fn a_machine_that_lets_jobs_in_and_makes_them_leave_lets_them_in_ever_more_seldo
 fn a_job_that_must_leave_for_its_own_sake_keeps_out_its_users_jobs_and_nobody_elses() {
     let layout = policy::slots::Layout::partitionable(TOTAL);
     let preempt = "MemoryUsage > TARGET.RequestMemory";
-    let mut m =
-        Machine::start("host", policy(&[(Expression::Preempt, preempt)]), &layout, quiet(), ms(0)).0;
+    let mut m = Machine::start("host", policy(&[(Expression::Preempt, preempt)]), &layout, quiet(), ms(0)).0;
     let hog = job("Owner = \"bob\"; RequestMemory = 1; RequestDisk = 1; MemoryUsage = 9;");
     let quiet = job("Owner = \"alice\"; RequestMemory = 1; RequestDisk = 1; MemoryUsage = 0;");
     let mut claim = 100;

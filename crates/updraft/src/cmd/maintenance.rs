@@ -102,12 +102,12 @@ enum Command {
 
 pub(crate) fn eventd(args: &EventdArgs, place: &Place) -> Result<ExitCode, Failure> {
     let mut settings = of_files(&args.config)?;
-    if settings.events.is_empty() {
+    let changes = Changes::new(&place.state()?);
+    if settings.events.is_empty() && changes.read_begun().is_ok_and(|begun| begun.is_empty()) {
         return Err(usage(
             "EVENT_LIST names no usable event, so there is nothing to do; see docs/maintenance.md",
         ));
     }
-    let changes = Changes::new(&place.state()?);
     let (endpoint, token) = place.endpoint()?;
     let by = format!("eventd on {}", agent::host_name());
     tracing::info!(target: "eventd", manager = %endpoint, events = settings.events.len(), "carrying windows out");

@@ -174,7 +174,9 @@ async fn carry_out(
     let mut had_events = false;
     loop {
         let settings = windows.borrow_and_update().clone();
-        had_events |= !settings.events.is_empty();
+        // What was begun before is taken back also when no window is left. A file that cannot be read is for the driver to say.
+        had_events |=
+            !settings.events.is_empty() || changes.read_begun().map_or(true, |begun| !begun.is_empty());
         let own = manager::OwnPool::new(pool.clone());
         tokio::select! {
             driven = eventd::drive(own, settings, changes.clone(), "the manager".to_owned()), if had_events => {

@@ -268,3 +268,63 @@ fn an_event_daemon_waits_for_its_manager_and_finds_it_again() {
     assert!(log.contains("Rack: activated"), "{log}");
     assert!(said(&pool).contains("Rack: activated"), "told at the default level: {}", said(&pool));
 }
+
+#[test]
+fn a_window_that_is_gone_when_settings_are_read_again_is_taken_back() {
+    let mut pool = Sandbox::new();
+    let path = pool.path().join("conf");
+    let others = "UPDATE_INTERVAL = 2\n";
+    let windows = format!(
+        "EVENT_LIST = Rack\nRack = SHUTDOWN {} 03:00 600 20 Everything None\nEverything = Cpus > 0\nNone = 0\n\
+         EVENTD_INTERVAL = 2\nEVENTD_SHUTDOWN_CLEANUP_INTERVAL = 600\n",
+        far_day(),
+    );
+    let with_windows = format!("{windows}{others}");
+    std::fs::write(&path, &with_windows).unwrap();
+    let config = path.to_string_lossy().into_owned();
+    let up = ["--cpus", "1", "--config", &config];
+    let pid = pool.up(&up);
+    let patience = Duration::from_secs(60);
+    let drains = |pool: &Sandbox| pool.json(&["status", "--json"])["drains"].as_array().map_or(0, Vec::len);
+    let begin = |pool: &Sandbox| {
+        pool.ok(&["maintenance", "start", "Rack", "--in", "3s", "--duration", "10m"]);
+        pool.until("it is prepared", patience, || {
+            drains(pool) == 1 && pool.ok(&["status", "-l", &agent::host_name()]).contains("EndDownTime")
+        });
+    };
+    let goes_on = |pool: &Sandbox| {
+        pool.until("nobody is kept from anything", patience, || {
+            drains(pool) == 0 && !pool.ok(&["status", "-l", &agent::host_name()]).contains("EndDownTime")
+        });
+        pool.ok(&["run", "--", "true"]);
+    };
+    pool.until("it carries windows out", patience, || pool.ok(&["maintenance", "list"]).contains("Rack"));
+    begin(&pool);
+    std::fs::write(&path, others).unwrap();
+    pool.ok(&["reconfig"]);
+    goes_on(&pool);
+
+    // A cancel and a reload in the same moment.
+    std::fs::write(&path, &with_windows).unwrap();
+    pool.ok(&["reconfig"]);
+    pool.until("it carries windows out", patience, || pool.ok(&["maintenance", "list"]).contains("Rack"));
+    pool.ok(&["maintenance", "cancel", "Rack"]);
+    begin(&pool);
+    pool.ok(&["maintenance", "cancel", "Rack"]);
+    pool.ok(&["reconfig"]);
+    goes_on(&pool);
+
+    // One that was removed while no manager ran; one that was not goes on.
+    begin(&pool);
+    crate::harness::signal(pid, libc::SIGTERM);
+    pool.reap(pid);
+    let pid = pool.up(&up);
+    pool.until("it goes on", patience, || {
+        pool.ok(&["maintenance", "list"]).contains("Rack") && drains(&pool) == 1
+    });
+    crate::harness::signal(pid, libc::SIGTERM);
+    pool.reap(pid);
+    std::fs::write(&path, others).unwrap();
+    pool.up(&up);
+    goes_on(&pool);
+}
