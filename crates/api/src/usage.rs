@@ -15,6 +15,12 @@ pub struct Query {
     /// Until then; the present without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
+    /// From so many milliseconds ago on, by the manager's clock: whoever asks may have a wrong one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ago_ms: Option<u64>,
+    /// Until so many milliseconds ago, by the manager's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ago_ms: Option<u64>,
     /// Only machines of this lab.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lab: Option<String>,

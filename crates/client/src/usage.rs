@@ -53,9 +53,15 @@ impl Client {
         query: &Query,
         rows: bool,
     ) -> Result<http::Response<hyper::body::Incoming>, Error> {
-        let Query { since_ms, until_ms, lab, machine, user, rows: _ } = query;
+        let Query { since_ms, until_ms, since_ago_ms, until_ago_ms, lab, machine, user, rows: _ } = query;
         let mut path = format!("/v1/usage?rows={rows}");
-        for (name, ms) in [("since_ms", since_ms), ("until_ms", until_ms)] {
+        let times = [
+            ("since_ms", since_ms),
+            ("until_ms", until_ms),
+            ("since_ago_ms", since_ago_ms),
+            ("until_ago_ms", until_ago_ms),
+        ];
+        for (name, ms) in times {
             path.extend(ms.map(|ms| format!("&{name}={ms}")));
         }
         for (name, text) in [("lab", lab), ("machine", machine), ("user", user)] {

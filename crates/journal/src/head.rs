@@ -44,6 +44,8 @@ pub(crate) struct HeadFile {
     path: PathBuf,
     begin: Link,
     turn: usize,
+    /// The last note could not be written.
+    is_owed: bool,
 }
 
 impl HeadFile {
@@ -58,6 +60,7 @@ impl HeadFile {
             path: path.clone(),
             begin: begin_of(id),
             turn: 0,
+            is_owed: false,
         };
         for turn in 0..2 {
             segment::write_mark(&head.file, head.begin, mark, turn).map_err(fail)?;
@@ -84,10 +87,23 @@ impl HeadFile {
         self.file.sync_all().map_err(|e| Error::of_sync(&self.path, e))
     }
 
-    /// Notes how far the journal is committed. Without the note damage is found later, or by the segment's own mark.
+    /// Notes how far the journal is committed. What was committed stays so if that fails, but the note is owed then.
     pub(crate) fn note(&mut self, mark: Mark) {
+        self.is_owed = self.write(mark).is_err();
+    }
+
+    /// Writes a note that is owed: nothing more is committed before, or nobody would know that one of the two guards is gone.
+    pub(crate) fn settle(&mut self, mark: Mark) -> Result<(), Error> {
+        if self.is_owed {
+            self.write(mark).map_err(|e| Error::of_write("cannot write", &self.path, e))?;
+            self.is_owed = false;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, mark: Mark) -> std::io::Result<()> {
         self.turn = 1 - self.turn;
-        let _ = segment::write_mark(&self.file, self.begin, mark, self.turn);
+        segment::write_mark(&self.file, self.begin, mark, self.turn)
     }
 }
 

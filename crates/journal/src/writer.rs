@@ -139,6 +139,7 @@ impl Journal {
             return Ok(link.next);
         }
         self.check_leadership()?;
+        self.head.settle(self.active.mark())?;
         let too_large = || Error::TooLarge { events: events.len(), limit: record::LARGEST };
         let (head, bytes) = record::encode(link, events).ok_or_else(too_large)?;
         let end = self.active.end();
@@ -156,6 +157,7 @@ impl Journal {
     /// Writes and syncs something that is not an event: succeeds when events could be written again.
     pub fn probe(&mut self) -> Result<(), Error> {
         self.check_leadership()?;
+        self.head.settle(self.active.mark())?;
         self.active.probe()
     }
 
@@ -221,7 +223,7 @@ impl Journal {
     /// Makes the head again when somebody removed it: without one the next start would be refused, though nothing is lost.
     fn restore_head(&mut self) -> Result<(), Error> {
         if self.head.is_linked() {
-            return Ok(());
+            return self.head.settle(self.active.mark());
         }
         self.head =
             HeadFile::open(&self.directory, self.manifest.id, self.active.mark(), self.manifest.epoch)?;

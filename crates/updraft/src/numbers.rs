@@ -31,6 +31,10 @@ impl Numbers {
         let lock = File::options().create(true).truncate(false).write(true).open(dir.join("clusters.lock"));
         let lock = lock.map_err(fail)?;
         lock.lock().map_err(fail)?;
+        // Whoever put a pipe there would have us wait for ever.
+        if fs::metadata(&file).is_ok_and(|m| !m.is_file()) {
+            return Err(Failure::new(format!("{} is no regular file; remove it", file.display())));
+        }
         let next = match fs::read_to_string(&file) {
             Ok(text) => parse(&text).ok_or_else(|| {
                 Failure::new(format!(

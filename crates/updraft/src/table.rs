@@ -62,7 +62,12 @@ fn terminal_width() -> usize {
 /// Local time of Unix milliseconds.
 pub(crate) fn time(ms: u64) -> String {
     let stamp = jiff::Timestamp::from_millisecond(ms as i64).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    stamp.to_zoned(jiff::tz::TimeZone::system()).strftime("%m-%d %H:%M:%S").to_string()
+    let zone = jiff::tz::TimeZone::system();
+    let this_year = jiff::Timestamp::now().to_zoned(zone.clone()).year();
+    let time = stamp.to_zoned(zone);
+    // Nearly all that is shown is of this year, and needs no word for it.
+    let form = if time.year() == this_year { "%m-%d %H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+    time.strftime(form).to_string()
 }
 
 /// Seconds as `3d04h`, `2h05m`, `1m30s`, `12s`.

@@ -24,7 +24,10 @@ pub fn decode_request(bytes: &[u8]) -> Result<SubmitRequest, String> {
         varying: template.varying.0,
         columns: template.columns.0,
     };
-    Ok(SubmitRequest { template, idempotency_key: request.idempotency_key })
+    if request.idempotency_key.as_deref() == Some("") {
+        return Err("idempotency_key is empty, so that a repeated submit would be another one; leave it out if that is meant".to_owned());
+    }
+    Ok(SubmitRequest { template, idempotency_key: request.idempotency_key.unwrap_or_default() })
 }
 
 #[derive(Deserialize)]
@@ -32,7 +35,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<SubmitRequest, String> {
 struct RequestText {
     template: Object<TemplateText>,
     #[serde(default)]
-    idempotency_key: String,
+    idempotency_key: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -38,7 +38,11 @@ impl Takes for Submit {
             api::submit::decode_request(&bytes).map_err(|e| Problem::bad(text::one_line(&e, 300)))?
         } else {
             let template = api::submit::decode_template(&bytes).map_err(Problem::bad)?;
-            let key = headers.get("idempotency-key").and_then(|v| v.to_str().ok()).unwrap_or("");
+            let key = match headers.get("idempotency-key").map(|v| v.to_str()) {
+                None => "",
+                Some(Ok(key)) if !key.is_empty() => key,
+                Some(_) => return Err(Problem::bad("the header Idempotency-Key is empty, or no text")),
+            };
             SubmitRequest { template, idempotency_key: key.to_owned() }
         };
         // The core asks again; a large table that is wrong need not come so far.

@@ -43,22 +43,21 @@ impl Answer for UsageAnswer {
 
 /// Users, machines and jobs in it are those that everybody with READ sees in the queue and in the status.
 pub(super) async fn answer(call: Call<(), Asked>) -> Result<UsageAnswer, Problem> {
-    if let (Some(since), Some(until)) = (call.query.since_ms, call.query.until_ms)
-        && since >= until
-    {
-        return Err(Problem::bad(format!(
-            "since_ms {since} is not before until_ms {until}: there is no time between them"
-        )));
+    let now_ms = crate::writer::wall_ms();
+    let ago = |ms: Option<u64>| ms.map(|ms| now_ms.saturating_sub(ms));
+    let since_ms = call.query.since_ms.or(ago(call.query.since_ago_ms));
+    // Nothing is known of the future.
+    let until_ms = call.query.until_ms.or(ago(call.query.until_ago_ms)).map_or(now_ms, |at| at.min(now_ms));
+    if since_ms.is_some_and(|since_ms| since_ms > until_ms) {
+        return Err(Problem::bad("the time asked for begins behind its end: there is nothing between"));
     }
     let machines = call.look(scheduler::Core::machine_sizes).await?;
     // One caller's questions leave room for others', also while their answers are read slowly.
     let turn = call.long_turn().await;
     let (asked, shared) = (call.query, call.shared);
-    // Nothing is known of the future.
-    let now_ms = crate::writer::wall_ms();
     let question = Question {
-        since_ms: asked.since_ms,
-        until_ms: asked.until_ms.map_or(now_ms, |until| until.min(now_ms)),
+        since_ms,
+        until_ms,
         filter: Filter {
             lab: asked.lab,
             machine: asked.machine.map(|name| model::machine::fold(&name)),

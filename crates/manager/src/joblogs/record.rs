@@ -113,8 +113,8 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn load(dir: &Path, (oldest, head): (u64, u64)) -> io::Result<Self> {
+        let mut kept = Self { seen: Seen::load(dir)?, ..Self::default() };
         std::fs::create_dir_all(dir.join(USERS))?;
-        let mut kept = Self { seen: load(&dir.join(OFFICE))?.unwrap_or_default(), ..Self::default() };
         for entry in std::fs::read_dir(dir.join(USERS))? {
             let path = entry?.path();
             // Others are halves that a kill left.
@@ -165,6 +165,28 @@ impl Kept {
 }
 
 impl Seen {
+    /// What the office's file says. It is made before the users' directory is: where only the directory is left, the file was lost.
+    fn load(dir: &Path) -> io::Result<Self> {
+        let path = dir.join(OFFICE);
+        if std::fs::metadata(&path).is_ok_and(|m| m.len() == 0) {
+            return Ok(Self::default());
+        }
+        if let Some(seen) = load(&path)? {
+            return Ok(seen);
+        }
+        if dir.join(USERS).exists() {
+            let why = format!(
+                "{} is gone: nobody knows how far job logs are written. Put it back, or make an empty file of that name; then the logs of \
+                 all jobs that the journal remembers are written again",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        let first = Self { upto: Some(0), ..Self::default() };
+        first.save(dir)?;
+        Ok(first)
+    }
+
     pub(super) fn save(&self, dir: &Path) -> io::Result<()> {
         save(self, &dir.join(OFFICE))
     }
@@ -221,6 +243,11 @@ mod tests {
         let record = Record { owner: "a/b".into(), written: (3, 1), from: 2, logs: Vec::new() };
         record.save(dir.path()).unwrap();
         assert_eq!(Kept::load(dir.path(), (1, 9)).unwrap().records, [record]);
+        std::fs::remove_file(dir.path().join(OFFICE)).unwrap();
+        let error = Kept::load(dir.path(), (1, 9)).unwrap_err().to_string();
+        assert!(error.contains("joblogs.position is gone") && error.contains("written again"), "{error}");
+        std::fs::write(dir.path().join(OFFICE), "").unwrap();
+        assert_eq!(Kept::load(dir.path(), (1, 9)).unwrap().records.len(), 1, "as was wished");
         std::fs::write(dir.path().join("joblogs/a%2fb.position"), "{\"written\":[1").unwrap();
         let error = Kept::load(dir.path(), (1, 9)).unwrap_err().to_string();
         assert!(error.contains("a%2fb.position") && error.contains("written again"), "{error}");

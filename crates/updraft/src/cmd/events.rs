@@ -36,7 +36,9 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         let from = args.from.or(if args.follow { None } else { Some(0) });
         let mut events = client.events(from, args.cluster, args.follow).await?;
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let mut last = 0;
         while let Some(line) = events.next().await? {
+            last = line.position;
             let text = if args.json { serde_json::to_string(&line)? } else { describe(&line)? };
             let written =
                 writeln!(out, "{text}").and_then(|()| if args.follow { out.flush() } else { Ok(()) });
@@ -47,6 +49,10 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         }
         match out.flush() {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
+            Ok(()) if args.follow => Err(Failure::new(format!(
+                "the manager has stopped; its next start has what follows (--from {})",
+                last.saturating_add(1)
+            ))),
             _ => Ok(ExitCode::SUCCESS),
         }
     })

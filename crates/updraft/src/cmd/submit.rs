@@ -204,6 +204,12 @@ fn command(what: &What, overrides: Overrides, unnamed: Unnamed) -> Result<Comman
                  and --set error=...",
             ));
         }
+        Some(dir) if dir.to_str().is_none() => {
+            return Err(usage(format!(
+                "--output-dir {}: its name is no UTF-8, and jobs could not be told where to write; rename it",
+                dir.display()
+            )));
+        }
         Some(dir) => {
             std::fs::create_dir_all(dir)
                 .map_err(|e| Failure::new(format!("--output-dir {}: {e}", dir.display())))?;
@@ -252,6 +258,8 @@ fn items(over: &str) -> Result<Vec<String>, Failure> {
     let is_pattern = over.contains(['*', '?', '[']) && !Path::new(over).exists();
     if !is_pattern {
         let text = std::fs::read_to_string(over).map_err(|e| Failure::new(format!("--over {over}: {e}")))?;
+        // Editors of other systems put a mark in front that nobody sees; no item begins with one.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let items: Vec<String> = text.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned).collect();
         if items.is_empty() {
             return Err(Failure::new(format!("--over {over}: the file is empty")));

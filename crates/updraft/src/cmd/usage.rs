@@ -1,7 +1,6 @@
 //! `updraft usage`: where the time of the machines went, as the manager adds it up from the journal.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::usage::{Query, Reply, Row, Spread, Sums};
 use client::UsagePart;
@@ -49,37 +48,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-    let moment = |text: &Option<String>| text.as_deref().map(|t| when(t, now_ms)).transpose();
+    let (since, until) = (Moment::read(args.since.as_deref())?, Moment::read(args.until.as_deref())?);
     let query = Query {
-        since_ms: moment(&args.since)?,
-        until_ms: moment(&args.until)?,
+        since_ms: since.at_ms(),
+        until_ms: until.at_ms(),
+        since_ago_ms: since.ago_ms(),
+        until_ago_ms: until.ago_ms(),
         lab: args.lab.clone(),
         machine: args.machine.clone(),
         user: args.user.clone(),
         rows: args.rows || args.json || args.csv,
     };
-    if let (Some(since), Some(until)) = (query.since_ms, query.until_ms)
-        && since >= until
-    {
-        return Err(usage(format!(
-            "--since {} is not before --until {}: there is no time between them",
-            table::time(since),
-            table::time(until)
-        )));
-    }
     small_runtime()?.block_on(async {
         let client = place.connect().await?;
         if !query.rows {
             let sums = client.usage(&query).await?;
-            return print(&as_tables(&sums, query.since_ms));
+            return print(&as_tables(&sums));
         }
         let mut arriving = client.usage_rows(&query).await?;
         let mut page = Page::of(args);
         loop {
             match arriving.next().await? {
                 UsagePart::Row(row) => page.add(row)?,
-                UsagePart::Sums(sums) => return page.end(&sums, query.since_ms),
+                UsagePart::Sums(sums) => return page.end(&sums),
             }
         }
     })
@@ -128,12 +119,12 @@ impl Page {
         print(&text).map(drop)
     }
 
-    fn end(mut self, sums: &Reply, since_ms: Option<u64>) -> Result<ExitCode, Failure> {
+    fn end(mut self, sums: &Reply) -> Result<ExitCode, Failure> {
         if !self.begun || !self.rows.is_empty() {
             self.print_rows()?;
         }
         match self.form {
-            Form::Text => print(&format!("\n{}", as_tables(sums, since_ms))),
+            Form::Text => print(&format!("\n{}", as_tables(sums))),
             Form::Csv => Ok(ExitCode::SUCCESS),
             Form::Json => {
                 // The rest of the object that the rows began.
@@ -153,22 +144,56 @@ fn as_json_rows(rows: &[Row], first: bool) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// `2h` ago, or a time.
-pub(super) fn when(text: &str, now_ms: u64) -> Result<u64, Failure> {
-    if let Ok(stamp) = text.parse::<jiff::Timestamp>() {
-        return Ok(stamp.as_millisecond().max(0) as u64);
+/// A time, or how long ago: that is counted by the clock of whoever answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    Unsaid,
+    At(u64),
+    Ago(u64),
+}
+
+impl Moment {
+    /// Reads `2h`, `3d` or a timestamp.
+    pub(super) fn read(text: Option<&str>) -> Result<Self, Failure> {
+        let Some(text) = text else { return Ok(Self::Unsaid) };
+        if let Ok(stamp) = text.parse::<jiff::Timestamp>() {
+            return Ok(Self::At(stamp.as_millisecond().max(0) as u64));
+        }
+        let unit_ms = match text.chars().next_back() {
+            Some('s') => 1_000,
+            Some('m') => 60_000,
+            Some('h') => 3_600_000,
+            Some('d') => 86_400_000,
+            _ => 0,
+        };
+        let number = text.get(..text.len().saturating_sub(1)).and_then(|n| n.parse::<u64>().ok());
+        let ago = number.filter(|_| unit_ms > 0).and_then(|n| n.checked_mul(unit_ms));
+        let told = || usage(format!("{text:?} is no time: say 2h, 3d or 2026-11-16T02:00:00Z"));
+        ago.map(Self::Ago).ok_or_else(told)
     }
-    let unit_ms = match text.chars().next_back() {
-        Some('s') => 1_000,
-        Some('m') => 60_000,
-        Some('h') => 3_600_000,
-        Some('d') => 86_400_000,
-        _ => 0,
-    };
-    let number = text.get(..text.len().saturating_sub(1)).and_then(|n| n.parse::<u64>().ok());
-    let ago = number.filter(|_| unit_ms > 0).and_then(|n| n.checked_mul(unit_ms));
-    let told = || usage(format!("{text:?} is no time: say 2h, 3d or 2026-11-16T02:00:00Z"));
-    Ok(now_ms.saturating_sub(ago.ok_or_else(told)?))
+
+    fn at_ms(self) -> Option<u64> {
+        match self {
+            Self::At(ms) => Some(ms),
+            Self::Ago(_) | Self::Unsaid => None,
+        }
+    }
+
+    fn ago_ms(self) -> Option<u64> {
+        match self {
+            Self::Ago(ms) => Some(ms),
+            Self::At(_) | Self::Unsaid => None,
+        }
+    }
+}
+
+/// The moment that a text means by our own clock.
+pub(super) fn when(text: &str, now_ms: u64) -> Result<u64, Failure> {
+    Ok(match Moment::read(Some(text))? {
+        Moment::At(ms) => ms,
+        Moment::Ago(ms) => now_ms.saturating_sub(ms),
+        Moment::Unsaid => now_ms,
+    })
 }
 
 fn hours(core_ms: u64) -> String {
@@ -214,14 +239,12 @@ fn sums<'a>(
     t.render()
 }
 
-fn as_tables(usage: &Reply, since_ms: Option<u64>) -> String {
+fn as_tables(usage: &Reply) -> String {
     let known = usage
         .known_since_ms
         .map_or("nothing is known".to_owned(), |ms| format!("known since {}", table::time(ms)));
     let mut out = format!("{} to {}, {known}\n", table::time(usage.from_ms), table::time(usage.until_ms));
-    if let (Some(since), Some(known)) = (since_ms, usage.known_since_ms)
-        && since < known
-    {
+    if usage.known_since_ms.is_some_and(|known_ms| usage.from_ms < known_ms) {
         out.push_str("What was before that is not known, and not in these sums.\n");
     }
     out.push('\n');
@@ -391,10 +414,11 @@ mod tests {
         assert_eq!((&json["pool"]["utilisation"], &json["lost_wakeups"]), (&0.0.into(), &0.into()));
         let back: Reply = serde_json::from_value(json.clone()).unwrap();
         assert_eq!(serde_json::to_value(&back).unwrap(), json);
-        let text = as_tables(&reply, Some(0));
+        let text = as_tables(&reply);
         assert!(text.contains("FOR GANGS") && text.contains("east"), "{text}");
         assert!(text.contains("known since") && text.contains("before that is not known"), "{text}");
-        assert!(!as_tables(&reply, Some(1_000)).contains("not known"));
+        let reply = Reply { from_ms: 1_000, ..reply };
+        assert!(!as_tables(&reply).contains("not known"));
         assert!(as_table(&rows).contains("claimed, backfill"));
     }
 }

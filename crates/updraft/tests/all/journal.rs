@@ -218,6 +218,39 @@ fn a_failed_sync_of_any_kind_stops_the_manager() {
     }
 }
 
+/// One that did not come to the disk is owed: the next batch waits for it, and a disk that does not take it stops the manager.
+#[test]
+fn a_head_that_cannot_be_written_stops_the_manager_at_the_next_batch() {
+    if !is_root() {
+        return skip("attaching strace needs root");
+    }
+    let mut sandbox = Sandbox::new();
+    let pid = sandbox.up(&["--cpus", "0"]);
+    let head = sandbox.state().join("manager/journal/head");
+    let injector = Command::new("strace")
+        .args(["-f", "-q", "-o", "/dev/null", "-p", &pid.to_string(), "-P", &head.to_string_lossy()])
+        .args(["-e", "trace=pwrite64", "-e", "inject=pwrite64:error=EIO"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut injector = injector.expect("strace is installed by cargo xtask test");
+    let traced = format!("/proc/{pid}/status");
+    let is_traced = || std::fs::read_to_string(&traced).is_ok_and(|s| !s.contains("TracerPid:\t0"));
+    sandbox.until("strace is attached", Duration::from_secs(10), is_traced);
+    std::thread::sleep(Duration::from_millis(300));
+    let submit = || sandbox.run(&["submit", "--set", "hold=true", "--", "true"]).status.success();
+    let acknowledged = (0..5).filter(|_| submit()).count();
+    assert!(acknowledged <= 1, "{acknowledged} were acknowledged without a head");
+    let ended = sandbox.reap(pid);
+    let _ = injector.kill();
+    let _ = injector.wait();
+    assert_eq!(ended.code(), Some(1), "{}", sandbox.logs());
+    assert!(sandbox.logs().contains("journal/head"), "{}", sandbox.logs());
+    sandbox.up(&["--cpus", "0"]);
+    let clusters = sandbox.json(&["queue", "--json"])["clusters"].as_array().map(Vec::len);
+    assert_eq!(clusters, Some(acknowledged));
+}
+
 /// A pool that was stopped in an orderly way and whose journal is then lengthened by something.
 fn stopped_pool(then: impl FnOnce(&mut Journal, Vec<u8>)) -> Sandbox {
     let mut sandbox = Sandbox::new();

@@ -463,7 +463,7 @@ fn what_no_machine_offers_is_refused_by_submit_run_and_rest_but_shown_by_a_dry_r
     assert_eq!(sandbox.ok(&["queue"]), "The queue is empty.\n");
     // By REST, as another program would.
     let body = r#"{"template":{"shared":[{"name":"Cmd","expr":"\"/bin/true\""},{"name":"WantDocker","expr":"true"}],
-                   "varying":[],"columns":[],"procs":1,"per_row":1},"idempotency_key":""}"#;
+                   "varying":[],"columns":[],"procs":1,"per_row":1}}"#;
     let mut socket = std::os::unix::net::UnixStream::connect(sandbox.state().join("manager.sock")).unwrap();
     let head =
         "POST /v1/submit HTTP/1.1\r\nhost: pool\r\nconnection: close\r\ncontent-type: application/json";
@@ -659,4 +659,19 @@ fn the_release_is_built_without_what_only_debuggers_read() {
     let release = manifest.split("[profile.release]").nth(1).unwrap().split("\n[").next().unwrap();
     assert!(release.contains("\nstrip = "), "{release}");
     assert!(!release.contains("\ndebug = "), "{release}");
+}
+
+#[test]
+fn an_output_directory_whose_name_is_no_text_is_refused_and_a_mark_before_the_first_item_is_none() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.command(&["run", "--count", "1", "--output-dir"]);
+    run.arg(std::ffi::OsStr::from_bytes(b"o\xff")).args(["--", "echo", "hi"]);
+    let refused = run.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("is no UTF-8"), "{}", text(&refused.stderr));
+    let items = sandbox.path().join("items");
+    std::fs::write(&items, "\u{feff}first\nsecond\n").unwrap();
+    let said = sandbox.ok(&["run", "--over", &items.to_string_lossy(), "--", "echo", "<{}>"]);
+    assert!(said.contains("<first>") && said.contains("<second>"), "{said:?}");
 }

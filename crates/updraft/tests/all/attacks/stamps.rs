@@ -17,7 +17,7 @@ fn submit(sandbox: &Sandbox, shared: &[(&str, &str)], varying: &[(&str, &str)]) 
         .map(|(name, expr)| json!({"name": name, "pieces": [{"kind": {"Text": expr}}]}))
         .collect();
     let template = json!({"procs": 1, "per_row": 1, "shared": attributes, "varying": varying, "columns": []});
-    let body = json!({"template": template, "idempotency_key": ""}).to_string();
+    let body = json!({"template": template}).to_string();
     let (status, answer) = post(sandbox, "/v1/submit", &body);
     if status != 200 {
         return Err(answer);
