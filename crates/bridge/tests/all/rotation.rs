@@ -111,6 +111,50 @@ fn rotated_files_that_are_too_old_are_not_opened() {
 }
 
 #[test]
+fn a_link_that_leads_nowhere_is_said_and_is_not_all_well() {
+    // In a directory of logs.
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("a.log"), record(Module::Condor, 1)).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", place.path().join("b.log")).unwrap();
+    let outcome = once(Module::Condor, place.path(), &reading(BEGIN, "UTC"));
+    assert_eq!((seconds(&outcome), outcome.end.unwrap()), (vec![1], End::Incomplete));
+    assert!(
+        outcome.notes.len() == 1 && outcome.notes[0].contains("b.log: No such file"),
+        "{:?}",
+        outcome.notes
+    );
+    // The log itself, one that was rotated away, and a day's file.
+    for module in SINGLE.into_iter().chain([Module::JobManager]) {
+        for name in if module == Module::JobManager { ["20240302", "20240302"] } else { ["log", "log.1"] } {
+            let place = tempfile::tempdir().unwrap();
+            let log = place.path().join("log");
+            let whole = if module == Module::JobManager {
+                "20240301"
+            } else if name == "log" {
+                "log.1"
+            } else {
+                "log"
+            };
+            fs::write(place.path().join(whole), record(module, 1)).unwrap();
+            std::os::unix::fs::symlink("/nonexistent", place.path().join(name)).unwrap();
+            let path = if module == Module::JobManager { place.path() } else { &log };
+            let outcome = once(module, path, &reading(BEGIN, "UTC"));
+            let what = format!("{} {name} {:?}", module.name(), outcome.notes);
+            assert_eq!((seconds(&outcome), outcome.end.unwrap()), (vec![1], End::Incomplete), "{what}");
+            assert!(outcome.notes.iter().any(|note| note.contains(name)), "{what}");
+            // Whoever follows goes on.
+            let running = start(module, path, &reading(BEGIN, "UTC"), options());
+            running.settle(0);
+            let before = running.turns();
+            append(&place.path().join(whole), &record(module, 2));
+            running.settle(before);
+            let outcome = running.finish();
+            assert_eq!(seconds(&outcome), [1, 2], "{what}");
+        }
+    }
+}
+
+#[test]
 fn rotated_files_are_told_although_the_log_itself_is_not_there() {
     for module in SINGLE {
         let place = tempfile::tempdir().unwrap();

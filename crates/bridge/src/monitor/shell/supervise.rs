@@ -158,11 +158,9 @@ impl<'a> Ear<'a> {
     }
 
     fn tell_bad(&mut self) {
-        let bad = self.bad + std::mem::take(&mut self.cutter.too_long);
-        self.bad = bad;
+        let bad = self.bad;
         if bad > 0 && self.told_bad.is_none_or(|t| t.elapsed() >= NOTE_EVERY) {
             self.told_bad = Some(Instant::now());
-            self.shared.bad_lines.fetch_add(bad, Ordering::Relaxed);
             let example = String::from_utf8_lossy(&self.bad_example);
             self.shared.listener.note(&format!(
                 "the generator printed {bad} lines that are no events; they are skipped. One of them: {example:?}"
@@ -180,16 +178,20 @@ impl Hearer for Ear<'_> {
         }
         let now = self.shared.now_ms();
         let mut books = lock(&self.shared.books);
-        let (bad, example) = (&mut self.bad, &mut self.bad_example);
+        let (mut bad, example) = (0, &mut self.bad_example);
         self.cutter.feed(bytes, &mut |line| match read_line(line) {
             Line::Event(event) => books.core.take_event(now, &event),
             Line::Other => {}
             Line::Bad => {
-                *bad += 1;
+                bad += 1;
                 example.clear();
                 example.extend_from_slice(&line[..line.len().min(80)]);
             }
         });
+        // Counted at once, though a person is told once a minute only.
+        bad += std::mem::take(&mut self.cutter.too_long);
+        self.bad += bad;
+        self.shared.bad_lines.fetch_add(bad, Ordering::Relaxed);
         let has_ready = books.core.has_ready();
         drop(books);
         if has_ready {

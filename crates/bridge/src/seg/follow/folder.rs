@@ -19,6 +19,7 @@ use super::arrivals::Arrivals;
 use super::chain::{Age, log_of, unpacked};
 use super::directory::Directory;
 use super::log::{Kind, Log, Scope, Strays};
+use super::moments;
 use super::tail::{Id, Look, Tail};
 use super::{Change, MakeFormat, Once, Source, Turn};
 use crate::seg::Sink;
@@ -99,9 +100,9 @@ impl Folder {
         folder
     }
 
-    /// The files that are there, in order, and those that are packed.
-    fn list(&self) -> io::Result<(BTreeMap<Place, Metadata>, Vec<PathBuf>)> {
-        let (mut found, mut packed) = (BTreeMap::new(), Vec::new());
+    /// The files that are there, in order, and those that cannot be read, with the reason.
+    fn list(&self) -> io::Result<(BTreeMap<Place, Metadata>, Vec<(PathBuf, io::Error)>)> {
+        let (mut found, mut unread) = (BTreeMap::new(), Vec::new());
         let mut directory = self.directory.borrow_mut();
         for name in directory.names()? {
             let bytes = name.as_encoded_bytes();
@@ -109,18 +110,27 @@ impl Folder {
                 continue;
             }
             let path = self.path.join(name);
-            let Ok(meta) = path.metadata() else { continue };
+            moments::pass();
+            let meta = match path.metadata() {
+                Ok(meta) => meta,
+                // One that is not even a link any more has another name, or none.
+                Err(error) if path.symlink_metadata().is_ok() => {
+                    unread.push((path, error));
+                    continue;
+                }
+                Err(_) => continue,
+            };
             if unpacked(bytes).1 {
-                packed.push(path);
+                unread.push((path, io::Error::other("this is packed and not read")));
             } else if meta.is_file() {
                 found.insert(place_of(name), meta);
             }
         }
-        Ok((found, packed))
+        Ok((found, unread))
     }
 
     fn scan(&mut self, now: Instant, sink: &mut dyn Sink) -> io::Result<()> {
-        let (found, packed) = match self.list() {
+        let (found, unread) = match self.list() {
             Ok(found) => found,
             Err(error) if self.started => {
                 self.once.trouble(&self.path, &error, sink);
@@ -130,8 +140,8 @@ impl Folder {
         };
         self.once.fine(&self.path);
         self.started = true;
-        for path in packed {
-            self.once.trouble(&path, &io::Error::other("this is packed and not read"), sink);
+        for (path, error) in unread {
+            self.once.trouble(&path, &error, sink);
         }
         let mut groups: BTreeMap<OsString, Files> = BTreeMap::new();
         let mut strays = Strays::new();

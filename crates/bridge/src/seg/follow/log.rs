@@ -235,7 +235,14 @@ impl Log {
         }
         let (open, id) = match &file.file {
             Some(open) => (open.try_clone()?, file.id),
-            None => tail::open(&file.path)?,
+            None => tail::open(&file.path).map_err(|error| {
+                let is_link = file.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+                if is_link {
+                    io::Error::other("this is a link to something that is not there")
+                } else {
+                    error
+                }
+            })?,
         };
         if id != file.id {
             return Err(io::ErrorKind::NotFound.into());

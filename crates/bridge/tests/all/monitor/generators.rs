@@ -54,6 +54,18 @@ fn nonsense_of_any_length_is_survived_and_counted() {
 }
 
 #[test]
+fn bad_lines_are_counted_when_they_come_not_when_a_person_is_told() {
+    // Cut where a pipe may cut it, so that the second comes when the first was told.
+    let (monitor, heard) = start(settings(script(
+        "echo garbage; sleep 0.2; echo more; head -c 100000 /dev/zero | tr '\\0' 'x'; echo; echo '001;12;1;8;5'; cat",
+    )));
+    monitor.register(b"1", &key("one")).unwrap();
+    until("an event", || heard.count() == 1);
+    assert_eq!(monitor.status().bad_lines, 3);
+    monitor.stop();
+}
+
+#[test]
 fn a_generator_that_says_little_before_it_dies_is_quoted_and_tried_again_for_ever() {
     let place = tempfile::tempdir().unwrap();
     let starts = place.path().join("starts");
