@@ -80,6 +80,10 @@ impl<P: LineFormat> Format for ByLine<P> {
         self.parser.stamp(text(line))
     }
 
+    fn recall(&mut self, line: &[u8]) {
+        self.parser.recall(text(line));
+    }
+
     fn modified(&mut self, seconds: i64) {
         self.parser.modified(seconds);
     }

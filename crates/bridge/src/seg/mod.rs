@@ -56,6 +56,8 @@ pub trait Format {
     /// When the record that begins with this line was written, if the line says so. Only formats whose logs are in
     /// order of time answer; the others are read from the start.
     fn stamp(&mut self, line: &[u8]) -> Option<i64>;
+    /// A line that was told before, of the file before the one that comes next. It tells nothing, but that file may repeat it.
+    fn recall(&mut self, _line: &[u8]) {}
     /// When the file was last changed; called before its bytes are fed.
     fn modified(&mut self, _seconds: i64) {}
     /// How far the log has come, for [`Format::go_on`] of the next file's parser.
@@ -74,6 +76,8 @@ pub trait LineFormat {
     fn stamp(&mut self, line: &[u8]) -> Option<i64>;
     /// Another file begins.
     fn reset(&mut self) {}
+    /// See [`Format::recall`].
+    fn recall(&mut self, _line: &[u8]) {}
     /// See [`Format::modified`].
     fn modified(&mut self, _seconds: i64) {}
     /// See [`Format::reached`].

@@ -62,6 +62,13 @@ pub trait Source {
 pub enum Change<'a> {
     /// A file came: it was made, or got this name.
     Came(&'a OsStr),
+    /// A file got another name in the same directory; that it came there is reported after this.
+    Moved {
+        /// The name that it had.
+        from: &'a OsStr,
+        /// The one that it has.
+        to: &'a OsStr,
+    },
     /// Something was written to the file of this name.
     Changed(&'a OsStr),
     /// More happened than could be reported, or nothing is reported at all.

@@ -154,6 +154,15 @@ impl Tail {
         Ok(true)
     }
 
+    /// Ends its rest with a descriptor that another one has of the same file.
+    pub fn wake_as(&mut self, other: &Self) -> io::Result<()> {
+        other.path.clone_into(&mut self.path);
+        if self.file.is_none() {
+            self.file = Some(other.file()?.try_clone()?);
+        }
+        Ok(())
+    }
+
     /// Is the file without any name left? Not known of one that rests.
     pub fn is_deleted(&self) -> bool {
         moments::pass();

@@ -2,20 +2,19 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 
-use super::{ATTEMPTS, Cut, Id, Log, Look, Older, Scope, Strays, Switch, Tail, tail};
+use super::{ATTEMPTS, Cut, Elsewhere, Id, Log, Look, Older, Scope, Switch, Tail, adopt, tail};
 use crate::seg::Sink;
 
 impl Log {
     /// Puts the files in order and tells what is new. False if the file at the path cannot be opened.
-    pub(super) fn find_text(&mut self, strays: &mut Strays, sink: &mut dyn Sink) -> io::Result<bool> {
+    pub(super) fn find_text(
+        &mut self,
+        elsewhere: &mut dyn Elsewhere,
+        sink: &mut dyn Sink,
+    ) -> io::Result<bool> {
         let had_older = !self.older.is_empty();
-        let switch = self.open_other(sink)?;
-        if matches!(switch, Switch::First) && self.adopt_current(strays) {
-            self.settle(1, true, sink);
-            return Ok(true);
-        }
+        let switch = self.open_other(elsewhere, sink)?;
         let listed = self.list_with_beginning()?;
         let was_cut = self.cut.iter().any(|cut| cut.is_log);
         let mut reached = self.reached_before(&switch);
@@ -40,7 +39,7 @@ impl Log {
             |tail: &Tail| !tail.is_untold() || listed.iter().flatten().any(|file| file.id == tail.id());
         let told = match &listed {
             Some(listed) if self.older.iter().all(has_place) => {
-                self.tell_older(listed, &mut reached, strays, sink)?
+                self.tell_older(listed, &mut reached, elsewhere, sink)?
             }
             // The file is gone from the path again, and nobody can tell what came before it.
             _ => Found { files: 0, newer: 0, is_all: false },
@@ -64,7 +63,8 @@ impl Log {
             self.give_up(is_fresh && matches!(switch, Switch::None), sink)?;
             self.forget_oldest();
             if let Some(current) = self.current.as_mut().filter(|tail| !tail.is_resting()) {
-                if is_fresh {
+                // One that was known elsewhere goes on where it was.
+                if is_fresh && current.reached().is_none() {
                     current.go_on(reached);
                 }
                 // Another text again: that is for the next round. So is what came to one that was empty before the listing,
@@ -100,18 +100,6 @@ impl Log {
         })
     }
 
-    /// The file at the path was known under another name.
-    fn adopt_current(&mut self, strays: &mut Strays) -> bool {
-        let Some(id) = self.current.as_ref().map(Tail::id) else { return false };
-        match adopt(strays, id, &self.path) {
-            Some(tail) => {
-                self.current = Some(tail);
-                true
-            }
-            None => false,
-        }
-    }
-
     /// The rotated files, as they are after the beginning of the file at the path was read.
     fn list_with_beginning(&mut self) -> io::Result<Option<Vec<Older>>> {
         let mut listed = None;
@@ -134,7 +122,7 @@ impl Log {
         &mut self,
         listed: &[Older],
         reached: &mut Option<i64>,
-        strays: &mut Strays,
+        elsewhere: &mut dyn Elsewhere,
         sink: &mut dyn Sink,
     ) -> io::Result<Found> {
         let newest =
@@ -155,12 +143,7 @@ impl Log {
             if self.knows(file.id) || self.is_past(at, newest) {
                 continue;
             }
-            if let Some(mut tail) = adopt(strays, file.id, &file.path) {
-                tail.look(sink)?;
-                self.keep(tail);
-                continue;
-            }
-            let mut tail = match self.open_older(file) {
+            let tail = match self.open_older(file) {
                 Ok(tail) => tail,
                 // It has another name by now.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -173,6 +156,12 @@ impl Log {
                     continue;
                 }
             };
+            let mut tail = adopt(elsewhere, tail)?;
+            if tail.offset() > 0 {
+                tail.look(sink)?;
+                self.keep(tail);
+                continue;
+            }
             if let Some(owner) = owners[at].take() {
                 *reached = self.move_text(&owner, tail, sink)?;
                 continue;
@@ -354,10 +343,4 @@ enum Copy {
 struct Owner {
     key: u64,
     is_shorter: bool,
-}
-
-/// The file was known under the name of another log, if it is still the same.
-fn adopt(strays: &mut Strays, id: Id, path: &Path) -> Option<Tail> {
-    let mut tail = strays.remove(&id)?;
-    (tail.wake(path).unwrap_or(false) && tail.is_intact()).then_some(tail)
 }
