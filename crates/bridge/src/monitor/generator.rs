@@ -34,7 +34,7 @@ pub struct Command {
     pub is_ours: bool,
     /// The log, if it is not the one that the generator's own configuration names. Ours only.
     pub log_path: Option<PathBuf>,
-    /// Where it remembers what it told, for modules that have no log. Ours only.
+    /// Where it remembers what it told, for modules that have no log, and what times of a doubled hour were taken for. Ours only.
     pub state: Option<PathBuf>,
 }
 

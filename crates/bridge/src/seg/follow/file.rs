@@ -201,7 +201,7 @@ impl Single {
             if sink.is_over() {
                 break;
             }
-            tail.go_on(reached);
+            tail.go_on(reached.take());
             tail.seek(self.from)?;
             tail.look(sink)?;
             reached = tail.reached();
@@ -292,7 +292,9 @@ impl Source for Single {
             }
         }
         let rescan = turn.rescan || turn.last || self.log.current().is_none();
-        let is_open = self.log.follow(rescan, &mut Nowhere, sink)?;
+        let is_open = self.log.follow(rescan, &mut Nowhere, sink);
+        self.log.settle_times(sink);
+        let is_open = is_open?;
         Ok((!is_open && !turn.last).then_some(RETRY))
     }
 

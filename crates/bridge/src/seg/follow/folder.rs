@@ -240,6 +240,7 @@ impl Folder {
         let before = open(&log);
         let mut others = Others { logs: &mut self.logs, homes: &self.homes, open: 0 };
         let result = log.follow(rescan, &mut others, sink);
+        log.settle_times(sink);
         let moved = others.open;
         for tail in log.tails() {
             if self.homes.get(&tail.id()).is_none_or(|known| known != home) {

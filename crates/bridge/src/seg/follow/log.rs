@@ -370,6 +370,12 @@ impl Log {
         Ok(false)
     }
 
+    /// Tells what is held because more might have been known.
+    pub(super) fn settle_times(&mut self, sink: &mut dyn Sink) {
+        let cut = self.cut.iter_mut().map(|cut| &mut cut.tail);
+        self.older.iter_mut().chain(cut).chain(&mut self.current).for_each(|tail| tail.settle(sink));
+    }
+
     fn set_aside(&mut self, tail: Tail, is_log: bool) {
         self.last_key += 1;
         self.cut.push(Cut { key: self.last_key, tail, is_log });

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 
 use super::{ATTEMPTS, Cut, Elsewhere, Id, Log, Look, Older, Scope, Switch, Tail, adopt, tail};
-use crate::seg::Sink;
+use crate::seg::{Reached, Sink};
 
 impl Log {
     /// Puts the files in order and tells what is new. False if the file at the path cannot be opened.
@@ -89,7 +89,7 @@ impl Log {
     }
 
     /// How far the log had come before what is to be told.
-    fn reached_before(&self, switch: &Switch) -> Option<i64> {
+    fn reached_before(&self, switch: &Switch) -> Option<Reached> {
         let cut = self.cut.iter().find(|cut| cut.is_log).and_then(|cut| cut.tail.reached());
         cut.or_else(|| match switch {
             Switch::From(id) => self.older.iter().find(|tail| tail.id() == *id).and_then(Tail::reached),
@@ -121,7 +121,7 @@ impl Log {
     fn tell_older(
         &mut self,
         listed: &[Older],
-        reached: &mut Option<i64>,
+        reached: &mut Option<Reached>,
         elsewhere: &mut dyn Elsewhere,
         sink: &mut dyn Sink,
     ) -> io::Result<Found> {
@@ -177,7 +177,7 @@ impl Log {
                 Copy::No => {}
             }
             self.tell_removed(sink)?;
-            tail.go_on(*reached);
+            tail.go_on(reached.clone());
             tail.look(sink)?;
             if self.scope == Scope::Path {
                 *reached = tail.reached();
@@ -217,7 +217,7 @@ impl Log {
     }
 
     /// A text goes on in another file. Returns how far it has come.
-    fn move_text(&mut self, owner: &Owner, copy: Tail, sink: &mut dyn Sink) -> io::Result<Option<i64>> {
+    fn move_text(&mut self, owner: &Owner, copy: Tail, sink: &mut dyn Sink) -> io::Result<Option<Reached>> {
         let Some(place) = self.cut.iter().position(|cut| cut.key == owner.key) else { return Ok(None) };
         let Cut { tail: mut text, is_log, .. } = self.cut.remove(place);
         let (path, id) = (copy.path().to_owned(), copy.id());
