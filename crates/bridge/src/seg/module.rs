@@ -182,15 +182,16 @@ pub fn slurm_live(
 const ALL: i64 = 31_536_000;
 
 /// How much earlier than the wanted time reading begins in a long log. Clocks step back a little at any time, and local
-/// times by an hour when the clocks are changed.
+/// times by an hour when the clocks are changed: then it begins before the hour that comes twice, so that its order is known.
 fn slack(zone: &TimeZone, from: i64) -> i64 {
     const LITTLE: i64 = 300;
     const CHANGE: i64 = 3 * 3_600;
+    const BEFORE: i64 = CHANGE + 2 * 3_600;
     let offset = |by: i64| {
         let moment = jiff::Timestamp::from_second(from.saturating_add(by)).ok()?;
         Some(zone.to_offset(moment).seconds())
     };
-    if offset(-CHANGE) == offset(CHANGE) { LITTLE } else { CHANGE }
+    if offset(-CHANGE) == offset(CHANGE) { LITTLE } else { BEFORE }
 }
 
 #[cfg(test)]
@@ -201,7 +202,7 @@ mod tests {
     fn reading_begins_earlier_where_clocks_are_changed() {
         let zone = TimeZone::get("America/New_York").unwrap();
         // Half past one, the second time, on 3 November 2024; a day later; and a time that no calendar has.
-        assert_eq!(slack(&zone, 1_730_615_400), 10_800);
+        assert_eq!(slack(&zone, 1_730_615_400), 18_000);
         assert_eq!(slack(&zone, 1_730_701_800), 300);
         assert_eq!(slack(&zone, i64::MIN), 300);
     }

@@ -350,20 +350,22 @@ impl<T> Passes<T> {
         }
     }
 
-    /// Remembers what the lines are taken for.
+    /// Remembers what the lines are taken for, if they are wanted: what was never told may be taken for anything yet.
     fn keep(&mut self, lines: &[Line<T>], choices: &[usize]) {
         let Some(memory) = self.memory.clone() else { return };
         let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         let mut at = 0;
         while at < lines.len() {
+            let is_wanted = |at: usize| lines[at].stamps[choices[at]] >= self.from;
             let is_same = |other: &usize| {
                 choices[*other] == choices[at]
+                    && is_wanted(*other) == is_wanted(at)
                     && lines[*other].head == lines[at].head
                     && lines[*other].place >= lines[at].place
             };
             let end = (at..lines.len()).take_while(is_same).last().unwrap_or(at);
             let (first, last) = (&lines[at], &lines[end]);
-            if let Some(head) = &first.head {
+            if let Some(head) = first.head.as_ref().filter(|_| is_wanted(at)) {
                 let is_second = choices[at] == 1;
                 let run = Run { start: first.place, last: last.place, is_second };
                 self.notes.extend(memory.keep(head, run, last.stamps[choices[at]]));
@@ -376,14 +378,22 @@ impl<T> Passes<T> {
     fn say_open(&mut self, lines: &[Line<T>], choices: &[usize], open: &[usize]) {
         let (Some(first), Some(last)) = (open.first(), open.last()) else { return };
         let time = |at: usize| self.clock.local(lines[at].stamps[0]);
+        if open.len() == 1 {
+            let pass = if choices[*first] == 1 { "second" } else { "first" };
+            self.notes.push(format!(
+                "an event at {} is of an hour that came twice, and nothing says which: it is taken for one of the {pass}",
+                time(*first)
+            ));
+            return;
+        }
         let seconds = open.iter().filter(|at| choices[**at] == 1).count();
         let taken = match seconds {
             0 => "they are taken for those of the first".to_owned(),
             _ if seconds == open.len() => "they are taken for those of the second".to_owned(),
-            _ => format!(
-                "{} are taken for those of the first, {seconds} for those of the second",
-                open.len() - seconds
-            ),
+            _ => {
+                let firsts = open.len() - seconds;
+                format!("{firsts} are taken for those of the first, {seconds} for those of the second")
+            }
         };
         self.notes.push(format!(
             "{} events from {} to {} are of an hour that came twice, and nothing says which: {taken}",

@@ -166,7 +166,7 @@ impl Log {
                 *reached = self.move_text(&owner, tail, sink)?;
                 continue;
             }
-            match self.is_copied_to(tail.file()?) {
+            match self.is_copied_to(tail.file()?, &listed[..at]) {
                 Copy::Yes => {
                     // Nothing to tell, but perhaps one of those that came.
                     let is_empty = tail.file()?.metadata()?.len() == 0;
@@ -279,13 +279,18 @@ impl Log {
         Some(owners)
     }
 
-    /// Is this a copy of a file that is known? Not known if that one was cut meanwhile.
-    fn is_copied_to(&self, copy: &File) -> Copy {
+    /// Is this a copy of a file that is known? Not known if that one was cut meanwhile. Nobody copies a file that was rotated away to
+    /// the name of a newer one: where one that stands before it has the same text, both have it.
+    fn is_copied_to(&self, copy: &File, before: &[Older]) -> Copy {
         let mut head = [0; tail::HEAD];
         let Ok(count) = std::os::unix::fs::FileExt::read_at(copy, &mut head, 0) else { return Copy::No };
         let head = &head[..count];
-        let alike =
-            || self.tails().filter(|tail| tail.head().starts_with(head) || head.starts_with(tail.head()));
+        let is_older = |tail: &Tail| !head.is_empty() && before.iter().any(|older| older.id == tail.id());
+        let alike = || {
+            let alike =
+                self.tails().filter(|tail| tail.head().starts_with(head) || head.starts_with(tail.head()));
+            alike.filter(|tail| !is_older(tail))
+        };
         if alike().any(|tail| tail.has_copy(copy).unwrap_or(false)) {
             return Copy::Yes;
         }
@@ -318,7 +323,7 @@ impl Log {
 
     /// Is this no copy of a file that is known?
     pub(super) fn is_new(&self, file: &File) -> bool {
-        matches!(self.is_copied_to(file), Copy::No)
+        matches!(self.is_copied_to(file, &[]), Copy::No)
     }
 }
 
