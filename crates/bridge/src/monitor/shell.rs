@@ -309,9 +309,10 @@ impl Monitor {
     }
 
     fn shut_down(&mut self) {
+        // Said before the generator is: one that leaves at once must not be taken for one that died.
+        self.shared.stopping.store(true, Ordering::SeqCst);
         // The generator first: what it still says is then part of the last datum.
         drop(self.wake.take());
-        self.shared.stopping.store(true, Ordering::SeqCst);
         drop(lock(&self.shared.books));
         self.shared.work.notify_all();
         let this = std::thread::current().id();

@@ -19,6 +19,10 @@ const ERRORS_KEPT: usize = 2_048;
 /// Bad lines, and standard error, are told this often at most.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
 
+/// So many of its lines are passed on in that time, of so many bytes at most.
+const WORDS: u32 = 10;
+const WORD_BYTES: usize = 1_000;
+
 /// How the first generator ended, if it ended at once: its status and its last words.
 type FirstWord = Result<(), (String, String)>;
 
@@ -133,6 +137,54 @@ struct Ear<'a> {
     bad: u64,
     bad_example: Vec<u8>,
     told_bad: Option<Instant>,
+    words: Words,
+}
+
+/// What a generator says on standard error, line by line: what it could not read is for whoever hears of its events, too. One
+/// that says much is cut short.
+#[derive(Default)]
+struct Words {
+    line: Vec<u8>,
+    since: Option<Instant>,
+    told: u32,
+    left_out: u64,
+}
+
+impl Words {
+    fn hear(&mut self, bytes: &[u8], note: &dyn Fn(&str)) {
+        for byte in bytes {
+            if *byte == b'\n' {
+                self.tell(note);
+            } else if self.line.len() < WORD_BYTES {
+                self.line.push(*byte);
+            }
+        }
+    }
+
+    fn tell(&mut self, note: &dyn Fn(&str)) {
+        let line = std::mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(&line);
+        if text.trim().is_empty() {
+            return;
+        }
+        if self.since.is_none_or(|since| since.elapsed() >= NOTE_EVERY) {
+            self.say_left_out(note);
+            (self.since, self.told) = (Some(Instant::now()), 0);
+        }
+        if self.told < WORDS {
+            self.told += 1;
+            note(&format!("the generator says: {}", text.trim()));
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn say_left_out(&mut self, note: &dyn Fn(&str)) {
+        match std::mem::take(&mut self.left_out) {
+            0 => {}
+            count => note(&format!("the generator said {count} more lines on standard error")),
+        }
+    }
 }
 
 impl<'a> Ear<'a> {
@@ -145,6 +197,7 @@ impl<'a> Ear<'a> {
             bad: 0,
             bad_example: Vec::new(),
             told_bad: None,
+            words: Words::default(),
         }
     }
 
@@ -155,6 +208,7 @@ impl<'a> Ear<'a> {
     fn finish(&mut self) {
         self.told_bad = None;
         self.tell_bad();
+        self.words.say_left_out(&|text| self.shared.listener.note(text));
     }
 
     fn tell_bad(&mut self) {
@@ -201,6 +255,7 @@ impl Hearer for Ear<'_> {
     }
 
     fn errors(&mut self, bytes: &[u8]) {
+        self.words.hear(bytes, &|text| self.shared.listener.note(text));
         self.errors.extend_from_slice(&bytes[bytes.len().saturating_sub(ERRORS_KEPT)..]);
         let surplus = self.errors.len().saturating_sub(ERRORS_KEPT);
         self.errors.drain(..surplus);
