@@ -92,6 +92,8 @@ pub(super) struct Running {
 pub(super) trait Hearer {
     fn output(&mut self, bytes: &[u8]);
     fn errors(&mut self, bytes: &[u8]);
+    /// What was there was heard, or a while has passed.
+    fn passed(&mut self);
 }
 
 impl Running {
@@ -154,6 +156,7 @@ impl Running {
             if has_errors {
                 self.read_errors(hearer);
             }
+            hearer.passed();
             if is_woken {
                 self.input = None;
                 deadline = Some(Instant::now() + patience);

@@ -67,7 +67,7 @@ pub(super) fn run(
     let mut first_word = Some(word);
     loop {
         let began = Instant::now();
-        let mut ear = Ear::new(shared, first_word.take());
+        let mut ear = Ear::new(shared, first_word.take(), began + settings.grace);
         let end = match running.take() {
             Some(running) => {
                 let status = running.hear(wake.as_fd(), settings.patience, &mut ear);
@@ -138,12 +138,15 @@ struct Ear<'a> {
     bad_example: Vec<u8>,
     told_bad: Option<Instant>,
     words: Words,
+    /// What it says before is part of the error if it ends at once.
+    grace: Instant,
 }
 
 /// What a generator says on standard error, line by line: what it could not read is for whoever hears of its events, too. One
 /// that says much is cut short.
 #[derive(Default)]
 struct Words {
+    text: Vec<u8>,
     line: Vec<u8>,
     since: Option<Instant>,
     told: u32,
@@ -151,12 +154,19 @@ struct Words {
 }
 
 impl Words {
-    fn hear(&mut self, bytes: &[u8], note: &dyn Fn(&str)) {
-        for byte in bytes {
-            if *byte == b'\n' {
+    /// Keeps what it said for [`Words::pass_on`], up to some lines.
+    fn hear(&mut self, bytes: &[u8]) {
+        let left = (WORDS as usize * WORD_BYTES).saturating_sub(self.text.len());
+        self.text.extend_from_slice(&bytes[..bytes.len().min(left)]);
+        self.left_out += bytes[bytes.len().min(left)..].iter().filter(|byte| **byte == b'\n').count() as u64;
+    }
+
+    fn pass_on(&mut self, note: &dyn Fn(&str)) {
+        for byte in std::mem::take(&mut self.text) {
+            if byte == b'\n' {
                 self.tell(note);
             } else if self.line.len() < WORD_BYTES {
-                self.line.push(*byte);
+                self.line.push(byte);
             }
         }
     }
@@ -188,7 +198,7 @@ impl Words {
 }
 
 impl<'a> Ear<'a> {
-    fn new(shared: &'a Arc<Shared>, word: Option<&'a SyncSender<FirstWord>>) -> Self {
+    fn new(shared: &'a Arc<Shared>, word: Option<&'a SyncSender<FirstWord>>, grace: Instant) -> Self {
         Self {
             shared,
             cutter: Cutter::default(),
@@ -198,6 +208,7 @@ impl<'a> Ear<'a> {
             bad_example: Vec::new(),
             told_bad: None,
             words: Words::default(),
+            grace,
         }
     }
 
@@ -208,7 +219,10 @@ impl<'a> Ear<'a> {
     fn finish(&mut self) {
         self.told_bad = None;
         self.tell_bad();
-        self.words.say_left_out(&|text| self.shared.listener.note(text));
+        if self.word.is_none() {
+            self.words.pass_on(&|text| self.shared.listener.note(text));
+            self.words.say_left_out(&|text| self.shared.listener.note(text));
+        }
     }
 
     fn tell_bad(&mut self) {
@@ -254,8 +268,14 @@ impl Hearer for Ear<'_> {
         self.tell_bad();
     }
 
+    fn passed(&mut self) {
+        if self.word.is_none() || Instant::now() >= self.grace {
+            self.words.pass_on(&|text| self.shared.listener.note(text));
+        }
+    }
+
     fn errors(&mut self, bytes: &[u8]) {
-        self.words.hear(bytes, &|text| self.shared.listener.note(text));
+        self.words.hear(bytes);
         self.errors.extend_from_slice(&bytes[bytes.len().saturating_sub(ERRORS_KEPT)..]);
         let surplus = self.errors.len().saturating_sub(ERRORS_KEPT);
         self.errors.drain(..surplus);
