@@ -81,7 +81,9 @@ impl Times {
             return;
         }
         let (ready, notes) = self.order.take_ready();
-        notes.iter().for_each(|note| sink.note(note));
+        for note in &notes {
+            sink.note(note);
+        }
         for (stamp, (id, state, code)) in ready {
             if stamp >= self.from {
                 sink.event(&Event { stamp, id: &id, state, code });

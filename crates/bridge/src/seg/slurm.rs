@@ -83,7 +83,9 @@ impl Completion {
             return;
         }
         let (ready, notes) = self.order.take_ready();
-        notes.iter().for_each(|note| sink.note(note));
+        for note in &notes {
+            sink.note(note);
+        }
         for (end, row) in ready {
             self.tell(end, row, sink);
         }

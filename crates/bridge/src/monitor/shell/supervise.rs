@@ -158,7 +158,8 @@ impl Words {
     fn hear(&mut self, bytes: &[u8]) {
         let left = (WORDS as usize * WORD_BYTES).saturating_sub(self.text.len());
         self.text.extend_from_slice(&bytes[..bytes.len().min(left)]);
-        self.left_out += bytes[bytes.len().min(left)..].iter().filter(|byte| **byte == b'\n').count() as u64;
+        let over = &bytes[bytes.len().min(left)..];
+        self.left_out += memchr::memchr_iter(b'\n', over).count() as u64;
     }
 
     fn pass_on(&mut self, note: &dyn Fn(&str)) {

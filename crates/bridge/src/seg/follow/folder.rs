@@ -31,6 +31,8 @@ const MISSING: Duration = Duration::from_secs(60);
 
 /// In which order files are listed: those that were rotated away before what came after them.
 type Place = (Vec<u8>, bool, Option<Age>, OsString);
+/// The files that are there, in order, and those that cannot be read, with the reason.
+type Listing = (BTreeMap<Place, Metadata>, Vec<(PathBuf, io::Error)>);
 /// The files of a log.
 type Files = Vec<(OsString, Metadata)>;
 
@@ -104,7 +106,7 @@ impl Folder {
     }
 
     /// The files that are there, in order, and those that cannot be read, with the reason.
-    fn list(&self) -> io::Result<(BTreeMap<Place, Metadata>, Vec<(PathBuf, io::Error)>)> {
+    fn list(&self) -> io::Result<Listing> {
         let (mut found, mut unread) = (BTreeMap::new(), Vec::new());
         let mut directory = self.directory.borrow_mut();
         for name in directory.names()? {
