@@ -60,7 +60,7 @@ pub fn scheduler_logs(bytes: &[u8]) {
         let parse = |piece: usize| {
             let mut format = module.format(&reading);
             let mut collected = Collected::default();
-            format.modified(1_722_500_000);
+            format.written(None, 1_722_500_000);
             for piece in bytes.chunks(piece.min(bytes.len()).max(1)) {
                 format.feed(piece, &mut collected);
             }

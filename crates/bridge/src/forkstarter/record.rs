@@ -38,6 +38,17 @@ pub struct Record {
     pub processes: Vec<Process>,
 }
 
+/// What a file among the records is.
+#[derive(Debug)]
+pub enum Found {
+    /// A job without a shim.
+    Gone(Record),
+    /// Somebody looks after it: a shim, perhaps one that is just being killed, or another starter.
+    Held,
+    /// No record, or one of another log: several may share a directory.
+    Nothing,
+}
+
 /// This start of the system.
 pub fn boot_id() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -69,25 +80,24 @@ impl Record {
         Ok(record)
     }
 
-    /// A record whose shim is gone. `None` when it lives, when this is no record, or when it is one of another log: several
-    /// may share a directory.
-    pub fn adopt(path: &Path, log: &Path) -> io::Result<Option<Self>> {
+    /// Takes over a record whose shim is gone.
+    pub fn adopt(path: &Path, log: &Path) -> io::Result<Found> {
         let mut file = OpenOptions::new().read(true).append(true).open(path)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Ok(None);
+            return Ok(Found::Held);
         }
         // It may have been removed, by its shim or by another starter, before the lock was had.
         if !path.exists() {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
         let mut text = String::new();
         (&mut file).take(16 << 20).read_to_string(&mut text)?;
         let uuid = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let Some((boot, started, processes, named)) = parse(&text) else { return Ok(None) };
+        let Some((boot, started, processes, named)) = parse(&text) else { return Ok(Found::Nothing) };
         if named.is_some_and(|named| named != log_name(log)) {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
-        Ok(Some(Self { file, path: path.to_owned(), uuid, boot, started, processes }))
+        Ok(Found::Gone(Self { file, path: path.to_owned(), uuid, boot, started, processes }))
     }
 
     /// Notes the job's processes.
@@ -175,14 +185,16 @@ mod tests {
         record.add_processes(&[own, 4_000_000]).unwrap();
         record.add_end(own, 8, 3, 99).unwrap();
         let path = place.path().join("u");
-        assert!(Record::adopt(&path, log).unwrap().is_none(), "its shim lives");
+        let adopt = |path: &Path, log: &Path| Record::adopt(path, log).unwrap();
+        assert!(matches!(adopt(&path, log), Found::Held), "its shim lives");
         assert!(Record::create(place.path(), "u", log, 77).is_err());
         drop(record);
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"end 4000000 8").unwrap();
-        assert!(Record::adopt(&path, &place.path().join("other")).unwrap().is_none(), "it is of another log");
+        let other = place.path().join("other");
+        assert!(matches!(adopt(&path, &other), Found::Nothing), "it is of another log");
         let same = place.path().join(".").join("a log\n");
-        assert!(Record::adopt(&path, &same).unwrap().is_some());
-        let adopted = Record::adopt(&path, log).unwrap().unwrap();
+        assert!(matches!(adopt(&path, &same), Found::Gone(_)));
+        let Found::Gone(adopted) = adopt(&path, log) else { panic!("its shim is gone") };
         assert_eq!((adopted.uuid.as_str(), adopted.started, adopted.boot.clone()), ("u", 77, boot_id()));
         assert_eq!(
             adopted.processes[0],
@@ -204,7 +216,7 @@ mod tests {
         ] {
             let path = place.path().join(name);
             std::fs::write(&path, text).unwrap();
-            assert!(Record::adopt(&path, Path::new("/log")).unwrap().is_none(), "{text}");
+            assert!(matches!(Record::adopt(&path, Path::new("/log")), Ok(Found::Nothing)), "{text}");
         }
         assert!(start_ticks(4_000_001).is_none());
         assert!(start_ticks(std::process::id()).unwrap() > 0);

@@ -1,26 +1,32 @@
 //! The starter: requests in, replies out, a shim for every job. When it begins it settles what an earlier one left: jobs whose
 //! shim was killed are watched if they still run, and told as failed if they do not.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::log;
-use super::record::{Record, boot_id, start_ticks};
+use super::record::{Found, Record, boot_id, start_ticks};
 use super::shim::{command, line_of, now};
-use super::task::{Code, Request, read_request, read_tag, refuse, write_refused};
+use super::task::{Code, Request, read_request, read_started, read_tag, refuse, write_refused};
 
 /// Longest request.
 const LINE_BYTES: usize = 1 << 20;
 /// Shims that are being started at a time: others wait, so that a flood of requests is no flood of processes.
 const AT_ONCE: usize = 32;
+
+/// Records are looked at this often while some are held by shims of other starters: nobody tells when one of these dies, and
+/// one that is just being killed still holds its record. And how often while there are none.
+const LOOK: Duration = Duration::from_secs(1);
+const IDLE_LOOK: Duration = Duration::from_secs(10);
 
 /// What a starter needs to know.
 #[derive(Debug, Clone)]
@@ -41,6 +47,8 @@ struct Shim {
     text: Vec<u8>,
     tag: Vec<u8>,
     has_replied: bool,
+    /// The name of its record, when it has said so.
+    uuid: Option<String>,
 }
 
 /// A job without a shim.
@@ -60,6 +68,10 @@ struct Starter<'a> {
     waiting: VecDeque<(Vec<u8>, Vec<u8>)>,
     shims: Vec<Shim>,
     orphans: Vec<Orphan>,
+    /// When to look at the records again.
+    look: Instant,
+    /// Records that cannot be read, which was said.
+    told: HashSet<PathBuf>,
 }
 
 /// Runs until `input` has ended and all jobs are over.
@@ -79,6 +91,8 @@ pub fn run(
         waiting: VecDeque::new(),
         shims: Vec::new(),
         orphans: Vec::new(),
+        look: Instant::now(),
+        told: HashSet::new(),
     };
     starter.settle_all();
     while !starter.is_over() {
@@ -107,7 +121,8 @@ impl Starter<'_> {
             fds.extend(self.shims.iter().map(|s| PollFd::new(&s.output, flags)));
             let watched = self.orphans.iter().flat_map(|o| &o.watched);
             fds.extend(watched.map(|(_, fd)| PollFd::from_borrowed_fd(fd.as_fd(), flags)));
-            match poll(&mut fds, None) {
+            let wait = timespec(self.look.saturating_duration_since(Instant::now()));
+            match poll(&mut fds, Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -124,6 +139,9 @@ impl Starter<'_> {
         }
         if has_input {
             self.hear_input();
+        }
+        if Instant::now() >= self.look {
+            self.settle_all();
         }
         Ok(())
     }
@@ -187,7 +205,14 @@ impl Starter<'_> {
         });
         match started {
             Ok((child, output)) => {
-                self.shims.push(Shim { child, output, text: Vec::new(), tag, has_replied: false });
+                self.shims.push(Shim {
+                    child,
+                    output,
+                    text: Vec::new(),
+                    tag,
+                    has_replied: false,
+                    uuid: None,
+                });
             }
             Err(error) => {
                 let refusal = refuse(Code::ExecutionFailed, format!("{}: {error}", program.display()));
@@ -211,6 +236,7 @@ impl Starter<'_> {
                         (self.notes)(String::from_utf8_lossy(note).trim_end());
                     } else {
                         self.shims[index].has_replied = true;
+                        self.shims[index].uuid = read_started(&text);
                         self.reply(&text);
                     }
                 }
@@ -232,15 +258,30 @@ impl Starter<'_> {
 
     /// Looks at all records whose shim is gone.
     fn settle_all(&mut self) {
+        self.look = Instant::now() + IDLE_LOOK;
         let Ok(entries) = std::fs::read_dir(&self.settings.records) else { return };
-        for entry in entries.flatten() {
+        let own = self.own_records();
+        for entry in entries.flatten().filter(|entry| !own.contains(&entry.file_name())) {
             let path = entry.path();
             match Record::adopt(&path, &self.settings.log) {
-                Ok(Some(record)) => self.adopt(record),
-                Ok(None) => {}
-                Err(error) => (self.notes)(&format!("{}: {error}", path.display())),
+                Ok(Found::Gone(record)) => self.adopt(record),
+                Ok(Found::Held) => self.look = Instant::now() + LOOK,
+                Ok(Found::Nothing) => {}
+                // It was removed since it was listed: its job is over.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    if self.told.insert(path.clone()) {
+                        (self.notes)(&format!("{}: {error}", path.display()));
+                    }
+                }
             }
         }
+    }
+
+    /// The records of jobs that tell by themselves when they are over: of its own shims, and watched.
+    fn own_records(&self) -> HashSet<OsString> {
+        let own = self.shims.iter().filter_map(|shim| shim.uuid.as_deref());
+        own.chain(self.orphans.iter().map(|orphan| orphan.record.uuid.as_str())).map(OsString::from).collect()
     }
 
     fn adopt(&mut self, record: Record) {
@@ -308,4 +349,8 @@ impl Starter<'_> {
         }
         Ok(())
     }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }

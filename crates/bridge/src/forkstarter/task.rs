@@ -224,6 +224,17 @@ pub fn write_started(tag: &[u8], uuid: &str, pids: &[u32]) -> Vec<u8> {
     [b"101;", tag, b";", ids.join(",").as_bytes(), b"\n"].concat()
 }
 
+/// The first part of a started job's ids, out of the reply that tells of it.
+pub fn read_started(reply: &[u8]) -> Option<String> {
+    match split(reply, b';')[..] {
+        [b"101", _, ids] => {
+            let end = memchr::memchr(b':', ids)?;
+            Some(String::from_utf8_lossy(&ids[..end]).into_owned())
+        }
+        _ => None,
+    }
+}
+
 /// `102;TAG;CODE;REASON`.
 pub fn write_refused(tag: &[u8], refusal: &Refusal) -> Vec<u8> {
     let reason = refusal.reason.replace(['\n', ';'], " ");
@@ -307,6 +318,8 @@ mod tests {
     #[test]
     fn replies_are_lines_of_the_protocol() {
         assert_eq!(write_started(b"t", "u", &[5, 6]), b"101;t;u:5,u:6\n");
+        assert_eq!(read_started(&write_started(br"a\;b", "u", &[5, 6])).as_deref(), Some("u"));
+        assert_eq!((read_started(b"102;t;17;u:5\n"), read_started(b"101;t\n")), (None, None));
         let refusal = refuse(Code::ExecutionFailed, "no;\nway");
         assert_eq!(write_refused(b"t", &refusal), b"102;t;17;no  way\n");
     }

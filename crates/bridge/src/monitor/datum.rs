@@ -69,6 +69,11 @@ pub fn poll_path(path: &Path) -> PathBuf {
     beside(path, ".poll")
 }
 
+/// Where a generator keeps what times of a doubled hour were taken for.
+pub fn passes_path(path: &Path) -> PathBuf {
+    beside(path, ".passes")
+}
+
 fn at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

@@ -34,7 +34,7 @@ pub struct Command {
     pub is_ours: bool,
     /// The log, if it is not the one that the generator's own configuration names. Ours only.
     pub log_path: Option<PathBuf>,
-    /// Where it remembers what it told, for modules that have no log. Ours only.
+    /// Where it remembers what it told, for modules that have no log, and what times of a doubled hour were taken for. Ours only.
     pub state: Option<PathBuf>,
 }
 
@@ -92,6 +92,8 @@ pub(super) struct Running {
 pub(super) trait Hearer {
     fn output(&mut self, bytes: &[u8]);
     fn errors(&mut self, bytes: &[u8]);
+    /// What was there was heard, or a while has passed.
+    fn passed(&mut self);
 }
 
 impl Running {
@@ -154,6 +156,7 @@ impl Running {
             if has_errors {
                 self.read_errors(hearer);
             }
+            hearer.passed();
             if is_woken {
                 self.input = None;
                 deadline = Some(Instant::now() + patience);

@@ -13,10 +13,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::core::{AlreadyRegistered, Core, Counters, Held, Limits, NotRegistered, Registering};
-use super::datum::{Store, handled_events, poll_path, spool_path};
+use super::datum::{Store, handled_events, passes_path, poll_path, spool_path};
 use super::generator::Command;
 use super::spool::{NoSpool, Spool};
 use super::{Key, Listener};
+use crate::seg::Module;
 
 /// How a monitor works.
 #[derive(Debug, Clone)]
@@ -205,10 +206,16 @@ impl Monitor {
     /// Starts the generator where the datum says. Fails when it cannot be started, or ends at once.
     pub fn start(settings: Settings, listener: Arc<dyn Listener>) -> Result<Self, StartError> {
         let mut settings = settings;
-        // A command of the site answers what is, not what was: its generator remembers that itself.
         let command = &mut settings.command;
-        if command.is_ours && command.scheduler == "poll" && command.state.is_none() {
-            command.state = settings.datum.as_deref().map(poll_path);
+        if command.is_ours && command.state.is_none() {
+            let module = Module::by_name(&command.scheduler);
+            command.state = match &settings.datum {
+                // A command of the site answers what is, not what was: its generator remembers that itself.
+                Some(datum) if command.scheduler == "poll" => Some(poll_path(datum)),
+                // What came again is known by its time, so times that have two meanings must mean the same again.
+                Some(datum) if module.is_some_and(Module::has_local_times) => Some(passes_path(datum)),
+                _ => None,
+            };
         }
         let shared = Arc::new(open(&settings, listener)?);
         let (asleep, wake) = io::pipe().map_err(StartError::Threads)?;
@@ -302,9 +309,10 @@ impl Monitor {
     }
 
     fn shut_down(&mut self) {
+        // Said before the generator is: one that leaves at once must not be taken for one that died.
+        self.shared.stopping.store(true, Ordering::SeqCst);
         // The generator first: what it still says is then part of the last datum.
         drop(self.wake.take());
-        self.shared.stopping.store(true, Ordering::SeqCst);
         drop(lock(&self.shared.books));
         self.shared.work.notify_all();
         let this = std::thread::current().id();

@@ -1,8 +1,8 @@
 //! Local times to seconds since 1970, as the host that wrote the log counts them.
 //!
 //! A time that does not exist in spring is taken with the offset before the change, as `mktime` of the GNU C library does
-//! and so the original. One that exists twice in autumn is the first of the two until the log steps back: then the second
-//! pass has begun (decision 038). The zone is given, never looked up here.
+//! and so the original. One that exists twice in autumn has two meanings here; [`super::passes`] chooses. The zone is given, never
+//! looked up here.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -26,51 +26,17 @@ pub struct Civil {
 
 type Hour = (i16, u8, u8, u8);
 
-/// Lines of a log are not in strict order: several writers, and clocks that are set a little. A smaller step back than
-/// this does not begin the second pass of a doubled hour.
-const STEP: i64 = 300;
-
-/// Turns local times into seconds. Remembers the last hour, because the lines of a log mostly share it, and how far the log
-/// has come, because in a doubled hour only the order says which pass it is.
+/// Turns local times into seconds. Remembers the last hour, because the lines of a log mostly share it.
 #[derive(Debug, Clone)]
 pub struct Clock {
     zone: TimeZone,
-    from: i64,
     hour: Option<(Hour, i64)>,
-    reached: Option<i64>,
 }
 
 impl Clock {
-    /// A clock of this zone. In a log that begins inside a doubled hour, what would otherwise be before `from` is of the
-    /// second pass.
-    pub fn new(zone: TimeZone, from: i64) -> Self {
-        Self { zone, from, hour: None, reached: None }
-    }
-
-    /// How far the log has come, for the clock of the next file of the same log.
-    pub fn reached(&self) -> Option<i64> {
-        self.reached
-    }
-
-    /// Goes on where the file before ended.
-    pub fn go_on(&mut self, reached: Option<i64>) {
-        self.reached = reached.or(self.reached);
-    }
-
-    /// Seconds since 1970 of the next line of the log.
-    pub fn seconds(&mut self, civil: Civil) -> Option<i64> {
-        let seconds = match self.candidates(civil)? {
-            (first, None) => first,
-            (first, Some(second)) => {
-                let is_second = match self.reached {
-                    Some(reached) => first < reached.saturating_sub(STEP),
-                    None => first < self.from,
-                };
-                if is_second { second } else { first }
-            }
-        };
-        self.reached = Some(seconds);
-        Some(seconds)
+    /// A clock of this zone.
+    pub fn new(zone: TimeZone) -> Self {
+        Self { zone, hour: None }
     }
 
     /// Seconds since 1970 of a time that is not the one of the line: of two, the first that is not before `least`.
@@ -85,7 +51,7 @@ impl Clock {
     }
 
     /// The second, and where the hour is doubled the same time in its second pass.
-    fn candidates(&mut self, civil: Civil) -> Option<(i64, Option<i64>)> {
+    pub fn candidates(&mut self, civil: Civil) -> Option<(i64, Option<i64>)> {
         let hour = (civil.year, civil.month, civil.day, civil.hour);
         let inside = i64::from(civil.minute) * 60 + i64::from(civil.second);
         if let Some((known, start)) = self.hour
@@ -114,6 +80,12 @@ impl Clock {
         let is_doubled = matches!(moment.offset(), AmbiguousOffset::Fold { .. });
         let later = if is_doubled { Some(moment.later().ok()?.as_second()) } else { None };
         Some((moment.compatible().ok()?.as_second(), later))
+    }
+
+    /// A moment as people write it, without its zone.
+    pub fn local(&self, seconds: i64) -> String {
+        let moment = jiff::Timestamp::from_second(seconds);
+        moment.map_or_else(|_| seconds.to_string(), |moment| self.zone.to_datetime(moment).to_string())
     }
 
     /// The local day of a moment as `YYYYMMDD`.
@@ -212,61 +184,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_pass_of_a_doubled_hour_is_told_by_order() {
-        let zone = TimeZone::get("America/New_York").unwrap();
-        let mut clock = Clock::new(zone.clone(), 1);
-        let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
-        let first = at("11/03/2024 01:00:00");
-        assert_eq!(first, 1_730_610_000);
-        assert_eq!(at("11/03/2024 01:30:00"), first + 1_800);
-        // A little back is nobody's second pass, a little more is.
-        assert_eq!(at("11/03/2024 01:25:00"), first + 1_500);
-        assert_eq!(at("11/03/2024 01:19:59"), first + 1_199 + 3_600);
-        assert_eq!(at("11/03/2024 01:59:59"), first + 7_199);
-        // A line of the end of the first pass that comes late, at the beginning of the second.
-        let mut clock = Clock::new(zone.clone(), 1);
-        let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
-        assert_eq!(at("11/03/2024 01:59:50"), first + 3_590);
-        assert_eq!(at("11/03/2024 01:00:01"), first + 3_601);
-        assert_eq!(at("11/03/2024 01:59:59"), first + 3_599);
-        assert_eq!(at("11/03/2024 01:00:02"), first + 3_602);
-        assert_eq!(at("11/03/2024 02:00:00"), first + 7_200);
-        // The next file of the log goes on where this one ended.
-        let mut next = Clock::new(zone.clone(), 1);
-        next.go_on(Some(first + 4_000));
-        next.go_on(None);
-        assert_eq!(next.reached(), Some(first + 4_000));
+    fn a_time_of_a_doubled_hour_has_two_meanings() {
+        let first = 1_730_610_000;
+        let mut clock = Clock::new(TimeZone::get("America/New_York").unwrap());
         let time = american(b"11/03/2024 01:10:00").unwrap();
-        assert_eq!(next.earliest(time), Some(first + 600));
-        assert_eq!(next.seconds(time), Some(first + 4_200));
+        assert_eq!(clock.candidates(time), Some((first + 600, Some(first + 4_200))));
+        assert_eq!(clock.earliest(time), Some(first + 600));
         assert_eq!(
-            (next.other(time, first + 600), next.other(time, first + 601)),
+            (clock.other(time, first + 600), clock.other(time, first + 601)),
             (Some(first + 600), Some(first + 4_200))
         );
         let leap = american(b"11/03/2024 01:10:61").unwrap();
-        assert_eq!((next.earliest(leap), next.seconds(leap)), (Some(first + 661), Some(first + 4_261)));
-        // A log that begins inside the hour: what is wanted decides.
-        let begin = |from: i64| Clock::new(zone.clone(), from).seconds(time).unwrap();
-        assert_eq!((begin(first + 600), begin(first + 601)), (first + 600, first + 4_200));
+        assert_eq!(clock.candidates(leap), Some((first + 661, Some(first + 4_261))));
+        assert_eq!(clock.candidates(american(b"11/03/2024 02:00:00").unwrap()), Some((first + 7_200, None)));
+        assert_eq!(
+            (clock.local(first), clock.local(i64::MAX)),
+            ("2024-11-03T01:00:00".into(), i64::MAX.to_string())
+        );
     }
 
     #[test]
     fn changes_of_clocks_are_resolved_as_mktime_does() {
-        let mut clock = Clock::new(TimeZone::get("America/New_York").unwrap(), 1);
-        let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
+        let mut clock = Clock::new(TimeZone::get("America/New_York").unwrap());
+        let mut at = |text: &str| clock.earliest(american(text.as_bytes()).unwrap()).unwrap();
         assert_eq!(at("03/10/2024 02:30:00"), at("03/10/2024 03:30:00"));
         assert_eq!(at("11/03/2024 01:30:00") + 2 * 3_600, at("11/03/2024 02:30:00"));
         // Half an hour in the middle of an hour.
-        let mut clock = Clock::new(TimeZone::get("Australia/Lord_Howe").unwrap(), 1);
-        let mut at = |text: &str| clock.seconds(american(text.as_bytes()).unwrap()).unwrap();
+        let mut clock = Clock::new(TimeZone::get("Australia/Lord_Howe").unwrap());
+        let mut at = |text: &str| clock.earliest(american(text.as_bytes()).unwrap()).unwrap();
         assert_eq!(at("10/06/2024 02:31:00") - at("10/06/2024 01:59:00"), 120);
         assert_eq!(at("10/06/2024 02:31:61") - at("10/06/2024 02:31:59"), 2);
     }
 
     #[test]
     fn odd_times_are_read_or_refused() {
-        let mut clock = Clock::new(TimeZone::UTC, 1);
-        let mut at = |text: &str| american(text.as_bytes()).and_then(|c| clock.seconds(c));
+        let mut clock = Clock::new(TimeZone::UTC);
+        let mut at = |text: &str| american(text.as_bytes()).and_then(|c| clock.earliest(c));
         assert_eq!(at("1/2/2024 3:4:5"), Some(1_704_164_645));
         assert_eq!(at("02/30/2024 00:00:00"), at("03/01/2024 00:00:00"));
         assert_eq!(at("03/01/2024 18:00:60"), Some(1_709_316_060));
@@ -307,6 +260,6 @@ mod tests {
         assert_eq!(next_day(20_231_231), Some(20_240_101));
         assert_eq!(previous_day(20_240_301), Some(20_240_229));
         assert_eq!(next_day(20_241_399), None);
-        assert_eq!(Clock::new(TimeZone::UTC, 1).day(1_709_251_200), Some(20_240_301));
+        assert_eq!(Clock::new(TimeZone::UTC).day(1_709_251_200), Some(20_240_301));
     }
 }

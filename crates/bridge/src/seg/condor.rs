@@ -12,7 +12,8 @@ use memchr::memmem;
 
 use super::clock::{Civil, Clock, iso};
 use super::number::{int, is_blank, skip_blanks};
-use super::{Event, LineFormat, Sink, State};
+use super::passes::{Memory, Moment, Order};
+use super::{Event, LineFormat, Reached, Sink, State};
 
 /// A job's id as this module writes it, from cluster, proc and subproc.
 pub(crate) fn id<N: std::fmt::Display>([cluster, proc, subproc]: [N; 3]) -> String {
@@ -45,7 +46,7 @@ struct Record {
     number: Option<i32>,
     /// Cluster, proc and subproc.
     id: [Option<i32>; 3],
-    stamp: Option<i64>,
+    moment: Option<Moment>,
     /// Did it end by itself, and with what.
     normally: Option<bool>,
     value: Option<i32>,
@@ -63,7 +64,7 @@ enum Inside {
 #[derive(Debug)]
 pub struct Log {
     zone: TimeZone,
-    clock: Clock,
+    order: Order<(String, State, i32)>,
     utc: Clock,
     from: i64,
     all_states: bool,
@@ -78,8 +79,8 @@ impl Log {
     /// Logs of a host in this zone; with `all_states` also what holds, suspends and evicts is told.
     pub fn new(zone: TimeZone, from: i64, all_states: bool) -> Self {
         Self {
-            clock: Clock::new(zone.clone(), from),
-            utc: Clock::new(TimeZone::UTC, from),
+            order: Order::new(zone.clone(), from),
+            utc: Clock::new(TimeZone::UTC),
             zone,
             from,
             all_states,
@@ -91,8 +92,32 @@ impl Log {
         }
     }
 
+    /// What times of a doubled hour are taken for is remembered there.
+    #[must_use]
+    pub fn remembering(mut self, memory: Memory) -> Self {
+        self.order.remember_in(memory);
+        self
+    }
+
+    /// Tells the events whose time was not known and is by now.
+    fn tell_ready(&mut self, sink: &mut dyn Sink) {
+        if !self.order.is_ready() {
+            return;
+        }
+        let (ready, notes) = self.order.take_ready();
+        for note in &notes {
+            sink.note(note);
+        }
+        for (stamp, (id, state, code)) in ready {
+            if stamp >= self.from {
+                sink.event(&Event { stamp, id: id.as_bytes(), state, code });
+            }
+        }
+    }
+
     /// The event is complete.
     fn tell(&mut self, sink: &mut dyn Sink) {
+        self.tell_ready(sink);
         self.inside = Inside::Nothing;
         let record = std::mem::take(&mut self.record);
         let Some(number) = record.number else { return };
@@ -115,12 +140,16 @@ impl Log {
             _ => return,
         };
         // There are no subprocs any more: nobody misses a number that is always 0.
-        let (Some(stamp), [Some(cluster), Some(proc), subproc]) = (record.stamp, record.id) else {
+        let (Some(moment), [Some(cluster), Some(proc), subproc]) = (record.moment, record.id) else {
             sink.missed("an event that does not say of which job it is, or when it was");
             return;
         };
-        if stamp >= self.from {
-            let id = id([cluster, proc, subproc.unwrap_or(0)]);
+        if matches!(moment, Moment::At(stamp) if stamp < self.from) {
+            return;
+        }
+        let id = id([cluster, proc, subproc.unwrap_or(0)]);
+        let known = self.order.tell(moment, (id, state, code));
+        if let Some((stamp, (id, ..))) = known.filter(|(stamp, _)| *stamp >= self.from) {
             sink.event(&Event { stamp, id: id.as_bytes(), state, code });
         }
     }
@@ -132,17 +161,17 @@ impl Log {
         let (proc, rest) = int(rest.strip_prefix(b".")?)?;
         let (subproc, rest) = int(rest.strip_prefix(b".")?)?;
         let time = rest.strip_prefix(b") ")?;
-        let stamp = self.time(time);
+        let moment = self.time(time);
         Some(Record {
             number: Some(number),
             id: [cluster, proc, subproc].map(Some),
-            stamp,
+            moment,
             ..Record::default()
         })
     }
 
     /// `YYYY-MM-DD HH:MM:SS[.frac][Z|+HH:MM]` or, without a year, `MM/DD HH:MM:SS`.
-    fn time(&mut self, text: &[u8]) -> Option<i64> {
+    fn time(&mut self, text: &[u8]) -> Option<Moment> {
         if text.get(2) == Some(&b'/') {
             let mut whole = b"2000-".to_vec();
             whole.extend_from_slice(text.get(..14)?);
@@ -161,17 +190,17 @@ impl Log {
             behind = &fraction[fraction.iter().take_while(|b| b.is_ascii_digit()).count()..];
         }
         match offset(behind) {
-            Some(offset) => self.utc.seconds(civil).map(|seconds| seconds - offset),
-            None => self.clock.seconds(civil),
+            Some(offset) => self.utc.earliest(civil).map(|seconds| Moment::At(seconds - offset)),
+            None => self.order.line(civil),
         }
     }
 
     /// Of the newest year that puts the event not after the log's last change plus a day.
-    fn without_year(&mut self, civil: Civil) -> Option<i64> {
+    fn without_year(&mut self, civil: Civil) -> Option<Moment> {
         // A leap second is of the same year as the second before it.
         let time = Time::new(civil.hour as i8, civil.minute as i8, civil.second.min(59) as i8, 0).ok()?;
         let year = joblog::time::year_of(civil.month as i8, civil.day as i8, time, &self.zone, self.newest)?;
-        self.clock.seconds(Civil { year, ..civil })
+        self.order.line(Civil { year, ..civil })
     }
 
     fn text_line(&mut self, line: &[u8], sink: &mut dyn Sink) {
@@ -228,16 +257,30 @@ impl LineFormat for Log {
         self.json = json::Reading::default();
     }
 
+    fn begins(&mut self, head: &[u8]) {
+        self.order.begins(head);
+    }
+
+    fn at(&mut self, place: u64) {
+        self.order.at(place);
+    }
+
     /// Dates without a year get theirs from this.
-    fn modified(&mut self, seconds: i64) {
-        self.newest = seconds;
+    fn written(&mut self, since: Option<i64>, until: i64) {
+        self.newest = until;
+        self.order.written(since, until);
     }
 
-    fn reached(&self) -> Option<i64> {
-        self.clock.reached()
+    fn settle(&mut self, sink: &mut dyn Sink) {
+        self.order.settle();
+        self.tell_ready(sink);
     }
 
-    fn go_on(&mut self, reached: Option<i64>) {
-        self.clock.go_on(reached);
+    fn reached(&self) -> Option<Reached> {
+        self.order.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<Reached>) {
+        self.order.go_on(reached);
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes to lines, under a limit: a line counts only with its newline.
 
-use super::{Format, LineFormat, Sink};
+use super::{Format, LineFormat, Reached, Sink};
 
 /// Longest line. Torque writes records of 256 kB, and a job with many hosts may have more.
 pub const LINE_BYTES: usize = 16 << 20;
@@ -13,12 +13,14 @@ pub struct ByLine<P> {
     /// The line under way is too long; everything up to its newline is dropped.
     skipping: bool,
     limit: usize,
+    /// At which byte what is fed next begins.
+    offset: u64,
 }
 
 impl<P: LineFormat> ByLine<P> {
     /// Lines for this parser.
     pub fn new(parser: P) -> Self {
-        Self { parser, carry: Vec::new(), skipping: false, limit: LINE_BYTES }
+        Self { parser, carry: Vec::new(), skipping: false, limit: LINE_BYTES, offset: 0 }
     }
 
     /// The same with another limit.
@@ -42,14 +44,19 @@ fn text(line: &[u8]) -> &[u8] {
 
 impl<P: LineFormat> Format for ByLine<P> {
     fn feed(&mut self, mut bytes: &[u8], sink: &mut dyn Sink) {
+        let mut begin = self.offset;
+        self.offset += bytes.len() as u64;
         if !self.carry.is_empty() || self.skipping {
             let Some(end) = memchr::memchr(b'\n', bytes) else {
                 self.keep(bytes, sink);
                 return;
             };
+            let place = begin.saturating_sub(self.carry.len() as u64);
             self.keep(&bytes[..end], sink);
             bytes = &bytes[end + 1..];
+            begin += end as u64 + 1;
             if !std::mem::take(&mut self.skipping) {
+                self.parser.at(place);
                 self.parser.line(text(&self.carry), sink);
             }
             self.carry.clear();
@@ -58,6 +65,7 @@ impl<P: LineFormat> Format for ByLine<P> {
         }
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {
+            self.parser.at(begin + start as u64);
             self.parser.line(text(&bytes[start..end]), sink);
             start = end + 1;
         }
@@ -80,15 +88,28 @@ impl<P: LineFormat> Format for ByLine<P> {
         self.parser.stamp(text(line))
     }
 
-    fn modified(&mut self, seconds: i64) {
-        self.parser.modified(seconds);
+    fn recall(&mut self, line: &[u8]) {
+        self.parser.recall(text(line));
     }
 
-    fn reached(&self) -> Option<i64> {
+    fn begins(&mut self, head: &[u8], offset: u64) {
+        self.offset = offset;
+        self.parser.begins(head);
+    }
+
+    fn written(&mut self, since: Option<i64>, until: i64) {
+        self.parser.written(since, until);
+    }
+
+    fn settle(&mut self, sink: &mut dyn Sink) {
+        self.parser.settle(sink);
+    }
+
+    fn reached(&self) -> Option<Reached> {
         self.parser.reached()
     }
 
-    fn go_on(&mut self, reached: Option<i64>) {
+    fn go_on(&mut self, reached: Option<Reached>) {
         self.parser.go_on(reached);
     }
 }

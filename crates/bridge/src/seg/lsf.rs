@@ -258,8 +258,8 @@ fn head(line: &[u8]) -> Option<(&[u8], i64, Fields<'_>)> {
 
 impl LineFormat for Records {
     fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
-        if let Some(number) = header(line).filter(|n| *n >= OLDEST) {
-            self.closed = Some(number);
+        if let Some(closed) = closing_time(line) {
+            self.closed = Some(closed);
         }
         let Some((kind, stamp, mut fields)) = head(line) else { return };
         if self.is_carried_over(line, stamp) || !kind.starts_with(b"JOB_") {
@@ -283,6 +283,14 @@ impl LineFormat for Records {
         head(line).map(|(_, stamp, _)| stamp)
     }
 
+    fn recall(&mut self, line: &[u8]) {
+        if let Some(closed) = closing_time(line) {
+            self.closed = Some(closed);
+        } else if self.closed.is_some() && head(line).map(|(_, stamp, _)| stamp) == self.closed {
+            self.closing.insert(hash(line));
+        }
+    }
+
     fn reset(&mut self) {
         self.before = self.closed.take();
         self.told = std::mem::take(&mut self.closing);
@@ -292,6 +300,11 @@ impl LineFormat for Records {
 /// The number of a `#` line: where to begin in `lsb.events`, or when an older file was closed.
 pub fn header(line: &[u8]) -> Option<i64> {
     super::number::long(line.strip_prefix(b"#")?).map(|(n, _)| n)
+}
+
+/// When the file was closed that begins with this line, if it says so and not where to begin.
+pub fn closing_time(line: &[u8]) -> Option<i64> {
+    header(line).filter(|number| *number >= OLDEST)
 }
 
 #[cfg(test)]

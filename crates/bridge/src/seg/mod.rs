@@ -1,6 +1,7 @@
 //! The scheduler event generator: the logs of many schedulers in, one stream of job state changes out.
 //!
-//! Pure: [`protocol`] (the lines), [`number`] and [`clock`] (numbers and local times as the original reads them), one
+//! Pure: [`protocol`] (the lines), [`number`] and [`clock`] (numbers and local times as the original reads them), [`passes`] (which of
+//! two local times is meant), one
 //! file for each log format ([`pbs`], [`lsf`], [`condor`], [`slurm`], [`fork`], [`sge`]), [`poll`] (a site's command), [`pool`] (our own journal) and [`lines`] (bytes to lines
 //! under a limit). With IO: [`follow`] (files that grow, rotate and vanish) [`run`] (the loop with its ending
 //! rules), [`notes`] (what people should know, without waiting for them) and [`plugin`] (modules of others). Which format is read how is said in one place, [`module`].
@@ -14,6 +15,7 @@ pub mod lsf;
 pub mod module;
 pub mod notes;
 pub mod number;
+pub mod passes;
 pub mod pbs;
 pub mod plugin;
 pub mod poll;
@@ -25,6 +27,7 @@ pub mod sge;
 pub mod slurm;
 
 pub use module::Module;
+pub use passes::Reached;
 pub use protocol::{Event, Message, State};
 
 /// Takes events as they are found.
@@ -56,14 +59,21 @@ pub trait Format {
     /// When the record that begins with this line was written, if the line says so. Only formats whose logs are in
     /// order of time answer; the others are read from the start.
     fn stamp(&mut self, line: &[u8]) -> Option<i64>;
-    /// When the file was last changed; called before its bytes are fed.
-    fn modified(&mut self, _seconds: i64) {}
+    /// A line that was told before, of the file before the one that comes next. It tells nothing, but that file may repeat it.
+    fn recall(&mut self, _line: &[u8]) {}
+    /// How the text begins, as far as it is known, and at which byte what is fed next begins. Called before that.
+    fn begins(&mut self, _head: &[u8], _offset: u64) {}
+    /// When what is fed next was written: not after `until`, when the file was last changed; and after `since`, if it is known that
+    /// it was not there before. Called before its bytes are fed.
+    fn written(&mut self, _since: Option<i64>, _until: i64) {}
+    /// Nothing more is to be had now: what is held, because only what follows can tell when it was, is told.
+    fn settle(&mut self, _sink: &mut dyn Sink) {}
     /// How far the log has come, for [`Format::go_on`] of the next file's parser.
-    fn reached(&self) -> Option<i64> {
+    fn reached(&self) -> Option<Reached> {
         None
     }
     /// This file goes on where another one of the same log ended: in a doubled hour only that tells which pass it is.
-    fn go_on(&mut self, _reached: Option<i64>) {}
+    fn go_on(&mut self, _reached: Option<Reached>) {}
 }
 
 /// A format of which every record is one line.
@@ -74,12 +84,20 @@ pub trait LineFormat {
     fn stamp(&mut self, line: &[u8]) -> Option<i64>;
     /// Another file begins.
     fn reset(&mut self) {}
-    /// See [`Format::modified`].
-    fn modified(&mut self, _seconds: i64) {}
+    /// See [`Format::recall`].
+    fn recall(&mut self, _line: &[u8]) {}
+    /// See [`Format::begins`].
+    fn begins(&mut self, _head: &[u8]) {}
+    /// The next line begins at this byte.
+    fn at(&mut self, _place: u64) {}
+    /// See [`Format::written`].
+    fn written(&mut self, _since: Option<i64>, _until: i64) {}
+    /// See [`Format::settle`].
+    fn settle(&mut self, _sink: &mut dyn Sink) {}
     /// See [`Format::reached`].
-    fn reached(&self) -> Option<i64> {
+    fn reached(&self) -> Option<Reached> {
         None
     }
     /// See [`Format::go_on`].
-    fn go_on(&mut self, _reached: Option<i64>) {}
+    fn go_on(&mut self, _reached: Option<Reached>) {}
 }

@@ -4,7 +4,8 @@ use jiff::tz::TimeZone;
 
 use super::clock::{Clock, american};
 use super::number::int;
-use super::{Event, LineFormat, Sink, State};
+use super::passes::{Memory, Moment, Order};
+use super::{Event, LineFormat, Reached, Sink, State};
 
 /// The first six fields of a server log line; empty ones do not count.
 fn fields(line: &[u8]) -> Option<[&[u8]; 6]> {
@@ -41,17 +42,83 @@ fn is_job_record(kind: &[u8]) -> bool {
     matches!(value, Some(0x8 | 0x10 | 0x16))
 }
 
+/// The times of a log and the events that wait for theirs.
+#[derive(Debug)]
+struct Times {
+    clock: Clock,
+    order: Order<(Vec<u8>, State, i32)>,
+    from: i64,
+}
+
+impl Times {
+    fn new(zone: TimeZone, from: i64) -> Self {
+        Self { clock: Clock::new(zone.clone()), order: Order::new(zone, from), from }
+    }
+
+    /// The time of a line. Every line counts, not only those of jobs: in a doubled hour the order of all of them tells which pass
+    /// it is.
+    fn of_line(&mut self, time: &[u8], sink: &mut dyn Sink) -> Option<Moment> {
+        let moment = self.order.line(american(time)?)?;
+        self.tell_ready(sink);
+        Some(moment)
+    }
+
+    fn tell(&mut self, moment: Moment, id: &[u8], state: State, code: i32, sink: &mut dyn Sink) {
+        match moment {
+            Moment::At(stamp) if stamp >= self.from => sink.event(&Event { stamp, id, state, code }),
+            Moment::At(_) => {}
+            Moment::Held(_) => {
+                let known = self.order.tell(moment, (id.to_vec(), state, code));
+                if let Some((stamp, _)) = known.filter(|(stamp, _)| *stamp >= self.from) {
+                    sink.event(&Event { stamp, id, state, code });
+                }
+            }
+        }
+    }
+
+    fn tell_ready(&mut self, sink: &mut dyn Sink) {
+        if !self.order.is_ready() {
+            return;
+        }
+        let (ready, notes) = self.order.take_ready();
+        for note in &notes {
+            sink.note(note);
+        }
+        for (stamp, (id, state, code)) in ready {
+            if stamp >= self.from {
+                sink.event(&Event { stamp, id: &id, state, code });
+            }
+        }
+    }
+
+    fn settle(&mut self, sink: &mut dyn Sink) {
+        self.order.settle();
+        self.tell_ready(sink);
+    }
+
+    fn stamp(&mut self, line: &[u8]) -> Option<i64> {
+        let end = memchr::memchr(b';', line)?;
+        american(&line[..end]).and_then(|civil| self.clock.earliest(civil))
+    }
+}
+
 /// Server logs.
 #[derive(Debug)]
 pub struct Server {
-    clock: Clock,
-    from: i64,
+    times: Times,
 }
 
 impl Server {
     /// Logs of a host in this zone; events before `from` are not told.
     pub fn new(zone: TimeZone, from: i64) -> Self {
-        Self { clock: Clock::new(zone, from), from }
+        Self { times: Times::new(zone, from) }
+    }
+
+    /// What times of a doubled hour are taken for is remembered there.
+    #[must_use]
+    pub fn remembering(mut self, memory: Memory) -> Self {
+        self.times.order.remember_in(memory);
+        self
     }
 }
 
@@ -82,43 +149,61 @@ fn meaning<'a>(object: &'a [u8], message: &'a [u8]) -> Option<(&'a [u8], State, 
 impl LineFormat for Server {
     fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
         let Some([time, kind, _, _, object, message]) = fields(line) else { return };
-        // Lines that are no job's count, too: in a doubled hour the order of all of them tells which pass it is.
-        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
+        let Some(moment) = self.times.of_line(time, sink) else { return };
         if !is_job_record(kind) {
             return;
         }
         let Some((id, state, code)) = meaning(object, message) else { return };
-        if stamp >= self.from {
-            sink.event(&Event { stamp, id, state, code });
-        }
+        self.times.tell(moment, id, state, code, sink);
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
-        let end = memchr::memchr(b';', line)?;
-        american(&line[..end]).and_then(|c| self.clock.earliest(c))
+        self.times.stamp(line)
     }
 
-    fn reached(&self) -> Option<i64> {
-        self.clock.reached()
+    fn begins(&mut self, head: &[u8]) {
+        self.times.order.begins(head);
     }
 
-    fn go_on(&mut self, reached: Option<i64>) {
-        self.clock.go_on(reached);
+    fn at(&mut self, place: u64) {
+        self.times.order.at(place);
+    }
+
+    fn written(&mut self, since: Option<i64>, until: i64) {
+        self.times.order.written(since, until);
+    }
+
+    fn settle(&mut self, sink: &mut dyn Sink) {
+        self.times.settle(sink);
+    }
+
+    fn reached(&self) -> Option<Reached> {
+        self.times.order.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<Reached>) {
+        self.times.order.go_on(reached);
     }
 }
 
 /// Accounting logs.
 #[derive(Debug)]
 pub struct Accounting {
-    clock: Clock,
-    from: i64,
+    times: Times,
     all_states: bool,
 }
 
 impl Accounting {
     /// Logs of a host in this zone; with `all_states` suspending and resuming are told.
     pub fn new(zone: TimeZone, from: i64, all_states: bool) -> Self {
-        Self { clock: Clock::new(zone, from), from, all_states }
+        Self { times: Times::new(zone, from), all_states }
+    }
+
+    /// What times of a doubled hour are taken for is remembered there.
+    #[must_use]
+    pub fn remembering(mut self, memory: Memory) -> Self {
+        self.times.order.remember_in(memory);
+        self
     }
 }
 
@@ -135,7 +220,7 @@ impl LineFormat for Accounting {
         let mut parts = line.splitn(4, |b| *b == b';');
         let (Some(time), Some(kind), Some(id)) = (parts.next(), parts.next(), parts.next()) else { return };
         let Some(rest) = parts.next() else { return };
-        let Some(stamp) = american(time).and_then(|c| self.clock.seconds(c)) else { return };
+        let Some(moment) = self.times.of_line(time, sink) else { return };
         let (state, code) = match kind {
             b"Q" | b"R" => (State::Pending, 0),
             b"S" | b"T" => (State::Active, 0),
@@ -145,22 +230,35 @@ impl LineFormat for Accounting {
             b"r" if self.all_states => (State::Active, 0),
             _ => return,
         };
-        if stamp >= self.from {
-            sink.event(&Event { stamp, id, state, code });
-        }
+        self.times.tell(moment, id, state, code, sink);
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
-        let end = memchr::memchr(b';', line)?;
-        american(&line[..end]).and_then(|c| self.clock.earliest(c))
+        self.times.stamp(line)
     }
 
-    fn reached(&self) -> Option<i64> {
-        self.clock.reached()
+    fn begins(&mut self, head: &[u8]) {
+        self.times.order.begins(head);
     }
 
-    fn go_on(&mut self, reached: Option<i64>) {
-        self.clock.go_on(reached);
+    fn at(&mut self, place: u64) {
+        self.times.order.at(place);
+    }
+
+    fn written(&mut self, since: Option<i64>, until: i64) {
+        self.times.order.written(since, until);
+    }
+
+    fn settle(&mut self, sink: &mut dyn Sink) {
+        self.times.settle(sink);
+    }
+
+    fn reached(&self) -> Option<Reached> {
+        self.times.order.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<Reached>) {
+        self.times.order.go_on(reached);
     }
 }
 

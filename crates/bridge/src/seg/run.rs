@@ -114,7 +114,7 @@ pub fn run(
     let target = match output {
         Output::Stream(fd) => Target::Stream(fd),
         Output::Days(directory) => {
-            Target::Days(Days { directory, clock: Clock::new(TimeZone::UTC, 0), file: None })
+            Target::Days(Days { directory, clock: Clock::new(TimeZone::UTC), file: None })
         }
     };
     // Files have no reader who waits for a sign of life.

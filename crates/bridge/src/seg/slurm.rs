@@ -11,12 +11,14 @@ use memchr::memmem;
 use self::live::{Books, Row, Status};
 use super::clock::{Clock, iso};
 use super::number::int;
-use super::{Event, LineFormat, Sink, State};
+use super::passes::{Memory, Moment, Order};
+use super::{Event, LineFormat, Reached, Sink, State};
 
 /// Job completion logs.
 #[derive(Debug)]
 pub struct Completion {
     clock: Clock,
+    order: Order<Row>,
     from: i64,
     /// Where the commands are asked too: what they told is known there.
     books: Option<Arc<Mutex<Books>>>,
@@ -25,7 +27,7 @@ pub struct Completion {
 impl Completion {
     /// Logs of a host in this zone; events before `from` are not told.
     pub fn new(zone: TimeZone, from: i64) -> Self {
-        Self { clock: Clock::new(zone, from), from, books: None }
+        Self { clock: Clock::new(zone.clone()), order: Order::new(zone, from), from, books: None }
     }
 
     /// The same beside the commands: starts that were too short to be seen are told from the log.
@@ -35,9 +37,17 @@ impl Completion {
         self
     }
 
-    fn row(&mut self, line: &[u8]) -> Option<Row> {
+    /// What times of a doubled hour are taken for is remembered there.
+    #[must_use]
+    pub fn remembering(mut self, memory: Memory) -> Self {
+        self.order.remember_in(memory);
+        self
+    }
+
+    /// What a line says, and when its job ended, which is not in the row yet.
+    fn row(&mut self, line: &[u8]) -> Option<(Moment, Row)> {
         let (head, tail) = parts(line)?;
-        let end = self.clock.seconds(iso(last(head, b" EndTime=")?)?)?;
+        let end = self.order.line(iso(last(head, b" EndTime=")?)?)?;
         let status =
             status(last(head, b" JobState=")?).filter(|status| matches!(status, Status::Ended(_)))?;
         let rest = line.strip_prefix(b"JobId=")?;
@@ -48,14 +58,37 @@ impl Completion {
         let mut time = |text: Option<&[u8]>, least: i64| self.clock.other(iso(text?)?, least);
         let submit = time(last(tail, b" SubmitTime="), i64::MIN);
         let start = time(last(head, b" StartTime="), submit.unwrap_or(i64::MIN));
-        Some(Row {
-            id,
-            status,
-            submit,
-            start,
-            end: Some(end),
-            code: last(tail, b" ExitCode=").map_or(0, |text| code(text, status)),
-        })
+        let code = last(tail, b" ExitCode=").map_or(0, |text| code(text, status));
+        Some((end, Row { id, status, submit, start, end: None, code }))
+    }
+
+    /// Tells of a job that ended then.
+    fn tell(&mut self, end: i64, mut row: Row, sink: &mut dyn Sink) {
+        row.end = Some(end);
+        if let Some(books) = &self.books {
+            let mut told = Vec::new();
+            books.lock().unwrap_or_else(PoisonError::into_inner).see(&row, true, &mut told);
+            for change in &told {
+                sink.event(&change.event());
+            }
+        } else if let Status::Ended(state) = row.status
+            && end >= self.from
+        {
+            sink.event(&Event { stamp: end, id: &row.id, state, code: row.code });
+        }
+    }
+
+    fn tell_ready(&mut self, sink: &mut dyn Sink) {
+        if !self.order.is_ready() {
+            return;
+        }
+        let (ready, notes) = self.order.take_ready();
+        for note in &notes {
+            sink.note(note);
+        }
+        for (end, row) in ready {
+            self.tell(end, row, sink);
+        }
     }
 }
 
@@ -100,17 +133,10 @@ fn code(text: &[u8], status: Status) -> i32 {
 
 impl LineFormat for Completion {
     fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
-        let Some(row) = self.row(line) else { return };
-        if let Some(books) = &self.books {
-            let mut told = Vec::new();
-            books.lock().unwrap_or_else(PoisonError::into_inner).see(&row, true, &mut told);
-            for change in &told {
-                sink.event(&change.event());
-            }
-        } else if let (Status::Ended(state), Some(stamp)) = (row.status, row.end)
-            && stamp >= self.from
-        {
-            sink.event(&Event { stamp, id: &row.id, state, code: row.code });
+        let row = self.row(line);
+        self.tell_ready(sink);
+        if let Some((end, row)) = row.and_then(|(moment, row)| self.order.tell(moment, row)) {
+            self.tell(end, row, sink);
         }
     }
 
@@ -119,11 +145,28 @@ impl LineFormat for Completion {
         self.clock.earliest(iso(last(head, b" EndTime=")?)?)
     }
 
-    fn reached(&self) -> Option<i64> {
-        self.clock.reached()
+    fn begins(&mut self, head: &[u8]) {
+        self.order.begins(head);
     }
 
-    fn go_on(&mut self, reached: Option<i64>) {
-        self.clock.go_on(reached);
+    fn at(&mut self, place: u64) {
+        self.order.at(place);
+    }
+
+    fn written(&mut self, since: Option<i64>, until: i64) {
+        self.order.written(since, until);
+    }
+
+    fn settle(&mut self, sink: &mut dyn Sink) {
+        self.order.settle();
+        self.tell_ready(sink);
+    }
+
+    fn reached(&self) -> Option<Reached> {
+        self.order.reached()
+    }
+
+    fn go_on(&mut self, reached: Option<Reached>) {
+        self.order.go_on(reached);
     }
 }

@@ -335,3 +335,39 @@ fn logs_with_numbers_in_their_names_are_logs_of_their_own() {
     assert_eq!(told.seconds, (1..=400).step_by(3).map(|n| 1_000 + n).collect::<Vec<_>>());
     assert!(told.notes.is_empty(), "{:?}", told.notes);
 }
+
+#[test]
+fn rotated_files_with_the_same_text_are_no_copies_of_each_other() {
+    // A job that ran twice within a second: its events are all that two files hold.
+    for module in [Module::Fork, Module::Sge, Module::Condor] {
+        for in_folder in [false, module == Module::Condor] {
+            for is_live in [false, true] {
+                let place = tempfile::tempdir().unwrap();
+                let log = place.path().join("log");
+                let path = if in_folder { place.path() } else { &log };
+                append(&log, &record(module, 1));
+                let mut source = None;
+                let look = |source: &mut Option<Box<dyn Source>>, told: &mut Told, last: bool| {
+                    let source = source.get_or_insert_with(|| module.source(path, &reading(1, "UTC")));
+                    source.turn(Turn { now: Instant::now(), rescan: true, last }, told).unwrap();
+                };
+                let mut told = Told::default();
+                if is_live {
+                    look(&mut source, &mut told, false);
+                }
+                for at in [2, 2, 3] {
+                    for n in (0..5).rev() {
+                        let name =
+                            |n: u32| if n == 0 { log.clone() } else { place.path().join(format!("log.{n}")) };
+                        let _ = fs::rename(name(n), name(n + 1));
+                    }
+                    append(&log, &record(module, at));
+                }
+                look(&mut source, &mut told, false);
+                look(&mut source, &mut told, true);
+                let what = format!("{} in a folder {in_folder}, live {is_live}", module.name());
+                assert_eq!(told.seconds, [1, 2, 2, 3], "{what}: {:?}", told.notes);
+            }
+        }
+    }
+}

@@ -95,7 +95,7 @@ fn parse(module: Module, reading: &Reading, bytes: &[u8], mut piece: impl FnMut(
     let mut format = module.format(reading);
     let mut sink = Collect::default();
     let mut rest = bytes;
-    format.modified(1_722_500_000);
+    format.written(None, 1_722_500_000);
     while !rest.is_empty() {
         let (now, later) = rest.split_at(piece().clamp(1, rest.len()));
         format.feed(now, &mut sink);

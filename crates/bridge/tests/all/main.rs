@@ -1,6 +1,7 @@
 //! Everything about the scheduler event generator and the job state monitor that needs files and processes.
 
 mod copies;
+mod doubled;
 mod ending;
 mod follow;
 mod fuzz;

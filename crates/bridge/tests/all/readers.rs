@@ -29,7 +29,7 @@ fn read(module: Module, reading: &Reading, text: &str) -> (Vec<String>, Vec<Stri
 fn read_at(module: Module, reading: &Reading, text: &str, modified: i64) -> (Vec<String>, Vec<String>) {
     let mut told = Told::default();
     let mut format = module.format(reading);
-    format.modified(modified);
+    format.written(None, modified);
     format.feed(text.as_bytes(), &mut told);
     assert_eq!(format.pending(), 0);
     let text = String::from_utf8(told.lines).unwrap();

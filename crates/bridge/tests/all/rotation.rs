@@ -111,6 +111,50 @@ fn rotated_files_that_are_too_old_are_not_opened() {
 }
 
 #[test]
+fn a_link_that_leads_nowhere_is_said_and_is_not_all_well() {
+    // In a directory of logs.
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("a.log"), record(Module::Condor, 1)).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", place.path().join("b.log")).unwrap();
+    let outcome = once(Module::Condor, place.path(), &reading(BEGIN, "UTC"));
+    assert_eq!((seconds(&outcome), outcome.end.unwrap()), (vec![1], End::Incomplete));
+    assert!(
+        outcome.notes.len() == 1 && outcome.notes[0].contains("b.log: No such file"),
+        "{:?}",
+        outcome.notes
+    );
+    // The log itself, one that was rotated away, and a day's file.
+    for module in SINGLE.into_iter().chain([Module::JobManager]) {
+        for name in if module == Module::JobManager { ["20240302", "20240302"] } else { ["log", "log.1"] } {
+            let place = tempfile::tempdir().unwrap();
+            let log = place.path().join("log");
+            let whole = if module == Module::JobManager {
+                "20240301"
+            } else if name == "log" {
+                "log.1"
+            } else {
+                "log"
+            };
+            fs::write(place.path().join(whole), record(module, 1)).unwrap();
+            std::os::unix::fs::symlink("/nonexistent", place.path().join(name)).unwrap();
+            let path = if module == Module::JobManager { place.path() } else { &log };
+            let outcome = once(module, path, &reading(BEGIN, "UTC"));
+            let what = format!("{} {name} {:?}", module.name(), outcome.notes);
+            assert_eq!((seconds(&outcome), outcome.end.unwrap()), (vec![1], End::Incomplete), "{what}");
+            assert!(outcome.notes.iter().any(|note| note.contains(name)), "{what}");
+            // Whoever follows goes on.
+            let running = start(module, path, &reading(BEGIN, "UTC"), options());
+            running.settle(0);
+            let before = running.turns();
+            append(&place.path().join(whole), &record(module, 2));
+            running.settle(before);
+            let outcome = running.finish();
+            assert_eq!(seconds(&outcome), [1, 2], "{what}");
+        }
+    }
+}
+
+#[test]
 fn rotated_files_are_told_although_the_log_itself_is_not_there() {
     for module in SINGLE {
         let place = tempfile::tempdir().unwrap();
@@ -553,5 +597,65 @@ fn records_that_cannot_be_read_are_an_incomplete_end_and_their_file_is_named() {
         assert_eq!(outcome.end.unwrap(), End::Incomplete, "{:?}", outcome.notes);
         let place = place.path().join("bad").display().to_string();
         assert!(outcome.notes.iter().all(|note| note.starts_with(&place)), "{:?}", outcome.notes);
+    }
+}
+
+/// Renames among many logs while a look is under way, which takes long there.
+#[test]
+fn thousands_of_logs_under_chained_renames_tell_everything_once() {
+    for across in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let name = |n: u32| place.path().join(format!("job{n:04}.log"));
+        const LOGS: u32 = 2_500;
+        for n in 0..LOGS {
+            fs::write(name(n), record(Module::Condor, n)).unwrap();
+        }
+        let running = start(Module::Condor, place.path(), &reading(1, "UTC"), options());
+        running.settle(0);
+        let mut random = Random(7 + u64::from(across));
+        let mut next = LOGS;
+        for _ in 0..30 {
+            for _ in 0..40 {
+                let first = random.below(u64::from(LOGS - 5)) as u32;
+                let at = |n: u32| {
+                    if across {
+                        name(first + n)
+                    } else if n == 0 {
+                        name(first)
+                    } else {
+                        place.path().join(format!("job{first:04}.log.{n}"))
+                    }
+                };
+                if across {
+                    // The last of them goes out of the way, the others each to the name of the next.
+                    fs::rename(at(4), place.path().join(format!("kept{next:06}"))).unwrap();
+                }
+                for n in (0..if across { 4 } else { 8 }).rev() {
+                    let _ = fs::rename(at(n), at(n + 1));
+                }
+                append(&at(0), &record(Module::Condor, next));
+                append(&at(1), &record(Module::Condor, next + 1));
+                next += 2;
+            }
+            std::thread::sleep(Duration::from_millis(random.below(30)));
+        }
+        let before = running.turns();
+        append(&name(0), &record(Module::Condor, next));
+        next += 1;
+        running.settle(before);
+        let outcome = running.finish();
+        let mut times: HashMap<i64, usize> = HashMap::new();
+        for at in seconds(&outcome) {
+            *times.entry(at).or_default() += 1;
+        }
+        let wrong: Vec<_> =
+            (0..i64::from(next)).map(|at| (at, times.get(&at))).filter(|(_, n)| *n != Some(&1)).collect();
+        assert!(
+            wrong.is_empty() && outcome.notes.is_empty(),
+            "across {across}: {} wrong, {:?} {:?}",
+            wrong.len(),
+            &wrong[..wrong.len().min(20)],
+            &outcome.notes[..outcome.notes.len().min(20)]
+        );
     }
 }

@@ -59,7 +59,7 @@ impl Fake {
         let commands =
             Commands { pace: PACE, ..Commands::new(self.path("squeue"), Some(self.path("sacct"))) };
         let log = log.map(|name| self.path(name));
-        let make = move || slurm_live(commands, log.as_deref(), &reading(from, "UTC")).unwrap();
+        let make = move || slurm_live(commands, log.as_deref(), &reading(from, "UTC"), None).unwrap();
         start_source(make, options)
     }
 

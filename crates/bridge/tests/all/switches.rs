@@ -3,7 +3,8 @@
 //!
 //! A switch of `lsb.events`, as LSF and OpenLava have it: what the file holds behind its own offset is copied to `lsb.events.0`
 //! behind a line with the time; the records of unfinished jobs are written to `lsb.events.tmp` behind a line with their length,
-//! which is renamed over `lsb.events`; then all numbers go up by one, the highest first.
+//! which is renamed over `lsb.events`; then all numbers go up by one, the highest first. Others copy or rename the whole file, with the
+//! carried records at its head, under a line with the time or with its old one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -32,8 +33,22 @@ enum Stage {
     Number(u32),
 }
 
+/// What becomes of the file that is switched away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Its own records are copied behind a line with the time.
+    CopyOwn,
+    /// All of its records are.
+    CopyAll,
+    /// It is renamed, with a line with the time in place of its first one.
+    RenameClosed,
+    /// It is renamed as it is.
+    Rename,
+}
+
 struct World {
     place: tempfile::TempDir,
+    way: Way,
     source: Option<Box<dyn Source>>,
     told: Told,
     reports: Vec<(OsString, bool)>,
@@ -44,11 +59,12 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(way: Way) -> Self {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("lsb.events"), format!("#80{}\n", " ".repeat(76))).unwrap();
         Self {
             place,
+            way,
             source: None,
             told: Told::default(),
             reports: Vec::new(),
@@ -88,11 +104,13 @@ impl World {
     fn switch(&mut self) {
         self.history.push(format!("{:?}", self.stage));
         self.stage = match self.stage {
-            Stage::None => Stage::Copy { is_whole: false },
+            Stage::None if matches!(self.way, Way::CopyOwn | Way::CopyAll) => Stage::Copy { is_whole: false },
+            Stage::None => Stage::Carry,
             Stage::Copy { is_whole } => {
                 let (text, offset) = self.text();
                 let mut copy = format!("#{}          \n", BEGIN + i64::from(self.written)).into_bytes();
-                let own = &text[offset..];
+                let head = text.iter().position(|b| *b == b'\n').unwrap() + 1;
+                let own = &text[if self.way == Way::CopyOwn { offset } else { head }..];
                 copy.extend_from_slice(&own[..if is_whole { own.len() } else { own.len() / 2 }]);
                 fs::write(self.at("lsb.events.0"), copy).unwrap();
                 self.report("lsb.events.0", !is_whole);
@@ -108,6 +126,17 @@ impl World {
                 Stage::Replace
             }
             Stage::Replace => {
+                if matches!(self.way, Way::Rename | Way::RenameClosed) {
+                    if self.way == Way::RenameClosed {
+                        let file = fs::OpenOptions::new().write(true).open(self.at("lsb.events")).unwrap();
+                        let (text, _) = self.text();
+                        let length = text.iter().position(|b| *b == b'\n').unwrap();
+                        let line = format!("#{:<1$}", BEGIN + i64::from(self.written), length - 1);
+                        std::os::unix::fs::FileExt::write_all_at(&file, line.as_bytes(), 0).unwrap();
+                    }
+                    fs::rename(self.at("lsb.events"), self.at("lsb.events.0")).unwrap();
+                    self.report("lsb.events.0", true);
+                }
                 fs::rename(self.at("lsb.events.tmp"), self.at("lsb.events")).unwrap();
                 self.report("lsb.events", true);
                 Stage::Mark
@@ -151,10 +180,37 @@ impl World {
 }
 
 #[test]
+fn two_switches_of_lsf_between_two_looks_tell_carried_records_once() {
+    for way in [Way::CopyOwn, Way::CopyAll, Way::RenameClosed, Way::Rename] {
+        for switches in 1..4 {
+            // With one record that was read and with many, and a switch in the second of a carried record and later.
+            for count in 1..40 {
+                let mut world = World::new(way);
+                world.look(false);
+                (0..count).for_each(|_| world.write());
+                world.look(false);
+                for _ in 0..switches {
+                    world.write();
+                    world.switch();
+                    while world.stage != Stage::None {
+                        world.switch();
+                    }
+                    world.write();
+                }
+                world.look(false);
+                world.look(true);
+                world.check(&format!("{way:?}, {switches} switches after {count} records"));
+            }
+        }
+    }
+}
+
+#[test]
 fn random_worlds_of_lsf_switches_tell_everything_once_and_in_order() {
-    for seed in 0..worlds() * 2 {
+    let ways = [Way::CopyOwn, Way::CopyAll, Way::RenameClosed, Way::Rename];
+    for (seed, way) in (0..worlds() * 2).flat_map(|seed| ways.map(|way| (seed, way))) {
         let mut random = Random(seed * 7_919 + 5);
-        let mut world = World::new();
+        let mut world = World::new(way);
         // A generator that is started at any moment of a switch, or follows from the beginning.
         let quiet = random.below(60);
         for step in 0..90 {
@@ -171,7 +227,7 @@ fn random_worlds_of_lsf_switches_tell_everything_once_and_in_order() {
         }
         world.look(true);
         world.look(true);
-        world.check(&format!("seed {seed}"));
+        world.check(&format!("{way:?}, seed {seed}"));
     }
 }
 

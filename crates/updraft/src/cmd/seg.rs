@@ -10,13 +10,16 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bridge::seg::follow::Source;
 use bridge::seg::follow::commands::Commands;
+use bridge::seg::follow::kept::Kept;
 use bridge::seg::follow::poll::{Ask, Poll};
 use bridge::seg::module::{Reading, slurm_live};
 use bridge::seg::notes::Notes;
+use bridge::seg::passes::Memory;
 use bridge::seg::plugin::Plugin;
 use bridge::seg::poll::{Books, Gone};
 use bridge::seg::pool::Teller;
@@ -90,8 +93,8 @@ pub(crate) struct Args {
     /// [default: gone of the configuration, or note]
     #[arg(long, value_name = "WHAT")]
     gone: Option<String>,
-    /// Poll: remember in FILE what was told, and go on where an earlier generator ended: what it told from -t on is told
-    /// again as it was
+    /// Remember in FILE, for the next generator. Poll: what was told, which is told again from -t on as it was. Logs with local
+    /// times (pbs, pbs_acct, condor, slurm): which pass of a doubled hour lines were taken for
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Print `000;TIME;heartbeat` that often: all that was there by then has been told
@@ -175,7 +178,7 @@ fn attempt(args: &Args, pool: &Place, notes: &Notes) -> Result<(), String> {
         args.scheduler.as_deref().ok_or("-s NAME is missing; `updraft seg -h` shows how to call it")?;
     let from = start_time(args.time.as_deref())?;
     let reading = Reading { from, zone: TimeZone::system(), all_states: args.all_states };
-    let (mut source, place) = source(args, pool, name, &reading)?;
+    let (mut source, place) = source(args, pool, name, &reading, notes)?;
     if let Some(directory) = &args.directory {
         rustix::fs::access(directory, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
             .map_err(|e| format!("cannot write to {}: {e}", directory.display()))?;
@@ -218,6 +221,7 @@ fn source(
     place: &Place,
     name: &str,
     reading: &Reading,
+    notes: &Notes,
 ) -> Result<(Box<dyn Source>, String), String> {
     if name == OWN {
         let teller = Teller { from: reading.from, all_states: reading.all_states };
@@ -236,19 +240,36 @@ fn source(
     }
     if let Some(module) = Module::by_name(name) {
         let path = log_path(args, module);
+        let memory = memory(args, module, reading.from, notes);
         if let Some(commands) = (module == Module::Slurm).then(|| slurm_commands(args)).flatten() {
             let name = commands.squeue.display().to_string();
-            let source = slurm_live(commands, path.ok().as_deref(), reading).map_err(|e| e.to_string())?;
+            let source = slurm_live(commands, path.ok().as_deref(), reading, memory.as_ref())
+                .map_err(|e| e.to_string())?;
             return Ok((source, name));
         }
         let path = path?;
-        return Ok((module.source(&path, reading), path.display().to_string()));
+        return Ok((module.source_remembering(&path, reading, memory), path.display().to_string()));
     }
     let plugin = Plugin::load(name, reading.from).map_err(|error| {
         let known: Vec<_> = Module::ALL.iter().map(|m| m.name()).chain([POLL, OWN]).collect();
         format!("Invalid module {name}: activation failed; built in are {}. {error}", known.join(", "))
     })?;
     Ok((Box::new(plugin), format!("module {name}")))
+}
+
+/// Where what times of a doubled hour were taken for is remembered, if somebody wants that. It is no reason not to read the log.
+fn memory(args: &Args, module: Module, from: i64, notes: &Notes) -> Option<Memory> {
+    let path = args.state.as_deref().filter(|_| module.has_local_times())?;
+    match Kept::open(path, from) {
+        Ok(kept) => Some(Arc::new(Mutex::new(kept))),
+        Err(error) => {
+            notes.add(&format!(
+                "{}: {error}; a generator that is started again may tell events of a doubled hour twice",
+                path.display()
+            ));
+            None
+        }
+    }
 }
 
 /// With `-d` an interrupt is a clean stop, as the end of the input is otherwise: the end of a pipe stands for it. The

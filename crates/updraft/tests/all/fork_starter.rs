@@ -317,6 +317,27 @@ fn a_job_whose_shim_was_killed_is_watched_and_told_when_it_ends() {
 }
 
 #[test]
+fn a_shim_that_dies_after_the_starter_has_looked_is_noticed_by_a_starter_that_is_not_its_own() {
+    let sandbox = Sandbox::new();
+    let log = new_log(&sandbox, "fork");
+    let mut starter = Starter::ours(&sandbox, &log);
+    let line = format!("100;a;executable=/bin/sleep;arguments=600;{}", usual(&sandbox));
+    let id = starter.job(&line).remove(0);
+    let shim = parent_of(&id);
+    starter.kill();
+    // The next one finds a shim that lives, as it does one that is just being killed.
+    let mut next = Starter::ours(&sandbox, &log);
+    let own = next.job(&format!("100;b;executable=/bin/true;{}", usual(&sandbox))).remove(0);
+    signal(shim, libc::SIGKILL);
+    signal(id.rsplit(':').next().unwrap().parse().unwrap(), libc::SIGKILL);
+    wait_for_ends(&sandbox, &log, 2);
+    let (_, notes) = next.end();
+    assert_eq!((&by_id(&log)[&id][1], &by_id(&log)[&own][1]), (&(4, 0), &(8, 0)));
+    assert!(notes.contains("its exit code is not known"), "{notes}");
+    assert_eq!(fs::read_dir(sandbox.path().join("fork.jobs")).unwrap().count(), 0);
+}
+
+#[test]
 fn an_end_that_is_in_the_record_is_logged_once_whoever_died() {
     let sandbox = Sandbox::new();
     let log = new_log(&sandbox, "fork");

@@ -19,6 +19,10 @@ const ERRORS_KEPT: usize = 2_048;
 /// Bad lines, and standard error, are told this often at most.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
 
+/// So many of its lines are passed on in that time, of so many bytes at most.
+const WORDS: u32 = 10;
+const WORD_BYTES: usize = 1_000;
+
 /// How the first generator ended, if it ended at once: its status and its last words.
 type FirstWord = Result<(), (String, String)>;
 
@@ -63,7 +67,7 @@ pub(super) fn run(
     let mut first_word = Some(word);
     loop {
         let began = Instant::now();
-        let mut ear = Ear::new(shared, first_word.take());
+        let mut ear = Ear::new(shared, first_word.take(), began + settings.grace);
         let end = match running.take() {
             Some(running) => {
                 let status = running.hear(wake.as_fd(), settings.patience, &mut ear);
@@ -133,10 +137,69 @@ struct Ear<'a> {
     bad: u64,
     bad_example: Vec<u8>,
     told_bad: Option<Instant>,
+    words: Words,
+    /// What it says before is part of the error if it ends at once.
+    grace: Instant,
+}
+
+/// What a generator says on standard error, line by line: what it could not read is for whoever hears of its events, too. One
+/// that says much is cut short.
+#[derive(Default)]
+struct Words {
+    text: Vec<u8>,
+    line: Vec<u8>,
+    since: Option<Instant>,
+    told: u32,
+    left_out: u64,
+}
+
+impl Words {
+    /// Keeps what it said for [`Words::pass_on`], up to some lines.
+    fn hear(&mut self, bytes: &[u8]) {
+        let left = (WORDS as usize * WORD_BYTES).saturating_sub(self.text.len());
+        self.text.extend_from_slice(&bytes[..bytes.len().min(left)]);
+        let over = &bytes[bytes.len().min(left)..];
+        self.left_out += memchr::memchr_iter(b'\n', over).count() as u64;
+    }
+
+    fn pass_on(&mut self, note: &dyn Fn(&str)) {
+        for byte in std::mem::take(&mut self.text) {
+            if byte == b'\n' {
+                self.tell(note);
+            } else if self.line.len() < WORD_BYTES {
+                self.line.push(byte);
+            }
+        }
+    }
+
+    fn tell(&mut self, note: &dyn Fn(&str)) {
+        let line = std::mem::take(&mut self.line);
+        let text = String::from_utf8_lossy(&line);
+        if text.trim().is_empty() {
+            return;
+        }
+        if self.since.is_none_or(|since| since.elapsed() >= NOTE_EVERY) {
+            self.say_left_out(note);
+            (self.since, self.told) = (Some(Instant::now()), 0);
+        }
+        if self.told < WORDS {
+            self.told += 1;
+            note(&format!("the generator says: {}", text.trim()));
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn say_left_out(&mut self, note: &dyn Fn(&str)) {
+        match std::mem::take(&mut self.left_out) {
+            0 => {}
+            count => note(&format!("the generator said {count} more lines on standard error")),
+        }
+    }
 }
 
 impl<'a> Ear<'a> {
-    fn new(shared: &'a Arc<Shared>, word: Option<&'a SyncSender<FirstWord>>) -> Self {
+    fn new(shared: &'a Arc<Shared>, word: Option<&'a SyncSender<FirstWord>>, grace: Instant) -> Self {
         Self {
             shared,
             cutter: Cutter::default(),
@@ -145,6 +208,8 @@ impl<'a> Ear<'a> {
             bad: 0,
             bad_example: Vec::new(),
             told_bad: None,
+            words: Words::default(),
+            grace,
         }
     }
 
@@ -155,14 +220,16 @@ impl<'a> Ear<'a> {
     fn finish(&mut self) {
         self.told_bad = None;
         self.tell_bad();
+        if self.word.is_none() {
+            self.words.pass_on(&|text| self.shared.listener.note(text));
+            self.words.say_left_out(&|text| self.shared.listener.note(text));
+        }
     }
 
     fn tell_bad(&mut self) {
-        let bad = self.bad + std::mem::take(&mut self.cutter.too_long);
-        self.bad = bad;
+        let bad = self.bad;
         if bad > 0 && self.told_bad.is_none_or(|t| t.elapsed() >= NOTE_EVERY) {
             self.told_bad = Some(Instant::now());
-            self.shared.bad_lines.fetch_add(bad, Ordering::Relaxed);
             let example = String::from_utf8_lossy(&self.bad_example);
             self.shared.listener.note(&format!(
                 "the generator printed {bad} lines that are no events; they are skipped. One of them: {example:?}"
@@ -180,16 +247,20 @@ impl Hearer for Ear<'_> {
         }
         let now = self.shared.now_ms();
         let mut books = lock(&self.shared.books);
-        let (bad, example) = (&mut self.bad, &mut self.bad_example);
+        let (mut bad, example) = (0, &mut self.bad_example);
         self.cutter.feed(bytes, &mut |line| match read_line(line) {
             Line::Event(event) => books.core.take_event(now, &event),
             Line::Other => {}
             Line::Bad => {
-                *bad += 1;
+                bad += 1;
                 example.clear();
                 example.extend_from_slice(&line[..line.len().min(80)]);
             }
         });
+        // Counted at once, though a person is told once a minute only.
+        bad += std::mem::take(&mut self.cutter.too_long);
+        self.bad += bad;
+        self.shared.bad_lines.fetch_add(bad, Ordering::Relaxed);
         let has_ready = books.core.has_ready();
         drop(books);
         if has_ready {
@@ -198,7 +269,14 @@ impl Hearer for Ear<'_> {
         self.tell_bad();
     }
 
+    fn passed(&mut self) {
+        if self.word.is_none() || Instant::now() >= self.grace {
+            self.words.pass_on(&|text| self.shared.listener.note(text));
+        }
+    }
+
     fn errors(&mut self, bytes: &[u8]) {
+        self.words.hear(bytes);
         self.errors.extend_from_slice(&bytes[bytes.len().saturating_sub(ERRORS_KEPT)..]);
         let surplus = self.errors.len().saturating_sub(ERRORS_KEPT);
         self.errors.drain(..surplus);

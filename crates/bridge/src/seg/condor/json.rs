@@ -76,12 +76,12 @@ impl Log {
             return;
         };
         let number = |name: &str| fields.get(name)?.as_i64().and_then(|n| i32::try_from(n).ok());
-        let stamp =
+        let moment =
             fields.get("EventTime").and_then(Value::as_str).and_then(|text| self.time(text.as_bytes()));
         self.record = Record {
             number: number("EventTypeNumber"),
             id: [number("Cluster"), number("Proc"), number("Subproc")],
-            stamp,
+            moment,
             normally: fields.get("TerminatedNormally").and_then(Value::as_bool),
             value: number("ReturnValue"),
         };

@@ -4,41 +4,59 @@
 /// More files that came than were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrivals {
-    /// Below 0: their reports are still to come.
-    Ahead(i64),
+    /// Somebody counts.
+    Counted {
+        /// More came than were found. Below 0: their reports are still to come.
+        ahead: i64,
+        /// So many went to another log: as many may be found there instead.
+        left: i64,
+    },
     /// Nobody counts.
     Unknown,
 }
 
 impl Arrivals {
+    /// Nothing came yet.
+    pub(super) const NONE: Self = Self::Counted { ahead: 0, left: 0 };
+
     /// A file came.
     pub(super) fn add(&mut self) {
-        if let Self::Ahead(ahead) = self {
+        if let Self::Counted { ahead, .. } = self {
             *ahead += 1;
         }
     }
 
     /// A file was found whose report may come yet.
     pub(super) fn expect(&mut self) {
-        if let Self::Ahead(ahead) = self {
+        if let Self::Counted { ahead, .. } = self {
             *ahead -= 1;
+        }
+    }
+
+    /// The file at the path went to another log. Whether it was found before nobody can tell.
+    pub(super) fn leave(&mut self) {
+        if let Self::Counted { left, .. } = self {
+            *left += 1;
         }
     }
 
     /// So many were found, and others may be found yet. False where nobody counts.
     pub(super) fn find(&mut self, found: i64) -> bool {
-        if let Self::Ahead(ahead) = self {
+        if let Self::Counted { ahead, .. } = self {
             *ahead -= found;
         }
-        matches!(self, Self::Ahead(_))
+        matches!(self, Self::Counted { .. })
     }
 
     /// So many files were found; returns how many are lost. Where nobody counts that is one, or none if all `is_plausible`.
     pub(super) fn settle(&mut self, found: i64, is_plausible: bool) -> i64 {
         match self {
-            Self::Ahead(ahead) => {
-                let lost = (*ahead - found).max(0);
-                *ahead -= found + lost;
+            Self::Counted { ahead, left } => {
+                *ahead -= found;
+                let lost = (*ahead - *left).max(0);
+                if *ahead >= 0 {
+                    (*ahead, *left) = (0, 0);
+                }
                 lost
             }
             Self::Unknown => i64::from(!is_plausible),
@@ -52,24 +70,40 @@ mod tests {
 
     #[test]
     fn what_came_and_was_not_found_is_lost_whenever_it_is_reported() {
-        let mut arrivals = Arrivals::Ahead(0);
+        let mut arrivals = Arrivals::NONE;
         arrivals.add();
         assert_eq!(arrivals.settle(1, false), 0);
         for _ in 0..3 {
             arrivals.add();
         }
-        assert_eq!((arrivals.settle(1, true), arrivals), (2, Arrivals::Ahead(0)));
+        assert_eq!((arrivals.settle(1, true), arrivals), (2, Arrivals::NONE));
         // Two are found before they are reported, with a third that is gone.
-        assert_eq!((arrivals.settle(2, true), arrivals), (0, Arrivals::Ahead(-2)));
+        assert_eq!((arrivals.settle(2, true), arrivals), (0, Arrivals::Counted { ahead: -2, left: 0 }));
         for _ in 0..3 {
             arrivals.add();
         }
-        assert_eq!((arrivals.settle(0, true), arrivals), (1, Arrivals::Ahead(0)));
+        assert_eq!((arrivals.settle(0, true), arrivals), (1, Arrivals::NONE));
         // What was found already is not lost, and what was not may be found yet.
         arrivals.add();
         arrivals.add();
         assert!(arrivals.find(1));
-        assert_eq!((arrivals.settle(1, true), arrivals), (0, Arrivals::Ahead(0)));
+        assert_eq!((arrivals.settle(1, true), arrivals), (0, Arrivals::NONE));
+        // One that went to another log before it was found is not lost.
+        arrivals.add();
+        arrivals.leave();
+        arrivals.add();
+        assert_eq!((arrivals.settle(1, true), arrivals), (0, Arrivals::NONE));
+        // The next was found before any of this was reported.
+        arrivals.expect();
+        arrivals.add();
+        arrivals.leave();
+        arrivals.add();
+        assert_eq!((arrivals.settle(0, true), arrivals), (0, Arrivals::NONE));
+        // That is no excuse for one that is lost later.
+        arrivals.leave();
+        assert_eq!(arrivals.settle(0, true), 0);
+        arrivals.add();
+        assert_eq!((arrivals.settle(0, true), arrivals), (1, Arrivals::NONE));
         // The first file may be reported or not: one of its kind is forgiven.
         arrivals.expect();
         arrivals.add();

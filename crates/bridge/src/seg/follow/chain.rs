@@ -190,7 +190,11 @@ fn meet(place: &Path, named: Named, holds: bool) -> Option<Older> {
     if holds {
         match open(&path) {
             Ok((file, id)) => return Some(Older { age, path, id, is_packed, file: Some(Arc::new(file)) }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A link that leads nowhere is a file that cannot be read, not one that was never there.
+                let meta = path.symlink_metadata().ok().filter(Metadata::is_symlink)?;
+                return Some(Older { age, path, id: (meta.dev(), meta.ino()), is_packed, file: None });
+            }
             // It is there, and is said to be unreadable.
             Err(_) => {}
         }

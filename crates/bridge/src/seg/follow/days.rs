@@ -178,6 +178,20 @@ impl Days {
 
 impl Source for Days {
     fn turn(&mut self, turn: Turn, sink: &mut dyn Sink) -> std::io::Result<Option<Duration>> {
+        let wake = self.read(turn, sink);
+        let current = self.current.iter_mut().map(|(_, tail)| tail);
+        self.retired.iter_mut().chain(current).for_each(|tail| tail.settle(sink));
+        wake
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        vec![self.directory.clone()]
+    }
+}
+
+impl Days {
+    /// Reads whatever came to any of the files.
+    fn read(&mut self, turn: Turn, sink: &mut dyn Sink) -> std::io::Result<Option<Duration>> {
         self.look(sink)?;
         if turn.rescan || turn.last || !self.started {
             self.scan(turn.now, sink)?;
@@ -234,10 +248,6 @@ impl Source for Days {
             }
         }
         Ok(wake)
-    }
-
-    fn places(&self) -> Vec<PathBuf> {
-        vec![self.directory.clone()]
     }
 }
 

@@ -48,6 +48,11 @@ impl Directory {
         Ok(&self.names)
     }
 
+    /// Are the names that were asked for last surely all there are? Not if some were changed since, or a moment before.
+    pub fn is_unchanged(&self) -> bool {
+        self.seen.is_some() && stamp(&self.path).is_ok_and(|now| self.seen == Some(now.0))
+    }
+
     /// The rotated files of a log in a directory of many; see [`Directory::names`].
     pub fn rotated(&mut self, base: &[u8]) -> io::Result<&[OsString]> {
         self.names()?;

@@ -13,7 +13,7 @@ pub use super::log::Kind;
 use super::arrivals::Arrivals;
 use super::chain::{Age, Older};
 use super::directory::Directory;
-use super::log::{Log, Scope, Strays};
+use super::log::{Log, Nowhere, Scope};
 use super::tail::{self, Id, Tail};
 use super::{Change, MakeFormat, Source, Turn, parent};
 use crate::seg::Sink;
@@ -201,7 +201,7 @@ impl Single {
             if sink.is_over() {
                 break;
             }
-            tail.go_on(reached);
+            tail.go_on(reached.take());
             tail.seek(self.from)?;
             tail.look(sink)?;
             reached = tail.reached();
@@ -292,7 +292,9 @@ impl Source for Single {
             }
         }
         let rescan = turn.rescan || turn.last || self.log.current().is_none();
-        let is_open = self.log.follow(rescan, &mut Strays::new(), sink)?;
+        let is_open = self.log.follow(rescan, &mut Nowhere, sink);
+        self.log.settle_times(sink);
+        let is_open = is_open?;
         Ok((!is_open && !turn.last).then_some(RETRY))
     }
 

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::chain::{Age, log_of, unpacked};
 use super::directory::Directory;
-use super::log::{Kind, Log, Scope, Strays};
+use super::log::{Elsewhere, Kind, Log, Scope};
+use super::moments;
 use super::tail::{Id, Look, Tail};
 use super::{Change, MakeFormat, Once, Source, Turn};
 use crate::seg::Sink;
@@ -30,6 +31,8 @@ const MISSING: Duration = Duration::from_secs(60);
 
 /// In which order files are listed: those that were rotated away before what came after them.
 type Place = (Vec<u8>, bool, Option<Age>, OsString);
+/// The files that are there, in order, and those that cannot be read, with the reason.
+type Listing = (BTreeMap<Place, Metadata>, Vec<(PathBuf, io::Error)>);
 /// The files of a log.
 type Files = Vec<(OsString, Metadata)>;
 
@@ -53,6 +56,8 @@ pub struct Folder {
     is_unreported: bool,
     /// Since when files are in no listing.
     missing: HashMap<Id, Instant>,
+    /// Those of them that rest and were changed since they were read.
+    unread: HashSet<Id>,
     /// Files with a descriptor, or more.
     open: usize,
     started: bool,
@@ -90,6 +95,7 @@ impl Folder {
             first: HashSet::new(),
             is_unreported: false,
             missing: HashMap::new(),
+            unread: HashSet::new(),
             open: 0,
             started: false,
             once: Once::default(),
@@ -99,9 +105,9 @@ impl Folder {
         folder
     }
 
-    /// The files that are there, in order, and those that are packed.
-    fn list(&self) -> io::Result<(BTreeMap<Place, Metadata>, Vec<PathBuf>)> {
-        let (mut found, mut packed) = (BTreeMap::new(), Vec::new());
+    /// The files that are there, in order, and those that cannot be read, with the reason.
+    fn list(&self) -> io::Result<Listing> {
+        let (mut found, mut unread) = (BTreeMap::new(), Vec::new());
         let mut directory = self.directory.borrow_mut();
         for name in directory.names()? {
             let bytes = name.as_encoded_bytes();
@@ -109,18 +115,34 @@ impl Folder {
                 continue;
             }
             let path = self.path.join(name);
-            let Ok(meta) = path.metadata() else { continue };
+            moments::pass();
+            let meta = match path.metadata() {
+                Ok(meta) => meta,
+                // It has another name by now, or none, unless it is a link that leads nowhere.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        && !path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) =>
+                {
+                    continue;
+                }
+                Err(error) => {
+                    unread.push((path, error));
+                    continue;
+                }
+            };
             if unpacked(bytes).1 {
-                packed.push(path);
+                unread.push((path, io::Error::other("this is packed and not read")));
             } else if meta.is_file() {
                 found.insert(place_of(name), meta);
             }
         }
-        Ok((found, packed))
+        Ok((found, unread))
     }
 
-    fn scan(&mut self, now: Instant, sink: &mut dyn Sink) -> io::Result<()> {
-        let (found, packed) = match self.list() {
+    fn scan(&mut self, turn: Turn, sink: &mut dyn Sink) -> io::Result<()> {
+        let listed = self.list();
+        let is_sure = self.directory.borrow().is_unchanged();
+        let (found, unread) = match listed {
             Ok(found) => found,
             Err(error) if self.started => {
                 self.once.trouble(&self.path, &error, sink);
@@ -130,11 +152,10 @@ impl Folder {
         };
         self.once.fine(&self.path);
         self.started = true;
-        for path in packed {
-            self.once.trouble(&path, &io::Error::other("this is packed and not read"), sink);
+        for (path, error) in unread {
+            self.once.trouble(&path, &error, sink);
         }
         let mut groups: BTreeMap<OsString, Files> = BTreeMap::new();
-        let mut strays = Strays::new();
         self.names.clear();
         let mut shown = HashSet::new();
         for ((.., name), meta) in found {
@@ -142,11 +163,6 @@ impl Folder {
             // A second name of the same file counts as none.
             if !shown.insert(id) {
                 continue;
-            }
-            if let Some(before) = self.homes.get(&id).filter(|before| **before != home)
-                && let Some(tail) = self.logs.get_mut(before).and_then(|log| log.take(id))
-            {
-                strays.insert(id, tail);
             }
             self.names.insert(name.clone(), id);
             groups.entry(home).or_default().push((name, meta));
@@ -156,9 +172,10 @@ impl Folder {
                 // What the others hold is for the next look, if there is one.
                 return Ok(());
             }
-            self.look_at(&home, &files, &mut strays, sink)?;
+            self.look_at(&home, &files, sink)?;
         }
-        self.forget(now, &shown, sink)?;
+        // Where names are being changed, a file that is not shown may be there all the same.
+        self.forget(turn.now, is_sure || turn.last, &shown, sink)?;
         self.homes = self
             .logs
             .iter()
@@ -189,13 +206,7 @@ impl Folder {
     }
 
     /// Follows a log if anything is new about it.
-    fn look_at(
-        &mut self,
-        home: &OsStr,
-        files: &Files,
-        strays: &mut Strays,
-        sink: &mut dyn Sink,
-    ) -> io::Result<()> {
+    fn look_at(&mut self, home: &OsStr, files: &Files, sink: &mut dyn Sink) -> io::Result<()> {
         if !self.logs.contains_key(home) {
             let log = self.begin(home);
             self.logs.insert(home.to_owned(), log);
@@ -221,21 +232,26 @@ impl Folder {
                 None => is_news = true,
             }
         }
-        if is_news { self.follow(home, true, strays, sink) } else { Ok(()) }
+        if is_news { self.follow(home, true, sink) } else { Ok(()) }
     }
 
-    fn follow(
-        &mut self,
-        home: &OsStr,
-        rescan: bool,
-        strays: &mut Strays,
-        sink: &mut dyn Sink,
-    ) -> io::Result<()> {
-        let Some(log) = self.logs.get_mut(home) else { return Ok(()) };
+    /// Follows a log. A file that got one of its names and is known under the name of another log comes from there.
+    fn follow(&mut self, home: &OsStr, rescan: bool, sink: &mut dyn Sink) -> io::Result<()> {
+        let Some(mut log) = self.logs.remove(home) else { return Ok(()) };
         let open = |log: &Log| log.tails().filter(|tail| !tail.is_resting()).count();
-        let before = open(log);
-        log.follow(rescan, strays, sink)?;
-        self.open = (self.open + open(log)).saturating_sub(before);
+        let before = open(&log);
+        let mut others = Others { logs: &mut self.logs, homes: &self.homes, open: 0 };
+        let result = log.follow(rescan, &mut others, sink);
+        log.settle_times(sink);
+        let moved = others.open;
+        for tail in log.tails() {
+            if self.homes.get(&tail.id()).is_none_or(|known| known != home) {
+                self.homes.insert(tail.id(), home.to_owned());
+            }
+        }
+        self.open = (self.open + open(&log)).saturating_sub(before + moved);
+        self.logs.insert(home.to_owned(), log);
+        result?;
         if self.open > OPEN {
             self.spare();
         }
@@ -252,16 +268,27 @@ impl Folder {
     }
 
     /// Reads the rest of files that were deleted, and forgets those that are gone for long.
-    fn forget(&mut self, now: Instant, shown: &HashSet<Id>, sink: &mut dyn Sink) -> io::Result<()> {
+    fn forget(
+        &mut self,
+        now: Instant,
+        is_sure: bool,
+        shown: &HashSet<Id>,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
         self.missing.retain(|id, _| !shown.contains(id));
+        self.unread.retain(|id| !shown.contains(id));
         let mut gone = Vec::new();
         for (home, log) in &mut self.logs {
             for tail in log.tails_mut().filter(|tail| !shown.contains(&tail.id())) {
                 let since = *self.missing.entry(tail.id()).or_insert(now);
                 let name = tail.path().file_name().unwrap_or_default();
                 // Reported as changed, and gone before it could be read.
-                let is_unread =
-                    tail.is_resting() && self.touched.contains(name) && !self.names.contains_key(name);
+                let is_touched = self.touched.contains(name) && !self.names.contains_key(name);
+                if tail.is_resting() && is_touched {
+                    self.unread.insert(tail.id());
+                }
+                let is_long = now.saturating_duration_since(since) >= MISSING;
+                let is_unread = (is_sure || is_long) && self.unread.contains(&tail.id());
                 if is_unread {
                     sink.missed(&format!(
                         "{} was changed and removed before it could be read: what was added last is not told",
@@ -275,13 +302,14 @@ impl Folder {
                         tail.path().display()
                     ));
                     gone.push((home.clone(), tail.id()));
-                } else if is_deleted || is_unread || now.saturating_duration_since(since) >= MISSING {
+                } else if is_deleted || is_unread || is_long {
                     gone.push((home.clone(), tail.id()));
                 }
             }
         }
         for (home, id) in gone {
             self.missing.remove(&id);
+            self.unread.remove(&id);
             let Some(log) = self.logs.get_mut(&home) else { continue };
             self.open -= usize::from(log.take(id).is_some_and(|tail| !tail.is_resting())).min(self.open);
             if log.tails().next().is_none() {
@@ -301,16 +329,32 @@ impl Folder {
                 // Gone, or another file: the next listing tells.
                 self.open += usize::from(tail.wake(&self.path.join(name)).unwrap_or(false));
             }
-            self.follow(&home, false, &mut Strays::new(), sink)?;
+            self.follow(&home, false, sink)?;
         }
         Ok(())
+    }
+}
+
+/// The logs of a directory but one.
+struct Others<'a> {
+    logs: &'a mut BTreeMap<OsString, Log>,
+    homes: &'a HashMap<Id, OsString>,
+    /// So many of the files that were given away have a descriptor.
+    open: usize,
+}
+
+impl Elsewhere for Others<'_> {
+    fn take(&mut self, id: Id) -> Option<Tail> {
+        let tail = self.logs.get_mut(self.homes.get(&id)?)?.take(id)?;
+        self.open += usize::from(!tail.is_resting());
+        Some(tail)
     }
 }
 
 impl Source for Folder {
     fn turn(&mut self, turn: Turn, sink: &mut dyn Sink) -> io::Result<Option<Duration>> {
         if turn.rescan || turn.last || !self.started {
-            self.scan(turn.now, sink)?;
+            self.scan(turn, sink)?;
         } else {
             self.look_at_touched(sink)?;
         }
@@ -330,11 +374,19 @@ impl Source for Folder {
                 match self.logs.get_mut(name) {
                     Some(log) => log.arrivals.add(),
                     None if log_of(name.as_encoded_bytes()).1.is_none() => {
-                        self.came.entry(name.to_owned()).or_insert(Arrivals::Ahead(0)).add();
+                        self.came.entry(name.to_owned()).or_insert(Arrivals::NONE).add();
                     }
                     None => {}
                 }
             }
+            Change::Moved { from, to } if home_of(to) != from => {
+                if let Some(log) = self.logs.get_mut(from) {
+                    log.arrivals.leave();
+                } else if let Some(came) = self.came.get_mut(from) {
+                    came.leave();
+                }
+            }
+            Change::Moved { .. } => {}
             Change::Unknown => {
                 self.is_unreported = true;
                 self.logs.values_mut().for_each(|log| log.arrivals = Arrivals::Unknown);

@@ -12,7 +12,7 @@ mod lsf;
 mod text;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -64,8 +64,20 @@ struct Cut {
     is_log: bool,
 }
 
-/// Files that got a name of another log.
-pub(super) type Strays = HashMap<Id, Tail>;
+/// What is known of files beyond this log: one that has a name of this log may have been known under one of another.
+pub(super) trait Elsewhere {
+    /// Gives the file away.
+    fn take(&mut self, id: Id) -> Option<Tail>;
+}
+
+/// There is no other log.
+pub(super) struct Nowhere;
+
+impl Elsewhere for Nowhere {
+    fn take(&mut self, _: Id) -> Option<Tail> {
+        None
+    }
+}
 
 /// One log.
 pub(super) struct Log {
@@ -116,7 +128,7 @@ impl Log {
             is_unsure: false,
             refused: HashSet::new(),
             empty: HashSet::new(),
-            arrivals: Arrivals::Ahead(0),
+            arrivals: Arrivals::NONE,
             once: Once::default(),
         }
     }
@@ -235,7 +247,14 @@ impl Log {
         }
         let (open, id) = match &file.file {
             Some(open) => (open.try_clone()?, file.id),
-            None => tail::open(&file.path)?,
+            None => tail::open(&file.path).map_err(|error| {
+                let is_link = file.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+                if is_link {
+                    io::Error::other("this is a link to something that is not there")
+                } else {
+                    error
+                }
+            })?,
         };
         if id != file.id {
             return Err(io::ErrorKind::NotFound.into());
@@ -294,7 +313,7 @@ impl Log {
     pub(super) fn follow(
         &mut self,
         mut rescan: bool,
-        strays: &mut Strays,
+        elsewhere: &mut dyn Elsewhere,
         sink: &mut dyn Sink,
     ) -> io::Result<bool> {
         for _ in 0..ROUNDS {
@@ -308,7 +327,7 @@ impl Log {
             }
             rescan = false;
             let is_open = match self.kind {
-                Kind::Plain => self.find_text(strays, sink)?,
+                Kind::Plain => self.find_text(elsewhere, sink)?,
                 Kind::Lsf => self.find_records(sink)?,
             };
             if !is_open {
@@ -351,13 +370,19 @@ impl Log {
         Ok(false)
     }
 
+    /// Tells what is held because more might have been known.
+    pub(super) fn settle_times(&mut self, sink: &mut dyn Sink) {
+        let cut = self.cut.iter_mut().map(|cut| &mut cut.tail);
+        self.older.iter_mut().chain(cut).chain(&mut self.current).for_each(|tail| tail.settle(sink));
+    }
+
     fn set_aside(&mut self, tail: Tail, is_log: bool) {
         self.last_key += 1;
         self.cut.push(Cut { key: self.last_key, tail, is_log });
     }
 
     /// Opens the file at the path if it is another one. The old one is read to its end.
-    fn open_other(&mut self, sink: &mut dyn Sink) -> io::Result<Switch> {
+    fn open_other(&mut self, elsewhere: &mut dyn Elsewhere, sink: &mut dyn Sink) -> io::Result<Switch> {
         let there = self.id_there();
         if there.is_some() && self.current.as_ref().map(Tail::id) == there {
             return Ok(Switch::None);
@@ -376,6 +401,7 @@ impl Log {
         if self.current.as_ref().is_some_and(|tail| tail.id() == new.id()) {
             return Ok(Switch::None);
         }
+        let new = adopt(elsewhere, new)?;
         let Some(mut old) = self.current.replace(new) else { return Ok(Switch::First) };
         let id = old.id();
         let is_begun = old.is_resting() || old.peek()?;
@@ -409,6 +435,14 @@ impl Log {
             tail.offset()
         ));
     }
+}
+
+/// The file as it is known elsewhere, if it still holds the same text, else as it was opened. Whatever its name is by now: it
+/// is the one that is open.
+fn adopt(elsewhere: &mut dyn Elsewhere, opened: Tail) -> io::Result<Tail> {
+    let Some(mut known) = elsewhere.take(opened.id()) else { return Ok(opened) };
+    known.wake_as(&opened)?;
+    Ok(if known.is_intact() { known } else { opened })
 }
 
 /// What is at the path.

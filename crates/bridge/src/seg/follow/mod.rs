@@ -1,7 +1,7 @@
 //! Following logs: files that grow, rotate, shrink, vanish and come back.
 //!
 //! [`tail`] reads one file; `log` is one path with what was rotated away from it, whose names [`chain`] knows and whose number `arrivals` counts; [`mod@file`] is one such log; [`days`] is a directory with a file
-//! a day; [`folder`] is a directory of many; [`pipe`] is what a thread tells; [`commands`] asks
+//! a day; [`folder`] is a directory of many; [`pipe`] is what a thread tells; [`kept`] is what times were taken for; [`commands`] asks
 //! Slurm's commands, [`poll`] a command of the site; [`watch`] says when to look again. What the bytes
 //! mean is not known here.
 
@@ -14,6 +14,7 @@ pub mod file;
 pub mod folder;
 #[cfg(test)]
 mod interleaved;
+pub mod kept;
 mod log;
 mod moments;
 pub mod pipe;
@@ -62,6 +63,13 @@ pub trait Source {
 pub enum Change<'a> {
     /// A file came: it was made, or got this name.
     Came(&'a OsStr),
+    /// A file got another name in the same directory; that it came there is reported after this.
+    Moved {
+        /// The name that it had.
+        from: &'a OsStr,
+        /// The one that it has.
+        to: &'a OsStr,
+    },
     /// Something was written to the file of this name.
     Changed(&'a OsStr),
     /// More happened than could be reported, or nothing is reported at all.

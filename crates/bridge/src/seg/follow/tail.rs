@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::moments;
-use crate::seg::{Event, Format, Message, Sink, lsf};
+use crate::seg::{Event, Format, Message, Reached, Sink, lsf};
 
 /// How much is read at once.
 const BLOCK: usize = 1 << 17;
@@ -74,6 +74,8 @@ pub struct Tail {
     /// When something was read last.
     changed: Instant,
     has_told: bool,
+    /// When it was last changed before it was read to its end.
+    complete: Option<i64>,
     format: Box<dyn Format>,
 }
 
@@ -98,6 +100,7 @@ impl Tail {
             ahead: Vec::new(),
             changed: Instant::now(),
             has_told: false,
+            complete: None,
             format,
         }
     }
@@ -154,6 +157,15 @@ impl Tail {
         Ok(true)
     }
 
+    /// Ends its rest with a descriptor that another one has of the same file.
+    pub fn wake_as(&mut self, other: &Self) -> io::Result<()> {
+        other.path.clone_into(&mut self.path);
+        if self.file.is_none() {
+            self.file = Some(other.file()?.try_clone()?);
+        }
+        Ok(())
+    }
+
     /// Is the file without any name left? Not known of one that rests.
     pub fn is_deleted(&self) -> bool {
         moments::pass();
@@ -166,12 +178,12 @@ impl Tail {
     }
 
     /// How far the log has come; see [`Format::reached`].
-    pub fn reached(&self) -> Option<i64> {
+    pub fn reached(&self) -> Option<Reached> {
         self.format.reached()
     }
 
     /// Goes on where another file of the same log ended.
-    pub fn go_on(&mut self, reached: Option<i64>) {
+    pub fn go_on(&mut self, reached: Option<Reached>) {
         self.format.go_on(reached);
     }
 
@@ -309,6 +321,7 @@ impl Tail {
     /// Tells what was read.
     pub fn tell_ahead(&mut self, sink: &mut dyn Sink) {
         let ahead = std::mem::take(&mut self.ahead);
+        self.format.begins(&self.head, self.offset - ahead.len() as u64);
         self.format.feed(&ahead, &mut Named { path: &self.path, has_told: &mut self.has_told, sink });
     }
 
@@ -317,7 +330,7 @@ impl Tail {
         moments::pass();
         let meta = self.file()?.metadata()?;
         if self.is_untold() {
-            self.format.modified(meta.mtime());
+            self.format.written(self.complete, meta.mtime());
             self.tell_ahead(sink);
             if sink.is_over() {
                 return Ok(Look::Grown);
@@ -338,7 +351,8 @@ impl Tail {
         if self.offset == 0 && self.has_offset && !self.skip_header(meta.len())? {
             return Ok(Look::Grown);
         }
-        self.format.modified(meta.mtime());
+        self.format.written(self.complete, meta.mtime());
+        self.format.begins(&self.head, self.offset);
         let mut block = vec![0; BLOCK.min(meta.len().saturating_sub(self.offset) as usize + 4_096)];
         loop {
             let count = self.read_settled(&mut block, self.offset)?;
@@ -359,6 +373,7 @@ impl Tail {
             }
         }
         self.seen = is_settled(&meta).then_some(now);
+        self.complete = Some(meta.mtime());
         Ok(Look::Grown)
     }
 
@@ -410,6 +425,11 @@ impl Tail {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(e) => Err(e),
         }
+    }
+
+    /// Tells what was held until more would be known.
+    pub fn settle(&mut self, sink: &mut dyn Sink) {
+        self.format.settle(&mut Named { path: &self.path, has_told: &mut self.has_told, sink });
     }
 
     /// Is the text that was read still in this file?

@@ -3,7 +3,7 @@
 //! inotify comes from `rustix`, which the house has anyway; the `inotify` crate would add nothing to it. Directories are
 //! watched, not files: that also tells of files that come, go and change their names.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -38,6 +38,8 @@ pub struct Watch {
     inotify: Option<OwnedFd>,
     places: Vec<PathBuf>,
     is_remote: bool,
+    /// A name that was left, and the cookie with which the name that its file got is told.
+    left: Option<(u32, OsString)>,
 }
 
 impl Watch {
@@ -45,7 +47,7 @@ impl Watch {
     pub fn new(places: Vec<PathBuf>, poll: bool) -> Self {
         let inotify =
             if poll { None } else { inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok() };
-        let mut watch = Self { inotify, places, is_remote: false };
+        let mut watch = Self { inotify, places, is_remote: false, left: None };
         watch.add();
         watch
     }
@@ -91,6 +93,15 @@ impl Watch {
             names |= kind != ReadFlags::MODIFY;
             let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
             if let Some(name) = name {
+                let is_same = |(cookie, _): &mut (u32, OsString)| *cookie == event.cookie();
+                if kind.contains(ReadFlags::MOVED_TO)
+                    && let Some((_, from)) = self.left.take_if(is_same)
+                {
+                    tell(Change::Moved { from: &from, to: name });
+                }
+                if kind.contains(ReadFlags::MOVED_FROM) {
+                    self.left = Some((event.cookie(), name.to_owned()));
+                }
                 if kind.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
                     tell(Change::Came(name));
                 } else if kind.contains(ReadFlags::MODIFY) {

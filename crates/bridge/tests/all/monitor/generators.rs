@@ -54,6 +54,37 @@ fn nonsense_of_any_length_is_survived_and_counted() {
 }
 
 #[test]
+fn bad_lines_are_counted_when_they_come_not_when_a_person_is_told() {
+    // Cut where a pipe may cut it, so that the second comes when the first was told.
+    let (monitor, heard) = start(settings(script(
+        "echo garbage; sleep 0.2; echo more; head -c 100000 /dev/zero | tr '\\0' 'x'; echo; echo '001;12;1;8;5'; cat",
+    )));
+    monitor.register(b"1", &key("one")).unwrap();
+    until("an event", || heard.count() == 1);
+    assert_eq!(monitor.status().bad_lines, 3);
+    monitor.stop();
+}
+
+#[test]
+fn what_a_generator_could_not_read_is_passed_on_while_it_lives() {
+    let place = tempfile::tempdir().unwrap();
+    let said = place.path().join("said");
+    let text = format!(
+        "echo 'log.1 is missing' >&2; printf 'half a' >&2; echo '001;12;1;8;5'; echo ' line' >&2
+         for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo \"more $n\" >&2; done; echo > {}; cat",
+        said.display()
+    );
+    let (monitor, heard) = start(settings(script(&text)));
+    until("ten lines", || heard.notes().contains("the generator says: more 8") && said.exists());
+    let notes = heard.notes();
+    assert!(notes.contains("the generator says: log.1 is missing"), "{notes}");
+    assert!(notes.contains("the generator says: half a line"), "{notes}");
+    monitor.stop();
+    let notes = heard.notes();
+    assert!(!notes.contains("more 9") && notes.contains("said 4 more lines on standard error"), "{notes}");
+}
+
+#[test]
 fn a_generator_that_says_little_before_it_dies_is_quoted_and_tried_again_for_ever() {
     let place = tempfile::tempdir().unwrap();
     let starts = place.path().join("starts");

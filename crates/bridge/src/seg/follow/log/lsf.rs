@@ -9,11 +9,13 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use super::{Age, KNOWN, Log, Older, Switch, Tail};
+use super::{Age, KNOWN, Log, Nowhere, Older, Switch, Tail};
 use crate::seg::{Format, Sink, lsf};
 
 /// So much of a copy is compared.
 const BEGINNING: usize = 2_048;
+/// So much of a file that was told is read at once.
+const BLOCK: usize = 1 << 20;
 /// Rotated files that are searched for the text of a log that was cut.
 const COPIES: usize = 16;
 
@@ -40,7 +42,7 @@ impl Log {
             let tail = if number > expected {
                 Err((self.numbered(expected), io::ErrorKind::NotFound.into()))
             } else {
-                self.open_older(file).map_err(|error| (file.path.clone(), error))
+                self.open_records(file).map_err(|error| (file.path.clone(), error))
             };
             let tail = match tail {
                 Ok(tail) => tail,
@@ -56,8 +58,8 @@ impl Log {
                 .file()
                 .ok()
                 .and_then(first_line)
-                .and_then(|l| lsf::header(&l))
-                .is_some_and(|stamp| stamp < from)
+                .and_then(|line| lsf::closing_time(&line))
+                .is_some_and(|closed| closed < from)
             {
                 break;
             }
@@ -75,10 +77,19 @@ impl Log {
         Ok(current.map(|current| current.with_format(format)))
     }
 
+    /// Opens an older file. One that was renamed as it was still says where its own records begin.
+    fn open_records(&self, file: &Older) -> io::Result<Tail> {
+        let tail = self.open_older(file)?;
+        let line = first_line(tail.file()?);
+        let is_place =
+            line.is_some_and(|line| lsf::header(&line).is_some() && lsf::closing_time(&line).is_none());
+        Ok(if is_place { tail.with_offset() } else { tail })
+    }
+
     /// The log was cut, or another file is at its path, or names have changed. False if the file at the path cannot be opened.
     pub(super) fn find_records(&mut self, sink: &mut dyn Sink) -> io::Result<bool> {
         let had_older = !self.older.is_empty();
-        let switch = self.open_other(sink)?;
+        let switch = self.open_other(&mut Nowhere, sink)?;
         // A file that came beside it may be its copy, which counts when the log is written anew.
         if matches!(switch, Switch::None | Switch::Gone) && !self.cut.iter().any(|cut| cut.is_log) {
             self.cut.clear();
@@ -158,8 +169,10 @@ impl Log {
     /// The file was replaced or rewritten. Tells from a copy what was not read yet, and returns which one it is. Its first line
     /// is another one, so that the text stands elsewhere.
     fn catch_up(&self, text: &mut Tail, listed: &[Older], sink: &mut dyn Sink) -> Option<usize> {
-        let copies = listed.iter().enumerate().rev().filter(|(_, file)| !self.knows(file.id));
-        let mut copies = copies.take(COPIES).filter_map(|(at, file)| Some((at, file.file.as_ref()?)));
+        // The oldest first: newer ones may have the same records at their heads, carried over.
+        let copies = listed.iter().enumerate().skip(listed.len().saturating_sub(COPIES));
+        let copies = copies.filter(|(_, file)| !self.knows(file.id));
+        let mut copies = copies.filter_map(|(at, file)| Some((at, file.file.as_ref()?)));
         copies.find_map(|(at, copy)| text.catch_up(copy, sink).unwrap_or(false).then_some(at))
     }
 
@@ -172,14 +185,12 @@ impl Log {
         sink: &mut dyn Sink,
     ) -> io::Result<Box<dyn Format>> {
         let before = before.filter(|_| !files.is_empty()).and_then(|file| file.file.as_ref());
-        if let Some(mut line) = before.and_then(|file| first_line(file)) {
+        if let Some(before) = before {
             // The next file repeats what was unfinished when this one was closed.
-            line.push(b'\n');
-            format.feed(&line, sink);
-            format.reset();
+            recall(before, format.as_mut())?;
         }
         for file in files {
-            match self.open_older(file) {
+            match self.open_records(file) {
                 Ok(tail) => {
                     let mut tail = tail.with_format(format);
                     tail.look(sink)?;
@@ -202,12 +213,37 @@ pub(super) fn is_being_copied(current: &Tail, copy: &Older) -> bool {
         let count = copy.read_at(&mut text, 0)?;
         let Some(end) = memchr::memchr(b'\n', &text[..count]) else { return Ok(true) };
         let body = &text[end + 1..count];
-        let offset = first_line(current.file()?).and_then(|line| lsf::header(&line)).unwrap_or(0);
+        let line = first_line(current.file()?);
+        let offset = line.as_ref().and_then(|line| lsf::header(line)).unwrap_or(0).max(0) as u64;
+        let head = line.map_or(0, |line| line.len() as u64 + 1);
         let mut there = vec![0; body.len()];
-        Ok(current.file()?.read_exact_at(&mut there, offset.max(0) as u64).is_ok() && there == body)
+        // Of its own records, or of those that were carried over, too.
+        Ok([offset, head].into_iter().any(|at| {
+            current.file().is_ok_and(|file| file.read_exact_at(&mut there, at).is_ok()) && there == body
+        }))
     };
     copy.age == Age::Numbered(Reverse(0))
         && copy.file.as_ref().is_some_and(|copy| is_copy(copy).unwrap_or(false))
+}
+
+/// The parser learns how a file ended that was told before.
+fn recall(file: &File, format: &mut dyn Format) -> io::Result<()> {
+    let mut block = vec![0; BLOCK];
+    let mut at = 0;
+    loop {
+        let count = file.read_at(&mut block, at)?;
+        // A line that is longer than a block cannot be recalled, and is cut.
+        let whole = memchr::memrchr(b'\n', &block[..count]).map_or(count, |end| end + 1);
+        if whole == 0 {
+            break;
+        }
+        block[..whole].split_inclusive(|b| *b == b'\n').for_each(|line| {
+            format.recall(line.strip_suffix(b"\n").unwrap_or(line));
+        });
+        at += whole as u64;
+    }
+    format.reset();
+    Ok(())
 }
 
 /// The first line of a file, if it is short.

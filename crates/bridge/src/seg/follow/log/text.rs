@@ -2,20 +2,19 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 
-use super::{ATTEMPTS, Cut, Id, Log, Look, Older, Scope, Strays, Switch, Tail, tail};
-use crate::seg::Sink;
+use super::{ATTEMPTS, Cut, Elsewhere, Id, Log, Look, Older, Scope, Switch, Tail, adopt, tail};
+use crate::seg::{Reached, Sink};
 
 impl Log {
     /// Puts the files in order and tells what is new. False if the file at the path cannot be opened.
-    pub(super) fn find_text(&mut self, strays: &mut Strays, sink: &mut dyn Sink) -> io::Result<bool> {
+    pub(super) fn find_text(
+        &mut self,
+        elsewhere: &mut dyn Elsewhere,
+        sink: &mut dyn Sink,
+    ) -> io::Result<bool> {
         let had_older = !self.older.is_empty();
-        let switch = self.open_other(sink)?;
-        if matches!(switch, Switch::First) && self.adopt_current(strays) {
-            self.settle(1, true, sink);
-            return Ok(true);
-        }
+        let switch = self.open_other(elsewhere, sink)?;
         let listed = self.list_with_beginning()?;
         let was_cut = self.cut.iter().any(|cut| cut.is_log);
         let mut reached = self.reached_before(&switch);
@@ -40,7 +39,7 @@ impl Log {
             |tail: &Tail| !tail.is_untold() || listed.iter().flatten().any(|file| file.id == tail.id());
         let told = match &listed {
             Some(listed) if self.older.iter().all(has_place) => {
-                self.tell_older(listed, &mut reached, strays, sink)?
+                self.tell_older(listed, &mut reached, elsewhere, sink)?
             }
             // The file is gone from the path again, and nobody can tell what came before it.
             _ => Found { files: 0, newer: 0, is_all: false },
@@ -64,7 +63,8 @@ impl Log {
             self.give_up(is_fresh && matches!(switch, Switch::None), sink)?;
             self.forget_oldest();
             if let Some(current) = self.current.as_mut().filter(|tail| !tail.is_resting()) {
-                if is_fresh {
+                // One that was known elsewhere goes on where it was.
+                if is_fresh && current.reached().is_none() {
                     current.go_on(reached);
                 }
                 // Another text again: that is for the next round. So is what came to one that was empty before the listing,
@@ -89,7 +89,7 @@ impl Log {
     }
 
     /// How far the log had come before what is to be told.
-    fn reached_before(&self, switch: &Switch) -> Option<i64> {
+    fn reached_before(&self, switch: &Switch) -> Option<Reached> {
         let cut = self.cut.iter().find(|cut| cut.is_log).and_then(|cut| cut.tail.reached());
         cut.or_else(|| match switch {
             Switch::From(id) => self.older.iter().find(|tail| tail.id() == *id).and_then(Tail::reached),
@@ -98,18 +98,6 @@ impl Log {
             }
             _ => None,
         })
-    }
-
-    /// The file at the path was known under another name.
-    fn adopt_current(&mut self, strays: &mut Strays) -> bool {
-        let Some(id) = self.current.as_ref().map(Tail::id) else { return false };
-        match adopt(strays, id, &self.path) {
-            Some(tail) => {
-                self.current = Some(tail);
-                true
-            }
-            None => false,
-        }
     }
 
     /// The rotated files, as they are after the beginning of the file at the path was read.
@@ -133,8 +121,8 @@ impl Log {
     fn tell_older(
         &mut self,
         listed: &[Older],
-        reached: &mut Option<i64>,
-        strays: &mut Strays,
+        reached: &mut Option<Reached>,
+        elsewhere: &mut dyn Elsewhere,
         sink: &mut dyn Sink,
     ) -> io::Result<Found> {
         let newest =
@@ -155,12 +143,7 @@ impl Log {
             if self.knows(file.id) || self.is_past(at, newest) {
                 continue;
             }
-            if let Some(mut tail) = adopt(strays, file.id, &file.path) {
-                tail.look(sink)?;
-                self.keep(tail);
-                continue;
-            }
-            let mut tail = match self.open_older(file) {
+            let tail = match self.open_older(file) {
                 Ok(tail) => tail,
                 // It has another name by now.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -173,11 +156,17 @@ impl Log {
                     continue;
                 }
             };
+            let mut tail = adopt(elsewhere, tail)?;
+            if tail.offset() > 0 {
+                tail.look(sink)?;
+                self.keep(tail);
+                continue;
+            }
             if let Some(owner) = owners[at].take() {
                 *reached = self.move_text(&owner, tail, sink)?;
                 continue;
             }
-            match self.is_copied_to(tail.file()?) {
+            match self.is_copied_to(tail.file()?, &listed[..at]) {
                 Copy::Yes => {
                     // Nothing to tell, but perhaps one of those that came.
                     let is_empty = tail.file()?.metadata()?.len() == 0;
@@ -188,7 +177,7 @@ impl Log {
                 Copy::No => {}
             }
             self.tell_removed(sink)?;
-            tail.go_on(*reached);
+            tail.go_on(reached.clone());
             tail.look(sink)?;
             if self.scope == Scope::Path {
                 *reached = tail.reached();
@@ -228,7 +217,7 @@ impl Log {
     }
 
     /// A text goes on in another file. Returns how far it has come.
-    fn move_text(&mut self, owner: &Owner, copy: Tail, sink: &mut dyn Sink) -> io::Result<Option<i64>> {
+    fn move_text(&mut self, owner: &Owner, copy: Tail, sink: &mut dyn Sink) -> io::Result<Option<Reached>> {
         let Some(place) = self.cut.iter().position(|cut| cut.key == owner.key) else { return Ok(None) };
         let Cut { tail: mut text, is_log, .. } = self.cut.remove(place);
         let (path, id) = (copy.path().to_owned(), copy.id());
@@ -290,13 +279,18 @@ impl Log {
         Some(owners)
     }
 
-    /// Is this a copy of a file that is known? Not known if that one was cut meanwhile.
-    fn is_copied_to(&self, copy: &File) -> Copy {
+    /// Is this a copy of a file that is known? Not known if that one was cut meanwhile. Nobody copies a file that was rotated away to
+    /// the name of a newer one: where one that stands before it has the same text, both have it.
+    fn is_copied_to(&self, copy: &File, before: &[Older]) -> Copy {
         let mut head = [0; tail::HEAD];
         let Ok(count) = std::os::unix::fs::FileExt::read_at(copy, &mut head, 0) else { return Copy::No };
         let head = &head[..count];
-        let alike =
-            || self.tails().filter(|tail| tail.head().starts_with(head) || head.starts_with(tail.head()));
+        let is_older = |tail: &Tail| !head.is_empty() && before.iter().any(|older| older.id == tail.id());
+        let alike = || {
+            let alike =
+                self.tails().filter(|tail| tail.head().starts_with(head) || head.starts_with(tail.head()));
+            alike.filter(|tail| !is_older(tail))
+        };
         if alike().any(|tail| tail.has_copy(copy).unwrap_or(false)) {
             return Copy::Yes;
         }
@@ -329,7 +323,7 @@ impl Log {
 
     /// Is this no copy of a file that is known?
     pub(super) fn is_new(&self, file: &File) -> bool {
-        matches!(self.is_copied_to(file), Copy::No)
+        matches!(self.is_copied_to(file, &[]), Copy::No)
     }
 }
 
@@ -354,10 +348,4 @@ enum Copy {
 struct Owner {
     key: u64,
     is_shorter: bool,
-}
-
-/// The file was known under the name of another log, if it is still the same.
-fn adopt(strays: &mut Strays, id: Id, path: &Path) -> Option<Tail> {
-    let mut tail = strays.remove(&id)?;
-    (tail.wake(path).unwrap_or(false) && tail.is_intact()).then_some(tail)
 }
