@@ -11,6 +11,10 @@ pub const EVAL_DEPTH: u32 = 400;
 pub const LANGUAGE_STEPS: u64 = 10_000_000;
 /// Node evaluations that a pool spends on one evaluation: ads of strangers are evaluated by the thousand, and everybody waits.
 pub const EVAL_STEPS: u64 = 20_000;
+/// Bytes that are read, compared or put in order for one step.
+pub const BYTES_PER_STEP: usize = 16;
+/// Bytes that are merely copied for one step.
+pub const COPIED_PER_STEP: usize = 64;
 /// Function calls that may be open at once; the language itself does not count them, the stack does.
 pub const CALL_DEPTH: u32 = 200;
 /// Bytes of strings, lists and scopes one evaluation may create, where it has the whole budget.

@@ -11,8 +11,9 @@ use crate::ad::ClassAd;
 use crate::diagnose;
 use crate::eval::context::EvalContext;
 use crate::eval::truth::Truth;
-use crate::eval::{Scope, ops};
+use crate::eval::{Scope, note_steps, ops};
 use crate::expr::{BinOp, Expr, Node};
+use crate::limits;
 use crate::matching::{RANK, REQUIREMENTS};
 use crate::name::{Name, Special};
 use crate::value::Value;
@@ -49,6 +50,9 @@ enum Simple {
 impl Simple {
     fn holds(&self, value: &Value) -> bool {
         let Simple::Compare { op, constant, constant_first } = self else { return value.is_true() };
+        if let (Value::Str(a), Value::Str(b)) = (constant, value) {
+            note_steps((a.as_bytes().len().min(b.as_bytes().len()) / limits::BYTES_PER_STEP) as u64);
+        }
         let (a, b) = if *constant_first { (constant, value) } else { (value, constant) };
         match ops::decide(*op, a, b) {
             Some(truth) => truth == Truth::True,
