@@ -229,6 +229,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<MachineStanding, StandingRefusal> {
+        self.refill(now);
         let before = self.labs.standing(machine);
         let after = self.changed(now, actor, &before, change)?;
         if self.labs.machines.len() >= limits::STANDINGS
@@ -342,6 +343,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<(), StandingRefusal> {
+        self.refill(now);
         let before = self.labs.decided.get(&change.lab);
         let known = before.is_some();
         let mut set = before.cloned().unwrap_or_default();

@@ -80,7 +80,9 @@ impl Core {
             };
             let mut machines = self.pool.machines.values().filter(|m| m.session.is_some()).peekable();
             let nobody_yet = machines.peek().is_none() && demand.may_come();
-            if !nobody_yet && !machines.any(|m| offers(&m.ad)) {
+            // Whoever cannot be asked for now may offer it.
+            let asked = |m: &crate::pool::Machine| self.shapes.evaluate(|| offers(&m.ad)).unwrap_or(true);
+            if !nobody_yet && !machines.any(asked) {
                 return Err(demand);
             }
         }

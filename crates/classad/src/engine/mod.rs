@@ -211,6 +211,11 @@ impl Engine {
         self.purse.left()
     }
 
+    /// Evaluates something else at the expense of the allowance; None when nothing is left of it.
+    pub fn evaluate<T>(&self, ask: impl FnOnce() -> T) -> Option<T> {
+        self.purse.pay(ask)
+    }
+
     /// Steps that the side of a slot took when it was last asked, if they were many: who has a choice asks the others first.
     pub fn cost_of(&self, key: u32) -> u64 {
         self.costs.of_slot(key)
