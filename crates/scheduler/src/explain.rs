@@ -450,7 +450,7 @@ impl Core {
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
-        let owners = ad.eval("State") == classad::Value::from("Owner");
+        let owners = ad.fact("State") == classad::Value::from("Owner");
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
         let occupant = |c: &crate::pool::Claim| Occupant {
             job: c.job(),

@@ -107,7 +107,7 @@ impl Labs {
 
 /// The lab that a machine says it is in.
 pub(crate) fn lab_of(ad: &ClassAd) -> Arc<str> {
-    match ad.eval("Lab") {
+    match ad.fact("Lab") {
         Value::Str(name) => Arc::from(model::text::one_line(&name.to_string(), limits::NAME_BYTES)),
         _ => Arc::from(""),
     }
@@ -462,7 +462,7 @@ impl Core {
         let Some(machine) = self.pool.machines.get_mut(name) else { return };
         let host = host_of(name);
         machine.lab = lab_of(&machine.ad);
-        machine.releases = matches!(machine.ad.eval("HasReleaseCommand"), Value::Bool(true));
+        machine.releases = matches!(machine.ad.fact("HasReleaseCommand"), Value::Bool(true));
         let drained = || self.drains.concern(&machine.ad).then_some(Shut::Drained);
         let shut = self.labs.shut(host, &machine.lab).or_else(drained);
         let was = std::mem::replace(&mut machine.shut, shut);

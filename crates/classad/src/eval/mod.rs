@@ -95,6 +95,7 @@ impl<'a> State<'a> {
         };
         let (steps, bytes) = match ctx.budget {
             Budget::Pool => (limits::EVAL_STEPS, limits::EVAL_BYTES),
+            Budget::Fact => (limits::FACT_STEPS, limits::FACT_BYTES),
             Budget::Language => (limits::LANGUAGE_STEPS, limits::LANGUAGE_BYTES),
         };
         State {
