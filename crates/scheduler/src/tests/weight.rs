@@ -207,6 +207,10 @@ fn what_jobs_ask_for_costs_a_submit_no_more_than_it_may() {
         assert!(name == "Rank" || taken.is_err(), "{name}: {taken:?}");
         scales.wait(100);
     }
+    // What many kinds depend on is found out for each of them.
+    let mut sweep = template(9_000, 1);
+    sweep.set_varying("Requirements", vec![text("TARGET.Memory > "), PieceKind::Proc(true)]);
+    scales.weigh_up_to(MOST + 200 * 9_000, "a sweep", |pool| pool.submit("ann", sweep));
 }
 
 /// Order, as decision 034 has it: a worse job gets no machine as long as it is not known whether a better one could have it, for
