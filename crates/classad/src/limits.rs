@@ -11,6 +11,14 @@ pub const EVAL_DEPTH: u32 = 400;
 pub const LANGUAGE_STEPS: u64 = 10_000_000;
 /// Node evaluations that a pool spends on one evaluation: ads of strangers are evaluated by the thousand, and everybody waits.
 pub const EVAL_STEPS: u64 = 20_000;
+/// Node evaluations that a fact about a machine or a job is worth: plain values, and what is put together from a few.
+pub const FACT_STEPS: u64 = 200;
+/// Bytes that a fact may create.
+pub const FACT_BYTES: usize = 64 << 10;
+/// Bytes that are read, compared or put in order for one step.
+pub const BYTES_PER_STEP: usize = 16;
+/// Bytes that are merely copied for one step.
+pub const COPIED_PER_STEP: usize = 64;
 /// Function calls that may be open at once; the language itself does not count them, the stack does.
 pub const CALL_DEPTH: u32 = 200;
 /// Bytes of strings, lists and scopes one evaluation may create, where it has the whole budget.

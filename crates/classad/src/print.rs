@@ -9,6 +9,53 @@ use crate::time;
 use crate::value::Value;
 use std::fmt::Write as _;
 
+/// What is printed, and how long it may become: a list may hold another one many times over, which holds others.
+pub(crate) struct Text {
+    text: String,
+    most: usize,
+}
+
+impl Text {
+    fn new() -> Text {
+        Text { text: String::new(), most: usize::MAX }
+    }
+
+    fn push(&mut self, c: char) {
+        self.text.push(c);
+    }
+
+    fn push_str(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Whatever follows is not wanted any more.
+    fn is_full(&self) -> bool {
+        self.text.len() > self.most
+    }
+}
+
+impl std::fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+/// Prints within a limit; None for what is longer.
+fn within(most: usize, print: impl FnOnce(&mut Text)) -> Option<String> {
+    let mut out = Text { text: String::new(), most };
+    print(&mut out);
+    (!out.is_full()).then_some(out.text)
+}
+
+pub(crate) fn new_value_within(value: &Value, most: usize) -> Option<String> {
+    within(most, |out| write_value(value, Form::New, out))
+}
+
+pub(crate) fn pretty_expr_within(expr: &Expr, most: usize) -> Option<String> {
+    within(most, |out| write_expr(expr, Form::Pretty(0), out))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     New,
@@ -23,49 +70,49 @@ const AD_INDENT: usize = 4;
 const LIST_INDENT: usize = 3;
 
 pub(crate) fn new_expr(expr: &Expr) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_expr(expr, Form::New, &mut out);
-    out
+    out.text
 }
 
 pub(crate) fn exact_expr(expr: &Expr) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_expr(expr, Form::Exact, &mut out);
-    out
+    out.text
 }
 
 pub(crate) fn old_expr(expr: &Expr) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_expr(expr, Form::Old, &mut out);
-    out
+    out.text
 }
 
 pub(crate) fn pretty_expr(expr: &Expr) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_expr(expr, Form::Pretty(0), &mut out);
-    out
+    out.text
 }
 
 pub(crate) fn new_ad(ad: &ClassAd) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_ad(ad, Form::New, &mut out);
-    out
+    out.text
 }
 
 pub(crate) fn exact_ad(ad: &ClassAd) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_ad(ad, Form::Exact, &mut out);
-    out
+    out.text
 }
 
 pub(crate) fn pretty_ad(ad: &ClassAd) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_ad(ad, Form::Pretty(0), &mut out);
-    out
+    out.text
 }
 
 pub(crate) fn old_ad(ad: &ClassAd) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     for (name, expr) in ad.sorted() {
         write_name(name.as_str(), &mut out);
         out.push_str(" = ");
@@ -75,13 +122,13 @@ pub(crate) fn old_ad(ad: &ClassAd) -> String {
     if ad.is_empty() {
         out.push('\n');
     }
-    out
+    out.text
 }
 
 pub(crate) fn new_value(value: &Value) -> String {
-    let mut out = String::new();
+    let mut out = Text::new();
     write_value(value, Form::New, &mut out);
-    out
+    out.text
 }
 
 impl std::fmt::Display for Value {
@@ -99,7 +146,7 @@ pub(crate) fn plain_name(name: &str) -> bool {
         && !name.eq_ignore_ascii_case("parent")
 }
 
-pub(crate) fn write_name(name: &str, out: &mut String) {
+fn write_name(name: &str, out: &mut Text) {
     if plain_name(name) {
         out.push_str(name);
     } else {
@@ -110,8 +157,11 @@ pub(crate) fn write_name(name: &str, out: &mut String) {
 }
 
 /// C escapes; everything outside printable ASCII in octal.
-fn write_escaped(bytes: &[u8], quote: u8, out: &mut String) {
+fn write_escaped(bytes: &[u8], quote: u8, out: &mut Text) {
     for &byte in bytes {
+        if out.is_full() {
+            return;
+        }
         match byte {
             7 => out.push_str("\\a"),
             8 => out.push_str("\\b"),
@@ -133,7 +183,7 @@ fn write_escaped(bytes: &[u8], quote: u8, out: &mut String) {
     }
 }
 
-fn write_real(value: f64, form: Form, out: &mut String) {
+fn write_real(value: f64, form: Form, out: &mut Text) {
     if value.is_nan() {
         out.push_str("real(\"NaN\")");
     } else if value.is_infinite() {
@@ -151,7 +201,7 @@ fn write_real(value: f64, form: Form, out: &mut String) {
     }
 }
 
-fn write_string(bytes: &[u8], form: Form, out: &mut String) {
+fn write_string(bytes: &[u8], form: Form, out: &mut Text) {
     out.push('"');
     if form == Form::Old {
         let text = String::from_utf8_lossy(bytes);
@@ -167,7 +217,7 @@ fn write_string(bytes: &[u8], form: Form, out: &mut String) {
     out.push('"');
 }
 
-fn write_value(value: &Value, form: Form, out: &mut String) {
+fn write_value(value: &Value, form: Form, out: &mut Text) {
     match value {
         Value::Undefined => out.push_str("undefined"),
         Value::Error => out.push_str("error"),
@@ -181,7 +231,7 @@ fn write_value(value: &Value, form: Form, out: &mut String) {
         Value::Ad(ad) => write_ad(&ad.ad, form, out),
         Value::AbsTime(t) => {
             out.push_str("absTime(\"");
-            time::format_abs(*t, out);
+            time::format_abs(*t, &mut out.text);
             out.push_str("\")");
         }
         Value::RelTime(secs) if !secs.is_finite() => {
@@ -191,18 +241,18 @@ fn write_value(value: &Value, form: Form, out: &mut String) {
         }
         Value::RelTime(secs) => {
             out.push_str("relTime(\"");
-            time::format_rel(*secs, out);
+            time::format_rel(*secs, &mut out.text);
             out.push_str("\")");
         }
     }
 }
 
-fn newline(indent: usize, out: &mut String) {
+fn newline(indent: usize, out: &mut Text) {
     out.push('\n');
-    out.extend(std::iter::repeat_n(' ', indent));
+    out.text.extend(std::iter::repeat_n(' ', indent));
 }
 
-fn write_list(items: &[Expr], form: Form, out: &mut String) {
+fn write_list(items: &[Expr], form: Form, out: &mut Text) {
     match form {
         Form::Pretty(indent) => {
             let indent = indent + LIST_INDENT;
@@ -210,6 +260,9 @@ fn write_list(items: &[Expr], form: Form, out: &mut String) {
             newline(indent, out);
             out.push('{');
             for (at, item) in items.iter().enumerate() {
+                if out.is_full() {
+                    return;
+                }
                 if at > 0 {
                     out.push(',');
                 }
@@ -222,6 +275,9 @@ fn write_list(items: &[Expr], form: Form, out: &mut String) {
         Form::New | Form::Exact | Form::Old => {
             out.push_str("{ ");
             for (at, item) in items.iter().enumerate() {
+                if out.is_full() {
+                    return;
+                }
                 if at > 0 {
                     out.push(',');
                 }
@@ -232,7 +288,12 @@ fn write_list(items: &[Expr], form: Form, out: &mut String) {
     }
 }
 
-fn write_ad(ad: &ClassAd, form: Form, out: &mut String) {
+fn write_ad(ad: &ClassAd, form: Form, out: &mut Text) {
+    // Before they are put in order: each attribute is a letter at least.
+    if ad.len() > out.most {
+        out.most = 0;
+        return out.push(' ');
+    }
     match form {
         Form::Pretty(indent) => {
             let indent = indent + AD_INDENT;
@@ -240,6 +301,9 @@ fn write_ad(ad: &ClassAd, form: Form, out: &mut String) {
             newline(indent, out);
             out.push('[');
             for (at, (name, expr)) in ad.sorted().into_iter().enumerate() {
+                if out.is_full() {
+                    return;
+                }
                 if at > 0 {
                     out.push_str("; ");
                 }
@@ -254,6 +318,9 @@ fn write_ad(ad: &ClassAd, form: Form, out: &mut String) {
         Form::New | Form::Exact | Form::Old => {
             out.push_str("[ ");
             for (at, (name, expr)) in ad.sorted().into_iter().enumerate() {
+                if out.is_full() {
+                    return;
+                }
                 if at > 0 {
                     out.push_str("; ");
                 }
@@ -274,7 +341,7 @@ fn left_of(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-fn write_expr(expr: &Expr, form: Form, out: &mut String) {
+fn write_expr(expr: &Expr, form: Form, out: &mut Text) {
     // Walk down the chain, print its head, then come back up printing what follows each operand.
     let mut chain = Vec::new();
     let mut head = expr;
@@ -282,8 +349,16 @@ fn write_expr(expr: &Expr, form: Form, out: &mut String) {
         chain.push(head);
         head = left;
     }
+    // Each link is a letter at least.
+    if chain.len() > out.most {
+        out.most = 0;
+        return out.push(' ');
+    }
     write_head(head, form, out);
     for link in chain.into_iter().rev() {
+        if out.is_full() {
+            return;
+        }
         match link.as_node() {
             Some(Node::Select(of, name)) if form == Form::Exact => {
                 // Else the dot would be a part of the number.
@@ -314,7 +389,7 @@ fn write_expr(expr: &Expr, form: Form, out: &mut String) {
     }
 }
 
-fn write_head(expr: &Expr, form: Form, out: &mut String) {
+fn write_head(expr: &Expr, form: Form, out: &mut Text) {
     let node = match &expr.0 {
         Repr::Lit(value) => return write_value(value, form, out),
         Repr::Node(node) => &**node,
@@ -350,6 +425,9 @@ fn write_head(expr: &Expr, form: Form, out: &mut String) {
             write_name(name.as_str(), out);
             out.push('(');
             for (at, arg) in args.iter().enumerate() {
+                if out.is_full() {
+                    return;
+                }
                 if at > 0 {
                     out.push(',');
                 }

@@ -8,7 +8,7 @@ use model::{Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
 use crate::price::{CLUSTER_BYTES, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
-use crate::shape::{KINDS, KINDS_PER_OWNER, Unsorted};
+use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
 use crate::{Control, Core, Digest, Effect, Out};
 
 /// Vacate code of a run that a removal by hand ended.
@@ -115,6 +115,12 @@ pub enum Refusal {
         /// How large.
         bytes: u64,
     },
+    /// What the jobs of one cluster ask for takes too long to find out.
+    #[error(
+        "what the jobs of this cluster ask for (request_cpus, request_memory, concurrency_limits and the like) takes more than \
+         {STEPS_PER_SUBMIT} steps of evaluation in all their ways; say plain numbers and texts, or submit them as several clusters"
+    )]
+    CostlyShapes,
     /// What tells the jobs in the queue apart is too large.
     #[error(
         "what the jobs of {user} in the queue are matched by would take more than {OWNER_BYTES} bytes in all their ways, or that of \
@@ -196,6 +202,7 @@ impl From<Unsorted> for Refusal {
         match why {
             Unsorted::Ways => Self::TooManyShapes,
             Unsorted::Bytes(bytes) => Self::LargeShapes { bytes },
+            Unsorted::Steps => Self::CostlyShapes,
         }
     }
 }
@@ -210,6 +217,7 @@ impl Core {
         out: &mut Out,
     ) -> Result<u32, Refusal> {
         self.shapes.set_now(now.wall_ms);
+        self.refill(now);
         s.template.check()?;
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
         crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, now.wall_ms)?;
@@ -313,6 +321,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<Outcome, Refusal> {
+        self.refill(now);
         if act == Act::Return {
             let outcome = self.return_reserved(now, actor, which, digest, out)?;
             self.gang_pass(now, digest, out);

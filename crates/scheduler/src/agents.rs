@@ -32,6 +32,7 @@ const HIGHEST_BELIEVED: u64 = 1 << 52;
 impl Core {
     /// An agent connected: its word about what it holds settles every difference.
     pub fn agent_up(&mut self, now: Now, hello: AgentHello, digest: Digest, out: &mut Out) {
+        self.refill(now);
         let name: Arc<str> = Arc::from(hello.machine.as_str());
         // A journal that was put back to an earlier day does not know every number that it gave away. What a machine still
         // has under one is ended, and that takes a while: no new claim may have the same.
@@ -131,6 +132,7 @@ impl Core {
         if !self.agent_heard(now, name, session) {
             return;
         }
+        self.refill(now);
         for (id, mut state) in slots {
             state.since_ms = now.wall_ms.saturating_sub(state.age_ms);
             if let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| host_of(&c.machine) == name) {
@@ -193,6 +195,7 @@ impl Core {
         if !self.agent_heard(now, machine, session) {
             return;
         }
+        self.refill(now);
         let id = ClaimId(report.claim);
         if self.pool.claims.get(&id).is_some_and(|c| host_of(&c.machine) == machine) {
             // The machine says how long ago; when that was is for our own clock to say.
@@ -497,6 +500,8 @@ impl Core {
     /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
         self.shapes.set_now(now.wall_ms);
+        self.refill_for_tick(now);
+        self.look_again_at_gangs();
         self.accounts.refresh(now.wall_ms);
         let away = self.pool.away.iter().filter_map(|place| {
             let heard = self.pool.machines.get(host_of(place)).map_or(0, |m| m.heard_ms);
@@ -530,10 +535,10 @@ impl Core {
         self.end_overruns(now, digest, out);
         self.periodic(now, digest, out);
         self.recall_stuck(now, out);
-        self.offer_again(now, digest, out);
+        self.offer_again(now);
         self.offer_overtaken(now, digest, out);
         self.preempt_again(now, out);
-        self.offer_rest(now, digest, out);
+        self.go_on_undone(now, digest, out);
         if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
             self.resume(now, digest, out);
             self.throttle.expire(now.mono_ms);
@@ -570,8 +575,8 @@ impl Core {
         if let Some(due) = self.throttle.due_ms() {
             return due.saturating_sub(now.mono_ms).clamp(1, 100);
         }
-        if !self.unoffered.is_empty() {
-            return 1;
+        if let Some(due) = self.undone_due_ms() {
+            return due;
         }
         let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
@@ -611,10 +616,8 @@ impl Core {
             self.put_off(id, &idle);
         }
         // Who was not offered to the machines yet has another number now.
-        if !std::mem::take(&mut self.unoffered).is_empty() {
-            let line = self.accounts.in_line().flat_map(|at| at.waiting());
-            self.unoffered = line.map(|(_, shape)| shape).collect();
-        }
+        let line = self.accounts.in_line().flat_map(|at| at.waiting());
+        self.undone.renumber(line.map(|(_, shape)| shape));
     }
 }
 

@@ -64,6 +64,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<(), String> {
+        self.refill(now);
         let known = self.drains.all.contains_key(&said.name);
         if said.until_ms == 0 && !known {
             return Ok(());

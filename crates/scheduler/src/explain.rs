@@ -21,6 +21,7 @@ use crate::pass::Obstacle;
 use crate::pool::fits;
 use crate::queue::Summary;
 use crate::shape::{Ready, ShapeId};
+use crate::undone::STEPS_TO_EXPLAIN;
 
 /// Machines (or kinds of jobs) whose clauses are looked at one by one, at most: asking must not stop the pool.
 const LOOKED_AT: usize = 500;
@@ -245,6 +246,10 @@ pub struct MachineExplanation {
 impl Core {
     /// Why a job is where it is. `None` when there never was such a cluster, or it was forgotten.
     pub fn explain_job(&mut self, job: JobId, now: Now) -> Option<JobExplanation> {
+        self.apart(STEPS_TO_EXPLAIN, |core| core.explain_job_now(job, now))
+    }
+
+    fn explain_job_now(&mut self, job: JobId, now: Now) -> Option<JobExplanation> {
         self.accounts.refresh(now.wall_ms);
         let Some(cluster) = self.queue.clusters.get(&job.cluster) else {
             let standing = Standing::Gone(self.finished(job.cluster)?);
@@ -434,6 +439,10 @@ impl Core {
 
     /// Why a machine does what it does.
     pub fn explain_machine(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
+        self.apart(STEPS_TO_EXPLAIN, |core| core.explain_machine_now(name, now))
+    }
+
+    fn explain_machine_now(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
         self.accounts.refresh(now.wall_ms);
         // A machine's first slot, and what is cut from one, have no place of their own.
         let place = name.split_once('@').map(|(slot, host)| crate::pool::place_of(host, slot));
@@ -441,7 +450,7 @@ impl Core {
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
-        let owners = ad.eval("State") == classad::Value::from("Owner");
+        let owners = ad.fact("State") == classad::Value::from("Owner");
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
         let occupant = |c: &crate::pool::Claim| Occupant {
             job: c.job(),

@@ -92,6 +92,8 @@ pub(crate) struct Gangs {
     kept: RefCell<BTreeSet<u32>>,
     /// Machines that were kept against plain jobs since plans were last told.
     refused: RefCell<BTreeMap<u32, plans::Refused>>,
+    /// Gangs of which it is not known for every machine whether it suits them.
+    incomplete: BTreeSet<u32>,
     /// Promises that were worked out in the question that is being asked; `None` between questions.
     promised: RefCell<Option<HashMap<SetId, Option<u64>>>>,
 }
@@ -154,6 +156,7 @@ impl Gangs {
             next_turn: 0,
             kept: RefCell::default(),
             refused: RefCell::default(),
+            incomplete: BTreeSet::new(),
             promised: RefCell::default(),
         }
     }

@@ -12,7 +12,7 @@ use model::event::{JobsHeld, Kind};
 use model::{Now, ProcSet};
 
 use crate::gangs::UNSATISFIABLE;
-use crate::pool::fits;
+use crate::pool::{Machine, fits};
 use crate::shape::ShapeId;
 use crate::{Core, Out};
 
@@ -64,6 +64,10 @@ impl Core {
         let from = if self.hopeless.next < end { self.hopeless.next } else { 0 };
         self.hopeless.next = from.saturating_add(KINDS);
         for shape in (from..end.min(self.hopeless.next)).map(ShapeId) {
+            if self.shapes.allowance() <= 0 {
+                self.hopeless.next = shape.0;
+                break;
+            }
             self.judge_kind(now, shape, out);
         }
         let queue = &self.queue;
@@ -114,7 +118,12 @@ impl Core {
         let (request, trees) = self.shapes.all.get(&shape).map(|s| (s.request, s.trees.clone()))?;
         let (machines, labs) = (&self.pool.machines, &self.labs);
         // Machines that nobody may use now may be usable one day; those that are too small stay so.
-        let viable = self.shapes.viable(shape)?.iter().filter_map(|n| machines.at(n));
+        let (viable, all) = self.shapes.viable_and_whether_all(shape)?;
+        // Before everybody was asked nobody knows.
+        if !all {
+            return None;
+        }
+        let viable = viable.iter().filter_map(|n| machines.at(n));
         let (mut any, mut could) = (false, false);
         for machine in viable.filter(|m| fits(request, m.total)) {
             any = true;
@@ -146,7 +155,8 @@ impl Core {
         }
         let Some(requirements) = job.get("Requirements") else { return true };
         let step = large().count().div_ceil(LOOKED_AT).max(1);
-        large().step_by(step).any(|m| classad::eval_match(job, &m.ad, requirements).is_true())
+        let agrees = |m: &Machine| classad::eval_match(job, &m.ad, requirements).is_true();
+        large().step_by(step).any(|m| self.shapes.evaluate(|| agrees(m)).unwrap_or(true))
     }
 
     fn hold_hopeless(&mut self, now: Now, (cluster, part): (u32, u32), why: &str, out: &mut Out) {

@@ -160,12 +160,13 @@ impl Core {
             }
             for number in machines {
                 let Some(machine) = self.pool.machines.at(number).filter(|m| m.is_open()) else { continue };
-                let (rank, lab) = (self.shapes.machine_rank(number, shape), machine.lab.clone());
+                let rank = self.shapes.machine_rank(number, shape).unwrap_or(0.0);
+                let lab = machine.lab.clone();
                 let claims: Vec<ClaimId> = machine.claims.iter().copied().collect();
                 let worse = claims.into_iter().find(|id| {
                     let job = self.pool.claims.get(id).and_then(|c| c.jobs.first().copied());
                     let its = job.and_then(|j| self.shape_of(j));
-                    its.is_some_and(|its| self.shapes.machine_rank(number, its) < rank)
+                    its.is_some_and(|its| self.shapes.machine_rank(number, its).is_some_and(|its| its < rank))
                 });
                 if let Some(id) = worse.filter(|_| self.shapes.suits(shape, number)) {
                     return Some(format!(

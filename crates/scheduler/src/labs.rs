@@ -107,7 +107,7 @@ impl Labs {
 
 /// The lab that a machine says it is in.
 pub(crate) fn lab_of(ad: &ClassAd) -> Arc<str> {
-    match ad.eval("Lab") {
+    match ad.fact("Lab") {
         Value::Str(name) => Arc::from(model::text::one_line(&name.to_string(), limits::NAME_BYTES)),
         _ => Arc::from(""),
     }
@@ -229,6 +229,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<MachineStanding, StandingRefusal> {
+        self.refill(now);
         let before = self.labs.standing(machine);
         let after = self.changed(now, actor, &before, change)?;
         if self.labs.machines.len() >= limits::STANDINGS
@@ -342,6 +343,7 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) -> Result<(), StandingRefusal> {
+        self.refill(now);
         let before = self.labs.decided.get(&change.lab);
         let known = before.is_some();
         let mut set = before.cloned().unwrap_or_default();
@@ -460,7 +462,7 @@ impl Core {
         let Some(machine) = self.pool.machines.get_mut(name) else { return };
         let host = host_of(name);
         machine.lab = lab_of(&machine.ad);
-        machine.releases = matches!(machine.ad.eval("HasReleaseCommand"), Value::Bool(true));
+        machine.releases = matches!(machine.ad.fact("HasReleaseCommand"), Value::Bool(true));
         let drained = || self.drains.concern(&machine.ad).then_some(Shut::Drained);
         let shut = self.labs.shut(host, &machine.lab).or_else(drained);
         let was = std::mem::replace(&mut machine.shut, shut);

@@ -24,6 +24,7 @@
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
 //! - `invariants`: what must hold after every input, each in a sentence; `mutation`: faults that tests put in
+//! - `undone`: what the pass goes on with later, because it costs too much for one input
 //! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
 //! - `steps`: the manager's clock was set
 //! - `words`: from what machines say to what the core hears, and back
@@ -72,6 +73,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod undone;
 mod view;
 mod words;
 
@@ -336,8 +338,8 @@ pub struct Core {
     pub(crate) again: pass::Again,
     /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
     pub(crate) returned: BTreeSet<u32>,
-    /// Shapes whose jobs became idle with many others and were not offered to the machines yet.
-    pub(crate) unoffered: BTreeSet<ShapeId>,
+    /// What is not decided yet because it costs too much for one input.
+    pub(crate) undone: undone::Undone,
     /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
     pub(crate) kept_back: BTreeSet<ShapeId>,
     /// Some of a limit or a quota may be free again.

@@ -63,6 +63,9 @@ const JOBS_PER_TICK: usize = 500;
 /// Steps of evaluating their expressions after which the tick is over as well: some milliseconds.
 const STEPS_PER_TICK: u64 = 50_000;
 
+/// Steps that it may take for each millisecond that passes.
+const STEPS_PER_MS: u64 = 1_000;
+
 /// What one tick may still look at.
 struct Portion {
     jobs: usize,
@@ -70,6 +73,11 @@ struct Portion {
 }
 
 impl Portion {
+    /// How long to rest after it, in milliseconds: the look has a small part of the time, however often the pool ticks.
+    fn rest_ms(&self) -> u64 {
+        classad::steps_taken().wrapping_sub(self.steps_before) / STEPS_PER_MS
+    }
+
     fn whole() -> Self {
         Self { jobs: JOBS_PER_TICK, steps_before: classad::steps_taken() }
     }
@@ -345,6 +353,8 @@ pub(crate) struct Round {
     due_ms: u64,
     /// Where the present one goes on.
     next: Option<(u32, u32)>,
+    /// Not before this moment.
+    rests_until_ms: u64,
     /// Doubtful expressions that have been told of: of which cluster, which expression, which procs.
     told: BTreeMap<(u32, &'static str), ProcSet>,
 }
@@ -430,6 +440,9 @@ impl Core {
 
     /// Looks at the periodic expressions when it is time, a limited number of jobs at once.
     pub(crate) fn periodic(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        if self.round.is_under_way() && now.mono_ms < self.round.rests_until_ms {
+            return;
+        }
         let (first, mut from) = match self.round.next.take() {
             Some(place) => place,
             None if now.mono_ms < self.round.due_ms || self.queue.periodic.is_empty() => return,
@@ -458,6 +471,7 @@ impl Core {
             }
             if let Some(proc) = next {
                 self.round.next = Some((id, proc));
+                self.round.rests_until_ms = now.mono_ms + left.rest_ms();
                 return;
             }
         }

@@ -74,13 +74,15 @@ impl Core {
         for demand in demands(template) {
             let offers = |ad: &classad::ClassAd| {
                 demand.attribute().is_some_and(|name| match demand {
-                    NotOffered::Urls => ad.eval_str(name).is_some_and(|methods| !methods.is_empty()),
-                    _ => ad.eval_bool(name) == Some(true),
+                    NotOffered::Urls => ad.fact(name).as_str().is_some_and(|methods| !methods.is_empty()),
+                    _ => ad.fact(name).truth() == Some(true),
                 })
             };
             let mut machines = self.pool.machines.values().filter(|m| m.session.is_some()).peekable();
             let nobody_yet = machines.peek().is_none() && demand.may_come();
-            if !nobody_yet && !machines.any(|m| offers(&m.ad)) {
+            // Whoever cannot be asked for now may offer it.
+            let asked = |m: &crate::pool::Machine| self.shapes.evaluate(|| offers(&m.ad)).unwrap_or(true);
+            if !nobody_yet && !machines.any(asked) {
                 return Err(demand);
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use classad::engine::SlotSet;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
 use model::{ClaimId, ClaimKey, Now};
 
@@ -16,8 +17,6 @@ use crate::{Core, Digest, Effect, Out};
 const KINDS_AT_ONCE: usize = 64;
 /// Waiting shapes that are looked at each second because their match may depend on the time.
 const AGAIN_SHAPES: usize = 256;
-/// Evaluations that this may cost; the last shape may go beyond.
-const AGAIN_EVALUATIONS: usize = 50_000;
 
 /// How far the look at jobs whose match depends on the time has come.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +31,15 @@ pub(crate) struct Again {
 pub(crate) struct Candidate {
     pub(crate) shape: ShapeId,
     pub(crate) ready: Ready,
+}
+
+/// Who is the best for some room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Best {
+    Found(Candidate),
+    Nobody,
+    /// Somebody may be better than all of whom it is known, and finding out costs more than is left for now.
+    Unknown,
 }
 
 /// Why jobs of a shape do not start on a machine now. What the pass decides by is what people are told.
@@ -69,24 +77,30 @@ impl Core {
         let mut shapes: Vec<ShapeId> =
             found.parts.iter().filter(|p| !p.idle.is_empty()).map(|p| p.shape).collect();
         shapes.dedup();
+        // While it is not known of better ones which machines they could have, the others wait.
+        if self.undone.holds_kinds() {
+            for shape in shapes {
+                self.undone.add_kind(shape);
+            }
+            return;
+        }
         // Of many kinds only some are looked at in one go, so that others are not kept waiting.
-        self.unoffered.extend(shapes.drain(shapes.len().min(KINDS_AT_ONCE)..));
+        for shape in shapes.drain(shapes.len().min(KINDS_AT_ONCE)..) {
+            self.undone.add_again(shape);
+        }
         for shape in shapes {
             self.offer_shape(now, shape, digest, out);
         }
     }
 
-    /// Goes on with kinds of jobs that were not looked at yet.
-    pub(crate) fn offer_rest(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        for _ in 0..KINDS_AT_ONCE {
-            let Some(shape) = self.unoffered.pop_first() else { return };
-            self.offer_shape(now, shape, digest, out);
-        }
-    }
-
-    /// Finds room for waiting jobs of a shape while there is any.
+    /// Finds room for waiting jobs of a shape while there is any. Machines that could not be asked are asked later.
     pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
+        self.undone.take_missed();
         while self.offer_once(now, shape, digest, out) {}
+        let waits = self.shapes.all.get(&shape).is_some_and(|s| !s.ready.is_empty());
+        if self.undone.take_missed() && waits {
+            self.undone.add_kind(shape);
+        }
     }
 
     /// Finds room for one claim of a shape's waiting jobs, or has somebody leave for them. True when there may be more.
@@ -144,11 +158,12 @@ impl Core {
         line.find(|shape| among.contains(shape))
     }
 
-    /// Looks once a second at jobs whose match depends on the time: nothing else would tell that it has come. Of many such
-    /// jobs on many machines only some are looked at each time, and the next second goes on behind them.
-    pub(crate) fn offer_again(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    /// Has jobs whose match depends on the time offered again, once a second: nothing else would tell that it has come. Of many
+    /// such jobs only some are looked at each time, and the next second goes on behind them; a round that is not over in a
+    /// second is not begun anew.
+    pub(crate) fn offer_again(&mut self, now: Now) {
         let second = now.mono_ms / 1_000;
-        if std::mem::replace(&mut self.again.second, second) == second {
+        if std::mem::replace(&mut self.again.second, second) == second || !self.undone.is_again_done() {
             return;
         }
         let line = self.accounts.in_line().flat_map(|at| at.waiting());
@@ -159,17 +174,14 @@ impl Core {
             waiting.rotate_left(behind);
         }
         let mut last = None;
-        let mut evaluations = 0;
         for (looked_at, shape) in waiting.into_iter().enumerate() {
-            if looked_at == AGAIN_SHAPES || evaluations > AGAIN_EVALUATIONS {
+            if looked_at == AGAIN_SHAPES {
                 self.again.after = last;
                 return;
             }
             last = Some(shape);
-            let unsure = self.shapes.unsure_of(shape);
-            evaluations += unsure;
-            if unsure > 0 {
-                self.offer_shape(now, shape, digest, out);
+            if self.shapes.unsure_of(shape) > 0 {
+                self.undone.add_again(shape);
             }
         }
     }
@@ -179,32 +191,70 @@ impl Core {
         self.in_one_question(|core| core.find_room(shape, now_ms))
     }
 
+    /// Machines that need not be asked again come first, and among the others those that are cheap to ask.
     fn find_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
         let (request, picky) = self.shapes.all.get(&shape).map(|s| (s.request, s.picky))?;
-        let viable = self.shapes.viable(shape)?;
-        let common = viable.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b);
-        let common: Vec<u64> = common.collect();
-        let fitting = bits(common.into_iter()).filter(|&number| {
-            let allowed = |m| self.may_take(m, shape, now_ms);
-            fits(request, self.pool.room(number)) && self.pool.machines.at(number).is_some_and(allowed)
-        });
+        let known = self.shapes.known(shape)?;
+        let with_room = |set: &SlotSet| -> Vec<u64> {
+            set.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b).collect()
+        };
+        let (sure, unsure) = (with_room(known.matching), with_room(known.unsure));
+        let mut missed = !known.complete;
+        let is_free =
+            |number: u32| fits(request, self.pool.room(number)) && !self.undone.holds_machine(number);
+        let machine = |number: u32| self.pool.machines.at(number).filter(|_| is_free(number));
+        let mut fitting = bits(sure.into_iter())
+            .filter(|&number| machine(number).is_some_and(|m| self.may_take(m, shape, now_ms)));
+        let mut found: Vec<u32> =
+            if picky { fitting.collect() } else { fitting.next().into_iter().collect() };
+        if (picky || found.is_empty()) && !self.undone.sure_only {
+            let of_use = |m: &Machine| self.is_for(m, shape) && self.first_for(m, shape).is_some();
+            let mut unsure: Vec<u32> =
+                bits(unsure.into_iter()).filter(|n| machine(*n).is_some_and(of_use)).collect();
+            unsure.sort_by_key(|number| self.shapes.cost_of(*number));
+            for number in unsure {
+                match self.shapes.answer(shape, number) {
+                    Some(true) => {
+                        let machine = self.pool.machines.at(number);
+                        if machine.is_some_and(|m| self.may_take(m, shape, now_ms)) {
+                            found.push(number);
+                        }
+                    }
+                    Some(false) => {}
+                    None => missed = true,
+                }
+                if !picky && !found.is_empty() {
+                    break;
+                }
+            }
+        }
+        if missed {
+            self.undone.note_missed();
+        }
         let best = if picky {
-            let fitting: Vec<u32> = fitting.collect();
-            self.shapes.favourite(shape, &fitting)
+            found.sort_unstable();
+            self.shapes.favourite(shape, &found)
         } else {
-            let mut fitting = fitting;
-            fitting.next()
+            found.first().copied()
         };
         self.pool.name(best?).cloned()
     }
 
-    /// A machine has room: fill it, each time with whose turn it is.
+    /// A machine has room: fill it, each time with whose turn it is. As long as that is not known nobody gets it.
     pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
         while let Some(machine) = self.pool.machines.get(name) {
+            let number = machine.number;
             if !machine.is_open() || machine.free.cpus == 0 {
+                self.undone.settle_machine(number);
                 return;
             }
-            let Some(candidate) = self.best(name, machine.free, now.wall_ms) else { return };
+            let best = self.best(name, machine.free, now.wall_ms);
+            if best == Best::Unknown {
+                self.undone.add_machine(number);
+                return;
+            }
+            self.undone.settle_machine(number);
+            let Best::Found(candidate) = best else { return };
             if self.gangs_go_first(now, name, candidate, digest, out) {
                 continue;
             }
@@ -236,6 +286,7 @@ impl Core {
 
     /// Goes on with what was left undone for want of keys, or for the throttle.
     pub fn resume(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        self.refill(now);
         self.starved = false;
         let roomy: Vec<Arc<str>> =
             self.pool.roomy.iter().filter_map(|n| self.pool.name(n).cloned()).collect();
@@ -327,28 +378,35 @@ impl Core {
     }
 
     /// The first in line among the jobs that fit into `room` on a machine.
-    fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
+    fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {
         self.in_one_question(|core| core.find_best(name, room, now_ms))
     }
 
-    fn find_best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Option<Candidate> {
-        let machine = self.pool.machines.get(name)?;
+    fn find_best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {
+        let Some(machine) = self.pool.machines.get(name) else { return Best::Nobody };
         for at in self.accounts.in_line() {
             for (_, shape) in at.waiting() {
                 let fits = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
-                if fits
-                    && self.shapes.can_run(shape, machine)
-                    && self.may_take(machine, shape, now_ms)
-                    && let Some(ready) = self.first_for(machine, shape)
-                {
-                    if self.may_have_more(shape) {
-                        return Some(Candidate { shape, ready });
+                // What costs nothing to know is asked first.
+                if !fits || !self.is_for(machine, shape) {
+                    continue;
+                }
+                let Some(ready) = self.first_for(machine, shape) else { continue };
+                match self.shapes.answer(shape, machine.number) {
+                    Some(true) if self.may_take(machine, shape, now_ms) => {
+                        if self.may_have_more(shape) {
+                            return Best::Found(Candidate { shape, ready });
+                        }
+                        self.kept_back.insert(shape);
                     }
-                    self.kept_back.insert(shape);
+                    None if self.undone.is_patient(machine.number) => return Best::Unknown,
+                    // It is offered by itself, when more is known.
+                    None => self.undone.add_again(shape),
+                    Some(_) => {}
                 }
             }
         }
-        None
+        Best::Nobody
     }
 
     /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
@@ -513,7 +571,10 @@ impl Core {
         self.accounts.lend(user, cores);
         let best = self.best(&name, room, now_ms);
         self.accounts.lend(user, -cores);
-        best.is_none_or(|best| best == next)
+        match best {
+            Best::Found(best) => best == next,
+            Best::Nobody | Best::Unknown => true,
+        }
     }
 
     /// A job may ask for a shorter lease than the pool's, not for a longer one: the pool's says how long a lost machine

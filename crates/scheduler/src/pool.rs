@@ -291,7 +291,8 @@ impl Machine {
         if self.session.is_none() {
             return Some("out_of_contact");
         }
-        let owner = || self.ad.eval_str("State").is_some_and(|state| state.eq_ignore_ascii_case("Owner"));
+        let owner =
+            || self.ad.fact("State").as_str().is_some_and(|state| state.eq_ignore_ascii_case("Owner"));
         self.shut.map(crate::labs::Shut::word).or_else(|| owner().then_some("owner"))
     }
 
@@ -310,14 +311,14 @@ impl Machine {
 
 /// True when an ad is of a static slot.
 pub(crate) fn is_static(ad: &ClassAd) -> bool {
-    ad.eval_str("SlotType").is_some_and(|kind| kind.eq_ignore_ascii_case("Static"))
+    ad.fact("SlotType").as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("Static"))
 }
 
 /// When a machine says that it will be taken down, in Unix seconds.
 pub(crate) fn down_time(ad: &ClassAd) -> Option<u64> {
     // It is by the machine's own clock, which it says how far off it is.
-    let offset_s = ad.eval_int("ClockOffset").unwrap_or(0);
-    ad.eval_int("NextDownTime").and_then(|at| u64::try_from(at.saturating_sub(offset_s)).ok())
+    let offset_s = ad.fact("ClockOffset").as_int().unwrap_or(0);
+    ad.fact("NextDownTime").as_int().and_then(|at| u64::try_from(at.saturating_sub(offset_s)).ok())
 }
 
 /// A claim that is kept though its job is over.

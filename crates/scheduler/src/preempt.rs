@@ -146,6 +146,11 @@ impl Core {
         let mut free: BTreeMap<u32, Resources> = BTreeMap::new();
         let mut victims: Vec<Victim> = Vec::new();
         for &number in numbers {
+            // What cannot be found out now is asked first in the next look.
+            if self.shapes.allowance() <= 0 {
+                self.pool.looked_at = number;
+                break;
+            }
             let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {
                 continue;
             };
@@ -197,7 +202,7 @@ impl Core {
         }
         let seats = if cluster.gang { cluster.live.len() } else { 1 };
         let (mine, its) =
-            (self.shapes.machine_rank(machine, shape), self.shapes.machine_rank(machine, present));
+            (self.shapes.machine_rank(machine, shape)?, self.shapes.machine_rank(machine, present)?);
         let made_ms = claim.made_ms;
         if mine > its {
             let why = Why::Rank { mine, its };
@@ -218,12 +223,13 @@ impl Core {
         machine_ad.set("CurrentRank", its);
         let job = self.shapes.ad(shape)?;
         let scope = Scope::of(&machine_ad).target(job);
-        if !matches!(scope.eval(requirements), Value::Bool(true)) {
+        if !matches!(self.shapes.evaluate(|| scope.eval(requirements))?, Value::Bool(true)) {
             return None;
         }
-        let rank = self.settings.preemption_rank.as_ref().map_or(0.0, |rank| match scope.eval(rank) {
-            Value::Int(n) => n as f64,
-            Value::Real(x) => x,
+        let rank = self.settings.preemption_rank.as_ref();
+        let rank = rank.map_or(0.0, |rank| match self.shapes.evaluate(|| scope.eval(rank)) {
+            Some(Value::Int(n)) => n as f64,
+            Some(Value::Real(x)) => x,
             _ => 0.0,
         });
         let why = Why::Priority { theirs, ours };
@@ -288,7 +294,7 @@ impl Core {
         for shape in std::iter::once(rival).chain(self.kinds_in_line(None)) {
             let ready = self.pool.machines.get(name).and_then(|m| self.first_for(m, shape));
             let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { continue };
-            let rank = self.shapes.machine_rank(number, shape);
+            let rank = self.shapes.machine_rank(number, shape).unwrap_or(0.0);
             let better = best.as_ref().is_none_or(|(most, _)| rank > *most);
             let machine = self.pool.machines.get(name);
             let given = machine.is_some_and(|m| self.may_take(m, shape, now.wall_ms));

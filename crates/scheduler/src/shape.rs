@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use classad::engine::{AutoclusterId, Engine, SlotSet};
+use classad::engine::{AutoclusterId, Engine, Known, SlotSet};
 use classad::{ClassAd, Name, Value};
 use model::event::Resources;
 use model::{Class, JobTemplate, ProcSet};
@@ -33,6 +33,8 @@ pub(crate) const KINDS_PER_OWNER: usize = 20_000;
 pub(crate) const KINDS: usize = 200_000;
 /// Most different shapes in one cluster; beyond that the submit is refused.
 pub(crate) const PARTS_PER_CLUSTER: usize = 10_000;
+/// Steps that what the jobs of one submit ask for may take in all their kinds.
+pub(crate) const STEPS_PER_SUBMIT: u64 = 200_000;
 /// How often a cluster is sorted anew by what its jobs' expressions turn out to refer to; then by all that differs.
 const SORTED_ANEW: usize = 2;
 /// Kinds of a cluster that are looked up to see whether most of them are there already.
@@ -100,6 +102,8 @@ pub(crate) enum Unsorted {
     Ways,
     /// What they differ in takes so many bytes.
     Bytes(u64),
+    /// Finding out what they ask for takes too many steps.
+    Steps,
 }
 
 /// Whose ads have changed.
@@ -203,7 +207,8 @@ impl Shapes {
         let groups = groups.unwrap_or_else(|_| vec![ProcSet::all(template.procs)]);
         let first = |group: &ProcSet| group.first().unwrap_or(0);
         let keys = groups.iter().map(|group| self.key(owner, cluster, template, first(group))).collect();
-        let parts = self.intern_parts((owner, cluster, template), &price, groups, keys, accounts, now_ms);
+        let of = (owner, cluster, template);
+        let (parts, _) = self.intern_parts_within(of, &price, groups, keys, accounts, now_ms, u64::MAX);
         (parts, Sorting::Coarse)
     }
 
@@ -240,7 +245,14 @@ impl Shapes {
                 }
                 keys.push(key);
             }
-            return Ok(self.intern_parts((owner, cluster, template), &price, groups, keys, accounts, now_ms));
+            let of = (owner, cluster, template);
+            let (parts, whole) =
+                self.intern_parts_within(of, &price, groups, keys, accounts, now_ms, STEPS_PER_SUBMIT);
+            if !whole {
+                self.release(&parts);
+                return Err(Unsorted::Steps);
+            }
+            return Ok(parts);
         }
     }
 
@@ -257,8 +269,10 @@ impl Shapes {
         samples.all(|proc| !self.is_new(owner, cluster, template, proc))
     }
 
-    /// The parts of a cluster: groups of procs, and what makes the shape of each. Groups may have the same shape.
-    fn intern_parts(
+    /// The parts of a cluster: groups of procs, and what makes the shape of each. Groups may have the same shape. False when that
+    /// takes more than so many steps; then some are missing.
+    #[allow(clippy::too_many_arguments)]
+    fn intern_parts_within(
         &mut self,
         (owner, cluster, template): (&str, u32, &JobTemplate),
         price: &Price<'_>,
@@ -266,11 +280,16 @@ impl Shapes {
         keys: Vec<Key>,
         accounts: &mut Accounts,
         now_ms: u64,
-    ) -> Vec<Part> {
+        steps: u64,
+    ) -> (Vec<Part>, bool) {
+        let before = classad::steps_taken();
         let alone = groups.len() == 1;
         let mut parts: Vec<Part> = Vec::new();
         let mut known: HashMap<ShapeId, usize> = HashMap::new();
         for (members, key) in groups.into_iter().zip(keys) {
+            if classad::steps_taken().wrapping_sub(before) > steps {
+                return (parts, false);
+            }
             let of = (owner, cluster, template, members.first().unwrap_or(0));
             let shape = self.intern_key(of, price, key, accounts, now_ms);
             let part = Part { shape, idle: members.clone(), members: (!alone).then(|| Box::new(members)) };
@@ -286,7 +305,7 @@ impl Shapes {
                 }
             }
         }
-        parts
+        (parts, true)
     }
 
     /// True when procs of a cluster may differ in what matters for matching.
@@ -535,10 +554,48 @@ impl Shapes {
         self.engine.set_now((now_ms / 1000) as i64);
     }
 
-    /// The machines whose Requirements and the jobs' agree, busy or not.
+    /// Steps that evaluations of the engine may take for now.
+    pub(crate) fn allowance(&self) -> i64 {
+        self.engine.allowance()
+    }
+
+    pub(crate) fn allow(&mut self, steps: i64) {
+        self.engine.allow(steps);
+    }
+
+    /// Evaluates something else at the same expense; `None` when nothing is left.
+    pub(crate) fn evaluate<T>(&self, ask: impl FnOnce() -> T) -> Option<T> {
+        self.engine.evaluate(ask)
+    }
+
+    /// What a machine's side is known to cost.
+    pub(crate) fn cost_of(&self, machine: u32) -> u64 {
+        self.engine.cost_of(machine)
+    }
+
+    /// The machines whose Requirements and the jobs' agree, busy or not, as far as that is known.
     pub(crate) fn viable(&mut self, id: ShapeId) -> Option<&SlotSet> {
+        self.viable_and_whether_all(id).map(|(viable, _)| viable)
+    }
+
+    /// The same, and whether every machine was asked.
+    pub(crate) fn viable_and_whether_all(&mut self, id: ShapeId) -> Option<(&SlotSet, bool)> {
         let autocluster = self.autocluster(id)?;
-        Some(self.engine.viable(autocluster))
+        Some(self.engine.viable_and_whether_all(autocluster))
+    }
+
+    /// What is known without asking any machine again.
+    pub(crate) fn known(&mut self, id: ShapeId) -> Option<Known<'_>> {
+        let autocluster = self.autocluster(id)?;
+        Some(self.engine.known(autocluster))
+    }
+
+    /// Do a machine's Requirements and such jobs' agree? `None` when that is not known, and there is nothing left to find out.
+    pub(crate) fn answer(&mut self, id: ShapeId, machine: u32) -> Option<bool> {
+        match self.autocluster(id) {
+            Some(autocluster) => self.engine.answer(autocluster, machine),
+            None => Some(false),
+        }
     }
 
     /// On how many machines the answer whether they suit may be another one a moment later; none before it was asked for.
@@ -553,9 +610,9 @@ impl Shapes {
         self.engine.favourite(autocluster, machines)
     }
 
-    /// How much a machine likes such a job.
-    pub(crate) fn machine_rank(&self, machine: u32, id: ShapeId) -> f64 {
-        self.all.get(&id).map_or(0.0, |shape| self.engine.slot_rank(machine, &shape.ad))
+    /// How much a machine likes such a job; `None` when there is nothing left to find out.
+    pub(crate) fn machine_rank(&self, machine: u32, id: ShapeId) -> Option<f64> {
+        self.all.get(&id).map_or(Some(0.0), |shape| self.engine.slot_rank(machine, &shape.ad))
     }
 
     /// The ad that stands for a shape.
@@ -582,9 +639,9 @@ impl Shapes {
             && self.suits(id, machine.number)
     }
 
-    /// Do a machine's Requirements and such jobs' agree?
+    /// Do a machine's Requirements and such jobs' agree, as far as is known?
     pub(crate) fn suits(&mut self, id: ShapeId, machine: u32) -> bool {
-        self.autocluster(id).is_some_and(|autocluster| self.engine.is_match(autocluster, machine))
+        self.answer(id, machine) == Some(true)
     }
 
     /// Forgets every shape (they are made anew with other significant attributes).

@@ -534,7 +534,7 @@ impl Core {
         out: &mut Out,
     ) -> Option<Stage> {
         // What waits for keys, for the throttle or for its first look is waited for.
-        if self.starved || !self.unoffered.is_empty() || self.throttle.due_ms().is_some() {
+        if self.starved || !self.undone.is_empty() || self.throttle.due_ms().is_some() {
             return None;
         }
         // Sets of machines are bitmaps: a look through one is quick.

@@ -274,7 +274,7 @@ impl Core {
 
     /// Whom a machine's configuration names as its owner.
     pub fn machine_owner(&self, machine: &str) -> Option<String> {
-        match self.pool.machines.get(machine)?.ad.eval("MachineOwner") {
+        match self.pool.machines.get(machine)?.ad.fact("MachineOwner") {
             classad::Value::Str(owner) => Some(owner.to_string()).filter(|owner| !owner.is_empty()),
             _ => None,
         }

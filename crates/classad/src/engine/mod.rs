@@ -29,18 +29,20 @@ mod columns;
 mod key;
 mod needs;
 mod plan;
+mod purse;
 mod residual;
 mod set;
 
 use crate::ad::ClassAd;
-use crate::eval::Scope;
 use crate::eval::context::EvalContext;
+use crate::eval::{Scope, steps_taken};
 use crate::matching::{RANK, REQUIREMENTS, accepts_at};
 use crate::name::Name;
 use columns::{Columns, NO_CLASS};
 use key::ExprKey;
 use needs::Analysis;
 use plan::{Court, Plan, Verdict};
+use purse::{Costs, Purse};
 pub use residual::specialise;
 pub use set::SlotSet;
 use std::collections::{HashMap, HashSet};
@@ -86,6 +88,10 @@ pub struct Engine {
     generation: u64,
     now: i64,
     changes: Changes,
+    purse: Purse,
+    costs: Costs,
+    /// The schema whose codes the costs are of.
+    costs_for: u64,
 }
 
 /// Job attributes that slots look at.
@@ -121,6 +127,55 @@ struct Cluster {
     answer: SlotSet,
     /// How many changes `yes` and `ask` have seen; None if they must be computed.
     synced: Option<u64>,
+    asked: Asked,
+}
+
+/// What slots and an autocluster said of each other that must be asked each time. It is the same within one second.
+#[derive(Clone, Default)]
+struct Asked {
+    /// Slots that agreed when they were last asked.
+    agreed: SlotSet,
+    /// Slots that have been asked.
+    ever: SlotSet,
+    /// Those that have been asked in this second, and have not changed since.
+    fresh: SlotSet,
+    second: i64,
+    /// How many changes of slots this has seen.
+    seen: u64,
+}
+
+impl Asked {
+    /// Makes old what may be another answer by now.
+    fn settle(&mut self, now: i64, changes: &Changes) {
+        match changes.since(self.seen) {
+            Some(keys) if self.second == now => keys.iter().for_each(|key| self.fresh.remove(*key)),
+            _ => self.fresh.clear(),
+        }
+        (self.second, self.seen) = (now, changes.total());
+    }
+
+    fn note(&mut self, key: u32, agreed: bool) {
+        self.fresh.insert(key);
+        self.ever.insert(key);
+        self.agreed.put(key, agreed);
+    }
+
+    /// The last answer as far as it may be used when nothing is left to ask again: a refusal stands, and is asked about later;
+    /// nothing is begun upon consent that is old.
+    fn last(&self, key: u32) -> Option<bool> {
+        (self.ever.contains(key) && !self.agreed.contains(key)).then_some(false)
+    }
+}
+
+/// What is known without asking anybody again.
+#[derive(Debug)]
+pub struct Known<'e> {
+    /// Slots that match, whenever one asks.
+    pub matching: &'e SlotSet,
+    /// Slots that must be asked each time: [`Engine::answer`].
+    pub unsure: &'e SlotSet,
+    /// Nothing is missing in either for want of steps.
+    pub complete: bool,
 }
 
 impl fmt::Debug for Engine {
@@ -142,6 +197,28 @@ impl Engine {
     /// Tells the time, for expressions that ask for it.
     pub fn set_now(&mut self, now: i64) {
         self.now = now;
+    }
+
+    /// Allows evaluations that take so many steps together, [`crate::steps_taken`]. When they are used up, answers that are not
+    /// known yet are not worked out: [`Engine::answer`] is none, and sets are not complete. One that has begun is finished, and
+    /// what it takes beyond the allowance is a debt. Without this there is no limit.
+    pub fn allow(&mut self, steps: i64) {
+        self.purse.set(steps);
+    }
+
+    /// Steps that are left of what was allowed; less than zero for a debt.
+    pub fn allowance(&self) -> i64 {
+        self.purse.left()
+    }
+
+    /// Evaluates something else at the expense of the allowance; None when nothing is left of it.
+    pub fn evaluate<T>(&self, ask: impl FnOnce() -> T) -> Option<T> {
+        self.purse.pay(ask)
+    }
+
+    /// Steps that the side of a slot took when it was last asked, if they were many: who has a choice asks the others first.
+    pub fn cost_of(&self, key: u32) -> u64 {
+        self.costs.of_slot(key)
     }
 
     /// Adds a slot, or replaces the ad of one.
@@ -171,6 +248,19 @@ impl Engine {
     /// Which attributes matter depends on what slots ask for. When slots start to ask for more,
     /// [`Engine::generation`] changes and jobs must be interned again.
     pub fn intern(&mut self, job: &ClassAd) -> AutoclusterId {
+        let before = steps_taken();
+        let id = self.find_or_add(job);
+        self.owe(before);
+        id
+    }
+
+    /// Counts what was done since a moment.
+    fn owe(&self, before: u64) {
+        let steps = i64::try_from(steps_taken().wrapping_sub(before)).unwrap_or(i64::MAX);
+        self.purse.set(self.purse.left().saturating_sub(steps));
+    }
+
+    fn find_or_add(&mut self, job: &ClassAd) -> AutoclusterId {
         let key = self.cluster_key(job);
         if let Some(&id) = self.by_key.get(&key) {
             return id;
@@ -197,6 +287,7 @@ impl Engine {
             ask: SlotSet::default(),
             answer: SlotSet::default(),
             synced: None,
+            asked: Asked::default(),
         });
         self.by_key.insert(key, id);
         id
@@ -229,83 +320,121 @@ impl Engine {
         Some(&self.clusters.get(id.index())?.as_ref()?.job)
     }
 
-    /// The slots that match an autocluster, both sides agreeing. Unknown autoclusters match nothing.
+    /// The slots that match an autocluster, both sides agreeing, as far as that is known. Unknown autoclusters match nothing.
     pub fn viable(&mut self, id: AutoclusterId) -> &SlotSet {
+        self.viable_and_whether_all(id).0
+    }
+
+    /// The same, and whether no slot is missing for want of steps.
+    pub fn viable_and_whether_all(&mut self, id: AutoclusterId) -> (&SlotSet, bool) {
         static NOTHING: SlotSet = SlotSet::EMPTY;
+        let mut complete = self.sync(id);
+        let Some(cluster) = self.clusters.get_mut(id.index()).and_then(Option::as_mut) else {
+            return (&NOTHING, true);
+        };
+        if cluster.ask.is_empty() {
+            return (&cluster.yes, complete);
+        }
+        let mut keys: Vec<u32> = cluster.ask.iter().collect();
+        keys.sort_by_key(|key| self.costs.of_slot(*key));
+        let ctx = EvalContext::at(self.now);
+        cluster.asked.settle(self.now, &self.changes);
+        cluster.answer.clone_from(&cluster.yes);
+        for key in keys {
+            let slot = self.columns.ads.get(key as usize).and_then(Option::as_ref);
+            match cluster.ask_slot(key, slot, ctx, &self.purse, &mut self.costs) {
+                Some(true) => cluster.answer.insert(key),
+                Some(false) => {}
+                None => complete = false,
+            }
+        }
+        (&cluster.answer, complete)
+    }
+
+    /// What is known of an autocluster without asking any slot again.
+    pub fn known(&mut self, id: AutoclusterId) -> Known<'_> {
+        static NOTHING: SlotSet = SlotSet::EMPTY;
+        let complete = self.sync(id);
+        match self.clusters.get(id.index()).and_then(Option::as_ref) {
+            Some(cluster) => Known { matching: &cluster.yes, unsure: &cluster.ask, complete },
+            None => Known { matching: &NOTHING, unsure: &NOTHING, complete: true },
+        }
+    }
+
+    /// Brings the sets of an autocluster up to date; false when that could not be paid for as a whole.
+    fn sync(&mut self, id: AutoclusterId) -> bool {
         self.refresh_plan(id);
         let ctx = EvalContext::at(self.now);
-        let Some(Some(cluster)) = self.clusters.get_mut(id.index()) else { return &NOTHING };
+        let Some(Some(cluster)) = self.clusters.get_mut(id.index()) else { return true };
+        let mut complete = true;
         match cluster.synced.and_then(|at| self.changes.since(at)) {
             Some(keys) => {
                 for &key in keys {
-                    let verdict = cluster.verdict(key, &self.columns, ctx);
+                    let verdict = cluster.verdict(key, &self.columns, ctx, &self.purse, &mut self.costs);
                     cluster.yes.put(key, verdict == Verdict::Yes);
                     cluster.ask.put(key, verdict == Verdict::Ask);
+                    complete &= verdict != Verdict::Unknown;
                 }
             }
-            None => cluster.scan(&self.columns, ctx),
+            None => complete = cluster.scan(&self.columns, ctx, &self.purse, &mut self.costs),
         }
-        cluster.synced = Some(self.changes.total());
-        if cluster.ask.is_empty() {
-            return &cluster.yes;
-        }
-        cluster.answer.clone_from(&cluster.yes);
-        for key in cluster.ask.iter() {
-            let slot = self.columns.ads.get(key as usize).and_then(Option::as_ref);
-            if slot.is_some_and(|slot| both_accept(&cluster.job, slot, ctx)) {
-                cluster.answer.insert(key);
-            }
-        }
-        &cluster.answer
+        cluster.synced = complete.then(|| self.changes.total());
+        complete
     }
 
     /// How many slots must be asked each time, because the answer depends on the clock or on chance, or nobody can tell.
     pub fn unsure_of(&mut self, id: AutoclusterId) -> usize {
-        self.viable(id);
-        self.clusters.get(id.index()).and_then(Option::as_ref).map_or(0, |cluster| cluster.ask.len())
+        self.known(id).unsure.len()
     }
 
-    /// True if an autocluster and a slot match, both sides agreeing.
+    /// True if an autocluster and a slot are known to match, both sides agreeing.
     pub fn is_match(&mut self, id: AutoclusterId, key: u32) -> bool {
+        self.answer(id, key) == Some(true)
+    }
+
+    /// Do an autocluster and a slot match? None when that is not known, and nothing is left to find out.
+    pub fn answer(&mut self, id: AutoclusterId, key: u32) -> Option<bool> {
         self.refresh_plan(id);
         let ctx = EvalContext::at(self.now);
-        let Some(Some(cluster)) = self.clusters.get_mut(id.index()) else { return false };
-        match cluster.verdict(key, &self.columns, ctx) {
-            Verdict::Yes => true,
-            Verdict::Ask => self
-                .columns
-                .ads
-                .get(key as usize)
-                .and_then(Option::as_ref)
-                .is_some_and(|slot| both_accept(&cluster.job, slot, ctx)),
-            Verdict::No | Verdict::Unknown => false,
+        let Some(Some(cluster)) = self.clusters.get_mut(id.index()) else { return Some(false) };
+        match cluster.verdict(key, &self.columns, ctx, &self.purse, &mut self.costs) {
+            Verdict::Yes => Some(true),
+            Verdict::Ask => {
+                cluster.asked.settle(self.now, &self.changes);
+                let slot = self.columns.ads.get(key as usize).and_then(Option::as_ref);
+                cluster.ask_slot(key, slot, ctx, &self.purse, &mut self.costs)
+            }
+            Verdict::No => Some(false),
+            Verdict::Unknown => None,
         }
     }
 
-    /// The slot that an autocluster likes best: the first of those with the highest [`Engine::rank`].
+    /// The slot that an autocluster likes best: the first of those with the highest [`Engine::rank`], as far as ranks are known;
+    /// the first, if none is.
     pub fn favourite(&mut self, id: AutoclusterId, keys: &[u32]) -> Option<u32> {
         self.refresh_plan(id);
         let mut best: Option<(f64, u32)> = None;
         for &key in keys {
-            let rank = self.rank_as_planned(id, key);
+            let Some(rank) = self.rank_as_planned(id, key) else { continue };
             if best.is_none_or(|(highest, _)| rank.total_cmp(&highest).is_gt()) {
                 best = Some((rank, key));
             }
         }
-        best.map(|(_, key)| key)
+        best.map(|(_, key)| key).or_else(|| keys.first().copied())
     }
 
-    /// How much an autocluster likes a slot: the job's Rank, zero where that is not a number.
+    /// How much an autocluster likes a slot: the job's Rank, zero where that is not a number, or not known yet.
     pub fn rank(&mut self, id: AutoclusterId, key: u32) -> f64 {
         self.refresh_plan(id);
-        self.rank_as_planned(id, key)
+        self.rank_as_planned(id, key).unwrap_or(0.0)
     }
 
-    fn rank_as_planned(&mut self, id: AutoclusterId, key: u32) -> f64 {
+    fn rank_as_planned(&mut self, id: AutoclusterId, key: u32) -> Option<f64> {
         let ctx = EvalContext::at(self.now);
-        let Some(Some(cluster)) = self.clusters.get_mut(id.index()) else { return 0.0 };
-        let Some(Some(slot)) = self.columns.ads.get(key as usize) else { return 0.0 };
-        let ask = |job: &ClassAd| Scope::of(job).target(slot).context(ctx).named(&RANK).rank();
+        let Some(Some(cluster)) = self.clusters.get_mut(id.index()) else { return Some(0.0) };
+        let Some(Some(slot)) = self.columns.ads.get(key as usize) else { return Some(0.0) };
+        let purse = &self.purse;
+        let ask = |job: &ClassAd| purse.pay(|| Scope::of(job).target(slot).context(ctx).named(&RANK).rank());
         let class = self.columns.class_of_slot[key as usize] as usize;
         let opaque = self.columns.classes[class].opaque || cluster.job.has_specials();
         if !cluster.plan.rank_keyed || opaque {
@@ -315,15 +444,19 @@ impl Engine {
             cluster.ranks.resize(self.columns.classes.len(), f64::NAN);
         }
         if cluster.ranks[class].is_nan() {
-            cluster.ranks[class] = ask(&cluster.job);
+            cluster.ranks[class] = ask(&cluster.job)?;
         }
-        cluster.ranks[class]
+        Some(cluster.ranks[class])
     }
 
-    /// How much a slot likes a job: the slot's Rank, zero where that is not a number.
-    pub fn slot_rank(&self, key: u32, job: &ClassAd) -> f64 {
+    /// How much a slot likes a job: the slot's Rank, zero where that is not a number; None when nothing is left to find out.
+    pub fn slot_rank(&self, key: u32, job: &ClassAd) -> Option<f64> {
         let context = EvalContext::at(self.now);
-        self.slot(key).map_or(0.0, |slot| Scope::of(slot).target(job).context(context).named(&RANK).rank())
+        let Some(slot) = self.slot(key) else { return Some(0.0) };
+        if slot.lookup(&RANK).is_none_or(|rank| rank.as_literal().is_some()) {
+            return Some(Scope::of(slot).named(&RANK).rank());
+        }
+        self.purse.pay(|| Scope::of(slot).target(job).context(context).named(&RANK).rank())
     }
 
     /// Makes the plan of an autocluster and the classes current.
@@ -331,9 +464,13 @@ impl Engine {
         if let Some(Some(cluster)) = self.clusters.get_mut(id.index())
             && cluster.schema != self.columns.schema
         {
-            cluster.plan = Plan::of(&cluster.job, &mut self.columns);
+            let plan = || Plan::of(&cluster.job, &mut self.columns);
+            cluster.plan = self.purse.owe(plan);
             cluster.schema = self.columns.schema;
             cluster.forget();
+            if std::mem::replace(&mut self.costs_for, cluster.schema) != cluster.schema {
+                self.costs.forget_codes();
+            }
         }
         self.columns.settle();
         if let Some(Some(cluster)) = self.clusters.get_mut(id.index())
@@ -396,10 +533,6 @@ impl Engine {
     }
 }
 
-fn both_accept(job: &ClassAd, slot: &ClassAd, ctx: EvalContext<'_>) -> bool {
-    accepts_at(slot, job, ctx) && accepts_at(job, slot, ctx)
-}
-
 impl Cluster {
     fn forget(&mut self) {
         self.verdicts.clear();
@@ -408,33 +541,66 @@ impl Cluster {
     }
 
     /// The verdict on the class of a slot.
-    fn verdict(&mut self, key: u32, columns: &Columns, ctx: EvalContext<'_>) -> Verdict {
-        match columns.class_of_slot.get(key as usize) {
-            Some(&class) if class != NO_CLASS => self.class_verdict(class as usize, columns, ctx),
-            _ => Verdict::No,
-        }
-    }
-
-    fn class_verdict(&mut self, class: usize, columns: &Columns, ctx: EvalContext<'_>) -> Verdict {
+    fn verdict(
+        &mut self,
+        key: u32,
+        columns: &Columns,
+        ctx: EvalContext<'_>,
+        purse: &Purse,
+        costs: &mut Costs,
+    ) -> Verdict {
+        let class = match columns.class_of_slot.get(key as usize) {
+            Some(&class) if class != NO_CLASS => class as usize,
+            _ => return Verdict::No,
+        };
         if class >= self.verdicts.len() {
             self.verdicts.resize(columns.classes.len(), Verdict::Unknown);
         }
         if self.verdicts[class] == Verdict::Unknown {
-            let court = Court { columns, job: &self.job, ctx };
-            self.plan.judge(vec![class as u32], &mut self.verdicts, court);
+            let court = Court { columns, job: &self.job, ctx, purse };
+            self.plan.judge(vec![class as u32], &mut self.verdicts, court, costs);
         }
         self.verdicts[class]
     }
 
-    /// Computes both sets from scratch: first every class, then one look-up per slot.
-    fn scan(&mut self, columns: &Columns, ctx: EvalContext<'_>) {
+    /// Asks a slot that must be asked each time, unless it was asked in this second.
+    fn ask_slot(
+        &mut self,
+        key: u32,
+        slot: Option<&ClassAd>,
+        ctx: EvalContext<'_>,
+        purse: &Purse,
+        costs: &mut Costs,
+    ) -> Option<bool> {
+        let Some(slot) = slot else { return Some(false) };
+        if self.asked.fresh.contains(key) {
+            return Some(self.asked.agreed.contains(key));
+        }
+        let answer = purse.pay(|| {
+            let before = steps_taken();
+            let slots = accepts_at(slot, &self.job, ctx);
+            costs.note_slot(key, steps_taken().wrapping_sub(before));
+            slots && accepts_at(&self.job, slot, ctx)
+        });
+        match answer {
+            Some(agreed) => {
+                self.asked.note(key, agreed);
+                Some(agreed)
+            }
+            None => self.asked.last(key),
+        }
+    }
+
+    /// Computes both sets from scratch: first every class, then one look-up per slot. False when not every class could be paid
+    /// for.
+    fn scan(&mut self, columns: &Columns, ctx: EvalContext<'_>, purse: &Purse, costs: &mut Costs) -> bool {
         self.verdicts.resize(columns.classes.len(), Verdict::Unknown);
         let unknown = columns.classes.iter().zip(&self.verdicts).enumerate();
         let unknown =
             unknown.filter(|(_, (class, verdict))| class.count > 0 && **verdict == Verdict::Unknown);
         let unknown: Vec<u32> = unknown.map(|(at, _)| at as u32).collect();
-        let court = Court { columns, job: &self.job, ctx };
-        self.plan.judge(unknown, &mut self.verdicts, court);
+        let court = Court { columns, job: &self.job, ctx, purse };
+        let complete = self.plan.judge(unknown, &mut self.verdicts, court, costs);
         self.yes.clear();
         self.ask.clear();
         let any_ask = self.verdicts.contains(&Verdict::Ask);
@@ -450,6 +616,7 @@ impl Cluster {
                 self.ask.push_word(ask);
             }
         }
+        complete
     }
 }
 

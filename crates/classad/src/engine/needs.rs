@@ -3,6 +3,7 @@
 
 use super::columns::Columns;
 use crate::ad::ClassAd;
+use crate::eval::note_steps;
 use crate::expr::{Call, Expr, Node};
 use crate::func::Func;
 use crate::matching::REQUIREMENTS;
@@ -11,6 +12,9 @@ use std::collections::{BTreeSet, HashSet};
 
 /// Pools write a handful of policies; one with more different expressions than this is not analysed.
 pub(super) const MOST_EXPRESSIONS: usize = 2048;
+
+/// Expressions that are looked through for one answer; whoever needs more is asked each time.
+const MOST_NODES: usize = 50_000;
 
 /// Whose names an expression means when it says nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,12 +52,13 @@ pub(super) struct Analysis<'e> {
     seen: HashSet<(Owner, Name)>,
     /// Attributes whose clauses are being taken apart: to meet one of them again is a circle.
     path: &'e [(Owner, Name)],
+    visited: usize,
     pub(super) needs: Needs,
 }
 
 impl<'e> Analysis<'e> {
     pub(super) fn new(columns: &'e mut Columns, job: &'e ClassAd) -> Analysis<'e> {
-        Analysis { columns, job, seen: HashSet::new(), path: &[], needs: Needs::default() }
+        Analysis { columns, job, seen: HashSet::new(), path: &[], visited: 0, needs: Needs::default() }
     }
 
     /// The same, within the clauses of these attributes.
@@ -84,6 +89,12 @@ impl<'e> Analysis<'e> {
 
     fn follow(&mut self, mut todo: Vec<(Expr, Owner)>) {
         while let Some((expr, owner)) = todo.pop() {
+            self.visited += 1;
+            if self.visited > MOST_NODES {
+                (self.needs.opaque, self.needs.unseen) = (true, true);
+                return;
+            }
+            note_steps(1);
             let Some(node) = expr.as_node() else { continue };
             match node {
                 Node::RelLit(_) => {}

@@ -6,13 +6,15 @@
 
 use super::columns::{ABSENT, Columns};
 use super::needs::{Analysis, MOST_EXPRESSIONS, Owner};
+use super::purse::{Costs, Purse};
 use super::residual::specialise;
 use crate::ad::ClassAd;
 use crate::diagnose;
 use crate::eval::context::EvalContext;
 use crate::eval::truth::Truth;
-use crate::eval::{Scope, ops};
+use crate::eval::{Scope, note_steps, ops};
 use crate::expr::{BinOp, Expr, Node};
+use crate::limits;
 use crate::matching::{RANK, REQUIREMENTS};
 use crate::name::{Name, Special};
 use crate::value::Value;
@@ -21,12 +23,23 @@ use std::collections::HashMap;
 /// How deep conditions within conditions are cut up.
 const DEEPEST: usize = 4;
 
+/// Clauses of one condition that are looked at one by one.
+const MOST_CLAUSES: usize = 64;
+
 /// What is needed to ask a question: the two sides and the world.
 #[derive(Clone, Copy)]
 pub(super) struct Court<'c> {
     pub(super) columns: &'c Columns,
     pub(super) job: &'c ClassAd,
     pub(super) ctx: EvalContext<'c>,
+    pub(super) purse: &'c Purse,
+}
+
+/// What comes of judging beside the verdicts.
+pub(super) struct Notes<'c> {
+    /// Classes about which something was not asked, because nothing was left to spend.
+    pub(super) deferred: Vec<u32>,
+    pub(super) costs: &'c mut Costs,
 }
 
 /// One side of a comparison.
@@ -49,6 +62,9 @@ enum Simple {
 impl Simple {
     fn holds(&self, value: &Value) -> bool {
         let Simple::Compare { op, constant, constant_first } = self else { return value.is_true() };
+        if let (Value::Str(a), Value::Str(b)) = (constant, value) {
+            note_steps((a.as_bytes().len().min(b.as_bytes().len()) / limits::BYTES_PER_STEP) as u64);
+        }
         let (a, b) = if *constant_first { (constant, value) } else { (value, constant) };
         match ops::decide(*op, a, b) {
             Some(truth) => truth == Truth::True,
@@ -84,19 +100,29 @@ struct Clause {
 }
 
 impl Clause {
-    /// The answer of the tree walk on the class's sample.
-    fn ask(expr: &Expr, owner: Owner, class: u32, court: Court<'_>) -> bool {
+    /// The answer of the tree walk on the class's sample; None when nothing is left to spend on it.
+    fn ask(expr: &Expr, owner: Owner, class: u32, court: Court<'_>) -> Option<bool> {
         let slot = &court.columns.classes[class as usize].sample;
         let (my, target) = if owner == Owner::Job { (court.job, slot) } else { (slot, court.job) };
-        Scope::of(my).target(target).context(court.ctx).is_true(expr)
+        court.purse.pay(|| Scope::of(my).target(target).context(court.ctx).is_true(expr))
     }
 
     /// Keeps the classes for which the clause holds; true if it cannot be sure about them.
-    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>) -> bool {
+    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>, notes: &mut Notes<'_>) -> bool {
         let (expr, owner) = (&self.expr, self.owner);
         match &mut self.test {
-            Test::One { column: None, .. } => {
-                if classes.first().is_some_and(|&class| !Self::ask(expr, owner, class, court)) {
+            Test::One { column: None, answers, .. } => {
+                // The same for every slot, and asked once: however little there is to spend, each time something is known more.
+                answers.resize(1, 0);
+                if answers[0] == 0
+                    && let Some(&class) = classes.first()
+                {
+                    match Self::ask(expr, owner, class, court) {
+                        Some(holds) => answers[0] = 1 + u8::from(holds),
+                        None => notes.deferred.append(classes),
+                    }
+                }
+                if answers[0] == 1 {
                     classes.clear();
                 }
                 false
@@ -112,8 +138,12 @@ impl Clause {
                             Some(at) => column.dictionary[at].as_literal(),
                         };
                         let holds = match (&simple, literal) {
-                            (Some(simple), Some(value)) => simple.holds(value),
+                            (Some(simple), Some(value)) => Some(court.purse.owe(|| simple.holds(value))),
                             _ => Self::ask(expr, owner, class, court),
+                        };
+                        let Some(holds) = holds else {
+                            notes.deferred.push(class);
+                            return false;
                         };
                         answers[code] = 1 + u8::from(holds);
                     }
@@ -125,7 +155,15 @@ impl Clause {
                 classes.retain(|&class| {
                     let code = |&column: &usize| court.columns.columns[column].class_codes[class as usize];
                     let key: Box<[u32]> = columns.iter().map(code).collect();
-                    *answers.entry(key).or_insert_with(|| Self::ask(expr, owner, class, court))
+                    if let Some(known) = answers.get(&key) {
+                        return *known;
+                    }
+                    let Some(holds) = Self::ask(expr, owner, class, court) else {
+                        notes.deferred.push(class);
+                        return false;
+                    };
+                    answers.insert(key, holds);
+                    holds
                 });
                 false
             }
@@ -133,9 +171,13 @@ impl Clause {
                 let mut unsure = false;
                 let mut kept = Vec::new();
                 let dictionary = &court.columns.columns[*column].dictionary;
-                for (code, mut group) in court.columns.by_code(*column, classes) {
+                let mut groups = court.columns.by_code(*column, classes);
+                notes.costs.sort(*column, &mut groups);
+                for (code, mut group) in groups {
                     if let Some(conjunction) = by_code.get_mut(&code) {
-                        unsure |= conjunction.filter(&mut group, court);
+                        let (left, asked) = (court.purse.left(), group.len());
+                        unsure |= conjunction.filter(&mut group, court, notes);
+                        notes.costs.note_group(*column, code, left - court.purse.left(), asked);
                         kept.append(&mut group);
                     } else if let Some(at) = code.checked_sub(1) {
                         // A value that came after the plan was made; an expression would have had it made anew.
@@ -184,7 +226,7 @@ impl Conjunction {
         path: &[(Owner, Name)],
     ) -> Conjunction {
         let mut made = Conjunction::default();
-        for expr in diagnose::clauses(expr) {
+        for expr in few_clauses(expr) {
             match clause(expr, owner, columns, job, path) {
                 Some(clause) => made.clauses.push(clause),
                 None => made.unsure = true,
@@ -195,16 +237,27 @@ impl Conjunction {
     }
 
     /// Keeps the classes for which every clause holds; true if only the ads can tell.
-    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>) -> bool {
+    fn filter(&mut self, classes: &mut Vec<u32>, court: Court<'_>, notes: &mut Notes<'_>) -> bool {
         let mut unsure = self.unsure;
         for clause in &mut self.clauses {
             if classes.is_empty() {
                 return false;
             }
-            unsure |= clause.filter(classes, court);
+            unsure |= clause.filter(classes, court, notes);
         }
         unsure
     }
+}
+
+/// The clauses of a condition; of very many the last ones stay together, since each is analysed by itself.
+fn few_clauses(expr: &Expr) -> Vec<Expr> {
+    let mut clauses = diagnose::clauses(expr);
+    if clauses.len() > MOST_CLAUSES {
+        let rest = clauses.split_off(MOST_CLAUSES - 1);
+        let all = |a: Expr, b: Expr| Expr::node(Node::Binary(BinOp::And, a, b));
+        clauses.extend(rest.into_iter().reduce(all));
+    }
+    clauses
 }
 
 /// One clause; None if it cannot be analysed.
@@ -344,18 +397,27 @@ impl Plan {
     }
 
     /// Judges classes, all at once: one clause after the other over those that are left.
-    pub(super) fn judge(&mut self, mut classes: Vec<u32>, verdicts: &mut [Verdict], court: Court<'_>) {
+    /// What could not be paid for stays unknown; true if there is nothing of that.
+    pub(super) fn judge(
+        &mut self,
+        mut classes: Vec<u32>,
+        verdicts: &mut [Verdict],
+        court: Court<'_>,
+        costs: &mut Costs,
+    ) -> bool {
+        let mut notes = Notes { deferred: Vec::new(), costs };
         let mut set = |classes: &[u32], verdict: Verdict| {
             for &class in classes {
                 verdicts[class as usize] = verdict;
             }
         };
         set(&classes, Verdict::No);
-        let Some(mine) = &mut self.job else { return };
+        let Some(mine) = &mut self.job else { return true };
         let requirements = &court.columns.columns[self.requirements];
         classes.retain(|&class| requirements.class_codes[class as usize] != ABSENT);
         if self.opaque {
-            return set(&classes, Verdict::Ask);
+            set(&classes, Verdict::Ask);
+            return true;
         }
         classes.retain(|&class| {
             let opaque = court.columns.classes[class as usize].opaque;
@@ -364,13 +426,19 @@ impl Plan {
             }
             !opaque
         });
-        let unsure = mine.filter(&mut classes, court);
-        for (code, mut group) in court.columns.by_code(self.requirements, &classes) {
+        let unsure = mine.filter(&mut classes, court, &mut notes);
+        let mut groups = court.columns.by_code(self.requirements, &classes);
+        notes.costs.sort(self.requirements, &mut groups);
+        for (code, mut group) in groups {
+            let (left, asked) = (court.purse.left(), group.len());
             let unsure = match self.slots.get_mut(&code) {
-                Some(theirs) => theirs.filter(&mut group, court) || unsure,
+                Some(theirs) => theirs.filter(&mut group, court, &mut notes) || unsure,
                 None => true,
             };
+            notes.costs.note_group(self.requirements, code, left - court.purse.left(), asked);
             set(&group, if unsure { Verdict::Ask } else { Verdict::Yes });
         }
+        set(&notes.deferred, Verdict::Unknown);
+        notes.deferred.is_empty()
     }
 }

@@ -53,6 +53,8 @@ pub enum Budget {
     /// What a pool spends on one expression of a stranger's: [`crate::limits::EVAL_STEPS`], about a millisecond.
     #[default]
     Pool,
+    /// What is spent on a fact that the pool itself reads from an ad, of every machine there is.
+    Fact,
     /// All that the language allows, most of a second: for somebody who asks for one value and waits for it.
     Language,
 }

@@ -42,6 +42,11 @@ pub fn steps_taken() -> u64 {
     TAKEN.get()
 }
 
+/// Counts work of this thread that costs like so many steps, but is no evaluation.
+pub(crate) fn note_steps(steps: u64) {
+    TAKEN.set(TAKEN.get().wrapping_add(steps));
+}
+
 /// One evaluation.
 pub(crate) struct State<'a> {
     pub(crate) ctx: &'a EvalContext<'a>,
@@ -90,6 +95,7 @@ impl<'a> State<'a> {
         };
         let (steps, bytes) = match ctx.budget {
             Budget::Pool => (limits::EVAL_STEPS, limits::EVAL_BYTES),
+            Budget::Fact => (limits::FACT_STEPS, limits::FACT_BYTES),
             Budget::Language => (limits::LANGUAGE_STEPS, limits::LANGUAGE_BYTES),
         };
         State {
@@ -113,16 +119,55 @@ impl<'a> State<'a> {
         if self.my.is_some() { MY } else { FrameId::NONE }
     }
 
-    /// Accounts for memory an operation is about to keep.
+    /// Accounts for memory an operation is about to keep, and for filling it.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), Failed> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Failed)?;
-        Ok(())
+        self.spend(bytes / limits::COPIED_PER_STEP)
     }
 
-    /// Accounts for work other than node evaluations.
+    /// Accounts for bytes that are looked at one by one.
+    pub(crate) fn touch(&mut self, bytes: usize) -> Result<(), Failed> {
+        self.spend(bytes / limits::BYTES_PER_STEP)
+    }
+
+    /// Accounts for comparing two values.
+    #[inline]
+    pub(crate) fn weigh(&mut self, a: &Value, b: &Value) -> Result<(), Failed> {
+        match (a, b) {
+            (Value::Str(a), Value::Str(b)) => self.touch(a.as_bytes().len().min(b.as_bytes().len())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares or computes, and accounts for it.
+    #[inline]
+    pub(crate) fn binary(&mut self, op: BinOp, a: &Value, b: &Value) -> Eval {
+        self.weigh(a, b)?;
+        Ok(ops::binary(op, a, b))
+    }
+
+    /// The text of something that is printed, if it is no longer than what is left: lists may hold each other many times over.
+    pub(crate) fn print(&mut self, print: impl FnOnce(usize) -> Option<String>) -> Result<String, Failed> {
+        let by_steps = usize::try_from(self.steps).unwrap_or(usize::MAX);
+        let most = by_steps.saturating_mul(limits::BYTES_PER_STEP).min(self.bytes);
+        let Some(text) = print(most) else {
+            self.steps = 0;
+            return Err(Failed);
+        };
+        self.touch(text.len())?;
+        Ok(text)
+    }
+
+    /// Accounts for work other than node evaluations. What cannot be paid for is not done, and nothing after it.
+    #[inline]
     pub(crate) fn spend(&mut self, steps: usize) -> Result<(), Failed> {
-        self.steps = self.steps.checked_sub(steps as u64).ok_or(Failed)?;
-        Ok(())
+        match self.steps.checked_sub(steps as u64) {
+            Some(left) => {
+                self.steps = left;
+                Ok(())
+            }
+            None => Err(Failed),
+        }
     }
 
     pub(crate) fn next_random(&mut self) -> u64 {
@@ -215,13 +260,18 @@ impl<'a> State<'a> {
         self.enter()?;
         // Operands that are plain values somewhere are used where they lie.
         let value = match (self.peek(a, cur), self.peek(b, cur)) {
-            (Some(a), Some(b)) => ops::binary(op, a, b),
-            (Some(a), None) => ops::binary(op, a, &self.eval(b, cur)?),
+            (Some(a), Some(b)) => self.binary(op, a, b)?,
+            (Some(a), None) => {
+                let b = self.eval(b, cur)?;
+                self.binary(op, a, &b)?
+            }
             (None, _) => {
                 let a = self.eval(a, cur)?;
-                match self.peek(b, cur) {
-                    Some(b) => ops::binary(op, &a, b),
-                    None => ops::binary(op, &a, &self.eval(b, cur)?),
+                if let Some(b) = self.peek(b, cur) {
+                    self.binary(op, &a, b)?
+                } else {
+                    let b = self.eval(b, cur)?;
+                    self.binary(op, &a, &b)?
                 }
             }
         };

@@ -1,6 +1,6 @@
 //! The way in: which ads an expression sees, and the world it is told about.
 
-use super::context::EvalContext;
+use super::context::{Budget, EvalContext};
 use super::truth::Truth;
 use super::{Eval, State};
 use crate::ad::ClassAd;
@@ -146,6 +146,23 @@ impl ClassAd {
     /// The value of an attribute, with this ad alone in scope; undefined if it is missing.
     pub fn eval(&self, name: &str) -> Value {
         Scope::of(self).attribute(name)
+    }
+
+    /// A fact: the value of an attribute that is plain, or takes a few steps at most; else it is an error.
+    ///
+    /// ```
+    /// let ad = classad::ClassAd::parse_new("[Lab = strcat(\"north\", 1)]").unwrap();
+    /// assert_eq!(ad.fact("Lab").as_str(), Some("north1"));
+    /// ```
+    pub fn fact(&self, name: &str) -> Value {
+        match self.get(name).map(|expr| (expr, expr.as_literal())) {
+            None => Value::Undefined,
+            Some((_, Some(value))) => value.clone(),
+            Some((expr, None)) => {
+                let context = EvalContext { budget: Budget::Fact, ..EvalContext::default() };
+                Scope::of(self).context(context).eval(expr)
+            }
+        }
     }
 
     /// The value of an expression with this ad in scope.

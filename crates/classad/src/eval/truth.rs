@@ -121,6 +121,7 @@ impl<'a> State<'a> {
                 if let (Some(a), Some(b)) = (self.peek(a, cur), self.peek(b, cur))
                     && let Some(truth) = ops::decide(*op, a, b)
                 {
+                    self.weigh(a, b)?;
                     return if self.depth == 0 { Err(Failed) } else { Ok(truth) };
                 }
                 Ok((&self.eval_binary(*op, a, b, cur)?).into())

@@ -86,8 +86,10 @@ pub(super) fn env_v1_to_v2(cx: &mut Cx<'_, '_>) -> Eval {
         _ => return Ok(Value::Error),
     };
     cx.state.charge(text.as_bytes().len() * 4)?;
+    cx.state.touch(2 * text.as_bytes().len())?;
     let mut env = BTreeMap::new();
     for item in text.as_bytes().split(|b| matches!(b, b';' | b'\n')) {
+        cx.state.spend(2)?;
         let item = item.trim_ascii_start();
         if !item.is_empty() && set(&mut env, item).is_none() {
             return Ok(Value::Error);
@@ -105,7 +107,9 @@ pub(super) fn merge_environment(cx: &mut Cx<'_, '_>) -> Eval {
             _ => return Ok(Value::Error),
         };
         cx.state.charge(text.as_bytes().len() * 4)?;
+        cx.state.touch(2 * text.as_bytes().len())?;
         let Some(items) = split_v2(text.as_bytes()) else { return Ok(Value::Error) };
+        cx.state.spend(4 * items.len())?;
         for item in items {
             if set(&mut env, &item).is_none() {
                 return Ok(Value::Error);
@@ -132,6 +136,8 @@ pub(super) fn args_to_list(cx: &mut Cx<'_, '_>) -> Eval {
     let Some(v1) = is_v1(cx)? else { return Ok(Value::Error) };
     let Value::Str(text) = cx.arg(0)? else { return Ok(Value::Error) };
     let bytes = text.as_bytes();
+    // Every second byte may be an argument of its own.
+    cx.state.touch(2 * bytes.len())?;
     let items = if v1 {
         Some(bytes.split(|b| blank(*b)).filter(|t| !t.is_empty()).map(<[u8]>::to_vec).collect())
     } else {
@@ -139,6 +145,7 @@ pub(super) fn args_to_list(cx: &mut Cx<'_, '_>) -> Eval {
     };
     let Some(items) = items else { return Ok(Value::Error) };
     cx.state.charge(bytes.len())?;
+    cx.state.spend(items.len())?;
     cx.list(items.into_iter().map(|item| Value::Str(item.into())).collect())
 }
 
@@ -150,6 +157,7 @@ pub(super) fn list_to_args(cx: &mut Cx<'_, '_>) -> Eval {
         let Value::Str(item) = item else { return Ok(Value::Error) };
         let item = item.as_bytes();
         cx.state.charge(item.len() * 4)?;
+        cx.state.touch(item.len())?;
         if !v1 {
             push_v2(item, &mut out);
         } else if item.iter().any(|b| blank(*b)) {

@@ -25,7 +25,7 @@ pub(super) fn member(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     cx.state.spend(list.items.len())?;
     for item in list.items.iter() {
         let item = cx.state.eval(item, cx.cur)?;
-        if matches!(ops::binary(op, &item, &x), Value::Bool(true)) {
+        if matches!(cx.state.binary(op, &item, &x)?, Value::Bool(true)) {
             return Ok(Value::Bool(true));
         }
     }
@@ -112,7 +112,7 @@ pub(super) fn compare(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     };
     let any = func == Func::AnyCompare;
     for item in cx.items(&list)? {
-        match ops::binary(op, &item, &x) {
+        match cx.state.binary(op, &item, &x)? {
             Value::Bool(true) if any => return Ok(Value::Bool(true)),
             Value::Bool(false) if !any => return Ok(Value::Bool(false)),
             Value::Bool(_) => {}

@@ -1,7 +1,7 @@
 //! Numbers.
 
 use super::{Cx, Func, real_to_int, to_real};
-use crate::eval::{Eval, Failed, ops};
+use crate::eval::{Eval, Failed};
 use crate::expr::BinOp;
 use crate::value::Value;
 
@@ -13,7 +13,7 @@ pub(super) fn rounded(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     if let Value::Int(_) = value {
         return Ok(value);
     }
-    let Some(real) = to_real(&value) else { return Ok(Value::Error) };
+    let Some(real) = cx.real(&value)? else { return Ok(Value::Error) };
     let whole = match func {
         Func::Floor => real.floor(),
         Func::Ceiling => real.ceil(),
@@ -30,7 +30,7 @@ pub(super) fn pow(cx: &mut Cx<'_, '_>) -> Eval {
     if let (Value::Int(base), Value::Int(exponent @ 0..)) = (&base, &exponent) {
         return Ok(Value::Int(real_to_int((*base as f64).powf(*exponent as f64) + 0.5)));
     }
-    Ok(match (to_real(&base), to_real(&exponent)) {
+    Ok(match (cx.real(&base)?, cx.real(&exponent)?) {
         (Some(base), Some(exponent)) => Value::Real(base.powf(exponent)),
         _ => Value::Error,
     })
@@ -41,16 +41,19 @@ pub(super) fn quantize(cx: &mut Cx<'_, '_>) -> Eval {
         return Ok(Value::Error);
     }
     let (a, b) = (cx.arg(0)?, cx.arg(1)?);
-    let Some(real) = to_real(&a) else { return Ok(Value::Error) };
-    let Value::List(list) = b else { return Ok(multiple(&a, real, &b)) };
+    let Some(real) = cx.real(&a)? else { return Ok(Value::Error) };
+    let Value::List(list) = b else {
+        cx.real(&b)?;
+        return Ok(multiple(&a, real, &b));
+    };
     let mut last = None;
     for item in cx.items(&list)? {
-        match ops::binary(BinOp::Ge, &item, &a) {
+        match cx.state.binary(BinOp::Ge, &item, &a)? {
             Value::Bool(true) => return Ok(item),
             Value::Bool(false) => {}
             _ => {
                 // Items of other types count by their number.
-                match to_real(&item) {
+                match cx.real(&item)? {
                     Some(number) if number >= real => return Ok(item),
                     Some(_) => {}
                     None => return Ok(Value::Error),

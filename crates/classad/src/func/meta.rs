@@ -1,9 +1,10 @@
 //! Functions that work on expressions, and those that ask the host.
 
-use super::{Cx, to_text};
+use super::Cx;
 use crate::eval::{Eval, Failed};
 use crate::expr::{Call, Expr, Node};
 use crate::name::{Name, Special};
+use crate::print;
 use crate::value::Value;
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +12,10 @@ pub(super) fn eval(cx: &mut Cx<'_, '_>) -> Eval {
     if cx.count() != 1 {
         return Ok(Value::Error);
     }
-    let Ok(text) = to_text(&cx.arg(0)?) else { return Ok(Value::Error) };
+    let value = cx.arg(0)?;
+    let Ok(text) = cx.text(&value)? else { return Ok(Value::Error) };
+    // Reading an expression costs more than looking at its letters.
+    cx.state.spend(1 + text.len())?;
     cx.state.charge(text.len() * 8)?;
     match std::str::from_utf8(&text).ok().and_then(|text| Expr::parse(text).ok()) {
         Some(expr) => cx.state.eval(&expr, cx.cur),
@@ -42,7 +46,10 @@ pub(super) fn unparse(cx: &mut Cx<'_, '_>) -> Eval {
     match named(cx) {
         Named::NoName => Ok(Value::Error),
         Named::Missing => cx.string(Vec::new()),
-        Named::Found(expr) => cx.string(expr.to_pretty_string().into_bytes()),
+        Named::Found(expr) => {
+            let text = cx.state.print(|most| print::pretty_expr_within(&expr, most))?;
+            cx.string(text.into_bytes())
+        }
     }
 }
 
@@ -58,10 +65,7 @@ pub(super) fn unresolved(cx: &mut Cx<'_, '_>) -> Eval {
     let names = external_names(cx, &expr)?;
     if cx.count() == 2 {
         return match cx.arg(1)? {
-            Value::Str(pattern) => Ok(match super::regexes::any_match(pattern.as_bytes(), names.iter()) {
-                Some(found) => Value::Bool(found),
-                None => Value::Error,
-            }),
+            Value::Str(pattern) => super::regexes::any_match(cx, pattern.as_bytes(), &names),
             Value::Undefined => Ok(Value::Undefined),
             _ => Ok(Value::Error),
         };
@@ -76,7 +80,7 @@ fn external_names(cx: &mut Cx<'_, '_>, expr: &Expr) -> Result<Vec<String>, Faile
     let mut followed: HashSet<Name> = HashSet::new();
     let mut todo = vec![expr.clone()];
     while let Some(expr) = todo.pop() {
-        cx.state.spend(1)?;
+        cx.state.spend(2)?;
         let Some(node) = expr.as_node() else { continue };
         let mut need = |name: &Name, todo: &mut Vec<Expr>| match ad.lookup(name) {
             Some(known) if followed.insert(name.clone()) => todo.push(known.clone()),
@@ -152,7 +156,9 @@ pub(super) fn user_map(cx: &mut Cx<'_, '_>) -> Eval {
         return cx.string(groups.into_bytes());
     }
     let preferred = cx.arg(2)?;
+    cx.state.touch(groups.len())?;
     let items = super::stringlists::tokens(groups.as_bytes(), b",");
+    cx.state.spend(items.len())?;
     let wanted = preferred.as_str().unwrap_or_default();
     let pick = items.iter().find(|item| item.eq_ignore_ascii_case(wanted.as_bytes())).or(items.first());
     match pick {

@@ -10,9 +10,12 @@ mod strings;
 mod times;
 mod types;
 mod versions;
+#[cfg(test)]
+mod weight;
 
-use crate::eval::{Eval, State};
+use crate::eval::{Eval, Failed, State};
 use crate::expr::Expr;
+use crate::limits;
 use crate::number;
 use crate::print;
 use crate::time;
@@ -106,6 +109,8 @@ impl Func {
 
 /// Evaluates a call. Arguments arrive unevaluated: some functions are lazy, some look at the expression.
 pub(crate) fn call(state: &mut State<'_>, func: Func, args: &[Expr], cur: FrameId) -> Eval {
+    // Arguments that are plain values cost nothing to evaluate, but they are there.
+    state.spend(args.len() / 4)?;
     let cx = &mut Cx { state, args, cur };
     match func {
         Func::IsUndefined
@@ -198,7 +203,7 @@ impl Cx<'_, '_> {
 
     /// The items of a list. Functions evaluate them where the call stands, not where the list does; only
     /// subscripts respect the place of the list.
-    fn items(&mut self, list: &List) -> Result<Vec<Value>, crate::eval::Failed> {
+    fn items(&mut self, list: &List) -> Result<Vec<Value>, Failed> {
         self.state.charge(list.items.len() * size_of::<Value>())?;
         self.state.spend(list.items.len())?;
         list.items.iter().map(|item| self.state.eval(item, self.cur)).collect()
@@ -210,31 +215,43 @@ impl Cx<'_, '_> {
         Ok(Value::Str(bytes.into()))
     }
 
+    /// The text of a value, accounted for; undefined and error stay what they are.
+    fn text(&mut self, value: &Value) -> Result<Result<Vec<u8>, Value>, Failed> {
+        Ok(Ok(match value {
+            Value::Undefined => return Ok(Err(Value::Undefined)),
+            Value::Error => return Ok(Err(Value::Error)),
+            Value::Str(s) => {
+                self.state.spend(s.as_bytes().len() / limits::COPIED_PER_STEP)?;
+                s.as_bytes().to_vec()
+            }
+            Value::AbsTime(t) => {
+                let mut out = String::new();
+                time::format_abs(*t, &mut out);
+                out.into_bytes()
+            }
+            Value::RelTime(secs) => {
+                let mut out = String::new();
+                time::format_rel(secs.trunc(), &mut out);
+                out.into_bytes()
+            }
+            other => self.state.print(|most| print::new_value_within(other, most))?.into_bytes(),
+        }))
+    }
+
+    /// The number in a value, accounted for; None where there is none.
+    fn real(&mut self, value: &Value) -> Result<Option<f64>, Failed> {
+        if let Value::Str(text) = value {
+            self.state.touch(text.as_bytes().len())?;
+        }
+        Ok(to_real(value))
+    }
+
     /// A list result, accounted for.
     fn list(&mut self, values: Vec<Value>) -> Eval {
+        self.state.spend(values.len())?;
         self.state.charge(values.len() * size_of::<Expr>())?;
         let items = values.into_iter().map(|value| Expr(crate::expr::Repr::Lit(value))).collect();
         Ok(Value::List(List { items, frame: FrameId::NONE }))
-    }
-}
-
-/// The text of a value; undefined and error stay what they are.
-fn to_text(value: &Value) -> Result<Vec<u8>, Value> {
-    match value {
-        Value::Undefined => Err(Value::Undefined),
-        Value::Error => Err(Value::Error),
-        Value::Str(s) => Ok(s.as_bytes().to_vec()),
-        Value::AbsTime(t) => {
-            let mut out = String::new();
-            time::format_abs(*t, &mut out);
-            Ok(out.into_bytes())
-        }
-        Value::RelTime(secs) => {
-            let mut out = String::new();
-            time::format_rel(secs.trunc(), &mut out);
-            Ok(out.into_bytes())
-        }
-        other => Ok(print::new_value(other).into_bytes()),
     }
 }
 
@@ -248,6 +265,23 @@ fn to_real(value: &Value) -> Option<f64> {
         Value::AbsTime(t) => Some(t.secs as f64),
         Value::RelTime(secs) => Some(secs.trunc()),
         _ => None,
+    }
+}
+
+/// Which bytes are separators: looked up once for each byte of a text, however many separators there are.
+struct Separators([bool; 256]);
+
+impl Separators {
+    fn of(bytes: &[u8]) -> Separators {
+        let mut set = [false; 256];
+        for byte in bytes {
+            set[usize::from(*byte)] = true;
+        }
+        Separators(set)
+    }
+
+    fn has(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)]
     }
 }
 

@@ -6,6 +6,8 @@ use crate::eval::{Eval, Failed};
 use crate::limits;
 use crate::value::Value;
 use regex::bytes::{Regex, RegexBuilder};
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Class, Hir, HirKind};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -27,20 +29,45 @@ impl Flags {
 
 /// Compiling costs a thousand times a match, and policies use few patterns.
 const CACHED: usize = 256;
-type Cache = HashMap<(Vec<u8>, Flags), Option<Regex>>;
+type Cache = HashMap<(Vec<u8>, Flags), Pattern>;
 static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
 
-/// None for a pattern that is wrong, too large, or beyond linear time.
-fn compile(pattern: &[u8], flags: Flags) -> Option<Regex> {
-    if pattern.len() > limits::REGEX_PATTERN_BYTES {
-        return None;
+/// Steps for any pattern, before its letters and states are counted: a small one takes some forty microseconds until it has matched once.
+const COMPILED: usize = 200;
+
+/// What is known of a pattern.
+#[derive(Clone)]
+struct Pattern {
+    /// None until somebody has paid for it, or for what is wrong, too large, or beyond linear time.
+    regex: Option<Regex>,
+    /// Steps that its compilation costs.
+    price: u64,
+    /// How large the automaton is, about: the worst a match costs is this much for every byte.
+    states: u64,
+    compiled: bool,
+}
+
+impl Pattern {
+    /// Reads a pattern without compiling it: `a{500}{500}` is short to read and long to compile.
+    fn read(pattern: &[u8], flags: Flags) -> (Option<String>, Pattern) {
+        let text = std::str::from_utf8(pattern).ok().and_then(|text| translate(text, flags));
+        let hir = text.as_ref().and_then(|text| {
+            let mut parser = ParserBuilder::new();
+            parser
+                .unicode(false)
+                .utf8(false)
+                .case_insensitive(flags.ignore_case)
+                .multi_line(flags.multi_line);
+            parser.dot_matches_new_line(flags.dot_all).ignore_whitespace(flags.extended);
+            parser.build().parse(text).ok()
+        });
+        let size = hir.as_ref().map(size_of_hir).unwrap_or_default();
+        let Size { states, price } = size;
+        (text.filter(|_| hir.is_some()), Pattern { regex: None, price, states, compiled: false })
     }
-    let key = (pattern.to_vec(), flags);
-    if let Some(known) = CACHE.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-        return known.clone();
-    }
-    let regex = std::str::from_utf8(pattern).ok().and_then(|text| {
-        RegexBuilder::new(&translate(text, flags)?)
+
+    fn compile(text: &str, flags: Flags) -> Option<Regex> {
+        RegexBuilder::new(text)
             .unicode(false)
             .case_insensitive(flags.ignore_case)
             .multi_line(flags.multi_line)
@@ -50,13 +77,115 @@ fn compile(pattern: &[u8], flags: Flags) -> Option<Regex> {
             .dfa_size_limit(limits::REGEX_BYTES)
             .build()
             .ok()
+    }
+}
+
+/// How much there is to compile, and what that costs in steps.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    states: u64,
+    price: u64,
+}
+
+impl Size {
+    fn of(states: u64, price: u64) -> Size {
+        Size { states, price }
+    }
+
+    fn plus(self, other: Size) -> Size {
+        Size::of(self.states.saturating_add(other.states), self.price.saturating_add(other.price))
+    }
+
+    fn times(self, times: u64) -> Size {
+        Size::of(self.states.saturating_mul(times), self.price.saturating_mul(times))
+    }
+}
+
+/// Measured: a plain letter takes a tenth of a microsecond, anything else some. The parser limits the depth.
+fn size_of_hir(hir: &Hir) -> Size {
+    let other = Size::of(1, 4);
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => other,
+        HirKind::Literal(literal) => {
+            let bytes = literal.0.len() as u64;
+            Size::of(bytes, bytes.div_ceil(2))
+        }
+        HirKind::Class(Class::Bytes(class)) => other.times(1 + class.ranges().len() as u64),
+        HirKind::Class(Class::Unicode(class)) => other.times(1 + 4 * class.ranges().len() as u64),
+        HirKind::Repetition(part) => {
+            let times = part.max.unwrap_or(part.min.saturating_add(1)).max(1);
+            size_of_hir(&part.sub).plus(other).times(u64::from(times))
+        }
+        HirKind::Capture(part) => size_of_hir(&part.sub).plus(other),
+        HirKind::Concat(parts) => parts.iter().map(size_of_hir).fold(Size::default(), Size::plus),
+        HirKind::Alternation(parts) => parts.iter().map(size_of_hir).fold(other, Size::plus),
+    }
+}
+
+/// A pattern that was paid for.
+struct Compiled {
+    regex: Regex,
+    states: u64,
+}
+
+impl Compiled {
+    /// Is there a match? The price is that of the worst case: every state at every byte.
+    fn is_match(&self, cx: &mut Cx<'_, '_>, text: &[u8]) -> Result<bool, Failed> {
+        self.pay(cx, text.len(), 256)?;
+        Ok(self.regex.is_match(text))
+    }
+
+    /// The first match behind a place, and its groups.
+    fn captures_at<'t>(
+        &self,
+        cx: &mut Cx<'_, '_>,
+        text: &'t [u8],
+        at: usize,
+    ) -> Result<Option<regex::bytes::Captures<'t>>, Failed> {
+        self.pay(cx, text.len().saturating_sub(at), 64)?;
+        Ok(self.regex.captures_at(text, at))
+    }
+
+    fn pay(&self, cx: &mut Cx<'_, '_>, bytes: usize, per_step: u64) -> Result<(), Failed> {
+        cx.state.touch(bytes)?;
+        let work = (bytes as u64).saturating_mul(self.states) / per_step;
+        cx.state.spend(usize::try_from(work).unwrap_or(usize::MAX).saturating_add(1))
+    }
+}
+
+/// None for a pattern that is wrong, too large, or beyond linear time. It costs the same whether it is known or not: what an
+/// expression is worth must not depend on what others asked before.
+fn compile(cx: &mut Cx<'_, '_>, pattern: &[u8], flags: Flags) -> Result<Option<Compiled>, Failed> {
+    if pattern.len() > limits::REGEX_PATTERN_BYTES {
+        return Ok(None);
+    }
+    // For reading it.
+    cx.state.spend(COMPILED + pattern.len() / 2)?;
+    let key = (pattern.to_vec(), flags);
+    let known = CACHE.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+    let mut text = None;
+    let mut found = known.unwrap_or_else(|| {
+        let read = Pattern::read(pattern, flags);
+        text = read.0;
+        remember(&key, &read.1);
+        read.1
     });
+    cx.state.spend(usize::try_from(found.price).unwrap_or(usize::MAX))?;
+    if !found.compiled {
+        let text = text.or_else(|| Pattern::read(pattern, flags).0);
+        found.regex = text.and_then(|text| Pattern::compile(&text, flags));
+        found.compiled = true;
+        remember(&key, &found);
+    }
+    Ok(found.regex.map(|regex| Compiled { regex, states: found.states }))
+}
+
+fn remember(key: &(Vec<u8>, Flags), pattern: &Pattern) {
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if cache.len() >= CACHED {
+    if cache.len() >= CACHED && !cache.contains_key(key) {
         cache.clear();
     }
-    cache.insert(key, regex.clone());
-    regex
+    cache.insert(key.clone(), pattern.clone());
 }
 
 /// Rewrites what PCRE reads differently: braces that are no repetition, brackets in classes, and `$`.
@@ -157,9 +286,8 @@ pub(super) fn regexp(cx: &mut Cx<'_, '_>) -> Eval {
         Ok(strings) => strings,
         Err(value) => return Ok(value),
     };
-    cx.state.spend(text.as_bytes().len() / 16)?;
-    Ok(match compile(pattern.as_bytes(), Flags::of(options.as_bytes())) {
-        Some(regex) => Value::Bool(regex.is_match(text.as_bytes())),
+    Ok(match compile(cx, pattern.as_bytes(), Flags::of(options.as_bytes()))? {
+        Some(regex) => Value::Bool(regex.is_match(cx, text.as_bytes())?),
         None => Value::Error,
     })
 }
@@ -182,13 +310,13 @@ pub(super) fn member(cx: &mut Cx<'_, '_>) -> Eval {
         Err(value) => return Ok(value),
     };
     let Some(list) = list else { return Ok(Value::Undefined) };
-    let Some(regex) = compile(pattern.as_bytes(), Flags::of(options.as_bytes())) else {
+    let Some(regex) = compile(cx, pattern.as_bytes(), Flags::of(options.as_bytes()))? else {
         return Ok(Value::Error);
     };
     let mut result = Value::Bool(false);
     for item in cx.items(&list)? {
         match item {
-            Value::Str(text) if regex.is_match(text.as_bytes()) => return Ok(Value::Bool(true)),
+            Value::Str(text) if regex.is_match(cx, text.as_bytes())? => return Ok(Value::Bool(true)),
             Value::Str(_) => {}
             Value::Undefined => result = Value::Undefined,
             _ => return Ok(Value::Error),
@@ -208,13 +336,17 @@ pub(super) fn string_list_member(cx: &mut Cx<'_, '_>) -> Eval {
         return Ok(Value::Error);
     };
     let flags = Flags::of(&options.as_bytes().to_ascii_lowercase());
-    let Some(regex) = compile(pattern.as_bytes(), flags) else { return Ok(Value::Error) };
-    let items = super::stringlists::tokens(text.as_bytes(), delims.as_bytes());
-    cx.state.spend(items.len())?;
+    let Some(regex) = compile(cx, pattern.as_bytes(), flags)? else { return Ok(Value::Error) };
+    let items = super::stringlists::read(cx, text.as_bytes(), delims.as_bytes())?;
     if items.is_empty() {
         return Ok(Value::Undefined);
     }
-    Ok(Value::Bool(items.iter().any(|item| regex.is_match(item))))
+    for item in items {
+        if regex.is_match(cx, item)? {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
 }
 
 pub(super) fn substitute(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
@@ -228,7 +360,7 @@ pub(super) fn substitute(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
         Err(value) => return Ok(value),
     };
     let letters = options.as_bytes();
-    let Some(regex) = compile(pattern.as_bytes(), Flags::of(letters)) else { return Ok(Value::Error) };
+    let Some(regex) = compile(cx, pattern.as_bytes(), Flags::of(letters))? else { return Ok(Value::Error) };
     let whole = func != Func::Regexps || letters.contains(&b'f');
     let all = func == Func::ReplaceAll || letters.contains(&b'g');
     let done = replace(cx, &regex, text.as_bytes(), replacement.as_bytes(), whole, all)?;
@@ -241,7 +373,7 @@ pub(super) fn substitute(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
 /// `whole` keeps the text around the matches; `all` goes on after the first. None is the error value.
 fn replace(
     cx: &mut Cx<'_, '_>,
-    regex: &Regex,
+    regex: &Compiled,
     text: &[u8],
     replacement: &[u8],
     whole: bool,
@@ -249,9 +381,9 @@ fn replace(
 ) -> Result<Option<Vec<u8>>, Failed> {
     let mut out = Vec::new();
     let mut at = 0;
-    while let Some(groups) = regex.captures_at(text, at) {
+    while let Some(groups) = regex.captures_at(cx, text, at)? {
         let Some(hit) = groups.get(0) else { break };
-        cx.state.spend(1)?;
+        cx.state.spend(2 + replacement.len() / limits::BYTES_PER_STEP)?;
         if all && hit.is_empty() && hit.start() == text.len() {
             return Ok(None);
         }
@@ -300,8 +432,13 @@ fn expand(replacement: &[u8], groups: &regex::bytes::Captures<'_>, out: &mut Vec
     Some(())
 }
 
-/// True if any of the texts matches; None for a bad pattern.
-pub(super) fn any_match<'t>(pattern: &[u8], mut texts: impl Iterator<Item = &'t String>) -> Option<bool> {
-    let regex = compile(pattern, Flags::default())?;
-    Some(texts.any(|text| regex.is_match(text.as_bytes())))
+/// Does any of the texts match? An error for a bad pattern.
+pub(super) fn any_match(cx: &mut Cx<'_, '_>, pattern: &[u8], texts: &[String]) -> Eval {
+    let Some(regex) = compile(cx, pattern, Flags::default())? else { return Ok(Value::Error) };
+    for text in texts {
+        if regex.is_match(cx, text.as_bytes())? {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
 }

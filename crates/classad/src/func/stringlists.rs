@@ -1,14 +1,23 @@
 //! Lists written as one string with separators, an older habit than list values.
 
-use super::{Cx, Func};
-use crate::eval::Eval;
+use super::{Cx, Func, Separators};
+use crate::eval::{Eval, Failed};
 use crate::number;
 use crate::text::Str;
 use crate::value::Value;
 
 /// The items between delimiters, trimmed, empty ones dropped.
 pub(super) fn tokens<'t>(text: &'t [u8], delims: &[u8]) -> Vec<&'t [u8]> {
-    text.split(|b| delims.contains(b)).map(<[u8]>::trim_ascii).filter(|t| !t.is_empty()).collect()
+    let delims = Separators::of(delims);
+    text.split(|b| delims.has(*b)).map(<[u8]>::trim_ascii).filter(|t| !t.is_empty()).collect()
+}
+
+/// The same, accounted for.
+pub(super) fn read<'t>(cx: &mut Cx<'_, '_>, text: &'t [u8], delims: &[u8]) -> Result<Vec<&'t [u8]>, Failed> {
+    cx.state.touch(text.len() + delims.len())?;
+    let items = tokens(text, delims);
+    cx.state.spend(items.len())?;
+    Ok(items)
 }
 
 /// The list and its delimiters; None unless all are strings.
@@ -27,13 +36,13 @@ fn list_args(cx: &mut Cx<'_, '_>, default: &str) -> Result<Option<(Str, Str)>, c
 
 pub(super) fn size(cx: &mut Cx<'_, '_>) -> Eval {
     let Some((text, delims)) = list_args(cx, ", ")? else { return Ok(Value::Error) };
-    Ok(Value::Int(tokens(text.as_bytes(), delims.as_bytes()).len() as i64))
+    let items = read(cx, text.as_bytes(), delims.as_bytes())?;
+    Ok(Value::Int(items.len() as i64))
 }
 
 pub(super) fn fold(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     let Some((text, delims)) = list_args(cx, ", ")? else { return Ok(Value::Error) };
-    let items = tokens(text.as_bytes(), delims.as_bytes());
-    cx.state.spend(items.len())?;
+    let items = read(cx, text.as_bytes(), delims.as_bytes())?;
     if items.is_empty() {
         let sums = matches!(func, Func::StringListSum | Func::StringListAvg);
         return Ok(if sums { Value::Real(0.0) } else { Value::Undefined });
@@ -93,9 +102,9 @@ pub(super) fn member(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
         Ok(args) => args,
         Err(value) => return Ok(value),
     };
-    cx.state.spend(list.as_bytes().len() / 16)?;
+    let items = read(cx, list.as_bytes(), &delims)?;
     let ignore_case = func == Func::StringListIMember;
-    let found = tokens(list.as_bytes(), &delims).iter().any(|t| same(t, item.as_bytes(), ignore_case));
+    let found = items.iter().any(|t| same(t, item.as_bytes(), ignore_case));
     Ok(Value::Bool(found))
 }
 
@@ -113,12 +122,12 @@ pub(super) fn subset(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     let fold = |token: &[u8]| {
         if func == Func::StringListISubsetMatch { token.to_ascii_lowercase() } else { token.to_vec() }
     };
-    cx.state.spend((part.as_bytes().len() + whole.as_bytes().len()) / 16)?;
+    cx.state.touch(part.as_bytes().len() + whole.as_bytes().len() + delims.len())?;
     cx.state.charge(part.as_bytes().len() + whole.as_bytes().len())?;
+    let (part, whole) = (subset_items(part.as_bytes(), &delims), subset_items(whole.as_bytes(), &delims));
+    cx.state.spend(2 * (part.len() + whole.len()))?;
     // Sets, not scans: both lists may be long.
-    let whole: std::collections::HashSet<Vec<u8>> =
-        subset_items(whole.as_bytes(), &delims).into_iter().map(fold).collect();
-    let part = subset_items(part.as_bytes(), &delims);
+    let whole: std::collections::HashSet<Vec<u8>> = whole.into_iter().map(fold).collect();
     Ok(Value::Bool(part.into_iter().all(|t| whole.contains(&fold(t)))))
 }
 
@@ -133,9 +142,12 @@ pub(super) fn intersect(cx: &mut Cx<'_, '_>) -> Eval {
         return Ok(Value::Error);
     }
     let [Value::Str(a), Value::Str(b), Value::Str(delims)] = all else { return Ok(Value::Undefined) };
-    cx.state.spend((a.as_bytes().len() + b.as_bytes().len()) / 16)?;
-    let split = |text: &'_ [u8]| -> std::collections::HashSet<Vec<u8>> {
-        text.split(|b| delims.as_bytes().contains(b)).filter(|t| !t.is_empty()).map(<[u8]>::to_vec).collect()
+    cx.state.touch(a.as_bytes().len() + b.as_bytes().len() + delims.as_bytes().len())?;
+    let delims = Separators::of(delims.as_bytes());
+    let split = |text: &'_ [u8]| text.split(|b| delims.has(*b)).filter(|t| !t.is_empty()).count();
+    cx.state.spend(2 * (split(a.as_bytes()) + split(b.as_bytes())))?;
+    let set = |text: &'_ [u8]| -> std::collections::HashSet<Vec<u8>> {
+        text.split(|b| delims.has(*b)).filter(|t| !t.is_empty()).map(<[u8]>::to_vec).collect()
     };
-    Ok(Value::Bool(!split(a.as_bytes()).is_disjoint(&split(b.as_bytes()))))
+    Ok(Value::Bool(!set(a.as_bytes()).is_disjoint(&set(b.as_bytes()))))
 }

@@ -1,6 +1,6 @@
 //! Plain strings.
 
-use super::{Cx, Func, to_text};
+use super::{Cx, Func, Separators};
 use crate::eval::Eval;
 use crate::eval::ops::string_order;
 use crate::value::Value;
@@ -9,7 +9,8 @@ use std::cmp::Ordering;
 pub(super) fn strcat(cx: &mut Cx<'_, '_>) -> Eval {
     let mut out = Vec::new();
     for at in 0..cx.count() {
-        match to_text(&cx.arg(at)?) {
+        let value = cx.arg(at)?;
+        match cx.text(&value)? {
             Ok(text) => {
                 cx.state.charge(text.len())?;
                 out.extend_from_slice(&text);
@@ -30,7 +31,7 @@ pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
     let (separator, items) = match (first, cx.count()) {
         (Value::List(list), 1) => (Vec::new(), cx.items(&list)?),
         (first, count) => {
-            let separator = match to_text(&first) {
+            let separator = match cx.text(&first)? {
                 Ok(text) => text,
                 Err(Value::Undefined) => Vec::new(),
                 Err(value) => return Ok(value),
@@ -52,7 +53,7 @@ pub(super) fn join(cx: &mut Cx<'_, '_>) -> Eval {
     let mut out = Vec::new();
     let mut any_defined = false;
     for item in &items {
-        match to_text(item) {
+        match cx.text(item)? {
             Ok(text) => {
                 any_defined = true;
                 cx.state.charge(text.len() + separator.len())?;
@@ -72,8 +73,10 @@ pub(super) fn change_case(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     if cx.count() != 1 {
         return Ok(Value::Error);
     }
-    match to_text(&cx.arg(0)?) {
+    let value = cx.arg(0)?;
+    match cx.text(&value)? {
         Ok(mut text) => {
+            cx.state.touch(text.len())?;
             if func == Func::ToUpper {
                 text.make_ascii_uppercase();
             } else {
@@ -118,10 +121,12 @@ pub(super) fn compare(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
         return Ok(Value::Error);
     }
     // The first argument without text decides, whatever the second is.
-    let (a, b) = match (to_text(&cx.arg(0)?), to_text(&cx.arg(1)?)) {
+    let (a, b) = (cx.arg(0)?, cx.arg(1)?);
+    let (a, b) = match (cx.text(&a)?, cx.text(&b)?) {
         (Err(value), _) | (_, Err(value)) => return Ok(value),
         (Ok(a), Ok(b)) => (a, b),
     };
+    cx.state.touch(a.len().min(b.len()))?;
     let order = if func == Func::Strcmp { a.cmp(&b) } else { string_order(&a, &b) };
     Ok(Value::Int(match order {
         Ordering::Less => -1,
@@ -137,20 +142,22 @@ pub(super) fn split(cx: &mut Cx<'_, '_>) -> Eval {
     let text = cx.arg(0)?;
     let separators = if cx.count() == 2 { cx.arg(1)? } else { Value::from(", \t") };
     let (Value::Str(text), Value::Str(separators)) = (text, separators) else { return Ok(Value::Error) };
-    let items = split_text(text.as_bytes(), separators.as_bytes());
+    cx.state.touch(text.as_bytes().len() + separators.as_bytes().len())?;
+    let items = split_text(text.as_bytes(), &Separators::of(separators.as_bytes()));
+    cx.state.spend(items.len())?;
     cx.list(items.into_iter().map(|item| Value::Str(item.into())).collect())
 }
 
 /// Runs of blanks count as one separator, as does a separator with blanks around it; two equal separators
 /// next to each other have an empty item between them, except at the ends.
-fn split_text<'t>(text: &'t [u8], separators: &[u8]) -> Vec<&'t [u8]> {
+fn split_text<'t>(text: &'t [u8], separators: &Separators) -> Vec<&'t [u8]> {
     let blank = |b: u8| b.is_ascii_whitespace();
     let mut items = Vec::new();
     let mut rest = text;
     let mut last_mark: Option<u8> = None;
     let mut started = false;
     while !rest.is_empty() {
-        let end = rest.iter().position(|b| separators.contains(b)).unwrap_or(rest.len());
+        let end = rest.iter().position(|b| separators.has(*b)).unwrap_or(rest.len());
         if end > 0 {
             items.push(&rest[..end]);
             started = true;
@@ -181,6 +188,7 @@ pub(super) fn split_at_sign(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     }
     let Value::Str(text) = cx.arg(0)? else { return Ok(Value::Error) };
     let bytes = text.as_bytes();
+    cx.state.touch(bytes.len())?;
     let (before, after): (&[u8], &[u8]) = match bytes.iter().position(|b| *b == b'@') {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),
         None if func == Func::SplitUserName => (bytes, b""),

@@ -2,9 +2,10 @@
 
 use super::{Cx, Func, real_to_int, to_int};
 use crate::ad::ClassAd;
-use crate::eval::Eval;
+use crate::eval::{Eval, Failed};
+use crate::name::Name;
 use crate::time::{self, Civil};
-use crate::value::{AbsTime, FrameId, Value};
+use crate::value::{AbsTime, AdValue, FrameId, Value};
 use std::fmt::Write as _;
 
 /// Seconds in a plain number or span; the original squeezes integers through 32 bits.
@@ -172,27 +173,35 @@ pub(super) fn split_time(cx: &mut Cx<'_, '_>) -> Eval {
         Value::RelTime(secs) => split_rel(secs),
         _ => return Ok(Value::Error),
     };
+    cx.state.spend(16)?;
     cx.state.charge(512)?;
-    Ok(Value::Ad(crate::value::AdValue { ad, frame: FrameId::NONE }))
+    Ok(Value::Ad(AdValue { ad, frame: FrameId::NONE }))
 }
 
 /// The broken-down time an ad made by `splitTime` describes; missing fields are zero.
-fn unsplit(ad: &ClassAd) -> Civil {
-    let field = |name: &str| ad.eval(name).as_int().map(|n| i64::from(n as i32));
-    let year = field("Year").unwrap_or(1900);
-    let month = field("Month").unwrap_or(1);
-    let day = field("Day").unwrap_or(0);
+/// What its fields cost is this evaluation's: they may be expressions like any other. Names in them are the ad's own.
+fn unsplit(cx: &mut Cx<'_, '_>, ad: &ClassAd) -> Result<(Civil, i32), Failed> {
+    let ad = Value::Ad(AdValue { ad: ad.clone(), frame: FrameId::NONE });
+    let mut field = |name: &str, missing: i64| -> Result<i64, Failed> {
+        cx.state.spend(4)?;
+        let value = cx.state.select(&ad, &Name::new(name))?;
+        Ok(value.as_int().map_or(missing, |n| i64::from(n as i32)))
+    };
+    let year = field("Year", 1900)?;
+    let month = field("Month", 1)?;
+    let day = field("Day", 0)?;
     let days = time::days_from_civil(year, month, day);
-    Civil {
+    let civil = Civil {
         year,
         month,
         day,
-        hour: field("Hours").unwrap_or(0),
-        minute: field("Minutes").unwrap_or(0),
-        second: field("Seconds").unwrap_or(0),
+        hour: field("Hours", 0)?,
+        minute: field("Minutes", 0)?,
+        second: field("Seconds", 0)?,
         weekday: (days + 4).rem_euclid(7),
         yearday: days - time::days_from_civil(year, 1, 1),
-    }
+    };
+    Ok((civil, field("Offset", 0)? as i32))
 }
 
 pub(super) fn format_time(cx: &mut Cx<'_, '_>) -> Eval {
@@ -207,12 +216,11 @@ pub(super) fn format_time(cx: &mut Cx<'_, '_>) -> Eval {
         Value::Int(secs) => local(secs, cx.state.ctx.zone(secs)),
         Value::Real(secs) => local(real_to_int(secs), cx.state.ctx.zone(real_to_int(secs))),
         Value::AbsTime(t) => local(t.secs, t.offset),
-        Value::Ad(ad) => {
-            cx.state.spend(100)?;
-            (unsplit(&ad), ad.eval("Offset").as_int().unwrap_or(0) as i32)
-        }
+        Value::Ad(ad) => unsplit(cx, &ad)?,
         _ => return Ok(Value::Error),
     };
+    // A letter of the format may stand for a whole date.
+    cx.state.spend(2 * format.as_bytes().len())?;
     let text = strftime(format.as_bytes(), &civil, offset);
     cx.string(text)
 }
@@ -341,7 +349,9 @@ pub(super) fn interval(cx: &mut Cx<'_, '_>) -> Eval {
     if cx.count() != 1 {
         return Ok(Value::Error);
     }
-    let Some(secs) = to_int(&cx.arg(0)?) else { return Ok(Value::Error) };
+    let value = cx.arg(0)?;
+    cx.real(&value)?;
+    let Some(secs) = to_int(&value) else { return Ok(Value::Error) };
     let secs = i64::from(secs as i32);
     let size = secs.abs();
     let (days, hours, minutes, seconds) = (size / 86_400, size % 86_400 / 3600, size % 3600 / 60, size % 60);

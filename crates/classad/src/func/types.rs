@@ -1,6 +1,6 @@
 //! Type questions, conversions and `ifThenElse`.
 
-use super::{Cx, Func, real_to_int, to_real, to_text};
+use super::{Cx, Func, real_to_int};
 use crate::eval::Eval;
 use crate::value::{Kind, Value};
 
@@ -34,10 +34,10 @@ pub(super) fn convert(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     Ok(match func {
         Func::Int => match value {
             Value::Int(i) => Value::Int(i),
-            other => to_real(&other).map_or(Value::Error, |r| Value::Int(real_to_int(r))),
+            other => cx.real(&other)?.map_or(Value::Error, |r| Value::Int(real_to_int(r))),
         },
-        Func::Real => to_real(&value).map_or(Value::Error, Value::Real),
-        Func::String => match to_text(&value) {
+        Func::Real => cx.real(&value)?.map_or(Value::Error, Value::Real),
+        Func::String => match cx.text(&value)? {
             Ok(text) => cx.string(text)?,
             Err(value) => value,
         },

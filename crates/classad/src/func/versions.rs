@@ -1,6 +1,6 @@
 //! Version numbers, compared naturally.
 
-use super::{Cx, Func, to_text};
+use super::{Cx, Func};
 use crate::eval::Eval;
 use crate::value::Value;
 
@@ -40,11 +40,13 @@ pub(super) fn compare(cx: &mut Cx<'_, '_>, func: Func) -> Eval {
     if cx.count() != 2 {
         return Ok(Value::Error);
     }
-    let (a, b) = match (to_text(&cx.arg(0)?), to_text(&cx.arg(1)?)) {
+    let (a, b) = (cx.arg(0)?, cx.arg(1)?);
+    let (a, b) = match (cx.text(&a)?, cx.text(&b)?) {
         (Err(Value::Error), _) | (_, Err(Value::Error)) => return Ok(Value::Error),
         (Err(value), _) | (_, Err(value)) => return Ok(value),
         (Ok(a), Ok(b)) => (a, b),
     };
+    cx.state.touch(a.len() + b.len())?;
     let order = natural(&a, &b);
     Ok(match func {
         Func::VersionCmp => Value::Int(order),
@@ -60,7 +62,10 @@ pub(super) fn in_range(cx: &mut Cx<'_, '_>) -> Eval {
     if cx.count() != 3 {
         return Ok(Value::Error);
     }
-    let texts = [to_text(&cx.arg(0)?), to_text(&cx.arg(1)?), to_text(&cx.arg(2)?)];
+    let values = [cx.arg(0)?, cx.arg(1)?, cx.arg(2)?];
+    let texts = [cx.text(&values[0])?, cx.text(&values[1])?, cx.text(&values[2])?];
+    let bytes = texts.iter().flatten().map(Vec::len).sum::<usize>();
+    cx.state.touch(2 * bytes)?;
     Ok(match texts {
         [Err(_), _, _] | [_, Err(Value::Error), _] | [_, _, Err(Value::Error)] => Value::Error,
         [_, Err(value), _] | [_, _, Err(value)] => value,

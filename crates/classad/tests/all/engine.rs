@@ -117,6 +117,32 @@ fn agrees(engine: &mut Engine, jobs: &[ClassAd], slots: &[Option<ClassAd>]) -> R
     Ok(())
 }
 
+/// An engine that has nearly nothing to spend never says yes wrongly, and gets to the right answer a little at a time: a refusal
+/// from before a change stands until there is something to ask with.
+fn agrees_in_the_end(
+    engine: &mut Engine,
+    jobs: &[ClassAd],
+    slots: &[Option<ClassAd>],
+) -> Result<(), TestCaseError> {
+    for job in jobs {
+        let id = engine.intern(job);
+        for (key, slot) in slots.iter().enumerate() {
+            let want = slot.as_ref().is_some_and(|slot| symmetric_match(job, slot));
+            let answer = (0..100).find_map(|_| {
+                engine.allow(1);
+                engine.answer(id, key as u32).filter(|answer| *answer || !want)
+            });
+            prop_assert_eq!(answer, Some(want), "job {} slot {:?}", job, slot);
+        }
+        let all = (0..200).any(|_| {
+            engine.allow(1);
+            engine.viable_and_whether_all(id).1
+        });
+        prop_assert!(all, "each time one answer more");
+    }
+    Ok(())
+}
+
 /// Found by the property test below: a plain value behind a condition that was an expression in every slot before.
 #[test]
 fn a_slot_whose_start_becomes_a_plain_value_is_judged_by_it() {
@@ -146,20 +172,26 @@ proptest! {
         first in prop::collection::vec(slot(), 1..12),
         later in prop::collection::vec((0..14_usize, prop::option::of(slot())), 0..8),
     ) {
-        let mut engine = Engine::new();
+        let (mut engine, mut poor) = (Engine::new(), Engine::new());
         let mut slots: Vec<Option<ClassAd>> = vec![None; 14];
         for (key, ad) in first.into_iter().enumerate() {
             engine.put_slot(key as u32, ad.clone()).unwrap();
+            poor.put_slot(key as u32, ad.clone()).unwrap();
             slots[key] = Some(ad);
         }
         agrees(&mut engine, &jobs, &slots)?;
+        agrees_in_the_end(&mut poor, &jobs, &slots)?;
         for (key, ad) in later {
             match &ad {
-                Some(ad) => engine.put_slot(key as u32, ad.clone()).unwrap(),
-                None => drop(engine.remove_slot(key as u32)),
+                Some(ad) => {
+                    engine.put_slot(key as u32, ad.clone()).unwrap();
+                    poor.put_slot(key as u32, ad.clone()).unwrap();
+                }
+                None => drop((engine.remove_slot(key as u32), poor.remove_slot(key as u32))),
             }
             slots[key] = ad;
             agrees(&mut engine, &jobs, &slots)?;
+            agrees_in_the_end(&mut poor, &jobs, &slots)?;
         }
     }
 
@@ -220,4 +252,76 @@ fn ads_and_engines_can_go_to_another_thread() {
     movable::<Expr>();
     movable::<classad::Value>();
     movable::<Engine>();
+}
+
+/// An ad whose Requirements take all the steps that there are, and ask for the time.
+fn costly(also: &str) -> ClassAd {
+    let mut ad = ClassAd::parse_new(&format!("[A0 = time(); {also}]")).unwrap();
+    for n in 1..=30 {
+        ad.insert_text(&format!("A{n}"), &format!("A{0} + A{0}", n - 1)).unwrap();
+    }
+    ad.insert_text("Requirements", "A30 > 0 || true").unwrap();
+    ad
+}
+
+#[test]
+fn what_is_allowed_is_not_exceeded_by_more_than_one_evaluation() {
+    let mut engine = Engine::new();
+    for key in 0..500 {
+        engine.put_slot(key, costly(&format!("Number = {key}"))).unwrap();
+    }
+    let id = engine.intern(&ClassAd::parse_new("[Requirements = true]").unwrap());
+    for steps in [-5, 0, 1, 100_000] {
+        engine.allow(steps);
+        let before = classad::steps_taken();
+        let (_, all) = engine.viable_and_whether_all(id);
+        let taken = (classad::steps_taken() - before) as i64;
+        assert!(!all && taken <= steps.max(0) + 25_000, "{taken} of {steps}");
+    }
+}
+
+#[test]
+fn within_a_second_nobody_is_asked_twice_and_a_change_is_noticed() {
+    let mut engine = Engine::new();
+    engine.set_now(100);
+    engine.put_slot(0, costly("")).unwrap();
+    engine.put_slot(1, ClassAd::parse_new("[Requirements = time() == 100]").unwrap()).unwrap();
+    let id = engine.intern(&ClassAd::parse_new("[Requirements = TARGET.X =!= 1]").unwrap());
+    let ask = |engine: &mut Engine| {
+        let before = classad::steps_taken();
+        let answers = [engine.answer(id, 0), engine.answer(id, 1)];
+        (answers, classad::steps_taken() - before)
+    };
+    let (answers, taken) = ask(&mut engine);
+    assert!(answers == [Some(false), Some(true)] && taken > 19_000, "{answers:?} {taken}");
+    assert_eq!(ask(&mut engine), ([Some(false), Some(true)], 0));
+    // A refusal stands when nothing is left to ask again; consent does not.
+    engine.set_now(101);
+    engine.allow(0);
+    assert_eq!(ask(&mut engine), ([Some(false), None], 0));
+    engine.allow(10_000);
+    assert_eq!(engine.answer(id, 1), Some(false));
+    engine.put_slot(1, ClassAd::parse_new("[Requirements = time() == 101]").unwrap()).unwrap();
+    assert_eq!(engine.answer(id, 1), Some(true));
+}
+
+#[test]
+fn slots_that_are_cheap_to_ask_are_asked_before_those_that_are_not() {
+    let mut engine = Engine::new();
+    for key in 0..200 {
+        let mut slot = costly(&format!("Number = {key}"));
+        slot.insert_text("A0", "Number").unwrap();
+        engine.put_slot(key, slot).unwrap();
+    }
+    for key in 200..210 {
+        let slot = format!("[Requirements = Number + 0 > 1; Number = {key}]");
+        engine.put_slot(key, ClassAd::parse_new(&slot).unwrap()).unwrap();
+    }
+    for owner in ["a", "b", "c"] {
+        let job = format!("[Owner = \"{owner}\"; Requirements = TARGET.X =!= \"{owner}\"]");
+        let id = engine.intern(&ClassAd::parse_new(&job).unwrap());
+        engine.allow(60_000);
+        let found = engine.viable(id).len();
+        assert!(found == 10 || owner == "a", "{owner}: {found}");
+    }
 }

@@ -144,7 +144,7 @@ pub(crate) fn claim_line(c: RunningView) -> Claim {
 
 /// A word of a machine ad.
 fn word(ad: &classad::ClassAd, name: &str) -> String {
-    match ad.eval(name) {
+    match ad.fact(name) {
         classad::Value::Str(text) => text::one_line(&text.to_string(), limits::NAME_BYTES),
         _ => String::new(),
     }

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use classad::engine::SlotSet;
 use model::Now;
 use model::event::Resources;
 use planner::bits::Bits;
@@ -29,6 +28,15 @@ impl Core {
         if self.gangs.waiting.contains_key(&id) {
             self.forget_gang(id);
             self.gangs.planner.remove(SetId(u64::from(id)));
+        }
+    }
+
+    /// Gangs of which not every machine could be asked are told the planner anew.
+    pub(crate) fn look_again_at_gangs(&mut self) {
+        for id in std::mem::take(&mut self.gangs.incomplete) {
+            if let Some(wanted) = self.gangs.waiting.get_mut(&id) {
+                wanted.stale = true;
+            }
         }
     }
 
@@ -264,13 +272,20 @@ impl Core {
             }
             if !viable.contains_key(shapes) {
                 let mut bits = Bits::with_room(self.pool.numbers());
-                let suited = self.shapes.viable(*shape);
-                let suited: Vec<u32> = suited.into_iter().flat_map(SlotSet::iter).collect();
+                let (suited, mut all) = match self.shapes.viable_and_whether_all(*shape) {
+                    Some((suited, all)) => (suited.iter().collect::<Vec<u32>>(), all),
+                    None => (Vec::new(), true),
+                };
                 for number in suited {
                     // Where a guest cannot be, its host cannot either.
-                    if guests.iter().all(|guest| self.shapes.suits(*guest, number)) {
-                        bits.set(number as usize);
+                    let mut answers = guests.iter().map(|guest| self.shapes.answer(*guest, number));
+                    match answers.find(|answer| *answer != Some(true)) {
+                        None => bits.set(number as usize),
+                        Some(answer) => all &= answer.is_some(),
                     }
+                }
+                if !all {
+                    self.gangs.incomplete.insert(id);
                 }
                 // What could not be made ready for it, is lent to others, or in a lab without its trees, is not there for it.
                 for name in self.queue.clusters[&id].excluded.keys().flat_map(|host| self.pool.places(host)) {

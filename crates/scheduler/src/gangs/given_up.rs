@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use classad::engine::SlotSet;
 use model::Now;
 use model::event::{JobsHeld, Kind, Resources};
 use planner::bits::Bits;
@@ -35,8 +34,11 @@ impl Core {
                 largest = larger(largest, found.request);
             }
             if !suited.contains_key(shape) {
-                let bits = self.shapes.viable(*shape).into_iter().flat_map(SlotSet::iter);
-                suited.insert(*shape, bits.map(|number| number as usize).collect());
+                let Some((viable, all)) = self.shapes.viable_and_whether_all(*shape) else { return true };
+                if !all {
+                    return true;
+                }
+                suited.insert(*shape, viable.iter().map(|number| number as usize).collect());
             }
         }
         let here = |m: &&Machine| m.session.is_some() && m.shut != Some(Shut::Removed);

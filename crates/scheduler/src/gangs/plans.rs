@@ -100,7 +100,7 @@ impl Core {
         if !self.shapes.ranking.contains(machine.number) {
             return false;
         }
-        let rank = |shape: ShapeId| self.shapes.machine_rank(machine.number, shape);
+        let rank = |shape: ShapeId| self.shapes.machine_rank(machine.number, shape).unwrap_or(0.0);
         let own = self.queue.clusters.get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
         rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
     }
@@ -121,7 +121,10 @@ impl Core {
     /// Looks for room without it being anybody's turn for that.
     pub(crate) fn unnoticed<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
         let (kept, refused) = (self.gangs.kept.take(), self.gangs.refused.take());
+        // Who must be asked each time may say something else than when the pass asked.
+        self.undone.sure_only = true;
         let found = look(self);
+        self.undone.sure_only = false;
         self.gangs.kept.replace(kept);
         self.gangs.refused.replace(refused);
         found

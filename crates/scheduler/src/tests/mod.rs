@@ -24,6 +24,7 @@ mod slots;
 mod stamping;
 mod sweeping;
 mod trees;
+mod weight;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
