@@ -142,6 +142,18 @@ impl Failure {
         }
     }
 
+    /// The sentence that people know of a program that could not be executed on another machine.
+    pub(crate) fn reason_elsewhere(&self, job: &Job, slot: &str) -> String {
+        let program = String::from_utf8_lossy(job.argv.first().map_or(&[], |a| a)).into_owned();
+        match &self.why {
+            Why::System(error) => {
+                let (number, text) = crate::walk::said(error);
+                format!("Error from {slot}: Failed to execute '{program}': (errno={number}: '{text}')")
+            }
+            Why::Type(_) => self.reason(job),
+        }
+    }
+
     /// HoldReasonSubCode.
     pub(crate) fn subcode(&self) -> u32 {
         match &self.why {

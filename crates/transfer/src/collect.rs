@@ -58,6 +58,7 @@ pub struct Chosen {
 
 /// Chooses the files at the top that are new or were written since `before`. `streams` are the names of the two outputs, which come
 /// back in any case.
+#[allow(clippy::implicit_hasher, reason = "one caller, one hasher")]
 pub fn choose_new(
     plan: &Plan,
     (cluster, proc): (u32, u32),
@@ -141,7 +142,8 @@ mod tests {
     #[test]
     fn new_and_written_files_come_back_and_the_rest_is_told() {
         let plan = Plan::of(&ClassAd::parse_new(r#"[Cmd="/w/job.sh";Iwd="/w"]"#).unwrap());
-        let before = [("same", (1, 1)), ("longer", (1, 1)), ("touched", (1, 1)), ("gone", (1, 1)), ("dir", (0, 0))];
+        let before =
+            [("same", (1, 1)), ("longer", (1, 1)), ("touched", (1, 1)), ("gone", (1, 1)), ("dir", (0, 0))];
         let before = before.map(|(name, state)| (name.as_bytes().to_vec(), state)).into();
         let now = [
             seen("same", What::File, 1, 1),
@@ -158,7 +160,8 @@ mod tests {
             seen("core", What::File, 7, 7),
         ];
         let chosen = choose_new(&plan, (4, 2), &before, &now, &["_condor_stdout".into()]);
-        let names: Vec<_> = chosen.files.iter().map(|(_, home)| String::from_utf8_lossy(home).into_owned()).collect();
+        let names: Vec<_> =
+            chosen.files.iter().map(|(_, home)| String::from_utf8_lossy(home).into_owned()).collect();
         assert_eq!(names, ["longer", "touched", "new", "core.4.2"]);
         assert_eq!(chosen.left_out.len(), 3, "{:?}", chosen.left_out);
         assert!(chosen.left_out[1].starts_with("pipe (a pipe"));

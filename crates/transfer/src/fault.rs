@@ -75,8 +75,9 @@ impl Fault {
 
     /// The results are larger than the job allows.
     pub fn output_too_large(path: &str, most_mib: u64, mib: u64) -> Self {
-        let text =
-            format!("sending file {path}: max total download bytes exceeded (max={most_mib} MB, this file={mib} MB)");
+        let text = format!(
+            "sending file {path}: max total download bytes exceeded (max={most_mib} MB, this file={mib} MB)"
+        );
         Self { doing: String::new(), errno: 0, text, code: OUTPUT_TOO_LARGE }
     }
 
@@ -97,21 +98,29 @@ impl Fault {
     /// The whole reason: which direction ([`INPUT`] or [`OUTPUT`]), on which side, and who is at the other.
     pub fn reason(&self, direction: u32, side: Side, access_point: &str, slot: &str) -> String {
         if self.code == OUTPUT_TOO_LARGE {
-            return format!("Error from {slot}: STARTER at {slot} failed to send file(s) to <{access_point}>: |Error: {}; SHADOW failed to receive file(s) from <{slot}>", self.text);
+            return format!(
+                "Error from {slot}: STARTER at {slot} failed to send file(s) to <{access_point}>: |Error: {}; SHADOW failed to receive file(s) from <{slot}>",
+                self.text
+            );
         }
         let files = if direction == INPUT { "input" } else { "output" };
         let sends = (direction == INPUT) == (side == Side::AccessPoint);
         let verb = if sends { "sending files to" } else { "receiving files from" };
         let (here, there) = match side {
             Side::AccessPoint => (format!("access point {access_point}"), format!("execution point {slot}")),
-            Side::ExecutionPoint => (format!("execution point {slot}"), format!("access point {access_point}")),
+            Side::ExecutionPoint => {
+                (format!("execution point {slot}"), format!("access point {access_point}"))
+            }
         };
         let by_whom = if self.doing.is_empty() && side == Side::ExecutionPoint {
             format!("Error from {slot}: ")
         } else {
             String::new()
         };
-        format!("Transfer {files} files failure at {here} while {verb} {there}. Details: {by_whom}{}", self.details())
+        format!(
+            "Transfer {files} files failure at {here} while {verb} {there}. Details: {by_whom}{}",
+            self.details()
+        )
     }
 }
 
@@ -134,7 +143,12 @@ mod tests {
              writing to file /w/x: (errno 13) Permission denied"
         );
         assert_eq!(
-            Fault::illegal_paths(&["../x/y".into(), "./a/../b".into()]).reason(INPUT, Side::ExecutionPoint, "s", "e"),
+            Fault::illegal_paths(&["../x/y".into(), "./a/../b".into()]).reason(
+                INPUT,
+                Side::ExecutionPoint,
+                "s",
+                "e"
+            ),
             "Transfer input files failure at execution point e while receiving files from access point s. Details: Error from e: \
              Failed to transfer files:  Attempt to write to illegal sandbox path: .. Attempt to write to illegal sandbox path: \
              ../x Attempt to write to illegal sandbox path: ../x/y Attempt to write to illegal sandbox path: ./a/.. Attempt to \

@@ -47,11 +47,10 @@ impl Remaps {
         if let Some((_, to)) = exact {
             return Some(to.clone());
         }
-        let inside = self.0.iter().rev().find_map(|(from, to)| {
+        self.0.iter().rev().find_map(|(from, to)| {
             let rest = name.strip_prefix(from.as_str())?.strip_prefix('/')?;
             Some(format!("{}/{rest}", to.trim_end_matches('/')))
-        });
-        inside
+        })
     }
 }
 
@@ -102,7 +101,11 @@ fn is_wanted(plan: &Plan, path: &[u8], text: Option<&str>) -> bool {
             // Whatever is in it.
             return true;
         }
-        let name = if plan.preserve && !entry.starts_with('/') { normal(entry) } else { base(&normal(entry)).to_owned() };
+        let name = if plan.preserve && !entry.starts_with('/') {
+            normal(entry)
+        } else {
+            base(&normal(entry)).to_owned()
+        };
         match text {
             Some(text) => text == name || text.strip_prefix(&name).is_some_and(|rest| rest.starts_with('/')),
             None => path.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"/")),

@@ -30,7 +30,11 @@ pub fn means_contents(entry: &str) -> bool {
 
 /// A path in a directory, as it is written; absolute ones stay as they are.
 pub fn join(directory: &str, path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", directory.trim_end_matches('/')) }
+    if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("{}/{path}", directory.trim_end_matches('/'))
+    }
 }
 
 /// Where an entry of a list leads, and what it is called: its base name, or with `preserve` its relative path. An error names the part

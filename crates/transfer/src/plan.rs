@@ -238,6 +238,8 @@ mod tests {
         let of = |code: &str| Plan::of(&ad(&format!("[WhenToTransferOutput=\"ON_SUCCESS\";{code}]")));
         assert!(of("").comes_back(Some(3)) && of("").comes_back(None));
         assert!(of("JobSuccessExitCode=3").comes_back(Some(3)));
-        assert!(!of("JobSuccessExitCode=3").comes_back(Some(0)) && !of("JobSuccessExitCode=3").comes_back(None));
+        assert!(
+            !of("JobSuccessExitCode=3").comes_back(Some(0)) && !of("JobSuccessExitCode=3").comes_back(None)
+        );
     }
 }
