@@ -94,6 +94,8 @@ pub enum MoveStage {
     OutputStarted = 2,
     /// They are there. Said by the manager alone, which put them there.
     OutputFinished = 3,
+    /// Nothing has moved; there is something to be told.
+    Noted = 4,
 }
 
 /// A job's files are on their way, or have arrived.

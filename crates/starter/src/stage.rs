@@ -292,6 +292,10 @@ fn place(objects: BorrowedFd<'_>, transfer: &Transfer, scratch: &Path, state: &F
     for (path, mode) in placing.directories.iter().rev() {
         fs::set_permissions(path, Permissions::from_mode(*mode))?;
     }
+    match fs::DirBuilder::new().mode(0o700).create(scratch.join(transfer::TEMPORARY)) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
     let text = job_ad(&transfer.job_ad, scratch);
     for (name, text) in [(JOB_AD, text.as_str()), (MACHINE_AD, transfer.machine_ad.as_str())] {
         fs::write(scratch.join(name), text)?;
@@ -507,9 +511,12 @@ fn collect(
     }
     if let Some(outputs) = &plan.outputs {
         let sources = listed(&scratch.to_string_lossy(), outputs, plan.preserve);
+        let temporary = transfer::TEMPORARY;
+        let wants_temporary = outputs.iter().any(|o| transfer::names::normal(o).starts_with(temporary));
         let is_own = |name: &[u8]| {
             OWN_FILES.iter().any(|own| own.as_bytes() == name)
                 || streams.iter().any(|stream| stream.as_bytes() == name)
+                || (!wants_temporary && name == temporary.as_bytes())
         };
         let walked = walk(&sources, is_own);
         for found in walked.found {

@@ -26,6 +26,8 @@ pub use plan::{Plan, When};
 /// The files in a scratch directory that are the pool's own, and never a job's results.
 pub const OWN_FILES: [&str; 6] =
     [JOB_AD, MACHINE_AD, model::starter::WARNING, ".updraft-warning.new", ".chirp.config", ".update.ad"];
+/// A directory in a scratch directory for what programs leave in passing; it does not come back.
+pub const TEMPORARY: &str = "tmp";
 /// The job's ad, for the job to read.
 pub const JOB_AD: &str = ".job.ad";
 /// The slot's ad, for the job to read.
