@@ -19,7 +19,7 @@ use starter::wire::{self, Job, Outputs};
 use tokio::sync::Mutex as AsyncMutex;
 use transfer::bundle;
 
-use crate::transfers::{Line, News, PATIENCE, Reply, Upload, download, stops};
+use crate::transfers::{Line, News, PATIENCE, Reply, Upload, about_upload, download, stops};
 
 /// How often inputs are asked for anew before another machine gets the job.
 const TRIES: u32 = 20;
@@ -292,7 +292,7 @@ async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Opti
     let object = object_name(sha256).ok_or("its results have no name")?;
     let mut replies = line.expect(&about_landing(*job));
     loop {
-        let answers = line.expect(&object);
+        let answers = line.expect(&about_upload(claim, &object));
         let upload = Upload { claim, object: &object, path, bytes: *bytes, line };
         upload.send(answers, &AtomicU64::new(0)).await?;
         loop {

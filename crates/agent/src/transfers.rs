@@ -47,7 +47,7 @@ pub(crate) enum News {
 }
 
 /// What the manager answers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Reply {
     Took(Took),
     Piece(Piece),
@@ -57,11 +57,18 @@ pub(crate) enum Reply {
     Again,
 }
 
+type Waiting = Arc<StdMutex<HashMap<String, Vec<mpsc::Sender<Reply>>>>>;
+
+/// What answers about a part of an object are asked under, when it is on its way to the store.
+pub(crate) fn about_upload(claim: u64, object: &str) -> String {
+    format!("{claim} {object}")
+}
+
 /// The way to the manager, for whoever asks it something and waits for the answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     /// By object, or by what else is asked for: whoever waits for an answer about it.
-    waiting: Arc<StdMutex<HashMap<String, mpsc::Sender<Reply>>>>,
+    waiting: Waiting,
     news: mpsc::UnboundedSender<News>,
     pub(crate) pace: Arc<Pace>,
 }
@@ -71,23 +78,27 @@ impl Line {
     pub(crate) fn expect(&self, about: &str) -> mpsc::Receiver<Reply> {
         let (sender, receiver) = mpsc::channel(4);
         if let Ok(mut waiting) = self.waiting.lock() {
-            waiting.retain(|_, s| !s.is_closed());
-            waiting.insert(about.to_owned(), sender);
+            waiting.retain(|_, all| {
+                all.retain(|s| !s.is_closed());
+                !all.is_empty()
+            });
+            waiting.entry(about.to_owned()).or_default().push(sender);
         }
         receiver
     }
 
     pub(crate) fn answer(&self, about: &str, reply: Reply) {
-        let Ok(mut waiting) = self.waiting.lock() else { return };
-        if waiting.get(about).is_some_and(|to| to.try_send(reply).is_err_and(is_closed)) {
-            waiting.remove(about);
+        let Ok(waiting) = self.waiting.lock() else { return };
+        for to in waiting.get(about).into_iter().flatten() {
+            // Who has enough answers waiting asks again when it needs this one.
+            let _ = to.try_send(reply.clone());
         }
     }
 
     /// Whoever waits asks again: nobody knows what became of the question.
     fn ask_again(&self) {
         let Ok(waiting) = self.waiting.lock() else { return };
-        for sender in waiting.values() {
+        for sender in waiting.values().flatten() {
             let _ = sender.try_send(Reply::Again);
         }
     }
@@ -140,7 +151,8 @@ impl Transfers {
     }
 
     pub(crate) fn took(&self, took: Took) {
-        self.line.answer(&took.object.clone(), Reply::Took(took));
+        let about = about_upload(took.claim, &took.object);
+        self.line.answer(&about, Reply::Took(took));
     }
 
     pub(crate) fn piece(&self, piece: Piece) {
@@ -155,7 +167,7 @@ impl Transfers {
     /// Carries a checkpoint to the store.
     pub(crate) fn store(&mut self, claim: u64, packed: Packed) {
         let object: String = packed.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        let replies = self.line.expect(&object);
+        let replies = self.line.expect(&about_upload(claim, &object));
         let line = self.line.clone();
         let progress =
             Arc::new(Progress { began: Instant::now(), bytes: packed.bytes, stored: AtomicU64::new(0) });
@@ -215,10 +227,6 @@ impl Transfers {
             });
         });
     }
-}
-
-fn is_closed<T>(error: mpsc::error::TrySendError<T>) -> bool {
-    matches!(error, mpsc::error::TrySendError::Closed(_))
 }
 
 /// A file on its way to the store.
@@ -378,7 +386,8 @@ mod tests {
                     }
                     let safe = have.len() as u64 == piece.bytes;
                     let next = have.len() as u64;
-                    transfers.took(Took { object: piece.object, next, safe, ..Took::default() });
+                    let (object, claim) = (piece.object, piece.claim);
+                    transfers.took(Took { object, next, safe, claim, ..Took::default() });
                 }
                 News::Say(Up::Get(get)) => {
                     let whole: Vec<u8> = (0..600_000u32).map(|n| (n / 7) as u8).collect();

@@ -130,12 +130,13 @@ impl AgentSession {
     pub async fn hear(&self, message: Incoming) -> Result<(), Unavailable> {
         match message.up {
             Some(Up::Put(piece)) => {
+                let claim = piece.claim;
                 if let Some(refused) = self.refuse_to_store(&piece).await? {
-                    return self.say(Ok(Down::Took(refused))).await;
+                    return self.say(Ok(Down::Took(Took { claim, ..refused }))).await;
                 }
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
                 let took = tokio::task::spawn_blocking(move || store.put(machine.as_str(), &piece)).await;
-                self.say(took.map(Down::Took)).await?;
+                self.say(took.map(|took| Down::Took(Took { claim, ..took }))).await?;
             }
             Some(Up::Get(want)) => {
                 let store = self.handle.objects.clone();

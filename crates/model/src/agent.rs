@@ -258,6 +258,9 @@ pub struct Took {
     /// It will not be taken if it is sent again either.
     #[prost(bool, tag = "5")]
     pub never: bool,
+    /// The claim that it was sent for: two jobs may send the same at a time.
+    #[prost(uint64, tag = "6")]
+    pub claim: u64,
 }
 
 /// An object in the store.

@@ -15,7 +15,10 @@ use model::{Event, JobTemplate, Span};
 
 const XML: &str = "UserLogUseXML";
 /// Attributes of a template that matter here.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 12] = [
+    "WhenToTransferOutput",
+    "SuccessCheckpointExitCode",
+    "CheckpointSig",
     "UserLog",
     XML,
     "Iwd",
@@ -231,7 +234,12 @@ impl Story {
             }
             Kind::JobCheckpointed(e) => {
                 let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
-                let body = Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } };
+                // What a run has when it must leave comes back like results, where it makes no checkpoints of its own.
+                let body = if cluster.saves_results(e.cluster, e.proc) {
+                    Body::FileTransfer { kind: 6, delay: None, host: None }
+                } else {
+                    Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } }
+                };
                 Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
             }
             Kind::JobFilesMoved(e) => {
@@ -543,6 +551,15 @@ impl<'a, 'b> Telling<'a, 'b> {
 }
 
 impl Cluster {
+    fn saves_results(&self, cluster: u32, proc: u32) -> bool {
+        let when = self.text(cluster, proc, "WhenToTransferOutput");
+        let has =
+            |name| self.text(cluster, proc, name).is_some() || self.number(cluster, proc, name).is_some();
+        when.as_deref() == Some("ON_EXIT_OR_EVICT")
+            && !has("SuccessCheckpointExitCode")
+            && !has("CheckpointSig")
+    }
+
     fn note_moved(
         &mut self,
         proc: u32,

@@ -137,11 +137,8 @@ impl Starter {
                     deeds.push(Deed::Say(Word::Use(used)));
                 }
             }
-            Order::Begin(_)
-            | Order::Checkpoint(_)
-            | Order::Stored(_)
-            | Order::Landed(_)
-            | Order::Warn(_) => {}
+            Order::Begin(_) | Order::Checkpoint(_) | Order::Stored(_) | Order::Landed(_) | Order::Warn(_) => {
+            }
         }
     }
 
