@@ -17,6 +17,23 @@ use crate::numbers;
 /// Seconds between the soft stop of a job and its kill, unless the job says otherwise.
 const GRACE_SECONDS: i64 = 30;
 
+/// Variables that say how many threads a program may make. A job that runs where its files are has its own environment, and gets the
+/// first only.
+const THREADS: [&str; 12] = [
+    "OMP_NUM_THREADS",
+    "OMP_THREAD_LIMIT",
+    "CUBACORES",
+    "GOMAXPROCS",
+    "JULIA_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHON_CPU_COUNT",
+    "ROOT_MAX_THREADS",
+    "TF_LOOP_PARALLEL_ITERATIONS",
+    "TF_NUM_THREADS",
+];
+
 /// What a job finds where it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site<'a> {
@@ -213,9 +230,13 @@ impl Prepared {
         env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
         env.push(format!("UPDRAFT_SLOT={}", site.slot).into_bytes());
         // A program that makes a thread for each core of the machine would take those of others.
-        if !env.iter().any(|e| e.starts_with(b"OMP_NUM_THREADS=")) {
-            let cores = number("RequestCpus").unwrap_or(1).max(1);
-            env.push(format!("OMP_NUM_THREADS={cores}").into_bytes());
+        let cores = number("RequestCpus").unwrap_or(1).max(1);
+        let names = if moved.is_some() { &THREADS[..] } else { &THREADS[..1] };
+        for name in names {
+            let begin = format!("{name}=");
+            if !env.iter().any(|e| e.starts_with(begin.as_bytes())) {
+                env.push(format!("{begin}{cores}").into_bytes());
+            }
         }
         if let Some(size) = number("GangSize") {
             env.push(format!("_CONDOR_PROCNO={}", id.proc).into_bytes());
@@ -306,6 +327,9 @@ impl Prepared {
         ad.set("ClusterId", i64::from(id.cluster));
         ad.set("ProcId", i64::from(id.proc));
         ad.set("Owner", self.owner.as_str());
+        // Which run this is, in the words that scripts look for.
+        ad.set("NumShadowStarts", i64::from(id.attempt));
+        ad.set("NumJobStarts", i64::from(id.attempt) - 1);
         Transfer {
             objects: site.cargo.objects.clone(),
             bundle: String::new(),

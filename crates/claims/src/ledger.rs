@@ -9,11 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use classad::ClassAd;
-use model::agent::{Assign, AssignedJob, Claim, Cluster, Down, HeldClaim, Hello, Object, Report, Slot, Up};
+use model::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Report, Slot, Up};
 use model::event::Resources;
-use model::report::{
-    Attempt, CannotStart, Happening, Hold, MoveStage, Moved, ProvisionFailed, Provisioning, Returned,
-};
+use model::report::{Attempt, CannotStart, Happening, Hold, ProvisionFailed, Provisioning, Returned};
 use model::starter::{self as wire, Account, Order, Word};
 use model::template::Attribute;
 use model::{Moment, MonoMs};
@@ -345,7 +343,9 @@ impl Ledger {
                     match &job.checkpoint {
                         checkpoint if ready.transfer.is_some() => {
                             held.fetching.push(id);
-                            actions.extend(inputs_wanted(assign.claim, ready, job, checkpoint.as_ref()));
+                            let (values, checkpoint) = (job.values.clone(), checkpoint.clone());
+                            let (claim, job) = (assign.claim, Box::new(ready));
+                            actions.push(Action::Inputs { claim, job, values, checkpoint });
                         }
                         None => jobs.push((ready, job.values.clone())),
                         // It is matched by that; this is for jobs with requirements of their own.
@@ -647,21 +647,6 @@ impl Held {
         self.keep(&report, at);
         actions.push(Action::Say(Up::Report(report)));
     }
-}
-
-/// A job's inputs are to be brought here; that it has begun is told.
-fn inputs_wanted(
-    claim: u64,
-    job: wire::Job,
-    assigned: &AssignedJob,
-    checkpoint: Option<&Object>,
-) -> impl Iterator<Item = Action> + use<> {
-    let has_inputs = job.transfer.as_ref().is_some_and(|t| t.has_inputs);
-    let stage = MoveStage::InputStarted as i32;
-    let happening = Happening::Moved(Moved { job: job.id, stage, ..Moved::default() });
-    let told = has_inputs.then(|| Action::Say(Up::Report(said_now(claim, happening))));
-    let (values, checkpoint) = (assigned.values.clone(), checkpoint.cloned());
-    told.into_iter().chain([Action::Inputs { claim, job: Box::new(job), values, checkpoint }])
 }
 
 /// What happens just now, and wants no acknowledgement.

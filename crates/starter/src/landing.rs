@@ -15,8 +15,6 @@ use crate::porter::{Land, Put};
 use crate::sys;
 use crate::walk::{cannot_write, is_null, path_of};
 
-/// Directories that are made on the way to a result are their owner's alone.
-const MADE_MODE: u32 = 0o700;
 /// So many files are put on disk one by one; more with their file system at once.
 const ONE_BY_ONE: usize = 64;
 
@@ -255,12 +253,11 @@ impl Landing {
 /// Makes the directories above a result, if it is to be so.
 fn make_above(put: &Put, path: &Path) -> Result<(), Fault> {
     let above = path.parent().unwrap_or(Path::new("/"));
-    if put.makes_directories && fs::symlink_metadata(above).is_err() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(MADE_MODE)
-            .create(above)
-            .map_err(|e| cannot_write(path, &e))?;
+    if let Some(mode) = put.made_mode
+        && fs::symlink_metadata(above).is_err()
+    {
+        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(above);
+        made.map_err(|e| cannot_write(path, &e))?;
     }
     Ok(())
 }
@@ -356,7 +353,7 @@ mod tests {
         assert!(!at("short").exists());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
         let mut landing = Landing::new(&Land::default());
-        landing.put(&Put { makes_directories: true, ..put(&at("a/b/c"), 0o644, 0) });
+        landing.put(&Put { made_mode: Some(0o700), ..put(&at("a/b/c"), 0o644, 0) });
         assert!(landing.commit().0.is_empty());
         assert_eq!(fs::metadata(at("a/b")).unwrap().mode() & 0o777, 0o700);
     }

@@ -124,8 +124,9 @@ pub struct Put {
     pub mode: u32,
     #[prost(uint64, tag = "4")]
     pub size: u64,
-    #[prost(bool, tag = "5")]
-    pub makes_directories: bool,
+    /// The mode of directories above it that are made; absent when none are.
+    #[prost(uint32, optional, tag = "5")]
+    pub made_mode: Option<u32>,
     #[prost(bool, tag = "6")]
     pub is_stream: bool,
 }

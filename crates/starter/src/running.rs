@@ -415,7 +415,9 @@ impl Starter<'_> {
             }
             return;
         }
-        match self.with_limit(&running.job, |starter| starter.spawner.spawn(&running.job)) {
+        // What it has said so far is in its scratch directory, and goes home with the rest.
+        let appends = running.again && running.job.transfer.is_some();
+        match self.with_limit(&running.job, |starter| starter.spawner.spawn_again(&running.job, appends)) {
             Ok(starting) => {
                 running.pid = starting.pid;
                 starting.wait_ms(MOMENT_MS);

@@ -183,7 +183,6 @@ impl Starter<'_> {
 
     fn begin_to_collect(&mut self, mut running: Running, exit: Exit, transfer: &Transfer) {
         let id = running.job.id;
-        self.tell_moved(id, MoveStage::OutputStarted);
         let path = self.dir.join(format!("outputs-{}-{}", id.proc, id.attempt));
         let scratch = path_of(&running.job.cwd).to_owned();
         let begun = new_file(&path).and_then(|to| {
@@ -229,6 +228,10 @@ impl Starter<'_> {
         let Collected { sha256, bytes, files, sent, fault, left_out } = collected;
         let path = path.to_string_lossy().into_owned();
         let outputs = Outputs { job, path, sha256, bytes, files, sent, left_out };
+        // Where there is nothing to send, nothing begins.
+        if files > 0 || fault.is_some() {
+            self.tell_moved(job, MoveStage::OutputStarted);
+        }
         let hold = fault.map(|fault| hold_of(&fault, fault::OUTPUT, &transfer));
         self.say(Word::Outputs(outputs.clone()));
         running.sending = Some(Sending { outputs, exit, hold });
@@ -292,9 +295,11 @@ fn place(objects: BorrowedFd<'_>, transfer: &Transfer, scratch: &Path, state: &F
     for (path, mode) in placing.directories.iter().rev() {
         fs::set_permissions(path, Permissions::from_mode(*mode))?;
     }
-    match fs::DirBuilder::new().mode(0o700).create(scratch.join(transfer::TEMPORARY)) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
+    for name in [transfer::TEMPORARY, transfer::VAR, transfer::VAR_TEMPORARY] {
+        match fs::DirBuilder::new().mode(0o700).create(scratch.join(name)) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
     }
     let text = job_ad(&transfer.job_ad, scratch);
     for (name, text) in [(JOB_AD, text.as_str()), (MACHINE_AD, transfer.machine_ad.as_str())] {
@@ -511,12 +516,14 @@ fn collect(
     }
     if let Some(outputs) = &plan.outputs {
         let sources = listed(&scratch.to_string_lossy(), outputs, plan.preserve);
-        let temporary = transfer::TEMPORARY;
-        let wants_temporary = outputs.iter().any(|o| transfer::names::normal(o).starts_with(temporary));
+        let temporary = [transfer::TEMPORARY, transfer::VAR];
+        let is_listed =
+            |name: &str| outputs.iter().any(|o| transfer::names::normal(o).split('/').next() == Some(name));
+        let wants_temporary = temporary.iter().any(|name| is_listed(name));
         let is_own = |name: &[u8]| {
             OWN_FILES.iter().any(|own| own.as_bytes() == name)
                 || streams.iter().any(|stream| stream.as_bytes() == name)
-                || (!wants_temporary && name == temporary.as_bytes())
+                || (!wants_temporary && temporary.iter().any(|own| own.as_bytes() == name))
         };
         let walked = walk(&sources, is_own);
         for found in walked.found {

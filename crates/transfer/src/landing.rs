@@ -54,13 +54,16 @@ impl Remaps {
     }
 }
 
+/// Directories that are made for a name of the user's are his alone.
+const OWN_MODE: u32 = 0o700;
+
 /// Where one entry goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Absolute path.
     pub path: Vec<u8>,
-    /// Directories on the way to it that are missing are made.
-    pub makes_directories: bool,
+    /// The mode of directories on the way to it, which are made if they are missing; `None` when they are not.
+    pub made_mode: Option<u32>,
     /// It is one of the two outputs: other results of the same name give way.
     pub is_stream: bool,
 }
@@ -76,13 +79,13 @@ pub fn place(plan: &Plan, path: &[u8]) -> Result<Target, String> {
     let stream = text.and_then(|name| streams.iter().position(|stream| stream == name));
     if let Some(to) = text.and_then(|name| plan.remaps.get(name)) {
         let path = join(&plan.iwd, &to).into_bytes();
-        return Ok(Target { path, makes_directories: true, is_stream: stream.is_some() });
+        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: stream.is_some() });
     }
     if let Some(which) = stream
         && let Some(to) = [&plan.stdout, &plan.stderr][which]
     {
         let path = join(&plan.iwd, to).into_bytes();
-        return Ok(Target { path, makes_directories: true, is_stream: true });
+        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: true });
     }
     if !is_wanted(plan, path, text) {
         return Err(format!("the job does not ask for {:?} to come back", shown()));
@@ -90,7 +93,7 @@ pub fn place(plan: &Plan, path: &[u8]) -> Result<Target, String> {
     let mut to = plan.iwd.trim_end_matches('/').as_bytes().to_vec();
     to.push(b'/');
     to.extend_from_slice(path);
-    Ok(Target { path: to, makes_directories: plan.preserve, is_stream: false })
+    Ok(Target { path: to, made_mode: plan.preserve.then_some(0o755), is_stream: false })
 }
 
 /// True when the rules can lead to a result of this name.

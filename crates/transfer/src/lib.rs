@@ -28,6 +28,10 @@ pub const OWN_FILES: [&str; 6] =
     [JOB_AD, MACHINE_AD, model::starter::WARNING, ".updraft-warning.new", ".chirp.config", ".update.ad"];
 /// A directory in a scratch directory for what programs leave in passing; it does not come back.
 pub const TEMPORARY: &str = "tmp";
+/// Another, which scripts written for HTCondor know.
+pub const VAR_TEMPORARY: &str = "var/tmp";
+/// What it is in.
+pub const VAR: &str = "var";
 /// The job's ad, for the job to read.
 pub const JOB_AD: &str = ".job.ad";
 /// The slot's ad, for the job to read.

@@ -108,7 +108,7 @@ impl Cargo {
                         is_directory: entry.is_directory(),
                         mode: entry.mode,
                         size: entry.size,
-                        makes_directories: target.makes_directories,
+                        made_mode: target.made_mode,
                         is_stream: target.is_stream,
                     }));
                 }

@@ -18,6 +18,7 @@ use model::report::{Attempt, Happening, Hold, MoveStage, Moved};
 use model::{ClaimId, JobTemplate, MachineName};
 use tokio::sync::{Semaphore, mpsc};
 use transfer::Plan;
+use transfer::fault::INPUT_TOO_LARGE;
 
 use crate::agents::AgentSession;
 use crate::handle::Handle;
@@ -89,10 +90,9 @@ impl Cargo {
         given.iter().any(|((to, ..), objects)| to == machine && objects.contains(object))
     }
 
-    fn give(&self, whose: Whose, objects: HashSet<String>) {
-        if let Ok(mut given) = self.given.lock() {
-            given.insert(whose, objects);
-        }
+    /// From now on this machine may fetch these. True for the first time.
+    fn give(&self, whose: Whose, objects: HashSet<String>) -> bool {
+        self.given.lock().is_ok_and(|mut given| given.insert(whose, objects).is_none())
     }
 
     /// Forgets what machines were told of for attempts that are over.
@@ -182,8 +182,13 @@ impl AgentSession {
                     let at_it = cargo.clone();
                     let gathered = tokio::task::spawn_blocking(move || at_it.gather(&shipment)).await;
                     drop(turns);
+                    let started = Moved { job, stage: MoveStage::InputStarted as i32, ..Moved::default() };
                     match gathered {
                         Ok(Ok(gathered)) => {
+                            let is_first = cargo.give((machine.clone(), claim, job), gathered.objects);
+                            if is_first && gathered.bundle.is_some() {
+                                handle.note_moved(session, claim, started).await;
+                            }
                             if !gathered.notes.is_empty() {
                                 let notes = gathered
                                     .notes
@@ -194,10 +199,15 @@ impl AgentSession {
                                 let moved = Moved { job, stage, notes, ..Moved::default() };
                                 handle.note_moved(session, claim, moved).await;
                             }
-                            cargo.give((machine.clone(), claim, job), gathered.objects);
                             inputs.bundle = gathered.bundle;
                         }
-                        Ok(Err(NotDone::Hold(hold))) => inputs.hold = Some(hold),
+                        Ok(Err(NotDone::Hold(hold))) => {
+                            // What is too large was not even begun.
+                            if hold.code != INPUT_TOO_LARGE {
+                                handle.note_moved(session, claim, started).await;
+                            }
+                            inputs.hold = Some(hold);
+                        }
                         Ok(Err(NotDone::Later(why))) => inputs.later = why,
                         Err(e) => inputs.later = e.to_string(),
                     }
@@ -274,7 +284,8 @@ impl Handle {
 
 /// True for what only the manager may say of a job's files.
 pub(crate) fn is_ours_to_say(happening: &Happening) -> bool {
-    let ours = [MoveStage::OutputFinished as i32, MoveStage::Noted as i32];
+    let ours =
+        [MoveStage::InputStarted, MoveStage::OutputFinished, MoveStage::Noted].map(|stage| stage as i32);
     matches!(happening, Happening::Moved(moved) if ours.contains(&moved.stage))
 }
 
@@ -302,7 +313,8 @@ mod tests {
         let cargo = Cargo::new(Store::open(dir.path()).unwrap(), true);
         let (one, other): (MachineName, MachineName) = ("one".parse().unwrap(), "other".parse().unwrap());
         let job = Attempt { cluster: 1, proc: 0, attempt: 1 };
-        cargo.give((one.clone(), 5, job), HashSet::from(["a".to_owned()]));
+        assert!(cargo.give((one.clone(), 5, job), HashSet::from(["a".to_owned()])));
+        assert!(!cargo.give((one.clone(), 5, job), HashSet::from(["a".to_owned()])));
         assert!(cargo.may_fetch(&one, "a"));
         assert!(!cargo.may_fetch(&one, "b") && !cargo.may_fetch(&other, "a"));
         // Who asks again is answered by whoever is at it, where he is now.
