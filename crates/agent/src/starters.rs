@@ -18,7 +18,6 @@ use tokio::sync::mpsc;
 
 /// What happens to a starter, for the loop.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "words are by far the most")]
 pub(crate) enum News {
     /// It said something.
     Said(u64, Word),

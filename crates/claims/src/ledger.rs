@@ -452,7 +452,9 @@ impl Ledger {
                     held.restore(claim, report, here, actions);
                 }
                 actions.extend(standing.packed.into_iter().map(|packed| Action::Store { claim, packed }));
-                actions.extend(standing.outputs.into_iter().map(|outputs| Action::Land { claim, outputs }));
+                actions.extend(
+                    standing.outputs.into_iter().map(|outputs| Action::Land { claim, outputs: *outputs }),
+                );
             }
         }
     }

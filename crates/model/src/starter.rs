@@ -477,8 +477,8 @@ pub struct Standing {
     #[prost(string, tag = "9")]
     pub ending: String,
     /// The results of a job that has ended wait to be sent.
-    #[prost(message, optional, tag = "10")]
-    pub outputs: Option<Outputs>,
+    #[prost(message, optional, boxed, tag = "10")]
+    pub outputs: Option<Box<Outputs>>,
 }
 
 /// Something happened. Reports with a number are kept until acknowledged.

@@ -411,7 +411,11 @@ impl<'a> Starter<'a> {
             answers: true,
             leaving_since_ms: self.leaving_since_ms.filter(|_| is_leaving),
             ending: self.ending.clone(),
-            outputs: self.running.as_ref().and_then(|r| r.sending.as_ref()).map(|s| s.outputs.clone()),
+            outputs: self
+                .running
+                .as_ref()
+                .and_then(|r| r.sending.as_ref())
+                .map(|s| Box::new(s.outputs.clone())),
         };
         self.say(Word::Standing(standing));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Sandbox, is_root, skip, text, updraft};
+use crate::harness::{Random, Sandbox, is_root, skip, text, updraft};
 
 pub(crate) const NOBODY: u32 = 65_534;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -166,4 +166,90 @@ fn a_sweep_runs_on_machines_that_see_none_of_its_files() {
     let litter: Vec<_> =
         left.map(|e| e.file_name()).filter(|n| n.to_string_lossy().starts_with(".updraft")).collect();
     assert!(litter.is_empty(), "{litter:?}");
+}
+
+/// Processes of starters in this sandbox.
+fn starters(far: &Far) -> Vec<u32> {
+    let is_starter = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|b| *b == 0).nth(1) == Some(b"starter")
+    };
+    far.sandbox.processes().into_iter().filter(is_starter).collect()
+}
+
+#[test]
+fn whoever_is_killed_while_files_are_moved_every_job_ends_once_with_its_own_bytes() {
+    const JOBS: usize = 40;
+    let Some(mut far) = Far::new() else { return };
+    let mut agents = [("far1", far.machine("far1", 3)), ("far2", far.machine("far2", 3))];
+    let dir = far.directory("kills");
+    let input: Vec<u8> = (0..700_000u32).map(|n| (n ^ (n >> 7)) as u8).collect();
+    std::fs::write(dir.join("large"), &input).unwrap();
+    // Large enough to be under way when somebody is killed.
+    script(
+        &dir.join("job.sh"),
+        "sleep 1; for i in 1 2 3 4; do cat large; done > out.$1; echo $1 >> out.$1; mkdir -p d; echo $1 > d/$1",
+    );
+    let cluster = far.submit(
+        &dir,
+        "executable = job.sh\narguments = $(Process)\ntransfer_input_files = large\nshould_transfer_files = YES\n\
+         transfer_output_files = out.$(Process), d\noutput = o.$(Process)\nlog = log\nqueue 40\n",
+    );
+    let seed = u64::from_le_bytes(trust::random()) | 1;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    for _ in 0..12 {
+        std::thread::sleep(Duration::from_millis(100 + random.below(900)));
+        match random.below(4) {
+            0 => far.restart_manager(),
+            1 | 2 => {
+                let at = random.below(agents.len() as u64) as usize;
+                far.sandbox.kill(agents[at].1);
+                agents[at].1 = far.machine(agents[at].0, 3);
+            }
+            _ => {
+                if let Some(pid) = starters(&far).first() {
+                    crate::harness::signal(*pid, libc::SIGKILL);
+                }
+            }
+        }
+    }
+    far.sandbox.until("all jobs end", Duration::from_secs(150), || {
+        far.events(cluster).iter().filter(|e| e["event"] == "JobExited").count() >= JOBS
+    });
+    let mut ended: Vec<u64> = Vec::new();
+    for event in far.events(cluster).iter().filter(|e| e["event"] == "JobExited") {
+        assert_eq!(event["exit"]["code"], 0, "{event}");
+        ended.push(event["proc"].as_u64().unwrap());
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, (0..JOBS as u64).collect::<Vec<_>>(), "each once");
+    for n in 0..JOBS {
+        let wanted = [input.repeat(4), format!("{n}\n").into_bytes()].concat();
+        assert!(std::fs::read(dir.join(format!("out.{n}"))).unwrap() == wanted, "job {n}");
+        assert_eq!(std::fs::read_to_string(dir.join(format!("d/{n}"))).unwrap(), format!("{n}\n"));
+    }
+    let held = far.events(cluster).iter().filter(|e| e["event"] == "JobsHeld").count();
+    assert_eq!(held, 0, "nobody is held because somebody was killed");
+}
+
+#[test]
+fn a_pipe_keeps_nobody_waiting_and_a_dead_input_holds_with_its_reason() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 2);
+    let dir = far.directory("pipes");
+    script(&dir.join("job.sh"), "mkfifo pipe; echo well > result");
+    far.as_nobody(&dir, Path::new("/usr/bin/mkfifo"), &["fifo"]);
+    let common = "executable = job.sh\nshould_transfer_files = YES\noutput = out\nlog = log\n";
+    let piped = far.submit(&dir, &format!("{common}transfer_input_files = fifo\nqueue\n"));
+    far.wait_for(piped, "JobsHeld", 1);
+    let held = far.events(piped).iter().find(|e| e["event"] == "JobsHeld").unwrap().clone();
+    assert_eq!((held["code"].as_u64(), held["subcode"].as_u64()), (Some(13), Some(22)), "{held}");
+    assert!(held["reason"].as_str().unwrap().contains("/pipes/fifo"), "{held}");
+    // A pipe among the results does not hang the machine; it is told that it stays.
+    let leaves = far.submit(&dir, &format!("{common}queue\n"));
+    far.wait_for(leaves, "JobExited", 1);
+    assert_eq!(std::fs::read_to_string(dir.join("result")).unwrap(), "well\n");
+    let moved = far.events(leaves).into_iter().rfind(|e| e["event"] == "JobFilesMoved").unwrap();
+    assert!(moved["notes"][0].as_str().is_some_and(|n| n.contains("pipe")), "{moved}");
 }
