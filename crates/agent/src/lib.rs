@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cargo;
 mod clearing;
 mod criu;
 mod eyes;

@@ -75,8 +75,8 @@ pub(crate) fn ad(options: &Options) -> Vec<Attribute> {
         ("TotalCpus", total.cpus.to_string()),
         ("TotalMemory", total.memory_mib.to_string()),
         ("FileSystemDomain", quote(&options.filesystem_domain)),
-        // Files are not transferred yet: a job needs a machine that sees its files.
-        ("HasFileTransfer", "false".to_owned()),
+        // Jobs whose files are elsewhere get them brought here.
+        ("HasFileTransfer", "true".to_owned()),
         ("HasJobDeferral", "true".to_owned()),
         // A job that makes checkpoints may ask for a machine that keeps them.
         ("HasSelfCheckpointTransfers", "true".to_owned()),

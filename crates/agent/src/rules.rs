@@ -74,6 +74,10 @@ pub(crate) struct Rules {
     /// SCRATCH_LIMIT and CHECKPOINT_LIMIT in bytes; 0 for none.
     pub(crate) scratch_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
+    /// CACHE_LIMIT in bytes: what jobs' inputs may take on this machine.
+    pub(crate) cache_bytes: u64,
+    /// FILESYSTEM_DOMAIN; empty for the host itself.
+    pub(crate) filesystem_domain: String,
     /// CGROUP_MEMORY_LIMIT_POLICY.
     pub(crate) limits_memory: bool,
     /// PROVISION_COMMAND and RELEASE_COMMAND.
@@ -170,6 +174,8 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
         silence_ms: (number("NOT_RESPONDING_TIMEOUT")?.unwrap_or(30.0).clamp(1.0, 86_400.0) * 1000.0) as u64,
         scratch_bytes: whole("SCRATCH_LIMIT")? << 20,
         checkpoint_bytes: whole("CHECKPOINT_LIMIT")? << 20,
+        cache_bytes: (number("CACHE_LIMIT")?.unwrap_or(10_240.0).max(0.0) as u64) << 20,
+        filesystem_domain: text("FILESYSTEM_DOMAIN")?.trim().trim_matches('"').to_owned(),
         limits_memory: match text("CGROUP_MEMORY_LIMIT_POLICY")?.trim().to_ascii_lowercase().as_str() {
             "" | "hard" => true,
             "none" => false,

@@ -11,10 +11,12 @@ use claims::record::scratch;
 use claims::{Action, Core, Criu, Ledger, Owner, Record};
 use classad::ClassAd;
 use model::Now;
+use model::report::{Attempt, Happening};
 use starter::user;
 use starter::wire::{Account, Begin, Order, Word};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use crate::cargo::{self, Cache};
 use crate::criu;
 use crate::eyes::Eyes;
 use crate::files::Files;
@@ -25,7 +27,7 @@ use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
 use crate::sensors::watch::InputWatch;
 use crate::starters::{self, News, Orders, Spare};
-use crate::transfers::{self, Transfers};
+use crate::transfers::{self, Reply, Transfers};
 use crate::{Error, Options, machine};
 
 /// First and longest wait between attempts to connect.
@@ -91,7 +93,14 @@ pub async fn run(
         core.owner.want_benchmark(now);
     }
     let figures = files.figures();
+    let cache = Cache::open(files.root(), rules.cache_bytes).map_err(|source| Error::File {
+        doing: "cannot make the cache in",
+        path: files.root().to_owned(),
+        source,
+    })?;
     let mut agent = Agent {
+        cache: Arc::new(cache),
+        landing: HashSet::new(),
         core,
         eyes,
         files,
@@ -206,6 +215,10 @@ pub(crate) struct Agent {
     pub(crate) orders: HashMap<u64, Orders>,
     news: mpsc::Sender<News>,
     pub(crate) transfers: Transfers,
+    /// Inputs of jobs that were brought here.
+    cache: Arc<Cache>,
+    /// Jobs whose results are on their way.
+    landing: HashSet<Attempt>,
     pub(crate) hooks: Hooks,
     pub(crate) signs: mpsc::Sender<Sign>,
     /// What was asked of CRIU last.
@@ -293,13 +306,29 @@ impl Agent {
         // The manager keeps a claim until it hears that the machine is in order again.
         let releases = if self.rules.hooks.release.is_some() { "true" } else { "false" };
         self.core.owner.set_fixed("HasReleaseCommand", releases);
+        let files_of = self.filesystem_domain();
         let domain = &self.rules.uid_domain;
-        let domain = if domain.is_empty() { &self.options.filesystem_domain } else { domain };
+        let domain = if domain.is_empty() { &files_of } else { domain };
         self.core.owner.set_fixed("UidDomain", &model::text::quote(domain));
         let owner = &self.rules.machine_owner;
         let owner = if owner.is_empty() { "undefined".to_owned() } else { model::text::quote(owner) };
         self.core.owner.set_fixed("MachineOwner", &owner);
+        self.cache.set_limit(self.rules.cache_bytes);
+        let domain = self.filesystem_domain();
+        self.core.owner.set_fixed("FileSystemDomain", &model::text::quote(&domain));
+        self.core.ledger.set_cargo(claims::Cargo {
+            domain,
+            objects: self.cache.objects().to_string_lossy().into_owned(),
+            machine: self.options.machine.clone(),
+        });
         self.check_criu();
+    }
+
+    /// Machines with the same word see the same files: what the command says, then what the configuration says, then the host's name.
+    fn filesystem_domain(&self) -> String {
+        let (given, configured) = (&self.options.filesystem_domain, &self.rules.filesystem_domain);
+        let is_given = *given != machine::host_name() || configured.is_empty();
+        if is_given { given.clone() } else { configured.clone() }
     }
 
     /// Has a thread tell us at once when somebody touches the machine.
@@ -385,6 +414,7 @@ impl Agent {
         self.up = Some(Outbox::new(link.up));
         self.core.session_opened(self.now());
         self.act();
+        self.transfers.session_opened();
         if let Some(up) = &mut self.up {
             up.spare_beginning();
         }
@@ -448,6 +478,14 @@ impl Agent {
         match down {
             Down::Took(took) => self.transfers.took(took),
             Down::Piece(piece) => self.transfers.piece(piece),
+            Down::Inputs(inputs) => {
+                let about = cargo::about_inputs(inputs.job);
+                self.transfers.line().answer(&about, Reply::Inputs(inputs));
+            }
+            Down::Landed(landed) => {
+                let about = cargo::about_landing(landed.job);
+                self.transfers.line().answer(&about, Reply::Landed(landed));
+            }
             Down::Ask(ask) => self.answer(ask),
             Down::Stop(stop) if self.hooks.withdraw(stop.claim, stop.job) => {
                 self.core.returned(stop.claim, &[stop.job]);
@@ -533,19 +571,43 @@ impl Agent {
             transfers::News::Missing { claim, job, why } => {
                 self.core.missing(claim, &job, &why);
             }
+            transfers::News::Refused { claim, job, hold } => self.core.refused(claim, job, hold),
+            transfers::News::Unfetched { claim, job, why } => self.core.unfetched(claim, job, why),
+            transfers::News::Landed { claim, landed } => {
+                self.landing.remove(&landed.job);
+                self.core.landed(claim, landed);
+            }
         }
     }
 
     fn hear(&mut self, item: News) {
         let now = self.now();
         match item {
-            News::Said(claim, word) => self.core.hear_starter(now, claim, word),
+            News::Said(claim, word) => {
+                self.release_inputs(claim, &word);
+                self.core.hear_starter(now, claim, word);
+            }
             News::Gone { claim, left, orderly } => {
+                self.cache.release_claim(claim);
                 self.orders.remove(&claim);
                 self.hooks.cancel(claim);
                 self.look_around();
                 self.core.starter_gone(now, claim, left, orderly);
             }
+        }
+    }
+
+    /// A job that has its files, or is over, needs nothing of the cache any more.
+    fn release_inputs(&self, claim: u64, word: &Word) {
+        let Word::Report(report) = word else { return };
+        match &report.happening {
+            Some(Happening::Started(started)) => self.cache.release(claim, started.job),
+            Some(happening) => {
+                for job in claims::ended(happening) {
+                    self.cache.release(claim, job);
+                }
+            }
+            None => {}
         }
     }
 
@@ -603,6 +665,18 @@ impl Agent {
             Action::Fetch { claim, job, values, object } => {
                 let to = self.files.dir(claim).join(format!("restore-{}", job.id.proc));
                 self.transfers.fetch(claim, (job, values), object, to);
+            }
+            Action::Inputs { claim, job, values, checkpoint } => {
+                let to = self.files.dir(claim).join(format!("restore-{}", job.id.proc));
+                let line = self.transfers.line().clone();
+                let checkpoint = checkpoint.map(|object| (object, to));
+                cargo::fetch(self.cache.clone(), line, claim, (job, values), checkpoint);
+            }
+            Action::Land { claim, outputs } => {
+                // A starter repeats it to each agent, and on each connection.
+                if self.landing.insert(outputs.job) {
+                    cargo::land(self.transfers.line().clone(), claim, outputs);
+                }
             }
             Action::SaveAd { claim, ad } => self.save_ad(claim, &ad),
             Action::Benchmark => self.measure(),

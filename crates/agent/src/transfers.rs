@@ -1,17 +1,19 @@
-//! Checkpoints on their way to and from the store, part by part over the manager's session, under a bandwidth cap.
+//! Checkpoints and jobs' files on their way to and from the store, part by part over the manager's session, under a bandwidth cap.
+//! What jobs' files are is in `cargo`.
 //!
 //! Each transfer is a task of its own that sends one part, waits for its answer and sends the next, so that heartbeats
 //! never wait behind a long file. A session that breaks only means beginning again when there is a new one.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use api::agent::{Get, Object, Piece, Took, Transfer, Up};
+use api::agent::{Get, Inputs, Landed, Object, Piece, Took, Transfer, Up};
+use model::report::{Attempt, Hold};
 use starter::wire::{Job, Packed, Stored};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -19,7 +21,7 @@ use tokio::time::Instant;
 /// Bytes of one part, at most.
 const PART_BYTES: usize = 256 << 10;
 /// An answer that takes longer is lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often a refused upload is tried before its checkpoint is given up.
@@ -36,21 +38,90 @@ pub(crate) enum News {
     Fetched { claim: u64, job: Box<Job>, values: Vec<String> },
     /// A checkpoint cannot be had.
     Missing { claim: u64, job: Box<Job>, why: String },
+    /// A job's inputs cannot be had, which holds it.
+    Refused { claim: u64, job: Attempt, hold: Hold },
+    /// A job's inputs cannot be brought here.
+    Unfetched { claim: u64, job: Attempt, why: String },
+    /// A job's results are where they belong, or cannot be.
+    Landed { claim: u64, landed: starter::wire::Landed },
 }
 
-#[derive(Debug)]
-enum Reply {
+/// What the manager answers.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
     Took(Took),
     Piece(Piece),
+    Inputs(Inputs),
+    Landed(Landed),
+    /// There is a new session: whatever was asked is to be asked again.
+    Again,
+}
+
+type Waiting = Arc<StdMutex<HashMap<String, Vec<mpsc::Sender<Reply>>>>>;
+
+/// What answers about a part of an object are asked under, when it is on its way to the store.
+pub(crate) fn about_upload(claim: u64, object: &str) -> String {
+    format!("{claim} {object}")
+}
+
+/// The way to the manager, for whoever asks it something and waits for the answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    /// By object, or by what else is asked for: whoever waits for an answer about it.
+    waiting: Waiting,
+    news: mpsc::UnboundedSender<News>,
+    pub(crate) pace: Arc<Pace>,
+}
+
+impl Line {
+    /// From now on answers about this come here.
+    pub(crate) fn expect(&self, about: &str) -> mpsc::Receiver<Reply> {
+        let (sender, receiver) = mpsc::channel(4);
+        if let Ok(mut waiting) = self.waiting.lock() {
+            waiting.retain(|_, all| {
+                all.retain(|s| !s.is_closed());
+                !all.is_empty()
+            });
+            waiting.entry(about.to_owned()).or_default().push(sender);
+        }
+        receiver
+    }
+
+    pub(crate) fn answer(&self, about: &str, reply: Reply) {
+        let Ok(waiting) = self.waiting.lock() else { return };
+        for to in waiting.get(about).into_iter().flatten() {
+            // Who has enough answers waiting asks again when it needs this one.
+            let _ = to.try_send(reply.clone());
+        }
+    }
+
+    /// Whoever waits asks again: nobody knows what became of the question.
+    fn ask_again(&self) {
+        let Ok(waiting) = self.waiting.lock() else { return };
+        for sender in waiting.values().flatten() {
+            let _ = sender.try_send(Reply::Again);
+        }
+    }
+
+    /// Asks; an error when the agent stops.
+    pub(crate) fn say(&self, up: Up) -> Result<(), String> {
+        self.news.send(News::Say(up)).map_err(|_| stops())
+    }
+
+    pub(crate) fn tell(&self, news: News) {
+        let _ = self.news.send(news);
+    }
+}
+
+/// Why nothing more comes of it.
+pub(crate) fn stops() -> String {
+    "the agent stops".to_owned()
 }
 
 /// All transfers of this agent.
 #[derive(Debug)]
 pub(crate) struct Transfers {
-    /// By object: whoever waits for an answer about it.
-    waiting: HashMap<String, mpsc::Sender<Reply>>,
-    news: mpsc::UnboundedSender<News>,
-    pace: Arc<Pace>,
+    line: Line,
     /// Checkpoints on their way to the store, by claim.
     under_way: HashMap<u64, Arc<Progress>>,
 }
@@ -66,56 +137,55 @@ struct Progress {
 
 impl Transfers {
     pub(crate) fn new(news: mpsc::UnboundedSender<News>) -> Self {
-        Self { waiting: HashMap::new(), news, pace: Arc::default(), under_way: HashMap::new() }
+        let line = Line { waiting: Arc::default(), news, pace: Arc::default() };
+        Self { line, under_way: HashMap::new() }
+    }
+
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
     }
 
     /// Sets the cap; 0 for none.
     pub(crate) fn set_cap(&self, bytes_per_second: u64) {
-        self.pace.cap.store(bytes_per_second, Ordering::Relaxed);
+        self.line.pace.cap.store(bytes_per_second, Ordering::Relaxed);
     }
 
-    pub(crate) fn took(&mut self, took: Took) {
-        self.answer(took.object.clone(), Reply::Took(took));
+    pub(crate) fn took(&self, took: Took) {
+        let about = about_upload(took.claim, &took.object);
+        self.line.answer(&about, Reply::Took(took));
     }
 
-    pub(crate) fn piece(&mut self, piece: Piece) {
-        self.answer(piece.object.clone(), Reply::Piece(piece));
+    pub(crate) fn piece(&self, piece: Piece) {
+        self.line.answer(&piece.object.clone(), Reply::Piece(piece));
     }
 
-    fn answer(&mut self, object: String, reply: Reply) {
-        if self.waiting.get(&object).is_some_and(|to| to.try_send(reply).is_err_and(is_closed)) {
-            self.waiting.remove(&object);
-        }
-    }
-
-    fn expect(&mut self, object: &str) -> mpsc::Receiver<Reply> {
-        let (sender, receiver) = mpsc::channel(4);
-        self.waiting.retain(|_, s| !s.is_closed());
-        self.waiting.insert(object.to_owned(), sender);
-        receiver
+    /// There is a new session.
+    pub(crate) fn session_opened(&self) {
+        self.line.ask_again();
     }
 
     /// Carries a checkpoint to the store.
     pub(crate) fn store(&mut self, claim: u64, packed: Packed) {
         let object: String = packed.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        let replies = self.expect(&object);
-        let (news, pace) = (self.news.clone(), self.pace.clone());
+        let replies = self.line.expect(&about_upload(claim, &object));
+        let line = self.line.clone();
         let progress =
             Arc::new(Progress { began: Instant::now(), bytes: packed.bytes, stored: AtomicU64::new(0) });
         self.under_way.insert(claim, progress.clone());
         tokio::spawn(async move {
             let number = packed.number;
-            let upload = Upload { claim, object: &object, packed: &packed, news: &news, pace: &pace };
-            let (safe, why) = match upload.send(replies, &progress).await {
+            let (path, bytes) = (packed.path.as_str(), packed.bytes);
+            let upload = Upload { claim, object: &object, path, bytes, line: &line };
+            let (safe, why) = match upload.send(replies, &progress.stored).await {
                 Ok(()) => (true, String::new()),
                 Err(why) => (false, why),
             };
             let transfer_ms = progress.began.elapsed().as_millis() as u64;
-            let cap = pace.cap.load(Ordering::Relaxed);
+            let cap = line.pace.cap.load(Ordering::Relaxed);
             let rate = packed.bytes * 1000 / transfer_ms.max(1);
             tracing::info!(claim, bytes = packed.bytes, transfer_ms, rate, cap, safe, "checkpoint sent");
             let stored = Stored { number, safe, transfer_ms, cap, why };
-            let _ = news.send(News::Stored { claim, stored });
+            line.tell(News::Stored { claim, stored });
         });
     }
 
@@ -145,11 +215,10 @@ impl Transfers {
         object: Object,
         to: PathBuf,
     ) {
-        let replies = self.expect(&object.name);
-        let (news, pace) = (self.news.clone(), self.pace.clone());
+        let line = self.line.clone();
         tokio::spawn(async move {
-            let fetched = download(&object, &to, replies, &news, &pace).await;
-            let _ = news.send(match fetched {
+            let fetched = download(&object, &to, &line).await;
+            line.tell(match fetched {
                 Ok(()) => {
                     job.restore = to.to_string_lossy().into_owned();
                     News::Fetched { claim, job, values }
@@ -160,39 +229,38 @@ impl Transfers {
     }
 }
 
-fn is_closed<T>(error: mpsc::error::TrySendError<T>) -> bool {
-    matches!(error, mpsc::error::TrySendError::Closed(_))
-}
-
-/// A checkpoint on its way to the store.
-struct Upload<'a> {
-    claim: u64,
-    object: &'a str,
-    packed: &'a Packed,
-    news: &'a mpsc::UnboundedSender<News>,
-    pace: &'a Pace,
+/// A file on its way to the store.
+pub(crate) struct Upload<'a> {
+    pub(crate) claim: u64,
+    pub(crate) object: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) bytes: u64,
+    pub(crate) line: &'a Line,
 }
 
 impl Upload<'_> {
     /// Sends part after part until the store has all; an error says why it never will.
-    async fn send(&self, mut replies: mpsc::Receiver<Reply>, progress: &Progress) -> Result<(), String> {
-        let Self { claim, object, packed, news, pace } = self;
+    pub(crate) async fn send(
+        &self,
+        mut replies: mpsc::Receiver<Reply>,
+        stored: &AtomicU64,
+    ) -> Result<(), String> {
+        let Self { claim, object, path, bytes, line } = self;
+        let pace = &line.pace;
         let (mut refused, mut offset) = (0, 0);
         // Ends by itself when the file is gone: the job left without it.
         loop {
-            let part = pace.part().min(usize::try_from(packed.bytes - offset).unwrap_or(PART_BYTES));
-            let data =
-                read_part(&packed.path, offset, part).map_err(|e| format!("it cannot be read: {e}"))?;
+            let part = pace.part().min(usize::try_from(bytes - offset).unwrap_or(PART_BYTES));
+            let data = read_part(path, offset, part).map_err(|e| format!("it cannot be read: {e}"))?;
             pace.take(data.len() as u64).await;
-            let (object, bytes) = ((*object).to_owned(), packed.bytes);
+            let (object, bytes) = ((*object).to_owned(), *bytes);
             let piece = Piece { object, bytes, offset, data, error: String::new(), claim: *claim };
-            let stops = || "the agent stops".to_owned();
-            news.send(News::Say(Up::Put(piece))).map_err(|_| stops())?;
+            line.say(Up::Put(piece))?;
             match tokio::time::timeout(PATIENCE, replies.recv()).await {
                 Ok(Some(Reply::Took(took))) if took.safe => return Ok(()),
                 Ok(Some(Reply::Took(took))) if took.error.is_empty() => {
-                    offset = took.next.min(packed.bytes);
-                    progress.stored.store(offset, Ordering::Relaxed);
+                    offset = took.next.min(bytes);
+                    stored.store(offset, Ordering::Relaxed);
                 }
                 Ok(Some(Reply::Took(took))) => {
                     refused += 1;
@@ -200,7 +268,7 @@ impl Upload<'_> {
                         object = took.object,
                         why = took.error,
                         refused,
-                        "the store refuses a checkpoint"
+                        "the store refuses a file"
                     );
                     if took.never || refused >= ATTEMPTS {
                         return Err(took.error);
@@ -208,48 +276,51 @@ impl Upload<'_> {
                     offset = 0;
                     tokio::time::sleep(PAUSE * refused).await;
                 }
-                Ok(Some(Reply::Piece(_))) => {}
+                Ok(Some(Reply::Piece(_) | Reply::Inputs(_) | Reply::Landed(_))) => {}
                 Ok(None) => return Err(stops()),
-                Err(_) => offset = 0,
+                Ok(Some(Reply::Again)) | Err(_) => offset = 0,
             }
         }
     }
 }
 
-async fn download(
-    object: &Object,
-    to: &Path,
-    mut replies: mpsc::Receiver<Reply>,
-    news: &mpsc::UnboundedSender<News>,
-    pace: &Pace,
-) -> Result<(), String> {
+/// Brings an object here; what is there of it already is gone on with.
+pub(crate) async fn download(object: &Object, to: &Path, line: &Line) -> Result<(), String> {
     let fail = |e: io::Error| format!("cannot write {}: {e}", to.display());
-    let _ = std::fs::remove_file(to);
-    let mut file =
-        std::fs::File::options().write(true).create_new(true).mode(0o600).open(to).map_err(fail)?;
+    let mut replies = line.expect(&object.name);
+    let mut file = std::fs::File::options();
+    let mut file = file.read(true).append(true).create(true).mode(0o600).open(to).map_err(fail)?;
     let mut hasher = trust::Hasher::default();
     let mut offset = 0;
-    while offset < object.bytes {
-        let most = pace.part() as u32;
-        let get = Get { object: object.name.clone(), offset, most };
-        if news.send(News::Say(Up::Get(get))).is_err() {
-            return Err("the agent stops".to_owned());
+    let mut chunk = vec![0; PART_BYTES];
+    loop {
+        match file.read(&mut chunk).map_err(fail)? {
+            0 => break,
+            n => {
+                hasher.update(&chunk[..n]);
+                offset += n as u64;
+            }
         }
+    }
+    while offset < object.bytes {
+        let most = line.pace.part() as u32;
+        line.say(Up::Get(Get { object: object.name.clone(), offset, most }))?;
         match tokio::time::timeout(PATIENCE, replies.recv()).await {
             Ok(Some(Reply::Piece(piece))) if !piece.error.is_empty() => return Err(piece.error),
             Ok(Some(Reply::Piece(piece))) if piece.offset == offset && !piece.data.is_empty() => {
                 file.write_all(&piece.data).map_err(fail)?;
                 hasher.update(&piece.data);
                 offset += piece.data.len() as u64;
-                pace.take(piece.data.len() as u64).await;
+                line.pace.take(piece.data.len() as u64).await;
             }
-            Ok(None) => return Err("the agent stops".to_owned()),
+            Ok(None) => return Err(stops()),
             // An answer to an earlier question, or none: ask again.
             Ok(Some(_)) | Err(_) => {}
         }
     }
     let hash: String = hasher.finish().iter().map(|byte| format!("{byte:02x}")).collect();
     if hash != object.name {
+        let _ = std::fs::remove_file(to);
         return Err("it was damaged on its way: its hash differs from its name".to_owned());
     }
     Ok(())
@@ -264,7 +335,7 @@ fn read_part(path: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
 
 /// A cap on bytes per second, shared by all transfers.
 #[derive(Debug, Default)]
-struct Pace {
+pub(crate) struct Pace {
     cap: AtomicU64,
     /// When the line is free again.
     free: Mutex<Option<Instant>>,
@@ -315,7 +386,8 @@ mod tests {
                     }
                     let safe = have.len() as u64 == piece.bytes;
                     let next = have.len() as u64;
-                    transfers.took(Took { object: piece.object, next, safe, ..Took::default() });
+                    let (object, claim) = (piece.object, piece.claim);
+                    transfers.took(Took { object, next, safe, claim, ..Took::default() });
                 }
                 News::Say(Up::Get(get)) => {
                     let whole: Vec<u8> = (0..600_000u32).map(|n| (n / 7) as u8).collect();
@@ -369,6 +441,7 @@ mod tests {
         assert!(matches!(end, News::Fetched { .. }), "{end:?}");
         assert_eq!(std::fs::read(&to).unwrap(), whole);
         let wrong = Object { name: "0".repeat(64), ..object };
+        std::fs::remove_file(&to).unwrap();
         transfers.fetch(7, Default::default(), wrong, to);
         let (_, end) = manager(&mut transfers, &mut news).await;
         assert!(matches!(&end, News::Missing { why, .. } if why.contains("damaged")), "{end:?}");

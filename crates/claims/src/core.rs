@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use classad::ClassAd;
 use model::agent::{Control, Down, Object, Up, Verb};
-use model::report::{Attempt, Happening};
-use model::starter::{self as wire, Eviction, Job, Order, Packed, Standing, Warn, Word};
+use model::report::{Attempt, Happening, Hold};
+use model::starter::{self as wire, Eviction, Job, Landed, Order, Outputs, Packed, Standing, Warn, Word};
 use model::{Now, WallMs};
 use policy::{Attributes, Input};
 
@@ -69,6 +69,25 @@ pub enum Action {
         values: Vec<String>,
         /// What to bring.
         object: Object,
+    },
+    /// Bring a job's inputs here, and its checkpoint if it has one, then say [`Core::fetched`], [`Core::refused`] or
+    /// [`Core::unfetched`].
+    Inputs {
+        /// Whose.
+        claim: u64,
+        /// The job as it will start.
+        job: Box<Job>,
+        /// The values that are its own.
+        values: Vec<String>,
+        /// Where it begins, when not at its beginning.
+        checkpoint: Option<Object>,
+    },
+    /// Carry a job's results to the store and have them put where they belong, then say [`Core::landed`].
+    Land {
+        /// Whose.
+        claim: u64,
+        /// What its starter collected.
+        outputs: Outputs,
     },
     /// Carry a checkpoint to the store.
     Store {
@@ -417,6 +436,21 @@ impl Core {
     /// A job's checkpoint cannot be had.
     pub fn missing(&mut self, claim: u64, job: &Job, why: &str) {
         self.ledger.missing(claim, job, why, &mut self.pending);
+    }
+
+    /// A job's inputs cannot be had, which holds it.
+    pub fn refused(&mut self, claim: u64, job: Attempt, hold: Hold) {
+        self.ledger.refused(claim, job, hold, &mut self.pending);
+    }
+
+    /// A job's inputs cannot be brought to this machine.
+    pub fn unfetched(&mut self, claim: u64, job: Attempt, reason: String) {
+        self.ledger.unfetched(claim, job, reason, &mut self.pending);
+    }
+
+    /// A job's results are where they belong, or cannot be.
+    pub fn landed(&mut self, claim: u64, landed: Landed) {
+        self.pending.push(Action::Order(claim, Order::Landed(landed)));
     }
 
     /// A checkpoint is in the store, or will never be.

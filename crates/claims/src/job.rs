@@ -5,9 +5,11 @@ use std::path::Path;
 use classad::{ClassAd, Value};
 use model::agent::Cluster;
 use model::report::Attempt;
-use model::starter::{Account, Checkpoint, Identity, Job, Limit, NEST_SCRATCH, Nest, WARNING};
+use model::starter::{Account, Checkpoint, Identity, Job, Limit, NEST_SCRATCH, Nest, Transfer, WARNING};
+use model::template::Attribute;
 use submit::args::{self, Form};
 use submit::env;
+use transfer::{Plan, When, names, plan};
 
 use crate::ledger::Criu;
 use crate::numbers;
@@ -15,14 +17,37 @@ use crate::numbers;
 /// Seconds between the soft stop of a job and its kill, unless the job says otherwise.
 const GRACE_SECONDS: i64 = 30;
 
+/// Variables that say how many threads a program may make. A job that runs where its files are has its own environment, and gets the
+/// first only.
+const THREADS: [&str; 12] = [
+    "OMP_NUM_THREADS",
+    "OMP_THREAD_LIMIT",
+    "CUBACORES",
+    "GOMAXPROCS",
+    "JULIA_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHON_CPU_COUNT",
+    "ROOT_MAX_THREADS",
+    "TF_LOOP_PARALLEL_ITERATIONS",
+    "TF_NUM_THREADS",
+];
+
 /// What a job finds where it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub(crate) slot: &'a str,
     /// The pool is one user's own.
     pub(crate) private: bool,
-    /// A directory for its own files; empty for none.
+    /// A directory for its own files.
     pub(crate) scratch: &'a str,
+    /// Other users' jobs can reach that directory.
+    pub(crate) open: bool,
+    /// Where its inputs come from, and who sees the same files.
+    pub(crate) cargo: &'a Cargo,
+    /// The slot's ad.
+    pub(crate) machine_ad: &'a [Attribute],
     /// Added to its nice value, unless it asks for more.
     pub(crate) nice: u32,
     /// Its scratch directory may hold so much; 0 for any amount.
@@ -31,6 +56,17 @@ pub(crate) struct Site<'a> {
     pub(crate) limits_memory: bool,
     /// What saves it from outside, or why nothing does.
     pub(crate) criu: Result<&'a Criu, &'a str>,
+}
+
+/// What an agent has to do with jobs' files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cargo {
+    /// Machines with the same word see the same files.
+    pub domain: String,
+    /// The directory with the objects that were brought here; empty where nothing is moved.
+    pub objects: String,
+    /// The machine's name.
+    pub machine: String,
 }
 
 /// What the jobs of a cluster share, read once.
@@ -46,6 +82,9 @@ pub(crate) struct Prepared {
     /// The environment, when all jobs have the same; it is often long, and reading it for every job shows.
     environment: Option<Result<Vec<Vec<u8>>, Refused>>,
 }
+
+/// The code of what only this machine cannot do.
+pub(crate) const NOT_HERE: u32 = 0;
 
 /// Why a job cannot run here, nor anywhere else without help.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,11 +171,26 @@ impl Prepared {
             _ => None,
         };
         let identity = self.identity(site.private)?;
-        let cwd = text("Iwd");
+        // In a directory that one cannot reach one has no use for a file.
+        let own_scratch = if site.private || site.open || identity.is_none() { site.scratch } else { "" };
+        let moved = plan::moves(&ad, &site.cargo.domain).then(|| Plan::of(&ad));
         let command = text("Cmd");
         if command.is_empty() {
             return refuse(6, "the job names no program (Cmd)");
         }
+        if moved.is_some() && nest.is_some() {
+            return refuse(
+                6,
+                "a job whose files are moved cannot have transparent checkpoints: say should_transfer_files = NO",
+            );
+        }
+        if moved.is_some() && (own_scratch.is_empty() || site.cargo.objects.is_empty()) {
+            return refuse(
+                NOT_HERE,
+                "this machine has no directory in which other users' jobs could have files",
+            );
+        }
+        let cwd = if moved.is_some() { own_scratch.to_owned() } else { text("Iwd") };
         if nest.is_some() && [&cwd, &command].into_iter().any(|p| Path::new(p).starts_with(NEST_SCRATCH)) {
             return refuse(
                 6,
@@ -145,8 +199,12 @@ impl Prepared {
                 ),
             );
         }
-        let scratch = if nest.is_some() && !site.scratch.is_empty() { NEST_SCRATCH } else { site.scratch };
-        let program = if command.starts_with('/') { command } else { format!("{cwd}/{command}") };
+        let scratch = if nest.is_some() && !own_scratch.is_empty() { NEST_SCRATCH } else { own_scratch };
+        let program = match moved.as_ref().and_then(Plan::program_name) {
+            Some(name) => format!("{cwd}/{name}"),
+            None if command.starts_with('/') => command,
+            None => format!("{cwd}/{command}"),
+        };
         let new_form = text("Arguments");
         let words = if new_form.is_empty() {
             args::split(Form::Old, &text("Args"))
@@ -172,9 +230,13 @@ impl Prepared {
         env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
         env.push(format!("UPDRAFT_SLOT={}", site.slot).into_bytes());
         // A program that makes a thread for each core of the machine would take those of others.
-        if !env.iter().any(|e| e.starts_with(b"OMP_NUM_THREADS=")) {
-            let cores = number("RequestCpus").unwrap_or(1).max(1);
-            env.push(format!("OMP_NUM_THREADS={cores}").into_bytes());
+        let cores = number("RequestCpus").unwrap_or(1).max(1);
+        let names = if moved.is_some() { &THREADS[..] } else { &THREADS[..1] };
+        for name in names {
+            let begin = format!("{name}=");
+            if !env.iter().any(|e| e.starts_with(begin.as_bytes())) {
+                env.push(format!("{begin}{cores}").into_bytes());
+            }
         }
         if let Some(size) = number("GangSize") {
             env.push(format!("_CONDOR_PROCNO={}", id.proc).into_bytes());
@@ -185,8 +247,25 @@ impl Prepared {
             env.push(format!("UPDRAFT_WARNING_FILE={scratch}/{WARNING}").into_bytes());
             // The name that scripts written for HTCondor know, and the one that compilers and sort know.
             env.push(format!("_CONDOR_SCRATCH_DIR={scratch}").into_bytes());
-            if !env.iter().any(|e| e.starts_with(b"TMPDIR=")) {
+            if moved.is_none() && !env.iter().any(|e| e.starts_with(b"TMPDIR=")) {
                 env.push(format!("TMPDIR={scratch}").into_bytes());
+            }
+        }
+        if moved.is_some() {
+            // What programs leave in passing is no result.
+            for (name, value) in [
+                ("TMPDIR", format!("{scratch}/{}", transfer::TEMPORARY)),
+                ("TMP", format!("{scratch}/{}", transfer::TEMPORARY)),
+                ("TEMP", format!("{scratch}/{}", transfer::TEMPORARY)),
+                ("_CONDOR_JOB_AD", format!("{scratch}/{}", transfer::JOB_AD)),
+                ("_CONDOR_MACHINE_AD", format!("{scratch}/{}", transfer::MACHINE_AD)),
+                ("_CONDOR_JOB_IWD", scratch.to_owned()),
+                ("_CONDOR_SCRATCH_DIR", scratch.to_owned()),
+                ("_CONDOR_SLOT", site.slot.to_owned()),
+            ] {
+                let begin = format!("{name}=").into_bytes();
+                env.retain(|e| !e.starts_with(&begin));
+                env.push([begin, value.into_bytes()].concat());
             }
         }
         let core_size = number("CoreSize").and_then(|n| u64::try_from(n).ok());
@@ -203,14 +282,23 @@ impl Prepared {
         }
         // Who is saved from outside need not help.
         let checkpoint = if nest.is_some() { None } else { checkpoint(&ad) };
+        let [stdin, stdout, stderr] = match &moved {
+            Some(plan) => {
+                let stdin = plan.stdin.as_deref().map(names::base).unwrap_or_default().to_owned();
+                let [stdout, stderr] = plan.stream_names();
+                [stdin, stdout, stderr].map(String::into_bytes)
+            }
+            None => [file("In"), file("Out"), file("Err")],
+        };
+        let transfer = moved.map(|plan| self.transfer_of(&plan, id, values, site));
         Ok(Job {
             id,
             argv,
             env,
             cwd: cwd.into_bytes(),
-            stdin: file("In"),
-            stdout: file("Out"),
-            stderr: file("Err"),
+            stdin,
+            stdout,
+            stderr,
             identity,
             stop_signal: signal_number(&text("KillSig")),
             grace_ms: number("JobMaxVacateTime")
@@ -226,7 +314,36 @@ impl Prepared {
             nest,
             scratch_bytes,
             memory_bytes: memory_mib.saturating_mul(1 << 20),
+            transfer,
         })
+    }
+
+    /// How a job's files get here and back.
+    fn transfer_of(&self, plan: &Plan, id: Attempt, values: &[String], site: Site<'_>) -> Transfer {
+        let mut ad = self.ad.clone();
+        for (name, text) in self.varying.iter().zip(values) {
+            let _ = ad.insert_text(name.as_str(), text);
+        }
+        ad.set("ClusterId", i64::from(id.cluster));
+        ad.set("ProcId", i64::from(id.proc));
+        ad.set("Owner", self.owner.as_str());
+        // Which run this is, in the words that scripts look for.
+        ad.set("NumShadowStarts", i64::from(id.attempt));
+        ad.set("NumJobStarts", i64::from(id.attempt) - 1);
+        Transfer {
+            objects: site.cargo.objects.clone(),
+            bundle: String::new(),
+            access_point: String::new(),
+            slot: format!("{}@{}", site.slot, site.cargo.machine),
+            job_ad: ad.to_exact_string(),
+            machine_ad: site.machine_ad.iter().map(|a| format!("{} = {}\n", a.name, a.expr)).collect(),
+            saves: plan.when == When::OnExitOrEvict,
+            success_code: match plan.when {
+                When::OnSuccess(code) => Some(code),
+                _ => None,
+            },
+            has_inputs: plan.sources().map_or(true, |sources| !sources.is_empty()),
+        }
     }
 
     /// Whom the job becomes; `None` when that is who we are. Root's jobs run only in root's own, private pool.
@@ -342,8 +459,6 @@ fn signal_number(name: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use model::template::Attribute;
-
     use super::*;
 
     fn prepared(owner: &str, attributes: &[(&str, &str)]) -> Prepared {
@@ -367,7 +482,12 @@ mod tests {
     }
 
     fn own_pool() -> Site<'static> {
+        static NOTHING_MOVES: Cargo =
+            Cargo { domain: String::new(), objects: String::new(), machine: String::new() };
         Site {
+            open: true,
+            cargo: &NOTHING_MOVES,
+            machine_ad: &[],
             slot: "slot1_1",
             private: true,
             scratch: "/scratch",
@@ -400,6 +520,43 @@ mod tests {
         assert_eq!(job.identity, None);
         assert!(job.env.contains(&b"_CONDOR_SCRATCH_DIR=/scratch".to_vec()));
         assert!(job.env.contains(&b"TMPDIR=/scratch".to_vec()));
+    }
+
+    #[test]
+    fn a_job_whose_files_are_moved_lives_in_its_scratch_directory() {
+        let attributes = [
+            ("Cmd", "\"/home/ann/bin/run.sh\""),
+            ("Iwd", "\"/home/ann\""),
+            ("In", "\"sub/in.txt\""),
+            ("Out", "\"logs/out.txt\""),
+            ("Err", "\"/dev/null\""),
+            ("ShouldTransferFiles", "\"IF_NEEDED\""),
+            ("FileSystemDomain", "\"there\""),
+            ("WhenToTransferOutput", "\"ON_EXIT\""),
+            ("Environment", "\"_CONDOR_SLOT=mine TMPDIR=/mine\""),
+        ];
+        let p = prepared("ann", &attributes);
+        let of = |domain: &str, objects: &str| {
+            let cargo = Cargo { domain: domain.into(), objects: objects.into(), machine: "m".into() };
+            p.job(ID, &["\"x\"".into()], Site { cargo: &cargo, ..own_pool() })
+        };
+        let job = of("here", "/cache").unwrap();
+        assert_eq!((job.argv[0].as_slice(), job.cwd.as_slice()), (&b"/scratch/run.sh"[..], &b"/scratch"[..]));
+        assert_eq!([&job.stdin[..], &job.stdout, &job.stderr], [&b"in.txt"[..], b"_condor_stdout", b""]);
+        let has = |entry: &str| job.env.iter().filter(|e| e.as_slice() == entry.as_bytes()).count() == 1;
+        assert!(
+            has("_CONDOR_SLOT=slot1_1")
+                && has("_CONDOR_JOB_AD=/scratch/.job.ad")
+                && has("TMPDIR=/scratch/tmp")
+        );
+        assert!(!has("_CONDOR_SLOT=mine"));
+        let transfer = job.transfer.unwrap();
+        assert!(transfer.has_inputs && transfer.slot == "slot1_1@m" && transfer.job_ad.contains("run.sh"));
+        assert!(
+            of("there", "/cache").unwrap().transfer.is_none(),
+            "whoever sees its files runs it where they are"
+        );
+        assert_eq!(of("here", "").unwrap_err().code, NOT_HERE);
     }
 
     #[test]

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use classad::ClassAd;
 use model::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Report, Slot, Up};
 use model::event::Resources;
-use model::report::{Attempt, CannotStart, Happening, ProvisionFailed, Provisioning, Returned};
+use model::report::{Attempt, CannotStart, Happening, Hold, ProvisionFailed, Provisioning, Returned};
 use model::starter::{self as wire, Account, Order, Word};
 use model::template::Attribute;
 use model::{Moment, MonoMs};
 use policy::SlotId;
 
 use crate::core::Action;
-use crate::job::{Prepared, Refused, Site};
+use crate::job::{Cargo, NOT_HERE, Prepared, Refused, Site};
 use crate::record::{Record, scratch};
 
 #[derive(Debug)]
@@ -77,6 +77,8 @@ pub struct Ledger {
     /// A job's scratch directory may hold so much; 0 for any amount.
     scratch_bytes: u64,
     limits_memory: bool,
+    /// What there is to do with jobs' files.
+    cargo: Cargo,
     /// What saves jobs from outside, or why nothing does.
     criu: Result<Criu, String>,
     /// Beats under way and when they were sent; beat 0 is the hello.
@@ -115,6 +117,11 @@ impl Ledger {
         self.limits_memory = limit;
     }
 
+    /// Where jobs' files come from, and who sees the same ones.
+    pub fn set_cargo(&mut self, cargo: Cargo) {
+        self.cargo = cargo;
+    }
+
     /// What saves jobs from outside, or why nothing does.
     pub fn set_criu(&mut self, criu: Result<Criu, String>) {
         self.criu = criu;
@@ -147,6 +154,7 @@ impl Ledger {
             nice: 0,
             scratch_bytes: 0,
             limits_memory: true,
+            cargo: Cargo::default(),
             criu: Err("CRIU was not looked for".to_owned()),
             beats: VecDeque::new(),
             next_beat: 1,
@@ -241,7 +249,12 @@ impl Ledger {
             Down::Ack(ack) => self.acknowledge(ack.claim, ack.seq, actions),
             Down::Again(n) => self.say_hello(now, n, actions),
             // The shell deals with these: who owns a cluster is looked up, and told with `learn`.
-            Down::Cluster(_) | Down::Ask(_) | Down::Took(_) | Down::Piece(_) => {}
+            Down::Cluster(_)
+            | Down::Ask(_)
+            | Down::Took(_)
+            | Down::Piece(_)
+            | Down::Inputs(_)
+            | Down::Landed(_) => {}
         }
     }
 
@@ -303,11 +316,21 @@ impl Ledger {
         let Some(held) = self.claims.get_mut(&assign.claim).filter(|held| held.alive) else { return };
         let Some(prepared) = self.clusters.get(&assign.cluster).cloned() else { return };
         let scratch = scratch(&self.execute, assign.claim).to_string_lossy().into_owned();
-        // In a directory that one cannot reach one has no use for a file.
-        let scratch = if self.private || self.open { scratch } else { String::new() };
         let (slot, private, nice) = (&held.record.slot, self.private, self.nice);
         let (scratch_bytes, limits_memory) = (self.scratch_bytes, self.limits_memory);
-        let site = Site { slot, private, scratch: &scratch, nice, criu, scratch_bytes, limits_memory };
+        let (scratch, machine_ad, open, cargo) = (&*scratch, &*self.hello.ad, self.open, &self.cargo);
+        let site = Site {
+            slot,
+            private,
+            scratch,
+            open,
+            cargo,
+            machine_ad,
+            nice,
+            scratch_bytes,
+            limits_memory,
+            criu,
+        };
         let mut jobs = Vec::with_capacity(assign.jobs.len());
         for job in &assign.jobs {
             let id = Attempt { cluster: assign.cluster, proc: job.proc, attempt: job.attempt };
@@ -325,6 +348,12 @@ impl Ledger {
                     }
                     let kind = ready.nest.as_ref().map_or("", |n| &n.platform);
                     match &job.checkpoint {
+                        checkpoint if ready.transfer.is_some() => {
+                            held.fetching.push(id);
+                            let (values, checkpoint) = (job.values.clone(), checkpoint.clone());
+                            let (claim, job) = (assign.claim, Box::new(ready));
+                            actions.push(Action::Inputs { claim, job, values, checkpoint });
+                        }
                         None => jobs.push((ready, job.values.clone())),
                         // It is matched by that; this is for jobs with requirements of their own.
                         Some(object) if object.platform != kind => {
@@ -347,6 +376,10 @@ impl Ledger {
                             });
                         }
                     }
+                }
+                Err(Refused { reason, code: NOT_HERE }) => {
+                    let happening = Happening::ProvisionFailed(ProvisionFailed { job: id, reason });
+                    actions.push(Action::Say(Up::Report(said_now(assign.claim, happening))));
                 }
                 Err(Refused { reason, code }) => {
                     // Not numbered: if it gets lost, the next hello does not list the job, and it is given again.
@@ -414,6 +447,7 @@ impl Ledger {
             // Others deal with these.
             Word::Use(_) | Word::Here(_) => {}
             Word::Packed(packed) => actions.push(Action::Store { claim, packed }),
+            Word::Outputs(outputs) => actions.push(Action::Land { claim, outputs }),
             // Only an adopted starter has anything to say here that we do not know.
             Word::Standing(standing) => {
                 for id in standing.jobs {
@@ -425,6 +459,9 @@ impl Ledger {
                     held.restore(claim, report, here, actions);
                 }
                 actions.extend(standing.packed.into_iter().map(|packed| Action::Store { claim, packed }));
+                actions.extend(
+                    standing.outputs.into_iter().map(|outputs| Action::Land { claim, outputs: *outputs }),
+                );
             }
         }
     }
@@ -453,6 +490,28 @@ impl Ledger {
         let reason = format!("its checkpoint cannot be had: {why}");
         let happening = Happening::CannotStart(CannotStart { job: job.id, reason, code: 13, subcode: 0 });
         actions.push(Action::Say(Up::Report(said_now(claim, happening))));
+    }
+
+    /// A job's inputs cannot be had, and a person is to look at it.
+    pub fn refused(&mut self, claim: u64, job: Attempt, hold: Hold, actions: &mut Vec<Action>) {
+        let wanted = self.is_fetching(claim, job);
+        let Some(held) = self.claims.get_mut(&claim).filter(|_| wanted) else { return };
+        held.fetching.retain(|id| *id != job);
+        held.jobs.retain(|id| *id != job);
+        let Hold { reason, code, subcode } = hold;
+        // Not numbered: if it gets lost, the next hello does not list the job, and it is given again.
+        let happening = Happening::CannotStart(CannotStart { job, reason, code, subcode });
+        actions.push(Action::Say(Up::Report(said_now(claim, happening))));
+    }
+
+    /// A job's inputs cannot be brought to this machine; another may do better.
+    pub fn unfetched(&mut self, claim: u64, job: Attempt, reason: String, actions: &mut Vec<Action>) {
+        if self.is_fetching(claim, job) {
+            if let Some(held) = self.claims.get_mut(&claim) {
+                held.fetching.retain(|id| *id != job);
+            }
+            self.unprovisioned(claim, &[job], reason, actions);
+        }
     }
 
     fn moment(&self, now: MonoMs) -> Moment {
@@ -616,6 +675,7 @@ pub fn ended(happening: &Happening) -> Vec<Attempt> {
         | Happening::Gone(_)
         | Happening::Warned(_)
         | Happening::NotSaved(_)
+        | Happening::Moved(_)
         | Happening::Suspended(_)
         | Happening::Continued(_)
         | Happening::Checkpointed(_)

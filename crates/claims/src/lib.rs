@@ -24,6 +24,7 @@ pub mod record;
 
 pub use answers::EVERY_MS as ASK_EVERY_MS;
 pub use core::{Action, Core, GUEST_OF, Jobs, Settings};
-pub use ledger::{Criu, Ledger};
+pub use job::Cargo;
+pub use ledger::{Criu, Ledger, ended};
 pub use owner::Owner;
 pub use record::Record;

@@ -40,6 +40,7 @@ pub const KNOWN: &[Known] = &[
     known("ALLOW_READ", T, "*"),
     known("ALLOW_WRITE", T, ""),
     known("BENCHMARKS_INTERVAL", I, "14400"),
+    known("CACHE_LIMIT", I, "10240"),
     known("CGROUP_MEMORY_LIMIT_POLICY", T, "hard"),
     known("CHECKPOINT_DOMAIN", T, ""),
     known("CHECKPOINT_IN_SHARED_POOL", B, "False"),

@@ -13,6 +13,7 @@ use prost::Message as _;
 use scheduler::Session;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+use crate::cargo;
 use crate::handle::{Handle, Unavailable};
 use crate::sessions::Incoming;
 
@@ -129,27 +130,33 @@ impl AgentSession {
     pub async fn hear(&self, message: Incoming) -> Result<(), Unavailable> {
         match message.up {
             Some(Up::Put(piece)) => {
+                let claim = piece.claim;
                 if let Some(refused) = self.refuse_to_store(&piece).await? {
-                    return self.say(Ok(Down::Took(refused))).await;
+                    return self.say(Ok(Down::Took(Took { claim, ..refused }))).await;
                 }
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
                 let took = tokio::task::spawn_blocking(move || store.put(machine.as_str(), &piece)).await;
-                self.say(took.map(Down::Took)).await?;
+                self.say(took.map(|took| Down::Took(Took { claim, ..took }))).await?;
             }
             Some(Up::Get(want)) => {
                 let store = self.handle.objects.clone();
                 if !self.may_fetch(&want.object).await? {
                     tracing::warn!(
                         machine = %self.machine,
-                        "asked for a checkpoint of a job that it does not have"
+                        "asked for an object of a job that it does not have"
                     );
-                    let error = "no job that begins from this object was given to this machine".to_owned();
-                    let refused =
-                        Piece { object: want.object, offset: want.offset, error, ..Piece::default() };
-                    return self.say(Ok(Down::Piece(refused))).await;
+                    return self.say(Ok(Down::Piece(cargo::refusal(want)))).await;
                 }
                 let piece = tokio::task::spawn_blocking(move || store.get(&want)).await;
                 self.say(piece.map(Down::Piece)).await?;
+            }
+            Some(Up::Want(want)) => self.want(want),
+            Some(Up::Land(land)) => self.land(land),
+            // What the manager says of a job's files is not for a machine to say.
+            Some(Up::Report(Report { happening: Some(happening), .. }))
+                if cargo::is_ours_to_say(&happening) =>
+            {
+                tracing::warn!(machine = %self.machine, "says what only the manager says; not believed");
             }
             Some(Up::Answer(answer)) => {
                 if let Some(waiting) = self.handle.questions.take(answer.id, &self.machine) {
@@ -238,6 +245,9 @@ impl AgentSession {
     /// A checkpoint is for the machine that its job was given to, and for nobody else.
     async fn may_fetch(&self, object: &str) -> Result<bool, Unavailable> {
         if self.fetches.lock().is_ok_and(|known| *known == object && !object.is_empty()) {
+            return Ok(true);
+        }
+        if self.may_fetch_input(object) {
             return Ok(true);
         }
         let (machine, wanted) = (self.machine.clone(), object.to_owned());

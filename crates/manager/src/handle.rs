@@ -17,6 +17,7 @@ use trust::token::Token;
 
 use crate::agents::{AgentSession, Questions, Unheard};
 use crate::bookmarks::Bookmarks;
+use crate::cargo::Cargo;
 use crate::feed::Feed;
 use crate::objects::Store;
 use crate::registry::{LOCAL_KEY, NoJoin, Registry, Rejected, Stranger};
@@ -111,6 +112,7 @@ pub struct Handle {
     pub(crate) registry: Arc<RwLock<Arc<Registry>>>,
     pub(crate) degraded: Arc<RwLock<Option<String>>>,
     pub(crate) objects: Store,
+    pub(crate) cargo: Arc<Cargo>,
     pub(crate) traces: Arc<Traces>,
     pub(crate) questions: Arc<Questions>,
     pub(crate) windows: Arc<Windows>,

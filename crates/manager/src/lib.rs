@@ -5,7 +5,8 @@
 //! - `reload`: other settings while it runs
 //! - `registry`: tokens, and the keys that machines' names are bound to
 //! - `agents`: an agent's connection, questions to machines; `sessions`: the core's decisions as messages to agents
-//! - `objects`: the store for checkpoints; `traces`: what machines' policies did lately
+//! - `cargo`: jobs' files between their owners' directories and the store
+//! - `objects`: the store for checkpoints and jobs' files; `traces`: what machines' policies did lately
 //! - `feed`: subscribers that replay the journal from any position and then follow it; `damage`: what they could not read
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `windows`: maintenance windows that somebody carries out; this pool for the event daemon in its own process
@@ -19,6 +20,7 @@
 mod agents;
 mod bookmarks;
 mod books;
+mod cargo;
 mod clock;
 mod damage;
 mod feed;

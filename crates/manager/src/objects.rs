@@ -1,4 +1,4 @@
-//! The object store: checkpoints, named by the SHA-256 of their content, in a directory beside the journal.
+//! The object store: checkpoints and jobs' files, named by the SHA-256 of their content, in a directory beside the journal.
 //!
 //! An object exists once all of it has arrived, its hash is what its name says, and it is on disk; until then it is a
 //! file in `arriving/` that nobody reads. Objects that no unfinished job may begin from are removed after a while.
@@ -25,6 +25,9 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// An object nobody refers to is kept so long: its event may be on its way.
 const SPARED: Duration = Duration::from_secs(600);
 
+/// Bytes of an object after which its reader is noticed again.
+const TOUCHED_EVERY: u64 = 64 << 20;
+
 /// A claim may report the last so many objects that it brought: reports can be late, but not by many checkpoints.
 const BROUGHT: usize = 8;
 
@@ -35,6 +38,8 @@ pub(crate) struct Store {
     key: CheckpointKey,
     /// What is on its way, and what has arrived that the books do not know yet.
     arrivals: Arc<Mutex<Vec<Arrival>>>,
+    /// Counts objects of the manager's own.
+    begun: Arc<std::sync::atomic::AtomicU64>,
 }
 
 /// An object that is charged to a user before the books do it.
@@ -103,7 +108,7 @@ impl Store {
             let _ = fs::remove_file(entry.path());
         }
         let key = CheckpointKey::open(&root.join("key"))?;
-        Ok(Self { root, key, arrivals: Arc::default() })
+        Ok(Self { root, key, arrivals: Arc::default(), begun: Arc::default() })
     }
 
     pub(crate) fn key(&self) -> CheckpointKey {
@@ -261,6 +266,10 @@ impl Store {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is not the name of an object"));
             }
             let file = File::open(self.place(&want.object))?;
+            if want.offset.is_multiple_of(TOUCHED_EVERY) {
+                // Whoever fetches it wants the rest too.
+                let _ = file.set_modified(SystemTime::now());
+            }
             let bytes = file.metadata()?.len();
             let most = (want.most as usize).min(PIECE_BYTES) as u64;
             let mut data = vec![0; bytes.saturating_sub(want.offset).min(most) as usize];
@@ -297,6 +306,94 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Begins an object of the manager's own: somebody's input.
+    pub(crate) fn begin(&self) -> io::Result<Incoming> {
+        if starter::quota::is_short_of_room(&File::open(&self.root)?)? {
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the manager's disk is nearly full; the rest is kept for the journal",
+            ));
+        }
+        let number = self.begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = self.root.join("arriving").join(format!("own.{number}"));
+        let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+        let to = io::BufWriter::with_capacity(256 << 10, file);
+        Ok(Incoming { store: self.clone(), path, to: Some(to), hasher: trust::Hasher::default(), bytes: 0 })
+    }
+
+    /// The object is there; from now on it is spared for a while.
+    pub(crate) fn has(&self, object: &str) -> bool {
+        is_name(object)
+            && File::options().append(true).open(self.place(object)).is_ok_and(|file| {
+                // Whoever asks is about to use it.
+                let _ = file.set_modified(SystemTime::now());
+                true
+            })
+    }
+
+    /// An object, to be read.
+    pub(crate) fn open_object(&self, object: &str) -> io::Result<File> {
+        if !is_name(object) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is not the name of an object"));
+        }
+        File::open(self.place(object))
+    }
+
+    /// Removes an object that nobody will ask for any more.
+    pub(crate) fn forget(&self, object: &str) {
+        if is_name(object) {
+            let _ = fs::remove_file(self.place(object));
+        }
+    }
+}
+
+/// An object that is being written; nobody sees it before it is whole.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    store: Store,
+    path: PathBuf,
+    to: Option<io::BufWriter<File>>,
+    hasher: trust::Hasher,
+    bytes: u64,
+}
+
+impl Incoming {
+    pub(crate) fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        self.hasher.update(data);
+        self.bytes += data.len() as u64;
+        match &mut self.to {
+            Some(to) => to.write_all(data),
+            None => Ok(()),
+        }
+    }
+
+    /// It is whole: its name and size.
+    pub(crate) fn finish(mut self) -> io::Result<(String, u64)> {
+        let hasher = std::mem::take(&mut self.hasher);
+        let name = object_name(&hasher.finish()).unwrap_or_default();
+        if let Some(to) = self.to.take() {
+            to.into_inner().map_err(io::IntoInnerError::into_error)?;
+        }
+        if self.store.has(&name) {
+            return Ok((name, self.bytes));
+        }
+        let place = self.store.place(&name);
+        if let Some(dir) = place.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        // Not synced: what is lost of it with the power is read again, and whoever gets it checks its hash.
+        fs::rename(&self.path, &place)?;
+        Ok((name, self.bytes))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 /// Removes what nobody needs, from time to time.
 pub(crate) async fn tidy(handle: crate::Handle) {
     let mut interval = tokio::time::interval(Duration::from_secs(60));
@@ -304,6 +401,7 @@ pub(crate) async fn tidy(handle: crate::Handle) {
         interval.tick().await;
         let needed = |core: &scheduler::Core| core.checkpoints().map(|c| c.object.to_string()).collect();
         let Ok(needed) = handle.look(needed).await else { return };
+        handle.cargo.tidy(&handle).await;
         let store = handle.objects.clone();
         if let Ok(removed @ 1..) = tokio::task::spawn_blocking(move || store.sweep(&needed)).await {
             tracing::debug!(removed, "removed old checkpoints");

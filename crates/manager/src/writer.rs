@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use self::pending::Pending;
 use crate::bookmarks::Bookmarks;
 use crate::books::Books;
+use crate::cargo::Cargo;
 pub(crate) use crate::clock::wall_ms;
 use crate::clock::{Clock, HostClock};
 use crate::damage::Damage;
@@ -76,6 +77,7 @@ pub(crate) fn start(
         feed: Feed::new(dir, damage.clone(), position),
         registry: Arc::new(RwLock::new(Arc::new(books.registry.clone()))),
         degraded: Arc::new(RwLock::new(None)),
+        cargo: Arc::new(Cargo::new(objects.clone(), options.sharing == crate::Sharing::Private)),
         objects,
         traces: Arc::default(),
         questions: Arc::default(),

@@ -7,14 +7,14 @@
 use prost::Message;
 
 use crate::event::Resources;
-use crate::report::{Attempt, Happening};
+use crate::report::{Attempt, Happening, Hold};
 use crate::template::Attribute;
 
 /// Agent to manager.
 #[derive(Clone, PartialEq, Message)]
 pub struct ToManager {
     /// What.
-    #[prost(oneof = "Up", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Up", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub up: Option<Up>,
 }
 
@@ -45,6 +45,43 @@ pub enum Up {
     /// Asks for part of an object; answered by `Piece`.
     #[prost(message, tag = "8")]
     Get(Get),
+    /// Asks for the inputs of a job; answered by `Inputs`.
+    #[prost(message, tag = "9")]
+    Want(Want),
+    /// Asks for a job's results, which are in the store, to be put where they belong; answered by `Landed`.
+    #[prost(message, tag = "10")]
+    Land(Land),
+}
+
+/// Asks for the inputs of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
+pub struct Want {
+    /// The claim that it was given to.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Which.
+    #[prost(message, required, tag = "2")]
+    pub job: Attempt,
+}
+
+/// Asks for a job's results to be put where they belong.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Land {
+    /// The claim that it ran in.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Which.
+    #[prost(message, required, tag = "2")]
+    pub job: Attempt,
+    /// The bundle, which this machine has brought to the store.
+    #[prost(string, tag = "3")]
+    pub object: String,
+    /// Its size.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// What new things of the job's are not in it, in words.
+    #[prost(string, repeated, tag = "5")]
+    pub left_out: Vec<String>,
 }
 
 /// The machine as it is now.
@@ -221,6 +258,9 @@ pub struct Took {
     /// It will not be taken if it is sent again either.
     #[prost(bool, tag = "5")]
     pub never: bool,
+    /// The claim that it was sent for: two jobs may send the same at a time.
+    #[prost(uint64, tag = "6")]
+    pub claim: u64,
 }
 
 /// An object in the store.
@@ -379,7 +419,7 @@ pub struct Report {
     #[prost(uint64, tag = "2")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     pub happening: Option<Happening>,
     /// How long ago it happened when this was said, by a clock that nobody sets; absent when nobody knows, because the machine was
     /// started anew since.
@@ -391,7 +431,7 @@ pub struct Report {
 #[derive(Clone, PartialEq, Message)]
 pub struct ToAgent {
     /// What.
-    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub down: Option<Down>,
     /// What the manager's wall clock shows, with every `Welcome` and `Beat`: so a machine learns how far off its own is.
     #[prost(uint64, optional, tag = "20")]
@@ -441,6 +481,49 @@ pub enum Down {
     /// Part of an object.
     #[prost(message, tag = "13")]
     Piece(Piece),
+    /// The inputs of a job.
+    #[prost(message, tag = "14")]
+    Inputs(Inputs),
+    /// What became of a job's results.
+    #[prost(message, tag = "15")]
+    Landed(Landed),
+}
+
+/// The inputs of a job: a bundle, which names further objects. The machine may fetch all of them in this session.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Inputs {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// The bundle.
+    #[prost(message, optional, tag = "2")]
+    pub bundle: Option<Object>,
+    /// Why they cannot be had, which holds the job.
+    #[prost(message, optional, tag = "3")]
+    pub hold: Option<Hold>,
+    /// Why they cannot be had at present; ask again.
+    #[prost(string, tag = "4")]
+    pub later: String,
+    /// The manager's host, for people.
+    #[prost(string, tag = "5")]
+    pub host: String,
+}
+
+/// What became of a job's results.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Landed {
+    /// Which.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Why not all of them are where they belong, which holds the job.
+    #[prost(message, optional, tag = "2")]
+    pub hold: Option<Hold>,
+    /// Why they could not be put there at present; ask again.
+    #[prost(string, tag = "3")]
+    pub later: String,
+    /// The store does not have them: bring them first.
+    #[prost(bool, tag = "4")]
+    pub missing: bool,
 }
 
 /// Welcome.

@@ -13,8 +13,8 @@ pub use crate::lab::{
 pub use crate::maintenance::{JobWarned, PoolDrained};
 use crate::procs::Span;
 pub use crate::run::{
-    ClaimEnded, ClaimMade, Exit, JobCheckpointed, JobContinued, JobExited, JobNotSaved, JobStarted,
-    JobSuspended, JobsAssigned, JobsLeft, JobsRequeued, Resources,
+    ClaimEnded, ClaimMade, Exit, JobCheckpointed, JobContinued, JobExited, JobFilesMoved, JobNotSaved,
+    JobStarted, JobSuspended, JobsAssigned, JobsLeft, JobsRequeued, Resources,
 };
 use crate::template::JobTemplate;
 
@@ -27,7 +27,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46, 47, 48"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46, 47, 48, 49"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -136,6 +136,9 @@ pub enum Kind {
     /// Waiting jobs have another place in the order.
     #[prost(message, tag = "48")]
     ClusterReordered(ClusterReordered),
+    /// A job's files are on their way, or have arrived.
+    #[prost(message, tag = "49")]
+    JobFilesMoved(JobFilesMoved),
 }
 
 /// Somebody gave the jobs of a cluster another place in the order.
@@ -443,6 +446,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobCheckpointed(e) => Some(e.cluster),
         Kind::JobWarned(e) => Some(e.cluster),
         Kind::JobNotSaved(e) => Some(e.cluster),
+        Kind::JobFilesMoved(e) => Some(e.cluster),
         Kind::JobsLeft(e) => Some(e.cluster),
         Kind::GangPlanned(e) => Some(e.cluster),
         Kind::JobProvisioning(e) => Some(e.cluster),

@@ -77,6 +77,48 @@ pub enum Happening {
     /// A job's work was to be saved and was not.
     #[prost(message, tag = "16")]
     NotSaved(NotSaved),
+    /// A job's files are on their way, or have arrived.
+    #[prost(message, tag = "17")]
+    Moved(Moved),
+}
+
+/// How far a job's files are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum MoveStage {
+    /// Its inputs are being brought to the machine.
+    InputStarted = 0,
+    /// They are there.
+    InputFinished = 1,
+    /// Its results are being brought back.
+    OutputStarted = 2,
+    /// They are there. Said by the manager alone, which put them there.
+    OutputFinished = 3,
+    /// Nothing has moved; there is something to be told.
+    Noted = 4,
+}
+
+/// A job's files are on their way, or have arrived.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Moved {
+    /// Whose.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// How far they are.
+    #[prost(enumeration = "MoveStage", tag = "2")]
+    pub stage: i32,
+    /// How many bytes were moved.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// How many files.
+    #[prost(uint64, tag = "4")]
+    pub files: u64,
+    /// The names of results that came back, but for the two outputs; no more than fit into a report.
+    #[prost(string, repeated, tag = "5")]
+    pub names: Vec<String>,
+    /// What the job's owner must know: what stayed behind, or landed under another name.
+    #[prost(string, repeated, tag = "6")]
+    pub notes: Vec<String>,
 }
 
 /// A job's work was to be saved and was not.

@@ -195,6 +195,42 @@ pub struct JobNotSaved {
     pub missed: bool,
 }
 
+/// A job's files are on their way, or have arrived.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobFilesMoved {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Attempt.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// How far they are: 0 and 1 for inputs on their way and there, 2 and 3 for results.
+    #[prost(int32, tag = "5")]
+    pub stage: i32,
+    /// How many bytes were moved.
+    #[prost(uint64, tag = "6")]
+    #[serde(default)]
+    pub bytes: u64,
+    /// How many files.
+    #[prost(uint64, tag = "7")]
+    #[serde(default)]
+    pub files: u64,
+    /// The names of results that came back, as far as they are listed.
+    #[prost(string, repeated, tag = "8")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// What the job's owner must know: what stayed behind, or landed under another name.
+    #[prost(string, repeated, tag = "9")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct Exit {

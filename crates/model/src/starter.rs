@@ -32,7 +32,7 @@ pub struct Account {
 #[derive(Clone, PartialEq, Message)]
 pub struct ToStarter {
     /// What.
-    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub order: Option<Order>,
 }
 
@@ -78,6 +78,9 @@ pub enum Order {
     /// Say that you are there; answered by `Here` with the same number.
     #[prost(uint64, tag = "13")]
     Ask(u64),
+    /// The running job's results are where they belong, or cannot be; its end may be told.
+    #[prost(message, tag = "14")]
+    Landed(Landed),
 }
 
 /// How much time the running job has left.
@@ -182,6 +185,78 @@ pub struct Job {
     /// What it asked for of the machine's memory, which it may not pass; 0 for as much as there is.
     #[prost(uint64, tag = "18")]
     pub memory_bytes: u64,
+    /// Its files are brought to its scratch directory and back; absent when it runs where they are.
+    #[prost(message, optional, tag = "19")]
+    pub transfer: Option<Transfer>,
+}
+
+/// How a job's files get to its scratch directory and back.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Transfer {
+    /// The directory with the objects that were brought here.
+    #[prost(string, tag = "1")]
+    pub objects: String,
+    /// The name of its inputs' bundle among them; empty when nothing is sent.
+    #[prost(string, tag = "2")]
+    pub bundle: String,
+    /// The manager's host, for people.
+    #[prost(string, tag = "3")]
+    pub access_point: String,
+    /// The slot with its machine, for people.
+    #[prost(string, tag = "4")]
+    pub slot: String,
+    /// The job's ad, which says what is to come back.
+    #[prost(string, tag = "5")]
+    pub job_ad: String,
+    /// The slot's ad, for the job.
+    #[prost(string, tag = "6")]
+    pub machine_ad: String,
+    /// What there is when it must leave is saved for its next run.
+    #[prost(bool, tag = "7")]
+    pub saves: bool,
+    /// Results come back only after this exit code, when there is one.
+    #[prost(int64, optional, tag = "8")]
+    pub success_code: Option<i64>,
+    /// Something is to be fetched from the submit side.
+    #[prost(bool, tag = "9")]
+    pub has_inputs: bool,
+}
+
+/// What became of a job's results.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Landed {
+    /// Whose.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// Why they are not all where they belong.
+    #[prost(message, optional, tag = "2")]
+    pub hold: Option<Hold>,
+}
+
+/// A job's results, collected in one file, wait to be sent; answered by `Landed`.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Outputs {
+    /// Whose.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// The bundle.
+    #[prost(string, tag = "2")]
+    pub path: String,
+    /// Its SHA-256.
+    #[prost(bytes = "vec", tag = "3")]
+    pub sha256: Vec<u8>,
+    /// Its size.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// How many files are in it.
+    #[prost(uint64, tag = "5")]
+    pub files: u64,
+    /// Their size.
+    #[prost(uint64, tag = "6")]
+    pub sent: u64,
+    /// What new things of the job's are not in it, in words.
+    #[prost(string, repeated, tag = "7")]
+    pub left_out: Vec<String>,
 }
 
 /// How a job is saved from outside.
@@ -294,7 +369,7 @@ pub struct Eviction {
 #[derive(Clone, PartialEq, Message)]
 pub struct FromStarter {
     /// What.
-    #[prost(oneof = "Word", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Word", tags = "1, 2, 3, 4, 5, 6")]
     pub word: Option<Word>,
 }
 
@@ -316,6 +391,9 @@ pub enum Word {
     /// The answer to `Ask`.
     #[prost(uint64, tag = "5")]
     Here(u64),
+    /// The results of a job that has ended wait to be sent; answered by `Landed`.
+    #[prost(message, tag = "6")]
+    Outputs(Outputs),
 }
 
 /// A checkpoint that waits to be put into the store.
@@ -398,6 +476,9 @@ pub struct Standing {
     /// Its last job was made to leave, which ends the claim; why. Whoever was to end it may be dead.
     #[prost(string, tag = "9")]
     pub ending: String,
+    /// The results of a job that has ended wait to be sent.
+    #[prost(message, optional, boxed, tag = "10")]
+    pub outputs: Option<Box<Outputs>>,
 }
 
 /// Something happened. Reports with a number are kept until acknowledged.
@@ -407,7 +488,7 @@ pub struct Report {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     pub happening: Option<Happening>,
     /// When it happened; absent when nobody knows.
     #[prost(message, optional, tag = "20")]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use classad::ClassAd;
 use model::agent::Report;
 use model::event::{
-    Afterwards, JobCheckpointed, JobContinued, JobNotSaved, JobStarted, JobSuspended, JobWarned, JobsHeld,
-    JobsRemoved, JobsRequeued, Kind,
+    Afterwards, JobCheckpointed, JobContinued, JobFilesMoved, JobNotSaved, JobStarted, JobSuspended,
+    JobWarned, JobsHeld, JobsRemoved, JobsRequeued, Kind,
 };
 use model::report::{
-    Attempt, CannotStart, Checkpointed, Evicted, Exited, Happening, Hold, MACHINE_FAILED, NotSaved,
+    Attempt, CannotStart, Checkpointed, Evicted, Exited, Happening, Hold, MACHINE_FAILED, Moved, NotSaved,
     ProvisionFailed, Suspended, Warned,
 };
 use model::{ClaimId, Event, JobId, Now, ProcSet, Span, WallMs};
@@ -23,6 +23,8 @@ use crate::{AgentHello, Core, Digest, Effect, HeldClaim, Out, Session};
 
 /// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
 const STARTD_HELD: u32 = 21;
+/// Hold codes: inputs or results could not be moved, or are too large.
+const FILES_HELD: [u32; 4] = [12, 13, 32, 33];
 /// Hold code: the job took more than it asked for.
 const OUT_OF_RESOURCES: u32 = 34;
 
@@ -267,7 +269,10 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(now, id, &[job.job()], &stop, out);
                 } else {
-                    self.note_abort_of(now, id, job.job(), &reason, out);
+                    // That files cannot be moved is seldom the machine's fault.
+                    if !FILES_HELD.contains(&code) {
+                        self.note_abort_of(now, id, job.job(), &reason, out);
+                    }
                     let JobId { cluster, proc } = job.job();
                     let procs = vec![Span { first: proc, count: 1 }];
                     let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
@@ -346,6 +351,13 @@ impl Core {
                 let JobId { cluster, proc } = job.job();
                 let kind = JobNotSaved { claim, cluster, proc, attempt, reason, missed };
                 self.record(now, Kind::JobNotSaved(kind), out);
+            }
+            Happening::Moved(Moved { job, stage, bytes, files, names, notes }) => {
+                let Some(live) = self.live_of(id, job) else { return };
+                let (claim, attempt) = (id.0, live.attempt);
+                let JobId { cluster, proc } = job.job();
+                let kind = JobFilesMoved { claim, cluster, proc, attempt, stage, bytes, files, names, notes };
+                self.record(now, Kind::JobFilesMoved(kind), out);
             }
             Happening::Warned(Warned { job, remaining_s, signal, reason }) => {
                 let Some(live) = self.live_of(id, job) else { return };

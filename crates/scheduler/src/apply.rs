@@ -69,6 +69,7 @@ impl Core {
             Kind::ClusterReordered(e) => self.apply_reordered(e),
             Kind::ClockStepped(e) => self.apply_step(e.by_ms),
             Kind::GangPlanned(_)
+            | Kind::JobFilesMoved(_)
             | Kind::JobWarned(_)
             | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)

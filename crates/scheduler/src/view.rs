@@ -272,6 +272,13 @@ impl Core {
         jobs.any(|job| self.checkpoint(*job).is_some_and(|c| *c.object == *object))
     }
 
+    /// The slot of a claim on this machine whose live attempt this is; `None` when it is not.
+    pub fn runs(&self, machine: &str, claim: ClaimId, attempt: model::report::Attempt) -> Option<String> {
+        let held = self.pool.claims.get(&claim).filter(|c| host_of(&c.machine) == machine)?;
+        self.live_of(claim, attempt)?;
+        Some(format!("{}@{machine}", held.slot))
+    }
+
     /// Whom a machine's configuration names as its owner.
     pub fn machine_owner(&self, machine: &str) -> Option<String> {
         match self.pool.machines.get(machine)?.ad.fact("MachineOwner") {

@@ -21,6 +21,11 @@ const KNOWN_CLUSTERS: usize = 1_024;
 /// `STARTER_MESSAGE_BYTES`.
 const ASSIGN_BYTES: usize = 1 << 20;
 
+/// Names of results in one report.
+const MOVED_NAMES: usize = 1_000;
+/// Remarks in one report.
+const MOVED_NOTES: usize = 200;
+
 /// What a machine was told in a session and need not be told again.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -197,7 +202,7 @@ pub fn understand(session: Session, machine: &MachineName, word: Up) -> Option<S
             Some(Said::Machine { ads, slots })
         }
         // Dealt with before the writer hears of them.
-        Up::Trace(_) | Up::Answer(_) | Up::Put(_) | Up::Get(_) => None,
+        Up::Trace(_) | Up::Answer(_) | Up::Put(_) | Up::Get(_) | Up::Want(_) | Up::Land(_) => None,
     }
 }
 
@@ -256,6 +261,11 @@ fn report_of(mut report: Report) -> Option<Report> {
         }
         Happening::NotSaved(e) => tidy(&mut e.reason),
         Happening::Warned(e) => tidy(&mut e.reason),
+        Happening::Moved(e) => {
+            e.names.truncate(MOVED_NAMES);
+            e.notes.truncate(MOVED_NOTES);
+            e.names.iter_mut().chain(&mut e.notes).for_each(tidy);
+        }
         Happening::ProvisionFailed(e) => tidy(&mut e.reason),
         Happening::Gone(why) | Happening::ReleaseFailed(why) => tidy(why),
         Happening::Checkpointed(e) => {

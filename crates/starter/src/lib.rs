@@ -20,6 +20,8 @@
 //! - `home`: which directory a state directory is (for manager and agent)
 //! - `streams`: which standard streams the process was started with
 //! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
+//! - `stage`: a job's inputs into its scratch directory, its results out of it; `walk`: finding files that are to be moved
+//! - `porter`, `landing`: the process that reads one user's inputs and lands his results (for the manager)
 //! - `logbook`: the process that writes one user's job logs (for the manager)
 //!
 //! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages`, `streams` and `uptime`.
@@ -37,12 +39,14 @@ mod connection;
 pub mod frame;
 pub mod home;
 pub mod keeper;
+mod landing;
 pub mod leftovers;
 pub mod lock;
 pub mod logbook;
 mod memory;
 pub mod nest;
 pub mod pages;
+pub mod porter;
 pub mod quota;
 mod raw;
 pub mod remove;
@@ -52,6 +56,7 @@ mod scratch;
 mod seal;
 mod spawn;
 pub mod spool;
+mod stage;
 pub mod streams;
 mod sys;
 mod transparent;
@@ -59,6 +64,7 @@ mod tree;
 pub mod uptime;
 mod usage;
 pub mod user;
+mod walk;
 
 pub use model::starter as wire;
 pub use model::starter::WARNING;

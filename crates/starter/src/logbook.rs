@@ -185,10 +185,10 @@ impl Connection {
     }
 }
 
-/// Becomes whoever the logs belong to, by the same rules as for running jobs.
-fn become_owner(who: &Become) -> Result<(), String> {
+/// Becomes whoever the files belong to, by the same rules as for running jobs.
+pub(crate) fn become_owner(who: &Become) -> Result<(), String> {
     let own = user::own_uid();
-    let no_root = "no log is written as root in a shared pool";
+    let no_root = "no files are read or written as root in a shared pool";
     if who.owner == user::name_of(own) {
         if own == 0 && !who.private {
             return Err(no_root.into());

@@ -411,6 +411,11 @@ impl<'a> Starter<'a> {
             answers: true,
             leaving_since_ms: self.leaving_since_ms.filter(|_| is_leaving),
             ending: self.ending.clone(),
+            outputs: self
+                .running
+                .as_ref()
+                .and_then(|r| r.sending.as_ref())
+                .map(|s| Box::new(s.outputs.clone())),
         };
         self.say(Word::Standing(standing));
     }
@@ -438,6 +443,7 @@ impl<'a> Starter<'a> {
                 Order::Checkpoint(_) => self.ask_for_checkpoint(),
                 Order::Stored(stored) => self.stored(stored),
                 Order::Warn(warn) => self.warn(warn),
+                Order::Landed(landed) => self.landed(landed),
                 Order::Begin(_) => {}
             }
         }
@@ -465,6 +471,10 @@ impl<'a> Starter<'a> {
             self.leaving_since_ms = stop.evict.as_ref().map(|_| uptime::moment().mono_ms);
         }
         running.stopping |= stop.evict.is_none();
+        // One that has ended has nothing more to do than to be gone.
+        if running.sending.is_some() && (stop.hard || stop.evict.is_none()) {
+            return self.abandon_sending();
+        }
         // One that has not begun loses nothing.
         if self.withdraw() {
             return;

@@ -18,6 +18,7 @@ use crate::connection::Connection;
 use crate::nest::Nest;
 use crate::run::Starter;
 use crate::spawn::{Failure, Starting};
+use crate::stage::Sending;
 use crate::sys::{self, Reaped};
 use crate::wire::{Eviction, Job, Use, Word};
 use crate::{archive, leftovers, transparent, tree, uptime};
@@ -64,11 +65,19 @@ pub(crate) struct Running {
     pub(crate) unready: Option<String>,
     /// What is done among its files, and what follows.
     pub(crate) chore: Option<(Chore, Then)>,
+    /// What was in its scratch directory when its inputs were in place.
+    pub(crate) placed: Option<File>,
+    /// It has ended, and its results are on their way.
+    pub(crate) sending: Option<Sending>,
 }
 
 /// What follows a chore.
 #[derive(Debug)]
 pub(crate) enum Then {
+    /// Its inputs are in place: its checkpoint is next, or it starts.
+    Place,
+    /// Its results are collected: they are sent; how its process ended.
+    Collect { path: PathBuf, exit: Box<Exit> },
     /// Its files are in place: it starts.
     Start,
     /// The images of its processes are in place: its scratch directory is next.
@@ -100,6 +109,8 @@ impl Running {
             again: false,
             unready: None,
             chore: None,
+            placed: None,
+            sending: None,
         }
     }
 
@@ -132,7 +143,7 @@ impl Running {
 
     /// Nothing of it has run in this attempt yet.
     fn is_unborn(&self) -> bool {
-        let restoring = matches!(self.chore, Some((_, Then::Start | Then::RestoreScratch(_))));
+        let restoring = matches!(self.chore, Some((_, Then::Place | Then::Start | Then::RestoreScratch(_))));
         !self.again && (restoring || self.starting.is_some())
     }
 }
@@ -208,7 +219,7 @@ impl Starter<'_> {
         true
     }
 
-    fn end_unborn(&mut self) {
+    pub(crate) fn end_unborn(&mut self) {
         let Some(running) = self.running.take() else { return };
         let job = running.job.id;
         self.clear_away(&running);
@@ -226,6 +237,11 @@ impl Starter<'_> {
         let now = sys::mono_us();
         let start_us = self.start_us;
         let Some(running) = self.running.as_mut() else { return };
+        if running.sending.is_some()
+            && (running.killed_us.is_some() || running.kill_at_us.is_some_and(|at| now >= at))
+        {
+            return self.abandon_sending();
+        }
         if running.kill_at_us.is_some_and(|at| now >= at) {
             running.kill_at_us = None;
             running.kill();
@@ -302,9 +318,15 @@ impl Starter<'_> {
             self.free_before =
                 self.scratch.as_ref().and_then(crate::scratch::Scratch::room).map_or(0, |(_, free)| free);
             self.full_looks = 0;
-            let restores = !job.restore.is_empty();
+            let (restores, transfers) = (!job.restore.is_empty(), job.transfer.is_some());
+            if transfers && self.scratch.is_none() {
+                self.report_unready(job.id, "there is no directory for the job's files".to_owned());
+                continue;
+            }
             self.running = Some(Running::new(job));
-            if restores {
+            if transfers {
+                self.begin_to_place();
+            } else if restores {
                 self.begin_to_restore();
             } else {
                 self.launch(None);
@@ -313,7 +335,7 @@ impl Starter<'_> {
     }
 
     /// Puts a checkpoint's files in place.
-    fn begin_to_restore(&mut self) {
+    pub(crate) fn begin_to_restore(&mut self) {
         self.forget_images();
         let Some(running) = &mut self.running else { return };
         let (job, path) = (&running.job, PathBuf::from(&running.job.restore));
@@ -355,6 +377,9 @@ impl Starter<'_> {
         let Some(outcome) = chore.outcome() else { return };
         let Some((_, then)) = self.running.as_mut().and_then(|r| r.chore.take()) else { return };
         match (then, outcome) {
+            (Then::Place, Ok(placed)) => self.placed(&placed),
+            (Then::Place, Err(error)) => self.cannot_place(&error),
+            (Then::Collect { path, exit }, outcome) => self.collected(&path, *exit, outcome),
             (Then::Start, Ok(known)) => self.launch(Some(&known)),
             (Then::RestoreScratch(from), Ok(manifest)) => self.restore_scratch(&from, &manifest),
             (Then::Start | Then::RestoreScratch(_), Err(error)) => self.cannot_restore(&error),
@@ -390,7 +415,9 @@ impl Starter<'_> {
             }
             return;
         }
-        match self.with_limit(&running.job, |starter| starter.spawner.spawn(&running.job)) {
+        // What it has said so far is in its scratch directory, and goes home with the rest.
+        let appends = running.again && running.job.transfer.is_some();
+        match self.with_limit(&running.job, |starter| starter.spawner.spawn_again(&running.job, appends)) {
             Ok(starting) => {
                 running.pid = starting.pid;
                 starting.wait_ms(MOMENT_MS);
@@ -440,6 +467,10 @@ impl Starter<'_> {
             self.report(Happening::Evicted(Evicted { job, reason, code: 1006, hold: None }));
         } else {
             let (code, subcode) = (failure.code(), failure.subcode());
+            let reason = match &running.job.transfer {
+                Some(transfer) if code == 6 => failure.reason_elsewhere(&running.job, &transfer.slot),
+                _ => reason,
+            };
             self.report(Happening::CannotStart(CannotStart { job, reason, code, subcode }));
         }
     }
@@ -506,7 +537,7 @@ impl Starter<'_> {
         self.lift_limit(&mut running, exit.code == Some(0));
         if let Some(running) = self.take_checkpoint(running, &exit) {
             self.note_missed(&running);
-            self.over(running, exit);
+            self.finish(running, exit);
         }
     }
 

@@ -142,6 +142,18 @@ impl Failure {
         }
     }
 
+    /// The sentence that people know of a program that could not be executed on another machine.
+    pub(crate) fn reason_elsewhere(&self, job: &Job, slot: &str) -> String {
+        let program = String::from_utf8_lossy(job.argv.first().map_or(&[], |a| a)).into_owned();
+        match &self.why {
+            Why::System(error) => {
+                let (number, text) = crate::walk::said(error);
+                format!("Error from {slot}: Failed to execute '{program}': (errno={number}: '{text}')")
+            }
+            Why::Type(_) => self.reason(job),
+        }
+    }
+
     /// HoldReasonSubCode.
     pub(crate) fn subcode(&self) -> u32 {
         match &self.why {
@@ -253,6 +265,8 @@ struct Plan {
     stdout: CString,
     stderr: CString,
     same_output: bool,
+    /// Outputs go on where they are; they begin anew otherwise.
+    appends: bool,
     identity: Option<Identity>,
     /// It loses root's rights.
     bounded: bool,
@@ -285,6 +299,11 @@ impl Spawner {
 
     /// Begins to start a job's process; its pid is also its session and process group.
     pub(crate) fn spawn(&mut self, job: &Job) -> Result<Starting, Failure> {
+        self.spawn_again(job, false)
+    }
+
+    /// The same; `appends` for one whose outputs go on.
+    pub(crate) fn spawn_again(&mut self, job: &Job, appends: bool) -> Result<Starting, Failure> {
         let nul = |stage| move |_| Failure::system(stage, io::ErrorKind::InvalidInput.into());
         let own = |bytes: &[u8], stage| CString::new(bytes).map_err(nul(stage));
         let argv = job.argv.iter().map(|a| own(a, Stage::Exec)).collect::<Result<Vec<_>, _>>()?;
@@ -305,6 +324,7 @@ impl Spawner {
             stdout: file(&job.stdout, Stage::Stdout)?,
             stderr: file(&job.stderr, Stage::Stderr)?,
             same_output: !job.stdout.is_empty() && job.stdout == job.stderr,
+            appends,
             identity: job.identity.clone(),
             bounded: job.identity.is_some() && sys::own_uid() == 0,
             nice: job.nice.min(19) as c_int,
@@ -458,7 +478,8 @@ fn dup(from: c_int, to: c_int, flags: c_int) -> raw::Result {
 
 /// Opens the job's files in the places of the standard ones.
 fn open_files(plan: &Plan) -> Result<(), Trouble> {
-    let write = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
+    let how = if plan.appends { libc::O_APPEND } else { libc::O_TRUNC };
+    let write = libc::O_WRONLY | libc::O_CREAT | how;
     put_file(plan, Stage::Stdin, &plan.stdin, libc::O_RDONLY, 0)?;
     put_file(plan, Stage::Stdout, &plan.stdout, write, 1)?;
     if plan.same_output {
@@ -502,7 +523,8 @@ fn open_plain(path: &CStr, flags: c_int) -> Result<c_int, Trouble> {
     if raw::is_in_procfs(fd)? {
         return Err(Trouble::Type(PROCFS));
     }
-    raw::on_numbers(libc::SYS_fcntl, [fd as usize, libc::F_SETFL as usize, 0, 0, 0])?;
+    let keep = (flags & libc::O_APPEND) as usize;
+    raw::on_numbers(libc::SYS_fcntl, [fd as usize, libc::F_SETFL as usize, keep, 0, 0])?;
     Ok(fd)
 }
 

@@ -562,6 +562,37 @@ pub(crate) fn map_for_a_moment<T>(fd: libc::c_int, look: impl FnOnce(usize) -> O
 }
 
 /// Our process id.
+/// An error when a path cannot be written by whoever we are.
+pub(crate) fn check_writable(path: &Path) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a NUL-terminated path.
+    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) }).map(drop)
+}
+
+/// Puts on disk whatever is in memory of the file system that a file is on.
+pub(crate) fn sync_file_system(file: &std::fs::File) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: an open descriptor; no memory is touched.
+    check(unsafe { libc::syncfs(file.as_raw_fd()) }).map(drop)
+}
+
+/// Opens a file of a directory for reading.
+pub(crate) fn open_at(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<std::fs::File> {
+    use std::os::fd::AsRawFd as _;
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: a NUL-terminated name; the descriptor that comes back is nobody else's.
+    unsafe {
+        check(libc::openat(dir.as_raw_fd(), name.as_ptr(), flags)).map(|fd| std::fs::File::from_raw_fd(fd))
+    }
+}
+
+/// Modes of new files are what whoever makes them says, less this.
+pub(crate) fn set_mask(mask: libc::mode_t) {
+    // SAFETY: umask touches no memory and cannot fail.
+    unsafe { libc::umask(mask) };
+}
+
 pub(crate) fn own_pid() -> i32 {
     std::process::id() as i32
 }

@@ -139,6 +139,9 @@ enum Command {
     /// Write the job logs of one user (managers start this)
     #[command(hide = true)]
     Scribe,
+    /// Read the inputs and land the results of one user's jobs (managers start this)
+    #[command(hide = true)]
+    Porter,
 }
 
 /// The description of the command line.
@@ -161,6 +164,7 @@ fn main() -> ExitCode {
         Command::Keeper => cmd::starter::keep(),
         Command::Clear(args) => cmd::starter::clear(&args),
         Command::Scribe => cmd::starter::write_logs(),
+        Command::Porter => cmd::starter::carry_files(),
         Command::Classad(args) => return cmd::classad::run(args),
         Command::Config(args) => cmd::config::run(&args, &cli.place),
         Command::Joblog(args) => return cmd::joblog::run(args),
@@ -233,6 +237,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         | Command::Starter
         | Command::Keeper
         | Command::Clear(_)
-        | Command::Scribe => Ok(ExitCode::SUCCESS),
+        | Command::Scribe
+        | Command::Porter => Ok(ExitCode::SUCCESS),
     }
 }

@@ -10,11 +10,15 @@ use jiff::tz::TimeZone;
 use joblog::event::{Evicted, Execute, Exit, Resource, Run, Terminated, Usage};
 use joblog::{Body, Stamp, Writer};
 use model::event::{ClaimMade, Exit as Ended, Kind, Resources};
+use model::report::MoveStage;
 use model::{Event, JobTemplate, Span};
 
 const XML: &str = "UserLogUseXML";
 /// Attributes of a template that matter here.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 12] = [
+    "WhenToTransferOutput",
+    "SuccessCheckpointExitCode",
+    "CheckpointSig",
     "UserLog",
     XML,
     "Iwd",
@@ -28,6 +32,9 @@ const KEPT: [&str; 9] = [
 /// Codes of stops that people asked for: hold and removal. Their ends are told as an eviction first, as the original does;
 /// what policies decide is told alone.
 const BY_HAND: [u32; 2] = [1, 1023];
+/// HoldReasonCodes of jobs whose files could not be moved, and of those that could not be executed where their files were moved to.
+/// Such a hold is told with what the machine said, and with the end of the run.
+const FILES_HELD: [u32; 3] = [12, 13, 33];
 /// HoldReasonCode of a job that was submitted on hold, which the original does not tell.
 const SUBMITTED_ON_HOLD: u32 = 15;
 
@@ -97,6 +104,19 @@ struct Cluster {
     running: HashMap<u32, u64>,
     /// Stops of running procs that people asked for: code, subcode, why.
     stops: HashMap<u32, (u32, u32, String)>,
+    /// What was moved for procs whose files are moved.
+    moved: HashMap<u32, MovedBytes>,
+}
+
+/// Bytes that a job sent and received, in this run and in all of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct MovedBytes {
+    /// The claim of this run.
+    claim: u64,
+    sent: u64,
+    received: u64,
+    all_sent: u64,
+    all_received: u64,
 }
 
 /// What is told of a claim.
@@ -214,8 +234,36 @@ impl Story {
             }
             Kind::JobCheckpointed(e) => {
                 let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
-                let body = Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } };
+                // What a run has when it must leave comes back like results, where it makes no checkpoints of its own.
+                let body = if cluster.saves_results(e.cluster, e.proc) {
+                    Body::FileTransfer { kind: 6, delay: None, host: None }
+                } else {
+                    Body::Checkpointed { run: Run { sent: e.bytes, ..Run::default() } }
+                };
                 Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
+            }
+            Kind::JobFilesMoved(e) => {
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
+                let mut telling = Telling::new(self, cluster, at, e.cluster, time_ms, each);
+                let stage = MoveStage::try_from(e.stage);
+                let kind = match stage {
+                    Ok(MoveStage::InputStarted) => Some(2),
+                    Ok(MoveStage::InputFinished) => Some(3),
+                    Ok(MoveStage::OutputStarted) => Some(5),
+                    Ok(MoveStage::OutputFinished) => Some(6),
+                    Ok(MoveStage::Noted) | Err(_) => None,
+                };
+                if let Some(kind) = kind {
+                    let machine = self.claims.get(&e.claim).map(|c| format!("<{}>", c.machine));
+                    let host = machine.filter(|_| kind == 2);
+                    telling.line(e.proc, e.claim, Body::FileTransfer { kind, delay: None, host })?;
+                }
+                for note in &e.notes {
+                    telling.line(e.proc, e.claim, Body::Generic { text: note.clone() })?;
+                }
+                if let Some(cluster) = self.clusters.get_mut(&e.cluster) {
+                    cluster.note_moved(e.proc, e.claim, stage, e.bytes);
+                }
             }
             Kind::JobNotSaved(e) => {
                 let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
@@ -231,9 +279,11 @@ impl Story {
             }
             Kind::JobExited(e) => {
                 let (exit, run) = (how(&e.exit), used(&e.exit));
-                let total = run.clone();
                 let say = |ended: &Ending<'_>| {
-                    let (run, total) = (run.clone(), total.clone());
+                    let moved = ended.cluster.moved.get(&ended.proc).copied().unwrap_or_default();
+                    let (sent, received) = (moved.sent, moved.received);
+                    let total = Run { sent: moved.all_sent, received: moved.all_received, ..run.clone() };
+                    let run = Run { sent, received, ..run.clone() };
                     let resources = ended.resources(Some(&e.exit));
                     vec![Body::Terminated(Terminated { exit, core: None, run, total, resources })]
                 };
@@ -262,9 +312,10 @@ impl Story {
                 let body = Body::Held { reason, code: e.code as i32, subcode: e.subcode as i32 };
                 let say = |ended: &Ending<'_>| {
                     let told = (e.code != SUBMITTED_ON_HOLD).then(|| body.clone());
-                    ended.eviction().into_iter().chain(told).collect()
+                    let files = ended.files_held(e.code, e.subcode, &e.reason);
+                    files.into_iter().chain(ended.eviction()).chain(told).collect()
                 };
-                self.all(at, e.cluster, &e.procs, time_ms, each, say)?;
+                self.all_of(at, e.cluster, &e.procs, time_ms, each, true, say)?;
             }
             Kind::JobsReleased(e) => {
                 let body = Body::Released { reason: Some(e.reason.clone()) };
@@ -317,10 +368,26 @@ impl Story {
         each: &mut Ear<'_>,
         say: impl Fn(&Ending<'_>) -> Vec<Body>,
     ) -> ControlFlow<()> {
+        self.all_of(at, id, procs, time_ms, each, false, say)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "all but one are what `all` has")]
+    fn all_of(
+        &mut self,
+        at: u64,
+        id: u32,
+        procs: &[Span],
+        time_ms: u64,
+        each: &mut Ear<'_>,
+        // Also of runs that ended before the job's process was started.
+        tells_files: bool,
+        say: impl Fn(&Ending<'_>) -> Vec<Body>,
+    ) -> ControlFlow<()> {
         let Some(cluster) = self.clusters.get(&id) else { return ControlFlow::Continue(()) };
         let mut telling = Telling::new(self, cluster, at, id, time_ms, each);
         for proc in procs.iter().flat_map(|s| s.procs()) {
-            let claim = cluster.running.get(&proc).copied();
+            let moved = cluster.moved.get(&proc).map(|m| m.claim);
+            let claim = cluster.running.get(&proc).copied().or(moved.filter(|_| tells_files));
             let stop = cluster.stops.get(&proc);
             let known = claim.and_then(|c| self.claims.get(&c));
             let ending = Ending { cluster, id, proc, claim: known, stop };
@@ -332,6 +399,9 @@ impl Story {
             for proc in procs.iter().flat_map(|s| s.procs()) {
                 cluster.running.remove(&proc);
                 cluster.stops.remove(&proc);
+                if let Some(moved) = cluster.moved.get_mut(&proc) {
+                    (moved.sent, moved.received) = (0, 0);
+                }
             }
         }
         ControlFlow::Continue(())
@@ -368,6 +438,40 @@ impl Ending<'_> {
             resources: self.resources(None),
             ..Evicted::default()
         }))
+    }
+
+    /// The end of a run whose files could not be moved, as far as it is told apart from the hold.
+    fn files_held(&self, code: u32, subcode: u32, reason: &str) -> Vec<Body> {
+        let moved = self.cluster.moved.get(&self.proc);
+        let was_moved = moved.is_some() && code == 6;
+        if !FILES_HELD.contains(&code) && !was_moved {
+            return Vec::new();
+        }
+        // The original gives the other direction's code where the trouble was at the far side.
+        let far = match code {
+            12 if reason.contains("failure at execution point") => 13,
+            13 if reason.contains("failure at execution point") => 12,
+            code => code,
+        };
+        let moved = moved.copied().unwrap_or_default();
+        let run = Run { sent: moved.sent, received: moved.received, ..Run::default() };
+        let slot = self.claim.map_or_else(|| "unknown".to_owned(), |c| format!("{}@{}", c.slot, c.machine));
+        let said = Body::RemoteError {
+            daemon: Some("starter".to_owned()),
+            host: slot,
+            critical: true,
+            message: reason.to_owned(),
+            code: Some((far as i32, subcode as i32)),
+        };
+        let evicted = Evicted {
+            run,
+            reason: Some(reason.to_owned()),
+            code: code as i32,
+            subcode: subcode as i32,
+            resources: self.resources(None),
+            ..Evicted::default()
+        };
+        vec![said, Body::Evicted(evicted)]
     }
 
     /// The table of resources: what was used, asked for and given.
@@ -447,6 +551,37 @@ impl<'a, 'b> Telling<'a, 'b> {
 }
 
 impl Cluster {
+    fn saves_results(&self, cluster: u32, proc: u32) -> bool {
+        let when = self.text(cluster, proc, "WhenToTransferOutput");
+        let has =
+            |name| self.text(cluster, proc, name).is_some() || self.number(cluster, proc, name).is_some();
+        when.as_deref() == Some("ON_EXIT_OR_EVICT")
+            && !has("SuccessCheckpointExitCode")
+            && !has("CheckpointSig")
+    }
+
+    fn note_moved(
+        &mut self,
+        proc: u32,
+        claim: u64,
+        stage: Result<MoveStage, prost::UnknownEnumValue>,
+        bytes: u64,
+    ) {
+        let moved = self.moved.entry(proc).or_default();
+        moved.claim = claim;
+        match stage {
+            Ok(MoveStage::InputFinished) => {
+                moved.received += bytes;
+                moved.all_received += bytes;
+            }
+            Ok(MoveStage::OutputFinished) => {
+                moved.sent += bytes;
+                moved.all_sent += bytes;
+            }
+            _ => {}
+        }
+    }
+
     /// `None` when no proc has a log.
     fn new(at: u64, template: &JobTemplate) -> Option<Self> {
         let kept = |name: &str| KEPT.iter().any(|k| k.eq_ignore_ascii_case(name));
@@ -467,6 +602,7 @@ impl Cluster {
             shared: None,
             running: HashMap::new(),
             stops: HashMap::new(),
+            moved: HashMap::new(),
             xml: None,
         };
         if !cluster.template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(XML)) {

@@ -465,7 +465,12 @@ impl Host {
                 }
                 Ok(())
             }
-            Action::Fetch { .. } | Action::Store { .. } | Action::Warn(_) => Ok(()),
+            // Jobs of this world make no checkpoints and run where their files are.
+            Action::Fetch { .. }
+            | Action::Store { .. }
+            | Action::Inputs { .. }
+            | Action::Land { .. }
+            | Action::Warn(_) => Ok(()),
         }
     }
 

@@ -98,6 +98,7 @@ impl Starter {
             answers: true,
             leaving_since_ms: self.running.as_ref().and_then(|r| r.leaving_mono),
             ending: self.ending.clone(),
+            outputs: None,
         }
     }
 
@@ -136,7 +137,8 @@ impl Starter {
                     deeds.push(Deed::Say(Word::Use(used)));
                 }
             }
-            Order::Begin(_) | Order::Checkpoint(_) | Order::Stored(_) | Order::Warn(_) => {}
+            Order::Begin(_) | Order::Checkpoint(_) | Order::Stored(_) | Order::Landed(_) | Order::Warn(_) => {
+            }
         }
     }
 

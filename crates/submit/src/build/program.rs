@@ -2,6 +2,7 @@
 
 use crate::args::{self, Form};
 use crate::build::Out;
+use crate::build::transfer::{Should, should};
 use crate::env;
 use crate::files::join;
 use crate::live::{Read, Safe, Scope, Stop, mark_column};
@@ -188,7 +189,8 @@ pub(crate) fn executable(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         out.put("TransferExecutable", "false");
         return Ok(());
     }
-    let cmd = path(scope, &directory_of(scope)?, &value)?;
+    // Wherever the job's other files are, the program is where one is.
+    let cmd = path(scope, &scope.context.directory, &value)?;
     out.text("Cmd", &cmd);
     Ok(())
 }
@@ -200,10 +202,12 @@ pub(crate) fn sizes(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     let mut executable = 1;
     if let Ok(Some(value)) = scope.get(&EXECUTABLE)
         && !open(&value)
-        && !open(&directory)
     {
-        let cmd = join(&directory, &value);
+        let cmd = join(&scope.context.directory, &value);
         match scope.files.size(&cmd) {
+            Ok(0) if should(scope).is_ok_and(|should| should != Should::No) => {
+                return Err(scope.wrong(&EXECUTABLE, &format!("{cmd} is empty: there is nothing to execute")));
+            }
             Ok(bytes) => executable = kib(bytes),
             Err(error) => {
                 let sent = !matches!(scope.boolean(&["transfer_executable"]), Ok(Some(false)));

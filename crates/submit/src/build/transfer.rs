@@ -188,11 +188,11 @@ pub(crate) fn policy(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     Ok(())
 }
 
-/// A list of files with the blanks around its commas removed.
+/// A list of files with the blanks around its commas removed. Quotes are a part of names, but for an empty list in quotes.
 fn list(scope: &Scope<'_>, names: &[&str]) -> Read<Option<String>> {
     let Some(value) = scope.get(names)? else { return Ok(None) };
     scope.require(Safe::Plain, &value)?;
-    let bare = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(&value);
+    let bare = if value == "\"\"" { "" } else { value.as_str() };
     let files: Vec<&str> = bare.split(',').map(str::trim).filter(|f| !f.is_empty()).collect();
     Ok(Some(files.join(",")))
 }

@@ -1,6 +1,6 @@
 //! `updraft starter`: what agents start for each claim, by way of `updraft keeper`. Its standard input is its connection to
-//! the agent. `updraft clear` removes what starters had to set aside, `updraft scribe` writes one user's job logs. None of them has
-//! a second thread.
+//! the agent. `updraft clear` removes what starters had to set aside, `updraft scribe` writes one user's job logs, `updraft porter`
+//! moves one user's files. None of them has a second thread.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -22,6 +22,12 @@ pub(crate) fn keep() -> Result<ExitCode, Failure> {
 pub(crate) fn write_logs() -> Result<ExitCode, Failure> {
     let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     ::starter::logbook::serve(stdin.into()).map_err(|e| Failure::new(e.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn carry_files() -> Result<ExitCode, Failure> {
+    let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    ::starter::porter::serve(stdin.into()).map_err(|e| Failure::new(e.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -62,10 +62,11 @@ pub(crate) enum Unnamed {
 }
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
-    let templates = templates(&args.what, Unnamed::Named)?;
+    let mut templates = templates(&args.what, Unnamed::Named)?;
     if args.dry_run {
         return dry_run(&templates, args.json);
     }
+    note_submit_file(&mut templates, args.what.file.as_deref());
     outputs::check_streams(&templates, outputs::Streams::Refused)?;
     // Elsewhere other files are in other places.
     if place.pool.is_none() {
@@ -108,6 +109,21 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         }
     }
     print(&text).map_err(|why| unprinted(&replies, &why))
+}
+
+/// A job's results never overwrite the file that described it, so the pool must know which that is.
+fn note_submit_file(templates: &mut [JobTemplate], file: Option<&Path>) {
+    let Some(file) =
+        file.filter(|file| file.as_os_str() != "-").and_then(|file| std::path::absolute(file).ok())
+    else {
+        return;
+    };
+    let expr = model::text::quote(&file.to_string_lossy());
+    for template in templates.iter_mut().filter(|t| t.shared("SubmitFile").is_none()) {
+        template
+            .shared
+            .push(model::template::Attribute { name: "SubmitFile".to_owned(), expr: expr.clone() });
+    }
 }
 
 /// Whoever submits again because of an error must know that it was done.

@@ -30,6 +30,8 @@ mod seg_pool;
 mod sim;
 mod slots;
 mod starter;
+mod transfer;
+mod transfer_vectors;
 mod transparent;
 mod trust;
 mod usage;

@@ -333,7 +333,7 @@ fn cluster_numbers_go_on_from_run_to_run_and_to_a_pool_and_back() {
     sandbox.ok(&["run", "job.sub"]);
     sandbox.ok(&["run", "job.sub"]);
     // Refused, or failed before it began: no job of that number ever was, and the next one is another.
-    sandbox.run(&["run", "--set", "should_transfer_files=YES", "job.sub"]);
+    sandbox.run(&["run", "--set", "transfer_input_files=https://example.org/x", "job.sub"]);
     sandbox.ok(&["run", "job.sub"]);
     let pid = sandbox.up(&["--cpus", "1"]);
     let reply = sandbox.json(&["submit", "--json", "job.sub"]);
@@ -427,7 +427,6 @@ fn a_submitted_command_writes_files_and_says_where() {
 fn what_no_machine_offers_is_refused_by_submit_run_and_rest_but_shown_by_a_dry_run() {
     let mut sandbox = Sandbox::new();
     let cases = [
-        (vec!["should_transfer_files=YES"], "transfers files", "ShouldTransferFiles = \"YES\""),
         (vec!["universe=docker", "docker_image=debian"], "docker universe", "WantDocker = true"),
         (vec!["universe=container", "container_image=a.sif"], "container universe", "WantContainer = true"),
         (vec!["universe=java"], "java universe", "JobUniverse = 10"),

@@ -1,0 +1,351 @@
+//! Jobs' files: inputs into this machine's cache, results to the store and home.
+//!
+//! The cache holds objects by the SHA-256 of their content. It may take so many bytes; what was not used for the longest time goes first,
+//! but never what a job needs that has not started yet. Objects are read by chores of other users through a descriptor of their directory:
+//! its files are readable, and nobody else gets as far as the directory.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use api::agent::{Inputs, Land, Object, Up, Want};
+use model::report::{Attempt, Hold, object_name};
+use starter::wire::{self, Job, Outputs};
+use tokio::sync::Mutex as AsyncMutex;
+use transfer::bundle;
+
+use crate::transfers::{Line, News, PATIENCE, Reply, Upload, about_upload, download, stops};
+
+/// How often inputs are asked for anew before another machine gets the job.
+const TRIES: u32 = 20;
+/// Between two of these, at most.
+const PAUSE: Duration = Duration::from_secs(5);
+/// HoldReasonCode: results could not be moved.
+const OUTPUT_FAILED: u32 = 12;
+
+/// The objects that were brought here.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    objects: PathBuf,
+    arriving: PathBuf,
+    /// They may take so many bytes.
+    limit: AtomicU64,
+    needs: Mutex<Needs>,
+}
+
+#[derive(Debug, Default)]
+struct Needs {
+    /// What jobs need that have not started yet.
+    pinned: HashMap<(u64, Attempt), HashSet<String>>,
+    /// Held by whoever brings an object here: the others find it.
+    flights: HashMap<String, Arc<AsyncMutex<()>>>,
+}
+
+/// Why inputs are not here.
+enum Trouble {
+    /// A person must look at the job.
+    Hold(Hold),
+    /// Another machine may do better.
+    Here(String),
+}
+
+impl Cache {
+    /// Opens the cache in the agent's directory.
+    pub(crate) fn open(root: &Path, limit: u64) -> io::Result<Self> {
+        let cache = root.join("cache");
+        let (objects, arriving) = (cache.join("objects"), cache.join("arriving"));
+        for (dir, mode) in [(&cache, 0o700), (&objects, 0o711), (&arriving, 0o700)] {
+            fs::DirBuilder::new().recursive(true).mode(mode).create(dir)?;
+            fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
+        }
+        Ok(Self { objects, arriving, limit: AtomicU64::new(limit), needs: Mutex::default() })
+    }
+
+    pub(crate) fn objects(&self) -> &Path {
+        &self.objects
+    }
+
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    fn pin(&self, whose: (u64, Attempt), object: &str) {
+        if let Ok(mut needs) = self.needs.lock() {
+            needs.pinned.entry(whose).or_default().insert(object.to_owned());
+        }
+    }
+
+    /// A job has its files, or will not want them any more.
+    pub(crate) fn release(&self, claim: u64, job: Attempt) {
+        if let Ok(mut needs) = self.needs.lock() {
+            needs.pinned.remove(&(claim, job));
+        }
+    }
+
+    /// No job of a claim wants anything any more.
+    pub(crate) fn release_claim(&self, claim: u64) {
+        if let Ok(mut needs) = self.needs.lock() {
+            needs.pinned.retain(|(held, _), _| *held != claim);
+        }
+    }
+
+    fn flight(&self, object: &str) -> Arc<AsyncMutex<()>> {
+        let Ok(mut needs) = self.needs.lock() else { return Arc::default() };
+        needs.flights.retain(|_, flight| Arc::strong_count(flight) > 1);
+        needs.flights.entry(object.to_owned()).or_default().clone()
+    }
+
+    /// Makes sure that an object is here. Of several who want it one brings it.
+    async fn bring(&self, object: &Object, line: &Line) -> Result<(), String> {
+        let flight = self.flight(&object.name);
+        let _held = flight.lock().await;
+        let place = self.objects.join(&object.name);
+        if let Ok(file) = File::options().append(true).open(&place) {
+            // It is the one that was used last.
+            let _ = file.set_modified(SystemTime::now());
+            return Ok(());
+        }
+        let arriving = self.arriving.join(&object.name);
+        download(object, &arriving, line).await?;
+        let keep = |e: io::Error| format!("cannot keep what was brought here: {e}");
+        fs::set_permissions(&arriving, fs::Permissions::from_mode(0o444)).map_err(keep)?;
+        fs::rename(&arriving, &place).map_err(keep)?;
+        self.trim();
+        Ok(())
+    }
+
+    /// Removes what was not used for the longest time, until the rest is within the limit.
+    fn trim(&self) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let Ok(entries) = fs::read_dir(&self.objects) else { return };
+        let mut all: Vec<(SystemTime, u64, String)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let meta = entry.metadata().ok()?;
+                Some((meta.modified().ok()?, meta.len(), entry.file_name().into_string().ok()?))
+            })
+            .collect();
+        let mut total: u64 = all.iter().map(|(_, bytes, _)| bytes).sum();
+        all.sort();
+        let Ok(needs) = self.needs.lock() else { return };
+        for (_, bytes, name) in all {
+            if total <= limit {
+                return;
+            }
+            if !needs.pinned.values().any(|objects| objects.contains(&name))
+                && fs::remove_file(self.objects.join(&name)).is_ok()
+            {
+                total -= bytes;
+            }
+        }
+    }
+
+    /// The objects that a bundle names.
+    fn named_in(&self, name: &str) -> io::Result<Vec<Object>> {
+        let mut from = BufReader::with_capacity(64 << 10, File::open(self.objects.join(name))?);
+        let mut objects = Vec::new();
+        let mut known = HashSet::new();
+        while let Some(entry) = bundle::next(&mut from)? {
+            from.seek_relative(entry.following() as i64)?;
+            if let Some(name) = object_name(&entry.object)
+                && known.insert(name.clone())
+            {
+                objects.push(Object { name, bytes: entry.size, platform: String::new() });
+            }
+        }
+        Ok(objects)
+    }
+}
+
+fn about(what: &str, job: Attempt) -> String {
+    let Attempt { cluster, proc, attempt } = job;
+    format!("{what} {cluster}.{proc}.{attempt}")
+}
+
+/// What answers about a job's inputs are asked under.
+pub(crate) fn about_inputs(job: Attempt) -> String {
+    about("inputs", job)
+}
+
+/// What answers about a job's results are asked under.
+pub(crate) fn about_landing(job: Attempt) -> String {
+    about("landing", job)
+}
+
+/// Brings a job's inputs here, and its checkpoint.
+pub(crate) fn fetch(
+    cache: Arc<Cache>,
+    line: Line,
+    claim: u64,
+    (mut job, values): (Box<Job>, Vec<String>),
+    checkpoint: Option<(Object, PathBuf)>,
+) {
+    tokio::spawn(async move {
+        let id = job.id;
+        let fetched = match fetch_inputs(&cache, &line, claim, &mut job).await {
+            Err(Trouble::Hold(hold)) => News::Refused { claim, job: id, hold },
+            Err(Trouble::Here(why)) => News::Unfetched { claim, job: id, why },
+            Ok(()) => match checkpoint {
+                None => News::Fetched { claim, job, values },
+                Some((object, to)) => {
+                    let _ = fs::remove_file(&to);
+                    match download(&object, &to, &line).await {
+                        Ok(()) => {
+                            job.restore = to.to_string_lossy().into_owned();
+                            News::Fetched { claim, job, values }
+                        }
+                        Err(why) => News::Missing { claim, job, why },
+                    }
+                }
+            },
+        };
+        if !matches!(fetched, News::Fetched { .. }) {
+            cache.release(claim, id);
+        }
+        line.tell(fetched);
+    });
+}
+
+async fn fetch_inputs(cache: &Cache, line: &Line, claim: u64, job: &mut Job) -> Result<(), Trouble> {
+    let mut why = String::new();
+    for n in 0..TRIES {
+        if n > 0 {
+            tokio::time::sleep((Duration::from_millis(200) * n).min(PAUSE)).await;
+        }
+        let inputs = ask_inputs(line, claim, job.id).await.map_err(Trouble::Here)?;
+        if let Some(hold) = inputs.hold {
+            return Err(Trouble::Hold(hold));
+        }
+        if !inputs.later.is_empty() {
+            why = inputs.later;
+            continue;
+        }
+        match bring_all(cache, line, (claim, job.id), inputs.bundle.as_ref()).await {
+            Ok(()) => {
+                if let Some(transfer) = &mut job.transfer {
+                    transfer.bundle = inputs.bundle.map(|b| b.name).unwrap_or_default();
+                    transfer.access_point = inputs.host;
+                }
+                return Ok(());
+            }
+            // Another manager does not know what the last one promised: ask anew.
+            Err(error) => why = error,
+        }
+    }
+    Err(Trouble::Here(format!("its inputs cannot be brought here: {why}")))
+}
+
+async fn bring_all(
+    cache: &Cache,
+    line: &Line,
+    whose: (u64, Attempt),
+    bundle: Option<&Object>,
+) -> Result<(), String> {
+    let Some(bundle) = bundle else { return Ok(()) };
+    cache.pin(whose, &bundle.name);
+    cache.bring(bundle, line).await?;
+    let objects = cache.named_in(&bundle.name).map_err(|e| format!("its bundle cannot be read: {e}"))?;
+    for object in &objects {
+        cache.pin(whose, &object.name);
+    }
+    for object in &objects {
+        cache.bring(object, line).await?;
+    }
+    Ok(())
+}
+
+async fn ask_inputs(line: &Line, claim: u64, job: Attempt) -> Result<Inputs, String> {
+    let mut replies = line.expect(&about_inputs(job));
+    loop {
+        line.say(Up::Want(Want { claim, job }))?;
+        match tokio::time::timeout(PATIENCE, replies.recv()).await {
+            Ok(Some(Reply::Inputs(inputs))) => return Ok(inputs),
+            Ok(None) => return Err(stops()),
+            Ok(Some(_)) | Err(_) => {}
+        }
+    }
+}
+
+/// Carries a job's results to the store, and has them put where they belong.
+pub(crate) fn land(line: Line, claim: u64, outputs: Outputs) {
+    tokio::spawn(async move {
+        let job = outputs.job;
+        let hold = match land_outputs(&line, claim, &outputs).await {
+            Ok(hold) => hold,
+            Err(reason) => Some(Hold {
+                reason: format!("Transfer output files failure. Details: {reason}"),
+                code: OUTPUT_FAILED,
+                subcode: 0,
+            }),
+        };
+        line.tell(News::Landed { claim, landed: wire::Landed { job, hold } });
+    });
+}
+
+async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Option<Hold>, String> {
+    let Outputs { job, path, sha256, bytes, left_out, .. } = outputs;
+    let object = object_name(sha256).ok_or("its results have no name")?;
+    let mut replies = line.expect(&about_landing(*job));
+    loop {
+        let answers = line.expect(&about_upload(claim, &object));
+        let upload = Upload { claim, object: &object, path, bytes: *bytes, line };
+        upload.send(answers, &AtomicU64::new(0)).await?;
+        loop {
+            let (object, left_out) = (object.clone(), left_out.clone());
+            line.say(Up::Land(Land { claim, job: *job, object, bytes: *bytes, left_out }))?;
+            match tokio::time::timeout(PATIENCE, replies.recv()).await {
+                Ok(Some(Reply::Landed(landed))) if landed.missing => break,
+                Ok(Some(Reply::Landed(landed))) if landed.later.is_empty() => return Ok(landed.hold),
+                Ok(Some(Reply::Landed(landed))) => {
+                    tracing::warn!(why = landed.later, "results cannot be put where they belong yet");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(None) => return Err(stops()),
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_last_and_what_is_needed_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), 25).unwrap();
+        let job = Attempt { cluster: 1, proc: 0, attempt: 1 };
+        for (n, name) in ["a", "b", "c", "d"].iter().enumerate() {
+            let path = cache.objects().join(name);
+            fs::write(&path, [0; 10]).unwrap();
+            let file = File::options().append(true).open(&path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(n as u64)).unwrap();
+        }
+        cache.pin((7, job), "a");
+        cache.trim();
+        let left = || {
+            let mut names: Vec<_> = fs::read_dir(cache.objects())
+                .unwrap()
+                .map(|e| e.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(left(), ["a", "d"]);
+        cache.set_limit(10);
+        cache.trim();
+        assert_eq!(left(), ["a"], "what a job needs stays, whatever the limit");
+        cache.set_limit(5);
+        cache.trim();
+        assert_eq!(left(), ["a"]);
+        cache.release_claim(7);
+        cache.trim();
+        assert_eq!(left(), [] as [&str; 0]);
+    }
+}

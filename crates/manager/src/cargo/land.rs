@@ -1,0 +1,138 @@
+//! Results from the store to where they belong.
+
+use std::io::{BufReader, Read as _};
+
+use api::agent::Land;
+use model::MachineName;
+use model::report::Hold;
+use starter::porter::{CHUNK_BYTES, Land as LandTask, Put, Task};
+use transfer::bundle;
+use transfer::fault::{OUTPUT, Side};
+use transfer::{Fault, landing};
+
+use super::porter::{Failed, Porter};
+use super::{Cargo, NAME_BYTES, NotDone, Shipment};
+
+/// Results that are where they belong, but for what the hold says.
+pub(super) struct Done {
+    pub(super) bytes: u64,
+    pub(super) files: u64,
+    pub(super) names: Vec<String>,
+    pub(super) notes: Vec<String>,
+    pub(super) hold: Option<Hold>,
+}
+
+/// Why nothing landed.
+pub(super) enum NotLanded {
+    /// The store does not have it from this machine.
+    Missing,
+    Other(NotDone),
+}
+
+impl Cargo {
+    /// Puts a job's results where they belong. `is_live` is asked when all is written and nothing is in place yet.
+    pub(super) fn land(
+        &self,
+        shipment: &Shipment,
+        machine: &MachineName,
+        land: &Land,
+        is_live: impl Fn() -> bool,
+    ) -> Result<Done, NotLanded> {
+        if !self.store.was_brought(machine.as_str(), land.claim, &land.object).unwrap_or(false) {
+            return Err(NotLanded::Missing);
+        }
+        let hold = |fault: &Fault| {
+            let reason = fault.reason(OUTPUT, Side::AccessPoint, &self.host, &shipment.slot);
+            Hold { reason, code: fault.code_of(OUTPUT), subcode: fault.errno }
+        };
+        let failed = |failed: Failed| {
+            NotLanded::Other(match failed {
+                Failed::Refused(why) => NotDone::Hold(hold(&Fault::other(why))),
+                Failed::Gone(why) => NotDone::Later(why),
+            })
+        };
+        let mut porter = Porter::start(&shipment.owner, self.private, &self.stuck).map_err(failed)?;
+        let protected = shipment.plan.protected.iter().map(|path| path.clone().into_bytes()).collect();
+        let (cluster, proc) = (land.job.cluster, land.job.proc);
+        porter.tell(Task::Land(LandTask { cluster, proc, protected })).map_err(failed)?;
+        let mut done = Done { bytes: 0, files: 0, names: Vec::new(), notes: Vec::new(), hold: None };
+        let mut faults = self.send(shipment, land, &mut porter, &mut done)?.map_err(failed)?;
+        porter.tell(Task::Check(true)).map_err(failed)?;
+        faults.extend(porter.answer().map_err(failed)?.faults);
+        let is_live = is_live();
+        porter.tell(Task::Commit(is_live)).map_err(failed)?;
+        let last = porter.answer().map_err(failed)?;
+        if !is_live {
+            return Err(NotLanded::Other(NotDone::Later(
+                "this machine does not have that job any more".to_owned(),
+            )));
+        }
+        // What was found before the last step is in both.
+        if faults.is_empty() {
+            faults = last.faults;
+        }
+        done.notes = last.notes;
+        done.hold = faults.first().map(hold);
+        Ok(done)
+    }
+
+    /// Sends everything to the porter. Returns what the job does not provide for.
+    #[allow(clippy::type_complexity, reason = "two kinds of failure, each with its own way out")]
+    fn send(
+        &self,
+        shipment: &Shipment,
+        land: &Land,
+        porter: &mut Porter,
+        done: &mut Done,
+    ) -> Result<Result<Vec<Fault>, Failed>, NotLanded> {
+        let broken = |e: std::io::Error| {
+            NotLanded::Other(NotDone::Later(format!("the results cannot be read from the store: {e}")))
+        };
+        let mut from =
+            BufReader::with_capacity(CHUNK_BYTES, self.store.open_object(&land.object).map_err(broken)?);
+        let mut faults = Vec::new();
+        let mut listed = 0;
+        while let Some(entry) = bundle::next(&mut from).map_err(broken)? {
+            let target = landing::place(&shipment.plan, &entry.path);
+            let is_wanted = target.is_ok();
+            let mut task = None;
+            match target {
+                Ok(target) => {
+                    let name = String::from_utf8_lossy(&entry.path).into_owned();
+                    if !target.is_stream && listed + name.len() < NAME_BYTES {
+                        listed += name.len();
+                        done.names.push(name);
+                    }
+                    task = Some(Task::Put(Put {
+                        path: target.path,
+                        is_directory: entry.is_directory(),
+                        mode: entry.mode,
+                        size: entry.size,
+                        made_mode: target.made_mode,
+                        is_stream: target.is_stream,
+                    }));
+                }
+                Err(why) => faults.push(Fault::other(why)),
+            }
+            if let Some(task) = task
+                && let Err(failed) = porter.tell(task)
+            {
+                return Ok(Err(failed));
+            }
+            let mut left = entry.following();
+            while left > 0 {
+                let mut data = vec![0; CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES))];
+                from.read_exact(&mut data).map_err(broken)?;
+                left -= data.len() as u64;
+                if is_wanted && let Err(failed) = porter.tell(Task::Data(data)) {
+                    return Ok(Err(failed));
+                }
+            }
+            if is_wanted && !entry.is_directory() {
+                done.files += 1;
+                done.bytes += entry.size;
+            }
+        }
+        Ok(Ok(faults))
+    }
+}

@@ -1,0 +1,384 @@
+//! Results on their way to their places: written beside them first, then renamed, so that whoever looks finds the old file or the new
+//! one. Whoever calls has the rights of the files' user, and no others.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use transfer::{Fault, landing};
+
+use crate::porter::{Land, Put};
+use crate::sys;
+use crate::walk::{cannot_write, is_null, path_of};
+
+/// So many files are put on disk one by one; more with their file system at once.
+const ONE_BY_ONE: usize = 64;
+
+/// Results of one job on their way.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    cluster: u32,
+    proc: u32,
+    protected: Vec<PathBuf>,
+    /// Where the two outputs go.
+    streams: BTreeSet<PathBuf>,
+    written: Vec<Written>,
+    /// Modes that directories get when all is in them, the deepest last.
+    directories: Vec<(PathBuf, u32)>,
+    /// What is being written, and how much of it is to come.
+    current: Option<(File, u64)>,
+    faults: Vec<Fault>,
+    notes: Vec<String>,
+}
+
+/// A file that was written beside its place.
+#[derive(Debug)]
+struct Written {
+    temporary: PathBuf,
+    target: PathBuf,
+}
+
+/// Where the bytes of a result go.
+enum Place {
+    Beside(PathBuf),
+    /// Into what is there: its directory lets nobody make a file.
+    Into(PathBuf),
+    /// Nowhere.
+    Null,
+}
+
+impl Landing {
+    pub(crate) fn new(land: &Land) -> Self {
+        Self {
+            cluster: land.cluster,
+            proc: land.proc,
+            protected: land.protected.iter().map(|p| path_of(p).to_owned()).collect(),
+            streams: BTreeSet::new(),
+            written: Vec::new(),
+            directories: Vec::new(),
+            current: None,
+            faults: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// A result comes; its bytes follow.
+    pub(crate) fn put(&mut self, put: &Put) {
+        self.close();
+        let path = path_of(&put.path).to_owned();
+        let begun = if put.is_directory { self.make_directory(put, &path) } else { self.begin(put, &path) };
+        if let Err(fault) = begun {
+            self.faults.push(fault);
+        }
+    }
+
+    fn make_directory(&mut self, put: &Put, path: &Path) -> Result<(), Fault> {
+        let fail = |e: &io::Error| cannot_write(path, e);
+        match fs::metadata(path) {
+            // What is there already is added to, and stays as it is.
+            Ok(meta) if meta.is_dir() => return Ok(()),
+            Ok(_) => return Err(fail(&io::Error::from_raw_os_error(libc::ENOTDIR))),
+            Err(_) => {}
+        }
+        make_above(put, path)?;
+        // Filled first, then as its sender had it.
+        fs::DirBuilder::new().mode(put.mode | 0o700).create(path).map_err(|e| fail(&e))?;
+        self.directories.push((path.to_owned(), put.mode));
+        Ok(())
+    }
+
+    fn begin(&mut self, put: &Put, path: &Path) -> Result<(), Fault> {
+        let is_directory = || Fault::writing(&path.to_string_lossy(), libc::EISDIR as u32, "Is a directory");
+        if put.path.ends_with(b"/") {
+            return Err(is_directory());
+        }
+        make_above(put, path)?;
+        let mut target = resolve(path).map_err(|e| cannot_write(path, &e))?;
+        if put.is_stream {
+            self.streams.insert(target.clone());
+        }
+        let own = || self.protected.iter().any(|p| is_same(p, &target));
+        if own() || (!put.is_stream && self.streams.contains(&target)) {
+            let aside =
+                OsString::from_vec(landing::beside(target.as_os_str().as_bytes(), self.cluster, self.proc));
+            self.notes.push(format!(
+                "{} would have overwritten the job's own log, submit file or output; it is {}",
+                target.display(),
+                Path::new(&aside).display()
+            ));
+            target = PathBuf::from(aside);
+        }
+        let place = match fs::metadata(&target) {
+            Ok(meta) if meta.is_dir() => return Err(is_directory()),
+            Ok(meta) => self.place(&target, Some(&meta)),
+            Err(_) => self.place(&target, None),
+        };
+        let place = place.map_err(|e| cannot_write(path, &e))?;
+        let open = |path: &Path, mode| {
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(mode);
+            options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
+        };
+        let file = match &place {
+            Place::Null => None,
+            Place::Into(path) => Some(open(path, put.mode)),
+            Place::Beside(path) => Some(open(path, 0o600)),
+        };
+        let file = match file {
+            None => return Ok(()),
+            Some(file) => file.map_err(|e| cannot_write(path, &e))?,
+        };
+        file.set_permissions(Permissions::from_mode(put.mode)).map_err(|e| cannot_write(path, &e))?;
+        if let Place::Beside(temporary) = place {
+            // Of two results with one place the last counts.
+            if let Some(at) = self.written.iter().position(|w| w.target == target) {
+                let _ = fs::remove_file(&self.written.remove(at).temporary);
+            }
+            self.written.push(Written { temporary, target });
+        }
+        self.current = Some((file, put.size));
+        Ok(())
+    }
+
+    /// Where the bytes of a result go whose place is `target`.
+    fn place(&self, target: &Path, there: Option<&Metadata>) -> io::Result<Place> {
+        if let Some(meta) = there {
+            if is_null(meta) && !meta.is_file() {
+                return Ok(Place::Null);
+            }
+            if !meta.is_file() {
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+            sys::check_writable(target)?;
+        }
+        let above = target.parent().unwrap_or(Path::new("/"));
+        match sys::check_writable(above) {
+            Ok(()) => {}
+            // The file is ours to write, its directory is not.
+            Err(e) if there.is_some() && e.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok(Place::Into(target.to_owned()));
+            }
+            Err(e) => return Err(e),
+        }
+        let name = format!(".updraft-{}.{}.{}", self.cluster, self.proc, self.written.len());
+        Ok(Place::Beside(above.join(name)))
+    }
+
+    /// Bytes of the result that came last.
+    pub(crate) fn write(&mut self, data: &[u8]) {
+        let Some((file, left)) = &mut self.current else { return };
+        *left = left.saturating_sub(data.len() as u64);
+        if let Err(e) = file.write_all(data) {
+            let target = self.written.last().map(|w| w.target.clone()).unwrap_or_default();
+            self.give_up(&target, &e);
+        }
+    }
+
+    /// What is half-written does not land.
+    fn give_up(&mut self, target: &Path, error: &io::Error) {
+        self.current = None;
+        self.faults.push(cannot_write(target, error));
+        if let Some(written) = self.written.pop() {
+            let _ = fs::remove_file(written.temporary);
+        }
+    }
+
+    fn close(&mut self) {
+        let Some((file, left)) = self.current.take() else { return };
+        let ended = if left > 0 {
+            Err(io::Error::other("It ended before all of it was there"))
+        } else if self.written.len() <= ONE_BY_ONE {
+            file.sync_data()
+        } else {
+            Ok(())
+        };
+        if let Err(e) = ended {
+            let target = self.written.last().map(|w| w.target.clone()).unwrap_or_default();
+            self.give_up(&target, &e);
+        }
+    }
+
+    /// All was sent: what went wrong so far.
+    pub(crate) fn check(&mut self) -> Vec<Fault> {
+        self.close();
+        self.faults.clone()
+    }
+
+    /// Puts everything in its place. Returns what went wrong, and what is to be told.
+    pub(crate) fn commit(mut self) -> (Vec<Fault>, Vec<String>) {
+        self.close();
+        if self.written.len() > ONE_BY_ONE
+            && let Some(first) = self.written.first()
+            && let Err(e) = File::open(&first.temporary).and_then(|f| sys::sync_file_system(&f))
+        {
+            self.faults.push(cannot_write(&first.target, &e));
+        }
+        let mut above = BTreeSet::new();
+        for Written { temporary, target } in std::mem::take(&mut self.written) {
+            match fs::rename(&temporary, &target) {
+                Ok(()) => drop(above.insert(target.parent().unwrap_or(Path::new("/")).to_owned())),
+                Err(e) => {
+                    let _ = fs::remove_file(&temporary);
+                    self.faults.push(cannot_write(&target, &e));
+                }
+            }
+        }
+        for (path, mode) in self.directories.iter().rev() {
+            if let Err(e) = fs::set_permissions(path, Permissions::from_mode(*mode)) {
+                self.faults.push(cannot_write(path, &e));
+            }
+        }
+        for dir in above {
+            // That a name is on disk matters; a directory that cannot be opened had its names written all the same.
+            let _ = File::open(dir).and_then(|d| d.sync_all());
+        }
+        (self.faults, self.notes)
+    }
+
+    /// Nothing lands.
+    pub(crate) fn undo(self) {
+        for written in self.written {
+            let _ = fs::remove_file(written.temporary);
+        }
+        for (directory, _) in self.directories.iter().rev() {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// Makes the directories above a result, if it is to be so.
+fn make_above(put: &Put, path: &Path) -> Result<(), Fault> {
+    let above = path.parent().unwrap_or(Path::new("/"));
+    if let Some(mode) = put.made_mode
+        && fs::symlink_metadata(above).is_err()
+    {
+        let made = fs::DirBuilder::new().recursive(true).mode(mode).create(above);
+        made.map_err(|e| cannot_write(path, &e))?;
+    }
+    Ok(())
+}
+
+/// Where a path leads: a link in the place of a result is written through.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..40 {
+        match fs::read_link(&path) {
+            Ok(to) => path = path.parent().unwrap_or(Path::new("/")).join(to),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
+}
+
+/// True for two names of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(path: &Path, mode: u32, size: usize) -> Put {
+        let path = path.as_os_str().as_bytes().to_vec();
+        Put { path, mode, size: size as u64, ..Put::default() }
+    }
+
+    fn send(landing: &mut Landing, path: &Path, mode: u32, data: &[u8]) {
+        landing.put(&put(path, mode, data.len()));
+        landing.write(data);
+    }
+
+    #[test]
+    fn everything_lands_at_once_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("old"), "old").unwrap();
+        fs::write(at("behind"), "old").unwrap();
+        std::os::unix::fs::symlink("behind", at("link")).unwrap();
+        let begin = || {
+            let mut landing = Landing::new(&Land { cluster: 1, proc: 2, protected: Vec::new() });
+            send(&mut landing, &at("old"), 0o640, b"new");
+            send(&mut landing, &at("link"), 0o644, b"through");
+            let directory = Put { is_directory: true, ..put(&at("ro"), 0o555, 0) };
+            landing.put(&directory);
+            send(&mut landing, &at("ro/inside"), 0o444, b"x");
+            send(&mut landing, &at("twice"), 0o644, b"first");
+            send(&mut landing, &at("twice"), 0o644, b"second");
+            landing
+        };
+        let mut given_up = begin();
+        assert!(given_up.check().is_empty());
+        assert_eq!(fs::read(at("old")).unwrap(), b"old");
+        given_up.undo();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left");
+        let mut landing = begin();
+        assert!(landing.check().is_empty());
+        assert_eq!(landing.commit(), (vec![], vec![]));
+        for (name, text) in [("old", "new"), ("behind", "through"), ("ro/inside", "x"), ("twice", "second")] {
+            assert_eq!(fs::read_to_string(at(name)).unwrap(), text, "{name}");
+        }
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert_eq!(fs::metadata(at("old")).unwrap().mode() & 0o7777, 0o640);
+        assert_eq!(fs::metadata(at("ro")).unwrap().mode() & 0o7777, 0o555);
+        fs::set_permissions(at("ro"), Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn faults_name_the_file_and_the_others_land() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("dir")).unwrap();
+        fs::write(at("file"), "x").unwrap();
+        let mut landing = Landing::new(&Land::default());
+        send(&mut landing, &at("dir"), 0o644, b"x");
+        send(&mut landing, &at("file/below"), 0o644, b"x");
+        send(&mut landing, &at("absent/x"), 0o644, b"x");
+        landing.put(&Put { is_directory: true, ..put(&at("file"), 0o755, 0) });
+        landing.put(&put(&at("short"), 0o644, 10));
+        landing.write(b"less");
+        send(&mut landing, &at("good"), 0o644, b"good");
+        send(&mut landing, Path::new("/dev/null"), 0o644, b"gone");
+        let errnos: Vec<u32> = landing.check().iter().map(|f| f.errno).collect();
+        assert_eq!(errnos, [21, 20, 2, 20, 0]);
+        landing.commit();
+        assert_eq!(fs::read(at("good")).unwrap(), b"good");
+        assert!(!at("short").exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+        let mut landing = Landing::new(&Land::default());
+        landing.put(&Put { made_mode: Some(0o700), ..put(&at("a/b/c"), 0o644, 0) });
+        assert!(landing.commit().0.is_empty());
+        assert_eq!(fs::metadata(at("a/b")).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn the_jobs_log_and_its_output_are_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("log"), "000 ...").unwrap();
+        fs::hard_link(at("log"), at("same")).unwrap();
+        let protected =
+            vec![at("log").as_os_str().as_bytes().to_vec(), at("unborn").as_os_str().as_bytes().to_vec()];
+        let mut landing = Landing::new(&Land { cluster: 7, proc: 3, protected });
+        landing.put(&Put { is_stream: true, ..put(&at("out"), 0o644, 4) });
+        landing.write(b"real");
+        for name in ["log", "same", "unborn", "out"] {
+            send(&mut landing, &at(name), 0o644, b"mine");
+        }
+        let (faults, notes) = landing.commit();
+        assert!(faults.is_empty() && notes.len() == 4, "{faults:?} {notes:?}");
+        assert_eq!(fs::read(at("log")).unwrap(), b"000 ...");
+        assert_eq!(fs::read(at("out")).unwrap(), b"real");
+        for name in ["log.7.3", "same.7.3", "unborn.7.3", "out.7.3"] {
+            assert_eq!(fs::read(at(name)).unwrap(), b"mine", "{name}");
+        }
+        assert!(!at("unborn").exists());
+    }
+}

@@ -1,0 +1,192 @@
+//! Where what came back goes. A machine says which files there are; where they may go is decided here, from the job's own ad.
+
+use crate::bundle::is_inside;
+use crate::names::{base, join, means_contents, normal};
+use crate::{Plan, STDERR, STDOUT};
+
+/// Names that results get at home: `"a = b; c = d/e"`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remaps(Vec<(String, String)>);
+
+impl Remaps {
+    /// Reads them. A backslash before `=` or `;` makes it a part of the name; pairs that are none are passed over.
+    pub fn parse(text: &str) -> Self {
+        let mut pairs = Vec::new();
+        let (mut left, mut right, mut in_right) = (String::new(), String::new(), false);
+        let mut chars = text.chars().peekable();
+        let mut done = |left: &mut String, right: &mut String| {
+            let pair = (left.trim().to_owned(), right.trim().to_owned());
+            if !pair.0.is_empty() && !pair.1.is_empty() {
+                pairs.push(pair);
+            }
+            left.clear();
+            right.clear();
+        };
+        while let Some(c) = chars.next() {
+            let now = if in_right { &mut right } else { &mut left };
+            match c {
+                '\\' => match chars.next_if(|next| matches!(next, '=' | ';')) {
+                    Some(escaped) => now.push(escaped),
+                    None => now.push(c),
+                },
+                '=' if !in_right => in_right = true,
+                ';' => {
+                    done(&mut left, &mut right);
+                    in_right = false;
+                }
+                c => now.push(c),
+            }
+        }
+        done(&mut left, &mut right);
+        Self(pairs)
+    }
+
+    /// The new name of a file, or of the directory that it is in.
+    fn get(&self, name: &str) -> Option<String> {
+        let exact = self.0.iter().rev().find(|(from, _)| from == name);
+        if let Some((_, to)) = exact {
+            return Some(to.clone());
+        }
+        self.0.iter().rev().find_map(|(from, to)| {
+            let rest = name.strip_prefix(from.as_str())?.strip_prefix('/')?;
+            Some(format!("{}/{rest}", to.trim_end_matches('/')))
+        })
+    }
+}
+
+/// Directories that are made for a name of the user's are his alone.
+const OWN_MODE: u32 = 0o700;
+
+/// Where one entry goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Absolute path.
+    pub path: Vec<u8>,
+    /// The mode of directories on the way to it, which are made if they are missing; `None` when they are not.
+    pub made_mode: Option<u32>,
+    /// It is one of the two outputs: other results of the same name give way.
+    pub is_stream: bool,
+}
+
+/// Where an entry of this path goes; an error when the job's ad does not provide for it.
+pub fn place(plan: &Plan, path: &[u8]) -> Result<Target, String> {
+    let shown = || model::text::one_line(&String::from_utf8_lossy(path), 300);
+    if !is_inside(path) {
+        return Err(format!("{:?} is no name that a result can have", shown()));
+    }
+    let text = std::str::from_utf8(path).ok();
+    let streams = plan.stream_names();
+    let stream = text.and_then(|name| streams.iter().position(|stream| stream == name));
+    if let Some(to) = text.and_then(|name| plan.remaps.get(name)) {
+        let path = join(&plan.iwd, &to).into_bytes();
+        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: stream.is_some() });
+    }
+    if let Some(which) = stream
+        && let Some(to) = [&plan.stdout, &plan.stderr][which]
+    {
+        let path = join(&plan.iwd, to).into_bytes();
+        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: true });
+    }
+    if !is_wanted(plan, path, text) {
+        return Err(format!("the job does not ask for {:?} to come back", shown()));
+    }
+    let mut to = plan.iwd.trim_end_matches('/').as_bytes().to_vec();
+    to.push(b'/');
+    to.extend_from_slice(path);
+    Ok(Target { path: to, made_mode: plan.preserve.then_some(0o755), is_stream: false })
+}
+
+/// True when the rules can lead to a result of this name.
+fn is_wanted(plan: &Plan, path: &[u8], text: Option<&str>) -> bool {
+    let Some(outputs) = &plan.outputs else { return !path.contains(&b'/') };
+    outputs.iter().any(|entry| {
+        if means_contents(entry) {
+            // Whatever is in it.
+            return true;
+        }
+        let name = if plan.preserve && !entry.starts_with('/') {
+            normal(entry)
+        } else {
+            base(&normal(entry)).to_owned()
+        };
+        match text {
+            Some(text) => text == name || text.strip_prefix(&name).is_some_and(|rest| rest.starts_with('/')),
+            None => path.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"/")),
+        }
+    })
+}
+
+/// What a result is called that would overwrite what it must not: the job's log, its submit file, its own standard output.
+pub fn beside(path: &[u8], cluster: u32, proc: u32) -> Vec<u8> {
+    [path, format!(".{cluster}.{proc}").as_bytes()].concat()
+}
+
+/// True for a name that one of the two outputs has in the scratch directory.
+pub fn is_stream_name(name: &[u8]) -> bool {
+    name == STDOUT.as_bytes() || name == STDERR.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use classad::ClassAd;
+
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        Plan::of(&ClassAd::parse_new(&format!(r#"[Iwd="/w";Cmd="/w/x";{text}]"#)).unwrap())
+    }
+
+    fn place_of(plan: &Plan, name: &str) -> String {
+        place(plan, name.as_bytes()).map_or_else(|e| e, |t| String::from_utf8_lossy(&t.path).into_owned())
+    }
+
+    #[test]
+    fn remaps_are_read_and_may_escape() {
+        let remaps = Remaps::parse(r"a=a2; b = sub/b2;c\=d=C\=D;e\;f=E\;F;;x=;");
+        let wanted = [("a", "a2"), ("b", "sub/b2"), ("c=d", "C=D"), ("e;f", "E;F")];
+        assert_eq!(remaps.0, wanted.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn results_land_where_the_job_says() {
+        let p = plan(r#"Out="logs/o";Err="e";TransferOutputRemaps="x=res/y;d=r;abs=/t/z""#);
+        for (name, path) in [
+            ("x", "/w/res/y"),
+            ("d", "/w/r"),
+            ("abs", "/t/z"),
+            ("new", "/w/new"),
+            ("_condor_stdout", "/w/logs/o"),
+            ("_condor_stderr", "/w/e"),
+        ] {
+            assert_eq!(place_of(&p, name), path);
+        }
+        assert!(place(&p, b"_condor_stdout").unwrap().is_stream);
+        assert!(place_of(&p, "sub/new").contains("does not ask"), "without a list only the top comes back");
+        for evil in ["../x", "/etc/passwd", "a/../../b", "", "."] {
+            assert!(place(&p, evil.as_bytes()).is_err(), "{evil}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_all_that_a_machine_may_send() {
+        let p = plan(r#"TransferOutput="f,sub/g,d";TransferOutputRemaps="d=res""#);
+        assert_eq!(place_of(&p, "d/deep/x"), "/w/res/deep/x");
+        assert_eq!(place_of(&p, "g"), "/w/g");
+        for other in [".bashrc", "sub/g", "ff", "f2/x"] {
+            assert!(place_of(&p, other).contains("does not ask"), "{other}");
+        }
+        let kept = plan(r#"TransferOutput="sub/g,d";PreserveRelativePaths=true"#);
+        assert_eq!(place_of(&kept, "sub/g"), "/w/sub/g");
+        assert!(place(&kept, b"g").is_err());
+        let inside = plan(r#"TransferOutput="d/""#);
+        assert_eq!(place_of(&inside, "anything/x"), "/w/anything/x");
+        let nothing = plan(r#"TransferOutput="""#);
+        assert!(place(&nothing, b"x").is_err());
+    }
+
+    #[test]
+    fn a_remap_of_standard_output_wins_over_its_name() {
+        let p = plan(r#"Out="o";TransferOutputRemaps="_condor_stdout=z""#);
+        assert_eq!(place(&p, b"_condor_stdout").unwrap().path, b"/w/z");
+    }
+}

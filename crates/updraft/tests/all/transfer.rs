@@ -1,0 +1,255 @@
+//! Jobs on machines that see none of their files: everything goes there and comes back over the manager's session.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Random, Sandbox, is_root, skip, text, updraft};
+
+pub(crate) const NOBODY: u32 = 65_534;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A shared pool whose manager runs no jobs, and machines to which the submit directory is empty.
+pub(crate) struct Far {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) manager: u32,
+    arguments: Vec<String>,
+    join: PathBuf,
+}
+
+impl Far {
+    /// `None` where that cannot be.
+    pub(crate) fn new() -> Option<Self> {
+        if !is_root() {
+            skip("hiding directories and becoming another user needs root");
+            return None;
+        }
+        let mut sandbox = Sandbox::new();
+        sandbox.open_dir("work");
+        let manager = sandbox.up(&["--shared", "--cpus", "0", "--listen", "127.0.0.1:0"]);
+        let address = sandbox.listen_address();
+        let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
+        let join = sandbox.path().join("join");
+        std::fs::write(&join, format!("{}@{address}", token.trim())).unwrap();
+        // The same port when it is started anew.
+        let arguments = ["--shared", "--cpus", "0", "--listen", &address].map(str::to_owned).to_vec();
+        Some(Self { sandbox, manager, arguments, join })
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.sandbox.path().join("work")
+    }
+
+    /// Starts a machine's agent, or starts it anew; returns its process.
+    pub(crate) fn machine(&mut self, name: &str, cpus: u32) -> u32 {
+        let hide =
+            "mount --make-rprivate / && mount -t tmpfs -o mode=755 none \"$1\" && shift && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", hide, "sh"]).arg(self.work()).arg(updraft());
+        command.args(["agent", "--name", name, "--cpus", &cpus.to_string(), "--filesystem-domain", name]);
+        command.arg("--join").arg(format!("@{}", self.join.display()));
+        command.env("UPDRAFT_STATE_DIR", self.sandbox.path().join(name)).env_remove("UPDRAFT_POOL");
+        let pid = self.sandbox.spawn(command, &format!("{name}.log"));
+        let is_there =
+            || self.sandbox.run(&["status"]).stdout.windows(name.len()).any(|w| w == name.as_bytes());
+        self.sandbox.until("the machine is there", PATIENCE, is_there);
+        pid
+    }
+
+    /// Kills the manager and starts the next one.
+    pub(crate) fn restart_manager(&mut self) {
+        self.sandbox.kill(self.manager);
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.manager = self.sandbox.up(&arguments);
+    }
+
+    /// Does something as the ordinary user.
+    pub(crate) fn as_nobody(&self, dir: &Path, program: &Path, arguments: &[&str]) -> Output {
+        let id = NOBODY.to_string();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(program).args(arguments);
+        command
+            .env("UPDRAFT_STATE_DIR", self.sandbox.state())
+            .env_remove("UPDRAFT_POOL")
+            .env("HOME", "/nonexistent");
+        command.current_dir(dir).stdin(std::process::Stdio::null()).output().unwrap()
+    }
+
+    /// A directory of the ordinary user's.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let dir = self.work().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::os::unix::fs::chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+        dir
+    }
+
+    /// Submits a description; the cluster's number.
+    pub(crate) fn submit(&self, dir: &Path, description: &str) -> i32 {
+        std::fs::write(dir.join("job.sub"), description).unwrap();
+        let out = self.as_nobody(dir, &updraft(), &["submit", "--json", "job.sub"]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let told: Value = serde_json::from_str(&text(&out.stdout)).unwrap();
+        told[0]["cluster"].as_i64().unwrap() as i32
+    }
+
+    pub(crate) fn events(&self, cluster: i32) -> Vec<Value> {
+        crate::policy::events(&self.sandbox, cluster)
+    }
+
+    pub(crate) fn wait_for(&self, cluster: i32, kind: &str, count: usize) {
+        self.sandbox.until(&format!("{count} times {kind} of {cluster}"), PATIENCE, || {
+            self.events(cluster).iter().filter(|e| e["event"] == kind).count() >= count
+        });
+    }
+}
+
+/// Writes a file that may be executed.
+pub(crate) fn script(path: &Path, body: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, format!("#!/bin/bash\n{body}\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_sweep_runs_on_machines_that_see_none_of_its_files() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far1", 2);
+    far.machine("far2", 2);
+    let dir = far.directory("sweep");
+    script(
+        &dir.join("job.sh"),
+        "cat in.$1 common/data > out.$1; echo $UPDRAFT_SLOT; uname -n; [ ! -e job.sub ]",
+    );
+    std::fs::create_dir(dir.join("common")).unwrap();
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n * 7 / 3) as u8).collect();
+    std::fs::write(dir.join("common/data"), &large).unwrap();
+    for n in 0..20 {
+        std::fs::write(dir.join(format!("in.{n}")), format!("item {n}\n")).unwrap();
+    }
+    // A job that says nothing about files gets them moved because the machine sees none of them.
+    let cluster = far.submit(
+        &dir,
+        "executable = job.sh\narguments = $(Process)\ntransfer_input_files = in.$(Process), common\n\
+         output = logs/$(Process).out\nerror = $(Process).err\nlog = log\nqueue 20\n",
+    );
+    far.wait_for(cluster, "JobExited", 20);
+    for n in 0..20 {
+        let wanted = [format!("item {n}\n").as_bytes(), large.as_slice()].concat();
+        assert!(std::fs::read(dir.join(format!("out.{n}"))).unwrap() == wanted, "job {n}");
+        assert!(std::fs::read_to_string(dir.join(format!("logs/{n}.out"))).unwrap().contains("slot1_"));
+    }
+    let ends = far.events(cluster);
+    assert!(ends.iter().filter(|e| e["event"] == "JobExited").all(|e| e["exit"]["code"] == 0));
+    // The common file is in the store once, and once on each machine.
+    let objects = |root: PathBuf| {
+        let mut count = 0;
+        let mut dirs = vec![root];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap().flatten() {
+                let meta = entry.metadata().unwrap();
+                if meta.is_dir() {
+                    dirs.push(entry.path());
+                } else {
+                    count += usize::from(meta.len() == large.len() as u64);
+                }
+            }
+        }
+        count
+    };
+    assert_eq!(objects(far.sandbox.state().join("manager/objects")), 1);
+    for machine in ["far1", "far2"] {
+        assert_eq!(objects(far.sandbox.path().join(machine).join("agent/cache")), 1, "{machine}");
+    }
+    let left = std::fs::read_dir(&dir).unwrap().flatten();
+    let litter: Vec<_> =
+        left.map(|e| e.file_name()).filter(|n| n.to_string_lossy().starts_with(".updraft")).collect();
+    assert!(litter.is_empty(), "{litter:?}");
+}
+
+/// Processes of starters in this sandbox.
+fn starters(far: &Far) -> Vec<u32> {
+    let is_starter = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|b| *b == 0).nth(1) == Some(b"starter")
+    };
+    far.sandbox.processes().into_iter().filter(is_starter).collect()
+}
+
+#[test]
+fn whoever_is_killed_while_files_are_moved_every_job_ends_once_with_its_own_bytes() {
+    const JOBS: usize = 40;
+    let Some(mut far) = Far::new() else { return };
+    let mut agents = [("far1", far.machine("far1", 3)), ("far2", far.machine("far2", 3))];
+    let dir = far.directory("kills");
+    let input: Vec<u8> = (0..700_000u32).map(|n| (n ^ (n >> 7)) as u8).collect();
+    std::fs::write(dir.join("large"), &input).unwrap();
+    // Large enough to be under way when somebody is killed.
+    script(
+        &dir.join("job.sh"),
+        "sleep 1; for i in 1 2 3 4; do cat large; done > out.$1; echo $1 >> out.$1; mkdir -p d; echo $1 > d/$1",
+    );
+    let cluster = far.submit(
+        &dir,
+        "executable = job.sh\narguments = $(Process)\ntransfer_input_files = large\nshould_transfer_files = YES\n\
+         transfer_output_files = out.$(Process), d\noutput = o.$(Process)\nlog = log\nqueue 40\n",
+    );
+    let seed = u64::from_le_bytes(trust::random()) | 1;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    for _ in 0..12 {
+        std::thread::sleep(Duration::from_millis(100 + random.below(900)));
+        match random.below(4) {
+            0 => far.restart_manager(),
+            1 | 2 => {
+                let at = random.below(agents.len() as u64) as usize;
+                far.sandbox.kill(agents[at].1);
+                agents[at].1 = far.machine(agents[at].0, 3);
+            }
+            _ => {
+                if let Some(pid) = starters(&far).first() {
+                    crate::harness::signal(*pid, libc::SIGKILL);
+                }
+            }
+        }
+    }
+    far.sandbox.until("all jobs end", Duration::from_secs(150), || {
+        far.events(cluster).iter().filter(|e| e["event"] == "JobExited").count() >= JOBS
+    });
+    let mut ended: Vec<u64> = Vec::new();
+    for event in far.events(cluster).iter().filter(|e| e["event"] == "JobExited") {
+        assert_eq!(event["exit"]["code"], 0, "{event}");
+        ended.push(event["proc"].as_u64().unwrap());
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, (0..JOBS as u64).collect::<Vec<_>>(), "each once");
+    for n in 0..JOBS {
+        let wanted = [input.repeat(4), format!("{n}\n").into_bytes()].concat();
+        assert!(std::fs::read(dir.join(format!("out.{n}"))).unwrap() == wanted, "job {n}");
+        assert_eq!(std::fs::read_to_string(dir.join(format!("d/{n}"))).unwrap(), format!("{n}\n"));
+    }
+    let held = far.events(cluster).iter().filter(|e| e["event"] == "JobsHeld").count();
+    assert_eq!(held, 0, "nobody is held because somebody was killed");
+}
+
+#[test]
+fn a_pipe_keeps_nobody_waiting_and_a_dead_input_holds_with_its_reason() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 2);
+    let dir = far.directory("pipes");
+    script(&dir.join("job.sh"), "mkfifo pipe; echo well > result");
+    far.as_nobody(&dir, Path::new("/usr/bin/mkfifo"), &["fifo"]);
+    let common = "executable = job.sh\nshould_transfer_files = YES\noutput = out\nlog = log\n";
+    let piped = far.submit(&dir, &format!("{common}transfer_input_files = fifo\nqueue\n"));
+    far.wait_for(piped, "JobsHeld", 1);
+    let held = far.events(piped).iter().find(|e| e["event"] == "JobsHeld").unwrap().clone();
+    assert_eq!((held["code"].as_u64(), held["subcode"].as_u64()), (Some(13), Some(22)), "{held}");
+    assert!(held["reason"].as_str().unwrap().contains("/pipes/fifo"), "{held}");
+    // A pipe among the results does not hang the machine; it is told that it stays.
+    let leaves = far.submit(&dir, &format!("{common}queue\n"));
+    far.wait_for(leaves, "JobExited", 1);
+    assert_eq!(std::fs::read_to_string(dir.join("result")).unwrap(), "well\n");
+    let moved = far.events(leaves).into_iter().rfind(|e| e["event"] == "JobFilesMoved").unwrap();
+    assert!(moved["notes"][0].as_str().is_some_and(|n| n.contains("pipe")), "{moved}");
+}
