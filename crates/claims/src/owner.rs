@@ -504,7 +504,7 @@ impl Owner {
             let code = match &record.cause {
                 Cause::Expression { .. } => 1011,
                 Cause::Command(_) => 1010,
-                Cause::Timer(_) | Cause::Event(_) => 1000,
+                Cause::Better(_) | Cause::Timer(_) | Cause::Event(_) => 1000,
             };
             let said = self.said.clone().filter(|_| matches!(record.cause, Cause::Command(_)));
             seat.cause.get_or_insert_with(|| (said.unwrap_or_else(|| record.cause.to_string()), code));
