@@ -9,6 +9,7 @@ use model::{ClaimId, ClaimKey, Now};
 use crate::gangs::Leave;
 use crate::labs::Shut;
 use crate::pool::{Machine, fits, host_of, plus, slot_of};
+use crate::seats::Seat;
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
@@ -393,7 +394,8 @@ impl Core {
         let submitter = self.accounts.get(shape.user).name.to_string();
         let submitter = if submitter == owner { String::new() } else { submitter };
         let machine = self.pool.machines.get(name)?;
-        let number = (1..=u32::MAX).find(|n| !machine.slots.contains(n))?;
+        let heir = self.pool.heir_slot.filter(|n| !machine.slots.contains(n));
+        let number = heir.or_else(|| (1..=u32::MAX).find(|n| !machine.slots.contains(n)))?;
         let claim = self.pool.next_claim.max(1);
         let backfill = self.is_backfill(machine, candidate, now.wall_ms);
         let whole = machine.whole && of.is_none();
@@ -430,6 +432,8 @@ impl Core {
             owner: claim.owner.to_string(),
             resources: claim.resources,
             lease_ms: claim.lease_ms,
+            notice: model::agent::Notice::Together,
+            instead_of: None,
         }
     }
 
@@ -446,10 +450,10 @@ impl Core {
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (closed, rival) = (machine.shut.is_some(), claim.rival);
+            let (closed, rival, is_seat) = (machine.shut.is_some(), claim.rival, claim.seat.is_some());
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
-            let candidate = if closed || (rival.is_some() && held == 0) {
+            let candidate = if closed || rival.is_some() || is_seat {
                 None
             } else {
                 let next = self.next_for(id, now.wall_ms);
@@ -478,7 +482,7 @@ impl Core {
             self.record(now, Kind::JobsAssigned(assigned), out);
             let live = &self.queue.clusters[&cluster_id].live;
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
-            out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs });
+            out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs, waits: false });
         }
     }
 
@@ -490,14 +494,16 @@ impl Core {
         // Nothing is known of a machine that is away: it is settled when it is back, or when the lease is over.
         let Some(session) = machine.session else { return };
         out.effects.push(Effect::Drop { session, claim: id });
-        if machine.releases {
+        // What was only promised leaves nothing behind.
+        if machine.releases && claim.seat.is_none_or(|seat| seat >= Seat::Asked) {
             // It is over when its machine says that it is in order again.
             claim.ending = true;
             return;
         }
+        let estate = self.estate(id);
         self.end_claim(now, id, why, out);
         if let Some(shape) = rival {
-            self.replace(now, &name, shape, digest, out);
+            self.replace(now, &name, shape, estate, digest, out);
         }
         self.offer_machine(now, &name, digest, out);
     }

@@ -82,7 +82,11 @@ fn a_notice_for_a_partitionable_slot_cuts_what_its_claim_will_have() {
     let ad = m.ad(child).unwrap();
     assert_eq!((ad.eval_int("Cpus"), ad.eval_bool("Requirements")), (Some(3), Some(false)));
     let left = m.ad(SLOT).unwrap();
-    assert_eq!((left.eval_int("Cpus"), left.eval_bool("Requirements")), (Some(1), Some(true)), "the rest is free");
+    assert_eq!(
+        (left.eval_int("Cpus"), left.eval_bool("Requirements")),
+        (Some(1), Some(true)),
+        "the rest is free"
+    );
     let actions = m.handle(ms(2), Input::Match { slot: SLOT, claim: RIVAL, room });
     assert_eq!(deeds(&actions), ["ClaimRefused"], "what is promised is not there for others");
     assert!(deeds(&m.handle(ms(2), Input::Match { slot: child, claim: CLAIM, room })).is_empty(), "twice");
@@ -111,7 +115,8 @@ fn a_better_claim_takes_the_slot_over_in_its_own_size_and_under_its_own_number()
     let better = job("RequestCpus = 3; Owner = \"coltrane\"");
     let actions = m.handle(ms(2), Input::Claim { slot: child, claim: RIVAL, job: better });
     assert_eq!(path(&actions), [("Preempting/Vacating".to_owned(), 12)]);
-    let cause = actions.iter().find_map(|a| if let Action::Trace(r) = a { Some(r.cause.to_string()) } else { None });
+    let cause =
+        actions.iter().find_map(|a| if let Action::Trace(r) = a { Some(r.cause.to_string()) } else { None });
     assert_eq!(cause.unwrap(), "a claim of coltrane goes first at the same RANK (0)");
     let ad = m.ad(child).unwrap();
     assert_eq!(ad.eval_str("PreemptingOwner").as_deref(), Some("coltrane"));
