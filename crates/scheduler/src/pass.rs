@@ -440,6 +440,18 @@ impl Core {
     /// Gives a claim its next jobs: enough that its starter need not wait for the disk between two short ones, never
     /// more than its part of what is left. A claim that nobody waits for ends.
     pub(crate) fn feed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
+        self.feed_first(now, id, None, digest, out);
+    }
+
+    /// The same, beginning with the job that the claim was made for, whatever else its user has in line.
+    pub(crate) fn feed_first(
+        &mut self,
+        now: Now,
+        id: ClaimId,
+        mut first: Option<Candidate>,
+        digest: Digest,
+        out: &mut Out,
+    ) {
         loop {
             let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending && c.reserved.is_none()) else {
                 return;
@@ -455,6 +467,8 @@ impl Core {
             let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
             let candidate = if closed || rival.is_some() || is_seat {
                 None
+            } else if first.is_some() {
+                first.take()
             } else {
                 let next = self.next_for(id, now.wall_ms);
                 next.filter(|next| !old || held > 0 || self.is_still_their_turn(id, *next, now.wall_ms))

@@ -293,29 +293,29 @@ impl Core {
         digest: Digest,
         out: &mut Out,
     ) {
-        let session = self.pool.machines.get(name).and_then(|m| m.session);
-        if let (Some(candidate), Some(estate), Some(session)) = (candidate, &estate, session)
-            && candidate.shape == estate.announced.shape
-            && self.throttle.may_start(now.mono_ms)
-        {
-            let key = estate.announced.key.clone();
-            self.pool.heir_slot = Some(estate.slot_number);
-            let made = self.make_claim(now, name, candidate, None, &key, digest, out);
-            self.pool.heir_slot = None;
-            if let Some(claim) = made {
-                let mut effect = self.claim_effect(session, claim, key);
-                if let Effect::Claim { instead_of, .. } = &mut effect {
-                    *instead_of = Some(estate.of);
-                }
-                out.effects.push(effect);
-                return self.feed(now, claim, digest, out);
-            }
-        }
-        if let (Some(estate), Some(session)) = (estate, session) {
+        let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return };
+        let candidate = candidate.filter(|_| self.throttle.may_start(now.mono_ms));
+        let is_heir = |e: &Estate| candidate.is_some_and(|c| c.shape == e.announced.shape);
+        let (heir, other) =
+            if estate.as_ref().is_some_and(is_heir) { (estate, None) } else { (None, estate) };
+        if let Some(estate) = other {
             out.effects.push(Effect::Drop { session, claim: ClaimId(BETTER | estate.of.0) });
         }
-        if let Some(candidate) = candidate {
-            self.start(now, name, candidate, digest, out);
+        let Some(candidate) = candidate else { return };
+        let Some(key) = heir.as_ref().map(|e| e.announced.key.clone()).or_else(|| self.keys.pop()) else {
+            self.starved = true;
+            return;
+        };
+        self.pool.heir_slot = heir.as_ref().map(|e| e.slot_number);
+        let made = self.make_claim(now, name, candidate, None, &key, digest, out);
+        self.pool.heir_slot = None;
+        let Some(claim) = made else { return };
+        let mut effect = self.claim_effect(session, claim, key);
+        if let Effect::Claim { instead_of, .. } = &mut effect {
+            *instead_of = heir.map(|e| e.of);
         }
+        out.effects.push(effect);
+        // Whom it replaces may be before it in its own user's line, and would come back in its place.
+        self.feed_first(now, claim, Some(candidate), digest, out);
     }
 }

@@ -232,3 +232,16 @@ fn a_better_match_whose_job_is_gone_is_withdrawn() {
     assert!(p.out.effects.iter().any(|e| matches!(e, Effect::Drop { claim, .. } if *claim == waiting)));
     assert_eq!(p.live(other), 1, "nobody else wants it");
 }
+
+#[test]
+fn the_room_goes_to_the_better_job_of_the_same_user_not_back_to_the_older_one() {
+    let mut p = pool(1, 1, "Rank = TARGET.Worth");
+    let worse = p.submit("ann", with(1, &[("Worth", "1")]));
+    p.stops();
+    let better = p.submit("ann", with(1, &[("Worth", "5")]));
+    assert_eq!(p.stops(), [JobId { cluster: worse, proc: 0 }]);
+    p.evict(worse, 0);
+    assert_eq!((p.live(worse), p.live(better)), (0, 1));
+    p.wait(5_000);
+    assert!(p.stops().is_empty(), "they do not change places for ever");
+}

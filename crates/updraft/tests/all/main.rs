@@ -30,6 +30,7 @@ mod seg_pool;
 mod sim;
 mod slots;
 mod starter;
+mod transitions;
 mod transparent;
 mod trust;
 mod usage;
