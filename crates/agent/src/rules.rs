@@ -434,9 +434,9 @@ mod tests {
         let job = model::report::Attempt { cluster: 1, proc: 0, attempt: 1 };
         let wants =
             classad::ClassAd::parse_new("[RequestCpus = 2; RequestMemory = 10; RequestDisk = 0]").unwrap();
-        owner.offer(now, 5, SlotId { number: 2, child: 1 }, job, wants.clone());
+        owner.offer(now, 5, SlotId { number: 2, child: 1 }, None, job, wants.clone());
         assert!(owner.wishes().contains(&Wish::Run(5)));
-        owner.offer(now, 6, SlotId::new(1), job, wants);
+        owner.offer(now, 6, SlotId::new(1), None, job, wants);
         assert!(owner.wishes_against(6), "START is false in the first slot");
         assert_eq!(owner.claims_of(Whom::Slot(SlotId::new(2))), [5]);
         assert!(owner.claims_of(Whom::Slot(SlotId::new(1))).is_empty());

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use classad::ClassAd;
-use model::agent::{Control, Down, Object, Up, Verb};
+use model::agent::{BETTER, Control, Down, Object, Up, Verb};
 use model::report::{Attempt, Happening, Hold};
 use model::starter::{self as wire, Eviction, Job, Landed, Order, Outputs, Packed, Standing, Warn, Word};
 use model::{Now, WallMs};
@@ -15,6 +15,7 @@ use crate::clock::{ClockOffset, Seen};
 use crate::ledger::{Ledger, ended};
 use crate::owner::{Found, Owner, Whom, Wish};
 use crate::record::Record;
+use crate::unfed::Unfed;
 
 /// The manager hears of what does not matter for matching no more often than this.
 const TELL_MS: u64 = 1_000;
@@ -145,12 +146,13 @@ pub struct Core {
     /// Claims that the owner does not want, and why; the manager is told when nothing of them is left.
     losing: BTreeMap<u64, String>,
     answers: Answers,
+    pub(crate) unfed: Unfed,
     clock: ClockOffset,
     /// A session is open.
-    connected: bool,
+    pub(crate) connected: bool,
     /// When the manager was last told of the machine.
     told_ms: u64,
-    pending: Vec<Action>,
+    pub(crate) pending: Vec<Action>,
 }
 
 impl Core {
@@ -165,6 +167,7 @@ impl Core {
             quitting: BTreeSet::new(),
             losing: BTreeMap::new(),
             answers: Answers::default(),
+            unfed: Unfed::default(),
             clock: ClockOffset::default(),
             connected: false,
             told_ms: now.mono_ms,
@@ -220,6 +223,19 @@ impl Core {
     /// A word from the manager.
     pub fn hear_manager(&mut self, now: Now, down: Down) {
         match down {
+            Down::Claim(claim) => self.hear_claim(now, claim),
+            Down::Assign(assign) if assign.waits => self.hear_request(now, assign),
+            Down::Activate(claim) => self.ledger.activate(claim, &mut self.pending),
+            Down::Better(better) => self.hear_better(now, better),
+            Down::Keep(claim) => self.unfed.keep(claim, now.mono_ms),
+            Down::Drop(claim) if claim & BETTER > 0 => self.drop_better(now, claim),
+            Down::Drop(claim) if self.ledger.is_matched(claim) => {
+                self.owner.end(now, claim);
+                self.ledger.hear_manager(now.mono(), Down::Drop(claim), &mut self.pending);
+            }
+            Down::Stop(stop) if self.ledger.is_waiting(stop.claim, stop.job) => {
+                self.ledger.withdraw(stop.claim, stop.job, &mut self.pending);
+            }
             Down::Stop(stop)
                 if stop.vacate
                     && self.ledger.is_alive(stop.claim)
@@ -327,7 +343,8 @@ impl Core {
                 let readings = sensors(&self.owner);
                 self.owner.look(now, readings);
             }
-            self.owner.offer(now, claim, self.ledger.slot_of(claim), job.id, ad);
+            let (slot, room) = (self.ledger.slot_of(claim), self.ledger.room_of(claim));
+            self.owner.offer(now, claim, slot, room, job.id, ad);
         }
         if !self.owner.wishes_against(claim) {
             let jobs = jobs.into_iter().map(|(job, _)| job).collect();
@@ -487,6 +504,7 @@ impl Core {
 
     /// Starters are asked whether they are there, and those are killed that have not answered for too long.
     pub fn ask_starters(&mut self, now: Now) {
+        self.end_unfed(now);
         let due = self.answers.look(now.mono_ms, self.settings.silence_ms);
         for (claim, number) in due.ask {
             self.pending.push(Action::Order(claim, Order::Ask(number)));
@@ -556,6 +574,13 @@ impl Core {
         match wish {
             // Jobs are given to the starter where they are offered.
             Wish::Run(_) => {}
+            Wish::Lose { claim, .. } if claim & BETTER > 0 => {
+                self.ledger.better.remove(&(claim & !BETTER));
+            }
+            Wish::Lose { claim, reason } if self.ledger.is_matched(claim) => {
+                self.owner.end(now, claim);
+                self.ledger.unmatch(now.mono(), claim, &reason, &mut self.pending);
+            }
             Wish::Refuse { claim, reason } | Wish::Lose { claim, reason } => self.lose(claim, reason, out),
             Wish::Suspend(claim, suspend) => self.order(claim, Order::Suspend(suspend), out),
             Wish::Checkpoint(claim) => self.order(claim, Order::Checkpoint(true), out),

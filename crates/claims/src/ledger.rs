@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use classad::ClassAd;
-use model::agent::{Assign, Claim, Cluster, Down, HeldClaim, Hello, Report, Slot, Up};
+use model::agent::{Assign, BETTER, Claim, Cluster, Down, HeldClaim, Hello, Report, Slot, Up};
 use model::event::Resources;
 use model::report::{Attempt, CannotStart, Happening, Hold, ProvisionFailed, Provisioning, Returned};
 use model::starter::{self as wire, Account, Order, Word};
@@ -20,16 +20,19 @@ use policy::SlotId;
 use crate::core::Action;
 use crate::job::{Cargo, NOT_HERE, Prepared, Refused, Site};
 use crate::record::{Record, scratch};
+use crate::seats::{Step, Way};
 
 #[derive(Debug)]
-struct Held {
-    record: Record,
-    /// False once its starter is gone.
-    alive: bool,
+pub(crate) struct Held {
+    pub(crate) record: Record,
+    /// It has a starter; not before it is accepted, nor after that is gone.
+    pub(crate) alive: bool,
     /// The machine is being put in order after it.
     releasing: bool,
     /// Attempts whose end the manager has not acknowledged.
-    jobs: Vec<Attempt>,
+    pub(crate) jobs: Vec<Attempt>,
+    /// How far it is on its way to its first job.
+    pub(crate) way: Way,
     /// Those of them whose checkpoints are on their way here.
     fetching: Vec<Attempt>,
     /// Those of them that left a machine without the checkpoint that they declare.
@@ -65,8 +68,10 @@ pub struct Ledger {
     hello: Hello,
     /// Whom the agent runs as.
     agent: Account,
-    claims: BTreeMap<u64, Held>,
-    clusters: HashMap<u32, Arc<Prepared>>,
+    pub(crate) claims: BTreeMap<u64, Held>,
+    /// Keys of better matches that wait for the slots of these claims, or have them already.
+    pub(crate) better: BTreeMap<u64, Vec<u8>>,
+    pub(crate) clusters: HashMap<u32, Arc<Prepared>>,
     /// The pool is one user's own.
     private: bool,
     /// Where jobs have their scratch directories.
@@ -147,6 +152,7 @@ impl Ledger {
                 is_new: false,
             },
             claims: BTreeMap::new(),
+            better: BTreeMap::new(),
             clusters: HashMap::new(),
             private: false,
             execute: PathBuf::new(),
@@ -182,6 +188,7 @@ impl Ledger {
             alive: true,
             releasing: false,
             jobs: Vec::new(),
+            way: Way::default(),
             fetching: Vec::new(),
             missed: Vec::new(),
             unacknowledged: VecDeque::new(),
@@ -205,8 +212,15 @@ impl Ledger {
             key: held.record.key.clone(),
             jobs: held.jobs.clone(),
             ending: held.releasing,
+            stage: held.way.told(),
         });
-        let hello = Hello { claims: claims.collect(), again, ..self.hello.clone() };
+        let better = self.better.iter().map(|(claim, key)| HeldClaim {
+            claim: BETTER | claim,
+            key: key.clone(),
+            ..HeldClaim::default()
+        });
+        let claims = claims.chain(better).collect();
+        let hello = Hello { claims, again, ..self.hello.clone() };
         actions.push(Action::Say(Up::Hello(hello)));
         for held in self.claims.values() {
             let again = held.unacknowledged.iter().map(|(report, at)| self.dated(report.clone(), *at, now));
@@ -255,6 +269,8 @@ impl Ledger {
             | Down::Piece(_)
             | Down::Inputs(_)
             | Down::Landed(_) => {}
+            // `seats` hears these, as the owner has a word in them.
+            Down::Better(_) | Down::Activate(_) | Down::Keep(_) => {}
         }
     }
 
@@ -275,7 +291,7 @@ impl Ledger {
         }
     }
 
-    fn lease_left(&self, now: MonoMs, lease_ms: u64) -> u64 {
+    pub(crate) fn lease_left(&self, now: MonoMs, lease_ms: u64) -> u64 {
         lease_ms.saturating_sub(now.since(self.heard))
     }
 
@@ -285,11 +301,12 @@ impl Ledger {
         }
     }
 
-    fn begin(&mut self, now: MonoMs, claim: Claim, actions: &mut Vec<Action>) {
+    pub(crate) fn begin(&mut self, now: MonoMs, claim: Claim, actions: &mut Vec<Action>) {
         if self.claims.contains_key(&claim.claim) {
             return;
         }
         let lease_ms = self.lease_left(now, claim.lease_ms);
+        let way = Way::of(&claim);
         let record = Record {
             claim: claim.claim,
             key: claim.key,
@@ -300,7 +317,13 @@ impl Ledger {
             guest: claim.resources == Resources::default(),
         };
         self.adopt(record.clone());
-        actions.push(Action::Begin { record, lease_ms });
+        let matched = way.stage == Step::Matched;
+        if let Some(held) = self.claims.get_mut(&record.claim) {
+            (held.alive, held.way) = (!matched, way);
+        }
+        if !matched {
+            actions.push(Action::Begin { record, lease_ms });
+        }
     }
 
     /// The manager tells of a cluster; `owner` is the account of its owner on this machine.
@@ -311,7 +334,7 @@ impl Ledger {
         self.clusters.insert(cluster.cluster, Arc::new(Prepared::new(cluster, owner, &self.agent)));
     }
 
-    fn assign(&mut self, assign: Assign, actions: &mut Vec<Action>) {
+    pub(crate) fn assign(&mut self, assign: Assign, actions: &mut Vec<Action>) {
         let criu = usable(&self.criu, self.private);
         let Some(held) = self.claims.get_mut(&assign.claim).filter(|held| held.alive) else { return };
         let Some(prepared) = self.clusters.get(&assign.cluster).cloned() else { return };
@@ -659,7 +682,7 @@ impl Held {
 }
 
 /// What happens just now, and wants no acknowledgement.
-fn said_now(claim: u64, happening: Happening) -> Report {
+pub(crate) fn said_now(claim: u64, happening: Happening) -> Report {
     Report { claim, seq: 0, happening: Some(happening), age_ms: Some(0) }
 }
 
@@ -680,6 +703,7 @@ pub fn ended(happening: &Happening) -> Vec<Attempt> {
         | Happening::Continued(_)
         | Happening::Checkpointed(_)
         | Happening::Provisioning(_)
+        | Happening::Seat(_)
         | Happening::ReleaseFailed(_) => Vec::new(),
     }
 }

@@ -8,6 +8,7 @@
 //! - `answers`: which starters answer, and which are to be killed
 //! - `clock`: how far the machine's clock is off the manager's
 //! - `record`: what must survive an agent
+//! - `seats`: the way of a claim to its first job, and better matches that wait; `unfed`: claims that nobody wants any more
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -21,6 +22,8 @@ pub mod load;
 pub mod numbers;
 pub mod owner;
 pub mod record;
+mod seats;
+mod unfed;
 
 pub use answers::EVERY_MS as ASK_EVERY_MS;
 pub use core::{Action, Core, GUEST_OF, Jobs, Settings};

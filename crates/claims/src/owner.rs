@@ -80,6 +80,15 @@ pub struct Found {
     pub leaving_ms: Option<u64>,
 }
 
+/// Why a better match does not make a job leave.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It leaves already, and not for this one.
+    Late,
+    /// The machine does not prefer it; why.
+    No(String),
+}
+
 /// What is known of a claim.
 #[derive(Debug, Default)]
 struct Seat {
@@ -232,8 +241,16 @@ impl Owner {
         self.machine.slot_of(ClaimId(claim)).is_some()
     }
 
-    /// A claim brings its first job, or another while none runs.
-    pub fn offer(&mut self, now: Now, claim: u64, slot: SlotId, job: Attempt, ad: ClassAd) {
+    /// A claim brings its first job, or another while none runs. `room` is what the notice that came with the claim promises.
+    pub fn offer(
+        &mut self,
+        now: Now,
+        claim: u64,
+        slot: SlotId,
+        room: Option<Resources>,
+        job: Attempt,
+        ad: ClassAd,
+    ) {
         let seat = self.seats.entry(claim).or_default();
         if seat.job.is_some() {
             self.wishes.push(Wish::Run(claim));
@@ -242,13 +259,99 @@ impl Owner {
         seat.job = Some(job);
         self.expect_load(now, claim, &ad);
         if self.machine.slot_of(ClaimId(claim)).is_none() {
-            // The manager may give a name away again before the slot that had it is quite gone.
-            let taken = slot.child > 0 && self.machine.standing(slot).is_some();
-            let slot = if taken { SlotId::new(slot.number) } else { slot };
-            self.handle(now, Input::Claim { slot, claim: ClaimId(claim), job: ad.clone() });
+            let slot = self.free_name(slot);
+            if let Some(room) = room {
+                self.notice(now, claim, slot, room);
+            }
+            let promised = self.machine.slot_promised(ClaimId(claim));
+            if let Some(slot) = promised.or_else(|| room.is_none().then_some(slot)) {
+                self.handle(now, Input::Claim { slot, claim: ClaimId(claim), job: ad.clone() });
+            }
         }
         if self.machine.slot_of(ClaimId(claim)).is_some() {
             self.handle(now, Input::Activate { claim: ClaimId(claim), job: ad });
+        }
+    }
+
+    /// The manager may give a name away again before the slot that had it is quite gone.
+    fn free_name(&self, slot: SlotId) -> SlotId {
+        let taken = slot.child > 0 && self.machine.standing(slot).is_some();
+        if taken { SlotId::new(slot.number) } else { slot }
+    }
+
+    fn notice(&mut self, now: Now, claim: u64, slot: SlotId, room: Resources) {
+        let room = policy::slots::Resources {
+            cpus: room.cpus.into(),
+            memory_mib: room.memory_mib,
+            disk_kib: room.disk_kib,
+            swap_kib: 0,
+            gpus: room.gpus.into(),
+        };
+        self.handle(now, Input::Match { slot, claim: ClaimId(claim), room: Some(room) });
+    }
+
+    /// A slot is promised to a claim that will ask for it; or why not.
+    pub(crate) fn promise(
+        &mut self,
+        now: Now,
+        claim: u64,
+        slot: SlotId,
+        room: Resources,
+    ) -> Result<(), String> {
+        self.seats.entry(claim).or_default();
+        self.notice(now, claim, self.free_name(slot), room);
+        self.refusal(claim)
+    }
+
+    /// A claim asks for the slot that it was promised; or why it does not get it.
+    pub(crate) fn ask(&mut self, now: Now, claim: u64, job: ClassAd) -> Result<(), String> {
+        let Some(slot) = self.machine.slot_promised(ClaimId(claim)) else {
+            return Err("its slot is promised to it no more".to_owned());
+        };
+        self.handle(now, Input::Claim { slot, claim: ClaimId(claim), job });
+        self.refusal(claim)
+    }
+
+    /// A better match wants the slot of a claim, whose job leaves for it if the machine agrees.
+    pub(crate) fn prefer(
+        &mut self,
+        now: Now,
+        claim: u64,
+        waiting: u64,
+        job: ClassAd,
+        reason: &str,
+    ) -> Result<(), Refusal> {
+        let Some(slot) = self.machine.slot_of(ClaimId(claim)) else {
+            return Err(Refusal::No("there is no such claim on this machine".to_owned()));
+        };
+        if self.machine.slot_awaited(ClaimId(waiting)).is_some() {
+            return Ok(());
+        }
+        if matches!(self.machine.standing(slot), Some(Standing::Vacating | Standing::Killing)) {
+            return Err(Refusal::Late);
+        }
+        self.said = Some(reason.trim().to_owned()).filter(|r| !r.is_empty());
+        self.handle(now, Input::Claim { slot, claim: ClaimId(waiting), job });
+        self.said = None;
+        self.refusal(waiting).map_err(Refusal::No)
+    }
+
+    /// A better match that waits, or has its slot already, has a number of its own.
+    pub(crate) fn confirm(&mut self, now: Now, waiting: u64, claim: u64) {
+        self.handle(now, Input::Confirm { waiting: ClaimId(waiting), claim: ClaimId(claim) });
+    }
+
+    /// How long a slot stays promised.
+    pub(crate) fn match_ms(&self) -> u64 {
+        self.machine.policy().timers.match_ms
+    }
+
+    /// What was just said against a claim, which the caller deals with.
+    fn refusal(&mut self, claim: u64) -> Result<(), String> {
+        let against = |w: &Wish| matches!(w, Wish::Refuse { claim: c, .. } if *c == claim);
+        match self.wishes.iter().position(against).map(|at| self.wishes.remove(at)) {
+            Some(Wish::Refuse { reason, .. }) => Err(reason),
+            _ => Ok(()),
         }
     }
 
@@ -504,9 +607,10 @@ impl Owner {
             let code = match &record.cause {
                 Cause::Expression { .. } => 1011,
                 Cause::Command(_) => 1010,
-                Cause::Timer(_) | Cause::Event(_) => 1000,
+                Cause::Better(_) | Cause::Timer(_) | Cause::Event(_) => 1000,
             };
-            let said = self.said.clone().filter(|_| matches!(record.cause, Cause::Command(_)));
+            let said = self.said.clone();
+            let said = said.filter(|_| matches!(record.cause, Cause::Command(_) | Cause::Better(_)));
             seat.cause.get_or_insert_with(|| (said.unwrap_or_else(|| record.cause.to_string()), code));
         }
         self.stirred = true;
@@ -597,7 +701,8 @@ impl Owner {
     }
 
     fn slot_now(&self, now: Now, claim: u64, seat: &Seat) -> Option<SlotNow> {
-        let slot = self.machine.slot_of(ClaimId(claim))?;
+        let id = ClaimId(claim);
+        let slot = self.machine.slot_of(id).or_else(|| self.machine.slot_promised(id))?;
         let standing = self.machine.standing(slot)?;
         let number = |name: &str| self.ads.get(&slot).and_then(|ad| ad.eval_number(name)).unwrap_or(0.0);
         let used = seat.used.unwrap_or_default();

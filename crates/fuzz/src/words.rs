@@ -10,7 +10,7 @@ use manager::fuzzing::Pool;
 use model::event::{Exit, Resources};
 use model::report::{
     Attempt, CannotStart, Checkpointed, Evicted, Exited, Happening, Hold, NotSaved, ProvisionFailed,
-    Provisioning, Returned, Started, Suspended, Warned,
+    Provisioning, Returned, SeatSaid, Started, Suspended, Warned,
 };
 use model::template::Attribute;
 use model::{JobId, JobName, JobTemplate};
@@ -225,7 +225,13 @@ fn greeting(choices: &mut Choices<'_>, heard: &Heard) -> Hello {
     for _ in 0..choices.below(4) {
         let (claim, key) = heard.claim(choices);
         let jobs = (0..choices.below(3)).map(|_| heard.job(choices).1).collect();
-        hello.claims.push(HeldClaim { claim, key, jobs, ending: choices.seldom() });
+        hello.claims.push(HeldClaim {
+            claim,
+            key,
+            jobs,
+            ending: choices.seldom(),
+            stage: choices.below(4) as i32,
+        });
     }
     hello
 }
@@ -259,7 +265,7 @@ fn exit(choices: &mut Choices<'_>) -> Exit {
 }
 
 fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happening {
-    match choices.below(14) {
+    match choices.below(15) {
         0 => Happening::Started(Started { job }),
         1 => Happening::Exited(Exited { job, exit: exit(choices) }),
         2 => {
@@ -295,6 +301,7 @@ fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happenin
         10 => Happening::Provisioning(Provisioning { job, installing: choices.seldom() }),
         11 => Happening::ProvisionFailed(ProvisionFailed { job, reason: word(choices) }),
         12 => Happening::ReleaseFailed(word(choices)),
+        13 => Happening::Seat(SeatSaid { answer: choices.below(7) as i32, reason: word(choices) }),
         _ => Happening::NotSaved(NotSaved { job, reason: word(choices), missed: choices.seldom() }),
     }
 }
@@ -397,7 +404,7 @@ pub fn agent_words(bytes: &[u8]) {
 fn order(choices: &mut Choices<'_>) -> Option<ToAgent> {
     let claim = u64::from(choices.byte() % 3);
     let job = Attempt { cluster: 1, proc: choices.number() as u32, attempt: choices.number() as u32 };
-    let down = match choices.below(10) {
+    let down = match choices.below(13) {
         0 => return ToAgent::decode(choices.bytes()).ok(),
         1 | 2 => Down::Claim(Claim {
             claim,
@@ -410,6 +417,8 @@ fn order(choices: &mut Choices<'_>) -> Option<ToAgent> {
             },
             resources: resources(choices),
             lease_ms: choices.number(),
+            notice: choices.below(4) as i32,
+            instead_of: u64::from(choices.byte() % 3),
         }),
         3 => {
             let texts = [
@@ -467,11 +476,21 @@ fn order(choices: &mut Choices<'_>) -> Option<ToAgent> {
                 checkpoint_key: vec![1],
                 checkpoint_missed: choices.seldom(),
             };
-            Down::Assign(Assign { claim, cluster: 1, jobs: vec![one.clone(), one] })
+            Down::Assign(Assign { claim, cluster: 1, jobs: vec![one.clone(), one], waits: choices.seldom() })
         }
         6 => Down::Stop(Stop { claim, job, vacate: choices.seldom() }),
         7 => Down::Recall(Recall { claim, count: choices.number() as u32 }),
-        8 => Down::Drop(claim),
+        8 => Down::Drop(if choices.seldom() { claim | api::agent::BETTER } else { claim }),
+        9 => Down::Better(api::agent::Better {
+            instead_of: claim,
+            key: vec![1; choices.below(40)],
+            cluster: 1,
+            proc: choices.number() as u32,
+            values: vec![word(choices)],
+            reason: word(choices),
+        }),
+        10 => Down::Activate(claim),
+        11 => Down::Keep(claim),
         _ => Down::Ack(api::agent::Ack { claim, seq: choices.number() }),
     };
     Some(ToAgent { down: Some(down), wall_ms: None })

@@ -407,6 +407,59 @@ pub struct HeldClaim {
     /// It is over, and the machine is being put in order after it: it takes no more jobs.
     #[prost(bool, tag = "4")]
     pub ending: bool,
+    /// How far it is on its way to its first job.
+    #[prost(enumeration = "Stage", tag = "30")]
+    pub stage: i32,
+}
+
+/// How far a claim is on its way to its first job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Stage {
+    /// It runs what it is given.
+    Active = 0,
+    /// Its slot is promised to it.
+    Matched = 1,
+    /// It has its slot, and its job waits for the word to begin.
+    Accepted = 2,
+}
+
+/// How a machine hears of the match that a claim follows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Notice {
+    /// Not at all: the claim comes first.
+    None = 0,
+    /// With the claim: whoever has the one has the other.
+    Together = 1,
+    /// Before it: the claim is asked for with a job that waits.
+    Before = 2,
+}
+
+/// A better match for the slot of a claim is known by this number until it has one of its own.
+pub const BETTER: u64 = 1 << 63;
+
+/// A better match for a claim's slot: its job is to leave for this one, if the machine agrees.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Better {
+    /// The claim that has the slot.
+    #[prost(uint64, tag = "1")]
+    pub instead_of: u64,
+    /// The key of the claim to come.
+    #[prost(bytes = "vec", tag = "2")]
+    pub key: Vec<u8>,
+    /// The job that is preferred: its cluster, which the machine was told of.
+    #[prost(uint32, tag = "3")]
+    pub cluster: u32,
+    /// Its proc.
+    #[prost(uint32, tag = "4")]
+    pub proc: u32,
+    /// Expression texts of its varying attributes.
+    #[prost(string, repeated, tag = "5")]
+    pub values: Vec<String>,
+    /// Why, for the log of the job that leaves.
+    #[prost(string, tag = "6")]
+    pub reason: String,
 }
 
 /// Something happened to a claim.
@@ -419,7 +472,7 @@ pub struct Report {
     #[prost(uint64, tag = "2")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 30")]
     pub happening: Option<Happening>,
     /// How long ago it happened when this was said, by a clock that nobody sets; absent when nobody knows, because the machine was
     /// started anew since.
@@ -431,7 +484,7 @@ pub struct Report {
 #[derive(Clone, PartialEq, Message)]
 pub struct ToAgent {
     /// What.
-    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 30, 31, 32")]
     pub down: Option<Down>,
     /// What the manager's wall clock shows, with every `Welcome` and `Beat`: so a machine learns how far off its own is.
     #[prost(uint64, optional, tag = "20")]
@@ -487,6 +540,15 @@ pub enum Down {
     /// What became of a job's results.
     #[prost(message, tag = "15")]
     Landed(Landed),
+    /// A better match for a claim's slot.
+    #[prost(message, tag = "30")]
+    Better(Better),
+    /// Every seat was accepted: the jobs of this claim may begin.
+    #[prost(uint64, tag = "31")]
+    Activate(u64),
+    /// This claim is still wanted, though it has nothing to do.
+    #[prost(uint64, tag = "32")]
+    Keep(u64),
 }
 
 /// The inputs of a job: a bundle, which names further objects. The machine may fetch all of them in this session.
@@ -564,6 +626,12 @@ pub struct Claim {
     /// Kill everything after so long without an answered beat.
     #[prost(uint64, tag = "6")]
     pub lease_ms: u64,
+    /// How the machine hears of the match.
+    #[prost(enumeration = "Notice", tag = "30")]
+    pub notice: i32,
+    /// The claim whose slot it takes over, where it was announced as the better match; 0 for none.
+    #[prost(uint64, tag = "31")]
+    pub instead_of: u64,
 }
 
 /// What the jobs of a cluster share.
@@ -598,6 +666,9 @@ pub struct Assign {
     /// Jobs, in order.
     #[prost(message, repeated, tag = "3")]
     pub jobs: Vec<AssignedJob>,
+    /// They wait for the word to begin; the machine says whether it accepts the claim for them.
+    #[prost(bool, tag = "30")]
+    pub waits: bool,
 }
 
 /// One job of an assignment.

@@ -80,6 +80,9 @@ pub enum Happening {
     /// A job's files are on their way, or have arrived.
     #[prost(message, tag = "17")]
     Moved(Moved),
+    /// How the machine and the claim stand to each other, beside jobs.
+    #[prost(message, tag = "30")]
+    Seat(SeatSaid),
 }
 
 /// How far a job's files are.
@@ -119,6 +122,42 @@ pub struct Moved {
     /// What the job's owner must know: what stayed behind, or landed under another name.
     #[prost(string, repeated, tag = "6")]
     pub notes: Vec<String>,
+}
+
+/// What a machine says of a claim itself.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct SeatSaid {
+    /// What.
+    #[prost(enumeration = "SeatAnswer", tag = "1")]
+    pub answer: i32,
+    /// Why, in words, when it is a no.
+    #[prost(string, tag = "2")]
+    pub reason: String,
+}
+
+impl SeatSaid {
+    /// An answer that needs no reason.
+    pub fn new(answer: SeatAnswer) -> Self {
+        Self { answer: answer.into(), reason: String::new() }
+    }
+}
+
+/// How a machine and a claim stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum SeatAnswer {
+    /// The slot is promised to the claim.
+    Matched = 0,
+    /// The claim has the slot; its job waits for the word to begin.
+    Accepted = 1,
+    /// The claim's job leaves for the better one that was announced, which waits.
+    BetterWaits = 2,
+    /// The machine does not prefer what was announced: nothing changes.
+    BetterRefused = 3,
+    /// The claim's job is on its way out already; nobody waits.
+    BetterLate = 4,
+    /// The claim has had nothing to do for long: is it still wanted?
+    Unfed = 5,
 }
 
 /// A job's work was to be saved and was not.

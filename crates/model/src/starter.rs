@@ -488,7 +488,7 @@ pub struct Report {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What.
-    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(oneof = "Happening", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 30")]
     pub happening: Option<Happening>,
     /// When it happened; absent when nobody knows.
     #[prost(message, optional, tag = "20")]

@@ -202,6 +202,14 @@ impl Machine {
 
     /// What the job puts into the machine ad; gone when the slot leaves Preempting, because its claim is.
     fn put_job(&self, slot: &Slot, my: &mut ClassAd) {
+        if let Some(rival) = &slot.rival {
+            for (from, to) in [("User", "PreemptingUser"), ("Owner", "PreemptingOwner")] {
+                if let Some(name) = rival.job.eval_str(from) {
+                    my.insert_str(to, &name);
+                }
+            }
+            my.insert_real("PreemptingRank", rival.rank);
+        }
         let Some(claim) = &slot.claim else { return };
         let copy = |my: &mut ClassAd, from: &str, to: &Name| match claim.job.eval(from) {
             Value::Undefined | Value::Error => {}

@@ -352,7 +352,31 @@ impl Machine {
             out.push(Action::ClaimLost { slot, claim: rival.id, reason, tell: true });
             return self.enter_owner(at, Cause::Event(why), out);
         }
+        if !self.recut(at, &rival.job) {
+            let reason = "what was cut from its slot meanwhile leaves too little for its job".to_owned();
+            out.push(Action::ClaimLost { slot, claim: rival.id, reason, tell: true });
+            return self.enter_owner(at, Cause::Event(why), out);
+        }
         self.take(at, rival, Cause::Event("a better claim was waiting"), out);
+    }
+
+    /// Gives a slot that was cut for one claim the size that another one wants. False when there is too little.
+    fn recut(&mut self, at: usize, job: &ClassAd) -> bool {
+        if self.slots[at].kind != SlotKind::Dynamic {
+            return true;
+        }
+        let (had, wanted) = (self.slots[at].resources, self.request(at, job));
+        let Some(whole) = self.position(SlotId::new(self.slots[at].id.number)) else { return true };
+        if self.slots[whole].kind != SlotKind::Partitionable {
+            return true;
+        }
+        let mut room = self.slots[whole].resources;
+        room.give(had);
+        let Some(left) = room.less(wanted) else { return false };
+        self.slots[whole].resources = left;
+        self.slots[whole].changed = true;
+        self.slots[at].resources = wanted;
+        true
     }
 
     /// A claim gets the slot.

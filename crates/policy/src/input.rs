@@ -5,6 +5,7 @@ use model::id::ClaimId;
 
 use crate::expressions::Policy;
 use crate::slot::SlotId;
+use crate::slots::Resources;
 use crate::state::Standing;
 use crate::transition::Record;
 
@@ -43,6 +44,15 @@ pub enum Input {
         /// Which slot.
         slot: SlotId,
         /// For which claim.
+        claim: ClaimId,
+        /// How much of the slot it gets, where that is cut up.
+        room: Option<Resources>,
+    },
+    /// The claim of a better match got its own number, whether it still waits or has the slot.
+    Confirm {
+        /// What it was known by.
+        waiting: ClaimId,
+        /// What it is.
         claim: ClaimId,
     },
     /// A claim asks for a slot; of a partitionable one it gets a new slot of its own.

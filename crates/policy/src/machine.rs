@@ -83,7 +83,8 @@ impl Machine {
             Input::Sensors(readings) => self.on_sensors(readings),
             Input::Tick => self.on_tick(&mut out),
             Input::Look => self.evaluate_all(&mut out),
-            Input::Match { slot, claim } => self.on_match(slot, claim, &mut out),
+            Input::Match { slot, claim, room } => self.on_match(slot, claim, room, &mut out),
+            Input::Confirm { waiting, claim } => self.on_confirm(waiting, claim),
             Input::Claim { slot, claim, job } => self.on_claim(slot, claim, job, &mut out),
             Input::Adopt { slot, claim, job, runs, suspended, leaving_ms } => {
                 let found = crate::requests::Found { runs, suspended, leaving_ms };
@@ -123,6 +124,17 @@ impl Machine {
     /// The slot that a claim holds.
     pub fn slot_of(&self, claim: ClaimId) -> Option<SlotId> {
         self.holding(claim).map(|at| self.slots[at].id)
+    }
+
+    /// The slot that a claim was promised and has not come for yet.
+    pub fn slot_promised(&self, claim: ClaimId) -> Option<SlotId> {
+        self.slots.iter().find(|s| !s.gone && s.matched == Some(claim)).map(|s| s.id)
+    }
+
+    /// The slot that a better claim waits for.
+    pub fn slot_awaited(&self, claim: ClaimId) -> Option<SlotId> {
+        let waits = |s: &&Slot| !s.gone && s.rival.as_ref().is_some_and(|r| r.id == claim);
+        self.slots.iter().find(waits).map(|s| s.id)
     }
 
     /// The claim that holds a slot.

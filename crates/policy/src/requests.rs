@@ -14,6 +14,9 @@ use crate::slots::{Resources, SlotKind};
 use crate::state::Standing;
 use crate::transition::{Cause, Record};
 
+/// Why nothing is cut from a slot.
+const TOO_SMALL: &str = "what is left of the slot is too small for this job";
+
 /// What was found of a claim of an earlier agent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
@@ -23,25 +26,33 @@ pub(crate) struct Found {
 }
 
 impl Machine {
-    pub(crate) fn on_match(&mut self, slot: SlotId, claim: ClaimId, out: &mut Vec<Action>) {
-        let Some(at) = self.position(slot) else { return refuse(slot, claim, "there is no such slot", out) };
-        if self.slots[at].kind == SlotKind::Partitionable {
-            return refuse(slot, claim, "a partitionable slot is claimed without a match notice", out);
-        }
-        match self.slots[at].standing {
-            Standing::UnclaimedIdle | Standing::Benchmarking => {
-                self.go(at, Standing::Matched, Cause::Event("match notice"), out);
-                self.slots[at].matched = Some(claim);
-                self.slots[at].deadline_ms = Some(self.now_ms + self.policy.timers.match_ms);
-            }
+    pub(crate) fn on_match(
+        &mut self,
+        slot: SlotId,
+        claim: ClaimId,
+        room: Option<Resources>,
+        out: &mut Vec<Action>,
+    ) {
+        if self.slots.iter().any(|s| !s.gone && s.matched == Some(claim)) || self.holding(claim).is_some() {
             // The same notice again, or one that the claim has overtaken.
-            Standing::Matched if self.slots[at].matched == Some(claim) => {}
-            Standing::ClaimedIdle
-            | Standing::Busy
-            | Standing::Suspended
-            | Standing::Vacating
-            | Standing::Killing
-                if self.holder(at) == Some(claim) => {}
+            return;
+        }
+        // A notice may name the slot that is to be cut for its claim.
+        let whole = if self.position(slot).is_none() { SlotId::new(slot.number) } else { slot };
+        let Some(at) = self.position(whole) else { return refuse(slot, claim, "there is no such slot", out) };
+        match self.slots[at].standing {
+            Standing::UnclaimedIdle | Standing::Benchmarking
+                if self.slots[at].kind == SlotKind::Partitionable =>
+            {
+                let Some(room) = room else {
+                    return refuse(slot, claim, "a notice for a partitionable slot says how much of it", out);
+                };
+                match self.cut(at, slot.child, room, Cause::Event("cut for a match"), out) {
+                    Some(cut) => self.promise(cut, claim, out),
+                    None => refuse(slot, claim, TOO_SMALL, out),
+                }
+            }
+            Standing::UnclaimedIdle | Standing::Benchmarking => self.promise(at, claim, out),
             standing @ (Standing::Owner
             | Standing::Matched
             | Standing::ClaimedIdle
@@ -49,6 +60,23 @@ impl Machine {
             | Standing::Suspended
             | Standing::Vacating
             | Standing::Killing) => refuse(slot, claim, &format!("the slot is {standing}"), out),
+        }
+    }
+
+    /// Unclaimed to Matched.
+    fn promise(&mut self, at: usize, claim: ClaimId, out: &mut Vec<Action>) {
+        self.go(at, Standing::Matched, Cause::Event("match notice"), out);
+        self.slots[at].matched = Some(claim);
+        self.slots[at].deadline_ms = Some(self.now_ms + self.policy.timers.match_ms);
+    }
+
+    /// The claim of a better match that waits, or has the slot already, has its own number now.
+    pub(crate) fn on_confirm(&mut self, waiting: ClaimId, claim: ClaimId) {
+        for slot in self.slots.iter_mut().filter(|s| !s.gone) {
+            let claims = slot.claim.iter_mut().chain(slot.rival.iter_mut());
+            for held in claims.filter(|c| c.id == waiting) {
+                held.id = claim;
+            }
         }
     }
 
@@ -143,11 +171,18 @@ impl Machine {
         if rank < current {
             return refuse(slot, claim, &format!("its rank {rank} is below the present {current}"), out);
         }
-        self.slots[at].rival = Some(Claim::new(claim, job, self.now_ms));
+        let user = job.eval_str("User").or_else(|| job.eval_str("Owner"));
+        let user = user.map_or_else(|| "another user".to_owned(), |u| u.to_string());
+        let cause = if rank > current {
+            Cause::Better(format!("RANK is {rank} for a claim of {user}, over {current}"))
+        } else {
+            Cause::Better(format!("a claim of {user} goes first at the same RANK ({rank})"))
+        };
+        self.slots[at].rival = Some(Claim { rank, ..Claim::new(claim, job, self.now_ms) });
         if self.slots[at].running().is_some() {
             out.push(Action::ClaimWaits { slot, claim });
         }
-        self.preempt(at, Eviction::Polite, Cause::Event("better claim"), out);
+        self.preempt(at, Eviction::Polite, cause, out);
     }
 
     /// Why a job may not come here.
@@ -159,12 +194,24 @@ impl Machine {
 
     /// Cuts a slot for a claim out of a partitionable one: the one it names if it names one, else the next.
     fn carve(&mut self, at: usize, child: u32, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
-        let slot = self.slots[at].id;
         let wanted = self.request(at, &job);
-        let Some(left) = self.slots[at].resources.less(wanted) else {
-            return refuse(slot, claim, "what is left of the slot is too small for this job", out);
+        let Some(cut) = self.cut(at, child, wanted, Cause::Event("cut for a claim"), out) else {
+            return refuse(self.slots[at].id, claim, TOO_SMALL, out);
         };
-        self.slots[at].resources = left;
+        self.take(cut, Claim::new(claim, job, self.now_ms), Cause::Event("claim request"), out);
+    }
+
+    /// Cuts a slot out of a partitionable one, Unclaimed as yet; none when there is too little left.
+    fn cut(
+        &mut self,
+        at: usize,
+        child: u32,
+        wanted: Resources,
+        cause: Cause,
+        out: &mut Vec<Action>,
+    ) -> Option<usize> {
+        let slot = self.slots[at].id;
+        self.slots[at].resources = self.slots[at].resources.less(wanted)?;
         self.slots[at].changed = true;
         let named = SlotId { child, ..slot };
         let id = if child > 0 && self.position(named).is_none() {
@@ -180,15 +227,10 @@ impl Machine {
             from: None,
             to: Standing::UnclaimedIdle,
             transition: None,
-            cause: Cause::Event("cut for a claim"),
+            cause,
         }));
         self.slots.push(child);
-        self.take(
-            self.slots.len() - 1,
-            Claim::new(claim, job, self.now_ms),
-            Cause::Event("claim request"),
-            out,
-        );
+        Some(self.slots.len() - 1)
     }
 
     /// A claim that was here before the agent was started again. It was welcome once; what the policy makes of it now is
@@ -237,7 +279,7 @@ impl Machine {
     }
 
     /// What a job asks for. Nothing is rounded: the manager counts what it gave, and both must agree.
-    fn request(&self, at: usize, job: &ClassAd) -> Resources {
+    pub(crate) fn request(&self, at: usize, job: &ClassAd) -> Resources {
         if is_guest(job) {
             return Resources::default();
         }

@@ -57,6 +57,8 @@ pub(crate) struct Claim {
     /// The job that asked, then the one that runs.
     pub(crate) job: ClassAd,
     pub(crate) since_ms: u64,
+    /// RANK of the job that asked, where the claim waits for another to leave.
+    pub(crate) rank: f64,
     /// A job has been started and is not gone yet.
     pub(crate) running: Option<Running>,
     /// It has run a job, which is gone: what it has is kept for others.
@@ -81,6 +83,7 @@ impl Claim {
             id,
             job,
             since_ms: now_ms,
+            rank: 0.0,
             running: None,
             has_run: false,
             stopped_by_operator: false,

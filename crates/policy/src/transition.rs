@@ -124,6 +124,8 @@ pub enum Cause {
         /// What it gave.
         value: String,
     },
+    /// A claim that the machine prefers wants the slot; in words, which.
+    Better(String),
     /// Somebody asked for it.
     Command(&'static str),
     /// A time limit passed.
@@ -136,6 +138,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expression { name, text, value } => write!(f, "{name} is {value}: {text}"),
+            Self::Better(what) => f.write_str(what),
             Self::Command(what) => write!(f, "command {what}"),
             Self::Timer(name) => write!(f, "{name} passed"),
             Self::Event(what) => f.write_str(what),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
-use model::agent::Report;
+use model::agent::{BETTER, Report, Stage};
 use model::event::{
     Afterwards, JobCheckpointed, JobContinued, JobFilesMoved, JobNotSaved, JobStarted, JobSuspended,
     JobWarned, JobsHeld, JobsRemoved, JobsRequeued, Kind,
@@ -51,7 +51,7 @@ impl Core {
                 .is_some_and(|c| host_of(&c.machine) == &*name && equal(&c.key_digest, &digest(&claim.key)))
             {
                 held.insert(claim.claim, claim);
-            } else {
+            } else if !self.is_announced(claim, &hello.claims) {
                 out.effects.push(Effect::Drop { session: hello.session, claim: claim.claim });
             }
         }
@@ -64,11 +64,12 @@ impl Core {
                     let jobs = self.pool.claims[&id].jobs.iter().copied();
                     let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
                         .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
-                        .partition(|j| self.is_withheld(*j));
+                        .partition(|j| claim.stage == Stage::Matched || self.is_withheld(*j));
                     for job in &withheld {
                         self.gangs.stir(job.cluster);
                     }
-                    let (withheld, ending) = (!withheld.is_empty(), claim.ending);
+                    let (withheld, ending, stage) = (!withheld.is_empty(), claim.ending, claim.stage);
+                    let listed = hello.claims.iter().any(|other| other.claim.0 == id.0 | BETTER);
                     let last = lost.last().copied();
                     self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);
                     self.repeat_stops(id, hello.session, out);
@@ -77,6 +78,8 @@ impl Core {
                         claim.ending = ending;
                         claim.withheld = withheld;
                     }
+                    self.note_stage(now, id, stage);
+                    self.announce_again(now, id, listed, out);
                     match last {
                         // What was kept when the last word of it came may be so in vain by now.
                         None if self.is_reserved_in_vain(id) => {
@@ -384,13 +387,15 @@ impl Core {
                 let machine = self.pool.claims[&id].machine.clone();
                 self.release_failed(now, host_of(&machine), &reason, out);
             }
+            Happening::Seat(said) => self.take_seat(now, id, &said, digest, out),
             Happening::Returned(e) => self.take_back(now, id, &e.jobs, digest, out),
             Happening::Gone(reason) => {
                 let claim = &self.pool.claims[&id];
                 let (machine, rival) = (claim.machine.clone(), claim.rival);
+                let estate = self.estate(id);
                 self.lose_claim(now, id, &reason, 1006, out);
                 if let Some(shape) = rival {
-                    self.replace(now, &machine, shape, digest, out);
+                    self.replace(now, &machine, shape, estate, digest, out);
                 }
                 self.offer_machine(now, &machine, digest, out);
             }
@@ -538,6 +543,7 @@ impl Core {
             self.offer_jobs(now, cluster, digest, out);
         }
         self.expire_drains(now, digest, out);
+        self.end_seating(now, out);
         self.end_holds(now, digest, out);
         self.end_exclusions(now, digest, out);
         self.end_reservations(now, digest, out);

@@ -204,6 +204,9 @@ impl Core {
             reserved: None,
             withheld: false,
             rival: None,
+            better: None,
+            refused_ms: None,
+            seat: None,
             slot_now: None,
         };
         self.recount_claim(&claim, 1);
@@ -342,15 +345,12 @@ impl Core {
     fn apply_claim_ended(&mut self, e: &ClaimEnded, time_ms: u64) {
         let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
         self.pool.note_depth(ClaimId(e.claim));
+        self.pool.seating.remove(&ClaimId(e.claim));
         if let Some(reserved) = claim.reserved {
             self.pool.reserved.remove(&(reserved.job.cluster, ClaimId(e.claim)));
         }
         if let Some(rival) = claim.rival {
-            let left = self.pool.rivals.get(&rival).map_or(0, |n| n.saturating_sub(1));
-            self.pool.rivals.insert(rival, left);
-            if left == 0 {
-                self.pool.rivals.remove(&rival);
-            }
+            self.pool.count_rival_out(rival);
         }
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);

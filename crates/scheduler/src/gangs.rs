@@ -1,7 +1,7 @@
 //! Gangs of the pool: clusters whose jobs start together in one lab or not at all, on the planner that the simulator uses.
 //!
 //! A gang waits while all its unfinished jobs are idle. The planner decides when each of them has a place; then all
-//! claims are made in one breath, which is one record in the journal. Until then nothing is held: machines that the gang
+//! claims are made in one breath, which is one record in the journal; their machines then take their seats together (`seats`). Until then nothing is held: machines that the gang
 //! is promised are earmarked, and plain jobs may use them as long as they are sure to be gone in time. When one job of a
 //! gang loses its machine the others are called back too, and the gang waits again with its old rank; while they are on
 //! their way it is planned for, so that nobody takes what it needs.
@@ -36,7 +36,7 @@ use crate::admission::{Awaited, Demand, Shortage};
 use crate::pass::Candidate;
 use crate::queue::Live;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Effect, Mutation, Out, Refusal, Settings};
+use crate::{Core, Digest, Mutation, Out, Refusal, Settings};
 
 /// How long a job without a declared limit is taken to run, for planning only: one day.
 const SITE_LIMIT_S: u64 = 86_400;
@@ -437,12 +437,9 @@ impl Core {
             let ready = lines[part];
             let claim = self.make_claim(now, &name, Candidate { shape, ready }, None, &key, digest, out);
             let Some(claim) = claim else { continue };
-            out.effects.push(self.claim_effect(session, claim, key));
             let procs = vec![Span { first: proc, count: 1 }];
             self.record(now, Kind::JobsAssigned(JobsAssigned { claim: claim.0, cluster: id, procs }), out);
-            let attempt =
-                self.queue.clusters.get(&id).and_then(|c| c.live.get(&proc)).map_or(1, |l| l.attempt);
-            out.effects.push(Effect::Assign { session, claim, cluster: id, jobs: vec![(proc, attempt)] });
+            self.notice(now, claim, self.claim_effect(session, claim, key), out);
             self.seat_guests(now, JobId { cluster: id, proc }, &name, digest, out);
             // What it leaves of a machine may be promised for later than when it was last offered.
             self.gangs.left.push(name);

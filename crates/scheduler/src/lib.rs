@@ -13,6 +13,7 @@
 //! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by the planner of the crate of that name
 //! - `provision`: machines that are made ready for jobs, or could not be
+//! - `seats`: claims on their way to their first jobs, slots on their way to better ones
 //! - `reserve`: more time for running jobs; machines that owners keep after the run
 //! - `accounts`: fair share; `admission`: what a set takes beside machines; `concurrency`: named limits; `throttle`: bursts of
 //!   starts
@@ -63,6 +64,7 @@ mod queue;
 mod recount;
 mod reports;
 mod reserve;
+mod seats;
 mod settings;
 mod shape;
 mod slot_ads;
@@ -81,6 +83,7 @@ use std::collections::BTreeSet;
 
 use classad::Expr;
 use jiff::tz::TimeZone;
+use model::agent::Notice;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
@@ -137,6 +140,8 @@ pub struct Settings {
     pub preemption_requirements: Option<Expr>,
     /// PREEMPTION_RANK: which one goes; the highest first.
     pub preemption_rank: Option<Expr>,
+    /// MATCH_TIMEOUT: so long the machines of a gang may take to accept their seats.
+    pub match_ms: u64,
     /// Where a crontab's hours are.
     pub zone: TimeZone,
     /// CONSISTENCY_INTERVAL: how often the whole pool is checked; 0 for never.
@@ -183,6 +188,7 @@ impl Default for Settings {
             claim_worklife_ms: 2_000,
             preemption_requirements: None,
             preemption_rank: None,
+            match_ms: 300_000,
             zone: TimeZone::UTC,
             sweep_ms: 30_000,
             grace_ms: 86_400_000,
@@ -229,6 +235,37 @@ pub enum Effect {
         resources: Resources,
         /// Lease.
         lease_ms: u64,
+        /// How its machine hears of the match.
+        notice: Notice,
+        /// The claim whose slot it takes over, where it was announced.
+        instead_of: Option<ClaimId>,
+    },
+    /// Tell an agent of a better match for the slot of a claim.
+    Better {
+        /// To whom.
+        session: Session,
+        /// The claim whose job is to leave.
+        claim: ClaimId,
+        /// The capability of the claim to come.
+        key: ClaimKey,
+        /// A job that is preferred.
+        job: JobId,
+        /// Why, for the job that leaves.
+        reason: String,
+    },
+    /// Every seat of a gang was accepted: this one's job may begin.
+    Activate {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
+    },
+    /// A claim without jobs is still wanted.
+    Keep {
+        /// To whom.
+        session: Session,
+        /// Claim.
+        claim: ClaimId,
     },
     /// Give jobs to a claim, in this order.
     Assign {
@@ -240,6 +277,8 @@ pub enum Effect {
         cluster: u32,
         /// Procs with their attempt numbers.
         jobs: Vec<(u32, u32)>,
+        /// They wait until every seat of their gang is accepted.
+        waits: bool,
     },
     /// Stop one job of a claim.
     Stop {
@@ -300,6 +339,9 @@ impl Effect {
             | Self::Control { session, .. }
             | Self::Recall { session, .. }
             | Self::Drop { session, .. }
+            | Self::Better { session, .. }
+            | Self::Activate { session, .. }
+            | Self::Keep { session, .. }
             | Self::Ack { session, .. } => *session,
         }
     }

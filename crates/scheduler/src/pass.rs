@@ -10,6 +10,7 @@ use model::{ClaimId, ClaimKey, Now};
 use crate::gangs::Leave;
 use crate::labs::Shut;
 use crate::pool::{Machine, fits, host_of, plus, slot_of};
+use crate::seats::Seat;
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Digest, Effect, Out};
 
@@ -451,7 +452,8 @@ impl Core {
         let submitter = self.accounts.get(shape.user).name.to_string();
         let submitter = if submitter == owner { String::new() } else { submitter };
         let machine = self.pool.machines.get(name)?;
-        let number = (1..=u32::MAX).find(|n| !machine.slots.contains(n))?;
+        let heir = self.pool.heir_slot.filter(|n| !machine.slots.contains(n));
+        let number = heir.or_else(|| (1..=u32::MAX).find(|n| !machine.slots.contains(n)))?;
         let claim = self.pool.next_claim.max(1);
         let backfill = self.is_backfill(machine, candidate, now.wall_ms);
         let whole = machine.whole && of.is_none();
@@ -488,12 +490,26 @@ impl Core {
             owner: claim.owner.to_string(),
             resources: claim.resources,
             lease_ms: claim.lease_ms,
+            notice: model::agent::Notice::Together,
+            instead_of: None,
         }
     }
 
     /// Gives a claim its next jobs: enough that its starter need not wait for the disk between two short ones, never
     /// more than its part of what is left. A claim that nobody waits for ends.
     pub(crate) fn feed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
+        self.feed_first(now, id, None, digest, out);
+    }
+
+    /// The same, beginning with the job that the claim was made for, whatever else its user has in line.
+    pub(crate) fn feed_first(
+        &mut self,
+        now: Now,
+        id: ClaimId,
+        mut first: Option<Candidate>,
+        digest: Digest,
+        out: &mut Out,
+    ) {
         loop {
             let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending && c.reserved.is_none()) else {
                 return;
@@ -504,11 +520,13 @@ impl Core {
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
-            let (closed, rival) = (machine.shut.is_some(), claim.rival);
+            let (closed, rival, is_seat) = (machine.shut.is_some(), claim.rival, claim.seat.is_some());
             // A claim goes on with its own user for a while; then it is everybody's turn again.
             let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
-            let candidate = if closed || (rival.is_some() && held == 0) {
+            let candidate = if closed || rival.is_some() || is_seat {
                 None
+            } else if first.is_some() {
+                first.take()
             } else {
                 let next = self.next_for(id, now.wall_ms);
                 next.filter(|next| !old || held > 0 || self.is_still_their_turn(id, *next, now.wall_ms))
@@ -536,7 +554,7 @@ impl Core {
             self.record(now, Kind::JobsAssigned(assigned), out);
             let live = &self.queue.clusters[&cluster_id].live;
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
-            out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs });
+            out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs, waits: false });
         }
     }
 
@@ -548,14 +566,16 @@ impl Core {
         // Nothing is known of a machine that is away: it is settled when it is back, or when the lease is over.
         let Some(session) = machine.session else { return };
         out.effects.push(Effect::Drop { session, claim: id });
-        if machine.releases {
+        // What was only promised leaves nothing behind.
+        if machine.releases && claim.seat.is_none_or(|seat| seat >= Seat::Asked) {
             // It is over when its machine says that it is in order again.
             claim.ending = true;
             return;
         }
+        let estate = self.estate(id);
         self.end_claim(now, id, why, out);
         if let Some(shape) = rival {
-            self.replace(now, &name, shape, digest, out);
+            self.replace(now, &name, shape, estate, digest, out);
         }
         self.offer_machine(now, &name, digest, out);
     }

@@ -19,6 +19,7 @@ use crate::accounts::UserId;
 use crate::labs::Shut;
 use crate::machines::Machines;
 use crate::recount::PoolCount;
+use crate::seats::{Announced, Seat, Seating};
 use crate::shape::ShapeId;
 
 /// One connection of one agent. Numbers only go up, so an old connection is recognised.
@@ -58,6 +59,10 @@ pub(crate) struct Pool {
     pub(crate) touched: Vec<u32>,
     /// Shapes that claims were asked to leave for, and how many.
     pub(crate) rivals: BTreeMap<ShapeId, usize>,
+    /// Seats of gangs on their way to their first jobs.
+    pub(crate) seating: Seating,
+    /// The number of the slot that the claim which is being made takes over.
+    pub(crate) heir_slot: Option<u32>,
     /// The second in which somebody was last looked for who must go, and where that look ended when there were too many.
     pub(crate) preempted_s: u64,
     pub(crate) preempted_for: Option<ShapeId>,
@@ -77,6 +82,16 @@ impl Pool {
             self.room[at] = machine.free;
         } else {
             self.roomy.remove(machine.number);
+        }
+    }
+
+    /// One claim less is on its way out for such jobs.
+    pub(crate) fn count_rival_out(&mut self, shape: ShapeId) {
+        let left = self.rivals.get(&shape).map_or(0, |n| n.saturating_sub(1));
+        if left == 0 {
+            self.rivals.remove(&shape);
+        } else {
+            self.rivals.insert(shape, left);
         }
     }
 
@@ -359,6 +374,12 @@ pub(crate) struct Claim {
     pub(crate) withheld: bool,
     /// A better job waits for it to end.
     pub(crate) rival: Option<ShapeId>,
+    /// The better match that its machine was told of.
+    pub(crate) better: Option<Announced>,
+    /// When its machine last did not prefer another job.
+    pub(crate) refused_ms: Option<u64>,
+    /// How far it is as a seat of a gang; none when its jobs may begin. Soft, like all of these.
+    pub(crate) seat: Option<Seat>,
     /// What its machine last said of it.
     pub(crate) slot_now: Option<SlotState>,
 }

@@ -1,8 +1,8 @@
 //! Who must go for a better job: because the machine likes the other one more (RANK), or because the user of the one who
 //! waits has been served worse (PREEMPTION_REQUIREMENTS). Decision 035.
 //!
-//! As many are asked to leave as there are better jobs that wait, each like any vacated job, with the chance to save its work.
-//! A claim that is on its way out remembers for whom; when it is gone its room goes to the best that waits then. The question
+//! As many are to leave as there are better jobs that wait, each like any vacated job, with the chance to save its work. Their machines
+//! are told of the better match, and agree or do not (`seats`). A claim that is on its way out remembers for whom; when it is gone its room goes to the best that waits then. The question
 //! is asked again whenever jobs find no room, when a machine changes, and each second for what only time decides. A gang goes
 //! as a whole, after every plain job; a waiting gang makes nobody go.
 
@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use classad::{ClassAd, Scope, Value};
 use model::event::{Afterwards, Resources};
-use model::{ClaimId, JobId, Now, ProcSet};
+use model::{ClaimId, JobId, Now};
 
 use crate::pass::Candidate;
 use crate::pool::{fits, host_of, minus, plus};
+use crate::seats::Estate;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Mutation, Out};
 
@@ -197,7 +198,7 @@ impl Core {
         let present = self.shape_of(job)?;
         let cluster = self.queue.clusters.get(&job.cluster)?;
         let leaving = cluster.live.get(&job.proc).is_some_and(|l| l.stop.is_some());
-        if present == shape || leaving {
+        if present == shape || leaving || self.was_refused(now, id) {
             return None;
         }
         let seats = if cluster.gang { cluster.live.len() } else { 1 };
@@ -262,13 +263,16 @@ impl Core {
             }
         }
         for id in claims {
-            let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| c.rival.is_none()) else { continue };
+            if self.pool.claims.get(&id).is_none_or(|c| c.rival.is_some()) {
+                continue;
+            }
+            // Without a gang nobody is stopped: the machine says whether its job leaves.
+            let told = self.announce(id, shape, &why, out);
+            let Some(claim) = self.pool.claims.get_mut(&id).filter(|_| told || !gangs.is_empty()) else {
+                continue;
+            };
             claim.rival = Some(shape);
             *self.pool.rivals.entry(shape).or_default() += 1;
-        }
-        for job in jobs.into_iter().filter(|j| !gangs.contains(&j.cluster)) {
-            let procs: ProcSet = [job.proc].into_iter().collect();
-            self.stop_live(now, job.cluster, Some(&procs), Afterwards::Idle, &why, (1000, 0), out);
         }
         for gang in gangs {
             self.stop_live(now, gang, None, Afterwards::Idle, &why, (1000, 0), out);
@@ -286,6 +290,7 @@ impl Core {
         now: Now,
         name: &Arc<str>,
         rival: ShapeId,
+        estate: Option<Estate>,
         digest: Digest,
         out: &mut Out,
     ) {
@@ -302,9 +307,7 @@ impl Core {
                 best = Some((rank, Candidate { shape, ready }));
             }
         }
-        if let Some((_, candidate)) = best {
-            self.start(now, name, candidate, digest, out);
-        }
+        self.start_heir(now, name, best.map(|(_, candidate)| candidate), estate, digest, out);
     }
 
     /// The shape of a job.

@@ -36,4 +36,6 @@ pub struct HeldClaim {
     pub jobs: Vec<Attempt>,
     /// It is over, and its machine is being put in order.
     pub ending: bool,
+    /// How far it is on its way to its first job.
+    pub stage: model::agent::Stage,
 }

@@ -35,6 +35,7 @@ impl Settings {
         }
         self.preemption_requirements = reading.expression("PREEMPTION_REQUIREMENTS");
         self.preemption_rank = reading.expression("PREEMPTION_RANK");
+        self.match_ms = (reading.number("MATCH_TIMEOUT", 300.0, 1.0) * 1000.0) as u64;
         if reading.errors.is_empty() {
             Ok((self, reading.warnings))
         } else {

@@ -48,7 +48,7 @@ pub fn ad_of_cut(view: &MachineView, claim: &RunningView, client: &str) -> Optio
         ad.insert_int(name, value);
     }
     // What it does with rivals is asked of its machine, and a slot that leaves takes none.
-    let claimed = claim.now.as_ref().is_none_or(|now| now.state == "Claimed");
+    let claimed = claim.now.as_ref().map_or(!claim.promised, |now| now.state == "Claimed");
     match view.ad.get("Requirements").filter(|_| claimed) {
         Some(requirements) => ad.insert("Requirements", requirements.clone()),
         None => ad.insert_bool("Requirements", false),
@@ -63,7 +63,12 @@ fn put_claim(ad: &mut ClassAd, claim: &RunningView, client: &str) {
     ad.insert_str("RemoteOwner", &claim.owner);
     ad.insert_str("RemoteUser", &claim.owner);
     ad.insert_str("ClientMachine", client);
-    ad.insert_str("State", claim.now.as_ref().map_or("Claimed", |n| &n.state));
+    let state = if claim.promised { "Matched" } else { "Claimed" };
+    ad.insert_str("State", claim.now.as_ref().map_or(state, |n| &n.state));
+    if let Some(user) = &claim.preempting {
+        ad.insert_str("PreemptingUser", user);
+        ad.insert_str("PreemptingOwner", user);
+    }
     let activity = if claim.started_ms.is_some() { "Busy" } else { "Idle" };
     ad.insert_str("Activity", claim.now.as_ref().map_or(activity, |n| &n.activity));
     let leaving_ms = claim.now.as_ref().filter(|n| n.state != "Claimed").map(|n| n.since_ms);

@@ -157,6 +157,10 @@ pub struct RunningView {
     pub gang: bool,
     /// It is kept though its job is over.
     pub reserved: Option<Reserved>,
+    /// Its slot is promised to it, and it has not asked for it yet.
+    pub promised: bool,
+    /// Whose better job its own is to leave for.
+    pub preempting: Option<Arc<str>>,
 }
 
 /// Totals.
@@ -357,6 +361,11 @@ impl Core {
                         .first()
                         .and_then(|j| self.queue.clusters.get(&j.cluster)?.live.get(&j.proc)?.started_ms),
                     resources: c.resources,
+                    promised: c.withheld && c.seat.is_some(),
+                    preempting: c
+                        .rival
+                        .and_then(|s| self.shapes.all.get(&s))
+                        .map(|s| self.accounts.get(s.user).name.clone()),
                 })
                 .collect(),
         }

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use classad::ClassAd;
 use model::agent::{
-    Ack, Ask, Assign, AssignedJob, Claim, Cluster, Control, Down, Hello, Object, Question, Recall, Report,
-    Stop, Up, Verb,
+    Ack, Ask, Assign, AssignedJob, Better, Claim, Cluster, Control, Down, Hello, Object, Question, Recall,
+    Report, Stop, Up, Verb,
 };
 use model::event::Resources;
 use model::report::{Attempt, Happening};
-use model::{ClaimId, ClaimKey, JobId, MachineName, limits};
+use model::{ClaimId, ClaimKey, JobId, JobTemplate, MachineName, limits};
 
 use crate::{AgentHello, AgentSlot, Core, Effect, HeldClaim, Session, SlotState};
 
@@ -64,13 +64,20 @@ impl Told {
     ) -> (Session, Vec<Down>) {
         let session = effect.session();
         let word = match effect {
-            Effect::Claim { claim, key, slot, owner, resources, lease_ms, .. } => {
-                let key = key.0.to_vec();
-                Down::Claim(Claim { claim: claim.0, key, slot, owner, resources, lease_ms })
+            Effect::Claim { claim, key, slot, owner, resources, lease_ms, notice, instead_of, .. } => {
+                let (key, notice) = (key.0.to_vec(), notice.into());
+                let instead_of = instead_of.map_or(0, |c| c.0);
+                let claim = claim.0;
+                Down::Claim(Claim { claim, key, slot, owner, resources, lease_ms, notice, instead_of })
             }
-            Effect::Assign { claim, cluster, jobs, .. } => {
-                return (session, self.assign(claim, cluster, &jobs, core, key_of));
+            Effect::Assign { claim, cluster, jobs, waits, .. } => {
+                return (session, self.assign(claim, cluster, &jobs, waits, core, key_of));
             }
+            Effect::Better { claim, key, job, reason, .. } => {
+                return (session, self.better(claim, &key, job, reason, core));
+            }
+            Effect::Activate { claim, .. } => Down::Activate(claim.0),
+            Effect::Keep { claim, .. } => Down::Keep(claim.0),
             Effect::Stop { claim, job, attempt, vacate, .. } => {
                 Down::Stop(Stop { claim: claim.0, job: Attempt::at(job, attempt), vacate })
             }
@@ -95,23 +102,13 @@ impl Told {
         claim: ClaimId,
         cluster: u32,
         jobs: &[(u32, u32)],
+        waits: bool,
         core: &Core,
         key_of: impl Fn(JobId) -> Vec<u8>,
     ) -> Vec<Down> {
         // Gone already: removed in the same batch. Then nothing of it may start.
         let Some((template, owner)) = core.template(cluster) else { return Vec::new() };
-        let mut words = Vec::new();
-        if !self.clusters.contains(&cluster) {
-            let forget_others = self.clusters.len() >= KNOWN_CLUSTERS;
-            if forget_others {
-                self.clusters.clear();
-            }
-            self.clusters.insert(cluster);
-            let owner = owner.to_string();
-            let shared = template.shared.clone();
-            let varying = template.varying.iter().map(|v| v.name.clone()).collect();
-            words.push(Down::Cluster(Cluster { cluster, owner, shared, varying, forget_others }));
-        }
+        let mut words = self.cluster(cluster, &template, &owner);
         // A machine gets the keys of the jobs that it runs, and of those only that have a use for one.
         let names = template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
         let transparent = names.into_iter().any(|n| n.eq_ignore_ascii_case("WantTransparentCheckpoint"));
@@ -128,7 +125,42 @@ impl Told {
             AssignedJob { proc, attempt, values, checkpoint, checkpoint_key, checkpoint_missed }
         });
         let messages = split(jobs.collect()).into_iter();
-        words.extend(messages.map(|jobs| Down::Assign(Assign { claim: claim.0, cluster, jobs })));
+        words.extend(messages.map(|jobs| Down::Assign(Assign { claim: claim.0, cluster, jobs, waits })));
+        words
+    }
+
+    /// A better match, with the job that is preferred.
+    fn better(
+        &mut self,
+        claim: ClaimId,
+        key: &ClaimKey,
+        job: JobId,
+        reason: String,
+        core: &Core,
+    ) -> Vec<Down> {
+        let Some((template, owner)) = core.template(job.cluster) else { return Vec::new() };
+        let mut words = self.cluster(job.cluster, &template, &owner);
+        let values = template.varying.iter().map(|v| template.expand(v, job.cluster, job.proc)).collect();
+        let (instead_of, key) = (claim.0, key.0.to_vec());
+        let JobId { cluster, proc } = job;
+        words.push(Down::Better(Better { instead_of, key, cluster, proc, values, reason }));
+        words
+    }
+
+    /// What is to be said of a cluster before anything of it.
+    fn cluster(&mut self, cluster: u32, template: &JobTemplate, owner: &str) -> Vec<Down> {
+        let mut words = Vec::new();
+        if !self.clusters.contains(&cluster) {
+            let forget_others = self.clusters.len() >= KNOWN_CLUSTERS;
+            if forget_others {
+                self.clusters.clear();
+            }
+            self.clusters.insert(cluster);
+            let owner = owner.to_owned();
+            let shared = template.shared.clone();
+            let varying = template.varying.iter().map(|v| v.name.clone()).collect();
+            words.push(Down::Cluster(Cluster { cluster, owner, shared, varying, forget_others }));
+        }
         words
     }
 }
@@ -209,8 +241,9 @@ pub fn understand(session: Session, machine: &MachineName, word: Up) -> Option<S
 fn hello_of(session: Session, machine: &MachineName, hello: Hello) -> AgentHello {
     let ad = ad_of(&hello.ad, machine, 1);
     let claims = hello.claims.into_iter().filter_map(|claim| {
+        let stage = claim.stage();
         let key = ClaimKey(claim.key.try_into().ok()?);
-        Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs: claim.jobs, ending: claim.ending })
+        Some(HeldClaim { claim: ClaimId(claim.claim), key, jobs: claim.jobs, ending: claim.ending, stage })
     });
     let claims = claims.collect();
     let more = hello.more.iter().take(limits::SLOTS_PER_AGENT).filter(|s| s.number > 1);
@@ -278,6 +311,7 @@ fn report_of(mut report: Report) -> Option<Report> {
         | Happening::Suspended(_)
         | Happening::Continued(_)
         | Happening::Provisioning(_) => {}
+        Happening::Seat(e) => tidy(&mut e.reason),
     }
     Some(report)
 }

@@ -39,6 +39,8 @@ struct Claim {
     started: BTreeMap<JobId, u64>,
     /// It is over, and the machine is being put in order.
     ending: bool,
+    /// How far it is on its way to its first job.
+    stage: model::agent::Stage,
 }
 
 /// A machine.

@@ -84,7 +84,7 @@ fn with_job(seen: i64) -> (Core, Vec<Action>) {
     let cluster = Cluster { cluster: 1, owner: "ann".into(), shared: shared.to_vec(), ..Cluster::default() };
     core.ledger.learn(&cluster, Some(account()));
     let jobs = vec![AssignedJob { attempt: 1, ..AssignedJob::default() }];
-    core.hear_manager(AT, Down::Assign(Assign { claim: 5, cluster: 1, jobs }));
+    core.hear_manager(AT, Down::Assign(Assign { claim: 5, cluster: 1, jobs, waits: false }));
     let actions = settle(&mut core, AT, seen);
     (core, actions)
 }
@@ -279,4 +279,273 @@ fn a_claim_whose_end_nobody_is_left_to_see_to_ends() {
     core.hear_starter(AT, 5, Word::Standing(standing));
     let actions = settle(&mut core, later(1), 600);
     assert!(orders(&actions).iter().any(|o| matches!(o, Order::Quit(_))), "{actions:?}");
+}
+
+/// What is said of a claim itself.
+fn seat(actions: &[Action], claim: u64) -> Vec<model::report::SeatAnswer> {
+    let said = |a: &Action| match a {
+        Action::Say(Up::Report(model::agent::Report {
+            claim: c,
+            happening: Some(Happening::Seat(s)),
+            ..
+        })) => (*c == claim).then(|| s.answer()),
+        _ => None,
+    };
+    actions.iter().filter_map(said).collect()
+}
+
+fn gone(actions: &[Action]) -> Vec<(u64, String)> {
+    let said = |a: &Action| match a {
+        Action::Say(Up::Report(model::agent::Report {
+            claim,
+            happening: Some(Happening::Gone(why)),
+            ..
+        })) => Some((*claim, why.clone())),
+        _ => None,
+    };
+    actions.iter().filter_map(said).collect()
+}
+
+/// Numbers of the transitions that are told.
+fn numbers(actions: &[Action]) -> Vec<u32> {
+    let traces =
+        actions.iter().filter_map(|a| if let Action::Say(Up::Trace(t)) = a { Some(t) } else { None });
+    traces.flat_map(|t| t.transitions.iter().map(|t| t.number)).filter(|n| *n > 0).collect()
+}
+
+fn notice(claim: u64, notice: model::agent::Notice) -> Claim {
+    let resources = Resources { cpus: 1, memory_mib: 10, disk_kib: 1, gpus: 0 };
+    let slot = format!("slot1_{claim}");
+    Claim {
+        claim,
+        slot,
+        owner: "ann".into(),
+        resources,
+        lease_ms: 60_000,
+        notice: notice.into(),
+        ..Claim::default()
+    }
+}
+
+fn learned(core: &mut Core, cluster: u32) {
+    let shared = [("Cmd", "\"/bin/true\""), ("RequestMemory", "10"), ("Owner", "\"bill\"")];
+    let shared =
+        shared.map(|(name, expr)| model::template::Attribute { name: name.into(), expr: expr.into() });
+    let cluster = Cluster { cluster, owner: "ann".into(), shared: shared.to_vec(), ..Cluster::default() };
+    core.ledger.learn(&cluster, Some(account()));
+}
+
+fn seat_of_gang() -> Core {
+    let mut core = core();
+    core.session_opened(AT);
+    core.hear_manager(AT, Down::Welcome(Welcome::default()));
+    settle(&mut core, AT, 600);
+    learned(&mut core, 3);
+    core.hear_manager(AT, Down::Claim(notice(5, model::agent::Notice::Before)));
+    core
+}
+
+fn request() -> Down {
+    let jobs = vec![AssignedJob { attempt: 1, ..AssignedJob::default() }];
+    Down::Assign(Assign { claim: 5, cluster: 3, jobs, waits: true })
+}
+
+#[test]
+fn a_seat_is_promised_then_accepted_and_its_job_begins_with_the_last_word() {
+    use model::report::SeatAnswer;
+    let mut core = seat_of_gang();
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!((seat(&actions, 5), numbers(&actions)), (vec![SeatAnswer::Matched], vec![6]));
+    assert!(!actions.iter().any(|a| matches!(a, Action::Begin { .. })), "no starter for a promise");
+    core.hear_manager(AT, request());
+    core.hear_manager(AT, request());
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!((seat(&actions, 5), numbers(&actions)), (vec![SeatAnswer::Accepted], vec![8]));
+    assert_eq!(actions.iter().filter(|a| matches!(a, Action::Begin { .. })).count(), 1, "{actions:?}");
+    assert!(!orders(&actions).iter().any(|o| matches!(o, Order::Run(_))), "nothing begins yet");
+    // What the machine was told of clusters may be forgotten before the last seat is taken.
+    core.hear_manager(AT, Down::Again(1));
+    settle(&mut core, AT, 600);
+    core.hear_manager(AT, Down::Activate(5));
+    core.hear_manager(AT, Down::Activate(5));
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!(numbers(&actions), [10]);
+    assert_eq!(orders(&actions).iter().filter(|o| matches!(o, Order::Run(_))).count(), 1);
+}
+
+#[test]
+fn a_promise_ends_by_time_by_the_owner_and_by_the_manager() {
+    let mut core = seat_of_gang();
+    settle(&mut core, AT, 600);
+    core.look(later(300_000), idle(900));
+    let actions = settle(&mut core, later(300_000), 900);
+    assert_eq!(numbers(&actions), [7]);
+    assert!(matches!(&gone(&actions)[..], [(5, why)] if why.contains("MATCH_TIMEOUT")), "{actions:?}");
+    let mut core = seat_of_gang();
+    settle(&mut core, AT, 600);
+    core.owner.look(later(1), idle(1));
+    core.owner.reconsider(later(1));
+    let actions = settle(&mut core, later(1), 1);
+    assert!(matches!(&gone(&actions)[..], [(5, why)] if why.contains("START")), "{actions:?}");
+    assert_eq!(numbers(&actions), [2, 7], "the rest of the machine is its owner's too");
+    let mut core = seat_of_gang();
+    settle(&mut core, AT, 600);
+    core.hear_manager(AT, Down::Drop(5));
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!((numbers(&actions), gone(&actions)), (vec![7], Vec::new()));
+    assert!(core.ledger.record(5).is_none());
+}
+
+#[test]
+fn a_seat_that_the_owner_does_not_give_is_refused_before_anything_is_begun() {
+    let mut core = seat_of_gang();
+    settle(&mut core, AT, 600);
+    core.owner.look(later(1), idle(1));
+    core.hear_manager(later(1), request());
+    let actions = settle(&mut core, later(1), 1);
+    assert!(matches!(&gone(&actions)[..], [(5, why)] if why.contains("START")), "{actions:?}");
+    assert!(!actions.iter().any(|a| matches!(a, Action::Begin { .. })));
+    assert_eq!(numbers(&actions), [7]);
+}
+
+#[test]
+fn a_job_that_waits_for_the_last_seat_comes_back_when_it_is_stopped() {
+    let mut core = seat_of_gang();
+    core.hear_manager(AT, request());
+    settle(&mut core, AT, 600);
+    let job = Attempt { cluster: 3, proc: 0, attempt: 1 };
+    core.hear_manager(AT, Down::Stop(Stop { claim: 5, job, vacate: true }));
+    let actions = settle(&mut core, AT, 600);
+    assert!(actions.iter().any(|a| matches!(
+        a,
+        Action::Say(Up::Report(model::agent::Report { happening: Some(Happening::Returned(r)), .. })) if r.jobs == [job]
+    )));
+    core.hear_manager(AT, Down::Activate(5));
+    assert!(orders(&settle(&mut core, AT, 600)).is_empty(), "there is nothing to begin");
+    core.hear_manager(AT, Down::Drop(5));
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!(numbers(&actions), [9, 17]);
+}
+
+#[test]
+fn a_hello_says_how_far_each_seat_is_and_which_better_match_waits() {
+    let mut core = seat_of_gang();
+    let stage = |core: &mut Core, n: u64| {
+        core.hear_manager(AT, Down::Again(n));
+        settle(core, AT, 600).into_iter().find_map(|a| match a {
+            Action::Say(Up::Hello(hello)) => {
+                Some(hello.claims.iter().map(|c| (c.claim, c.stage)).collect::<Vec<_>>())
+            }
+            _ => None,
+        })
+    };
+    assert_eq!(stage(&mut core, 1).unwrap(), [(5, 1)]);
+    learned(&mut core, 3);
+    core.hear_manager(AT, request());
+    assert_eq!(stage(&mut core, 2).unwrap(), [(5, 2)]);
+    let (mut core, _) = with_job(600);
+    learned(&mut core, 3);
+    core.hear_manager(AT, better());
+    assert_eq!(stage(&mut core, 3).unwrap(), [(5, 0), (5 | BETTER, 0)]);
+}
+
+fn better() -> Down {
+    let reason = "preempted: desk ranks another job higher".to_owned();
+    Down::Better(model::agent::Better {
+        instead_of: 5,
+        key: vec![9; 32],
+        cluster: 3,
+        reason,
+        ..Default::default()
+    })
+}
+
+#[test]
+fn a_slot_is_handed_over_to_the_better_match_that_waits() {
+    use model::report::SeatAnswer;
+    let (mut core, _) = with_job(600);
+    core.hear_starter(AT, 5, reported(0, Happening::Started(Started { job: JOB })));
+    settle(&mut core, AT, 600);
+    learned(&mut core, 3);
+    core.hear_manager(AT, better());
+    core.hear_manager(AT, better());
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!(
+        seat(&actions, 5),
+        [SeatAnswer::BetterWaits, SeatAnswer::BetterWaits],
+        "said twice, done once"
+    );
+    assert_eq!(numbers(&actions), [12]);
+    let trace = actions.iter().find_map(|a| if let Action::Say(Up::Trace(t)) = a { Some(t) } else { None });
+    assert!(trace.unwrap().transitions[0].cause.contains("RANK"), "{trace:?}");
+    let Some(Order::Stop(stop)) = orders(&actions).into_iter().find(|o| matches!(o, Order::Stop(_))) else {
+        panic!("{actions:?}")
+    };
+    let why = stop.evict.clone().unwrap();
+    assert_eq!((why.reason.as_str(), why.code), ("preempted: desk ranks another job higher", 1000));
+    let evicted = Evicted { job: JOB, reason: why.reason, code: why.code, hold: None };
+    core.hear_starter(AT, 5, reported(1, Happening::Evicted(evicted)));
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!(numbers(&actions), [18], "not by way of Owner");
+    core.starter_gone(AT, 5, Vec::new(), true);
+    settle(&mut core, AT, 600);
+    let claim = Claim { instead_of: 5, ..notice(6, model::agent::Notice::Together) };
+    core.hear_manager(AT, Down::Claim(claim));
+    let jobs = vec![AssignedJob { attempt: 1, ..AssignedJob::default() }];
+    core.hear_manager(AT, Down::Assign(Assign { claim: 6, cluster: 3, jobs, waits: false }));
+    let actions = settle(&mut core, AT, 600);
+    assert_eq!(numbers(&actions), [10], "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Action::Order(6, Order::Run(_)))));
+}
+
+#[test]
+fn a_better_match_that_the_owner_does_not_want_changes_nothing() {
+    use model::report::SeatAnswer;
+    let (mut core, _) = with_job(600);
+    learned(&mut core, 3);
+    core.owner.look(later(1), idle(30));
+    core.hear_manager(later(1), better());
+    let actions = settle(&mut core, later(1), 30);
+    assert_eq!((seat(&actions, 5), numbers(&actions)), (vec![SeatAnswer::BetterRefused], Vec::new()));
+    assert!(orders(&actions).is_empty());
+    // One that leaves already leaves for nobody.
+    core.owner.look(later(2), idle(5));
+    core.owner.reconsider(later(2));
+    settle(&mut core, later(2), 5);
+    core.hear_manager(later(3), better());
+    assert_eq!(seat(&settle(&mut core, later(3), 5), 5), [SeatAnswer::BetterLate]);
+}
+
+#[test]
+fn a_better_match_that_is_dropped_gives_the_slot_back() {
+    let (mut core, _) = with_job(600);
+    learned(&mut core, 3);
+    core.hear_manager(AT, better());
+    settle(&mut core, AT, 600);
+    core.starter_gone(AT, 5, Vec::new(), true);
+    assert_eq!(numbers(&settle(&mut core, AT, 600)), [18]);
+    core.hear_manager(AT, Down::Drop(5 | BETTER));
+    assert_eq!(numbers(&settle(&mut core, AT, 600)), [9, 17]);
+}
+
+#[test]
+fn a_claim_that_nobody_feeds_ends_and_one_that_is_kept_stays() {
+    use model::report::SeatAnswer;
+    let (mut core, _) = with_job(600);
+    let exited = Happening::Exited(Exited { job: JOB, exit: Exit::default() });
+    core.hear_starter(AT, 5, reported(1, exited));
+    core.hear_manager(AT, Down::Ack(model::agent::Ack { claim: 5, seq: 1 }));
+    settle(&mut core, AT, 600);
+    let at = |core: &mut Core, ms: u64| {
+        core.ask_starters(later(ms));
+        let actions = settle(core, later(ms), 600);
+        (seat(&actions, 5), orders(&actions).iter().any(|o| matches!(o, Order::Quit(_))))
+    };
+    assert_eq!(at(&mut core, 5_000), (vec![], false));
+    assert_eq!(at(&mut core, 305_000), (vec![SeatAnswer::Unfed], false));
+    core.hear_manager(later(305_001), Down::Keep(5));
+    assert_eq!(at(&mut core, 600_000), (vec![], false), "it was said to be kept");
+    assert_eq!(at(&mut core, 606_000), (vec![SeatAnswer::Unfed], false));
+    assert_eq!(at(&mut core, 905_000), (vec![], false));
+    assert_eq!(at(&mut core, 906_000), (vec![], true), "nobody answered");
 }

@@ -60,7 +60,7 @@ fn assign(core: &mut Ledger) -> Vec<Action> {
     let cluster = Cluster { cluster: 1, owner: me(), shared, ..Cluster::default() };
     hear(core, 0, Down::Cluster(cluster));
     let jobs = (0..2).map(|proc| AssignedJob { proc, attempt: 1, ..AssignedJob::default() }).collect();
-    hear(core, 0, Down::Assign(Assign { claim: 7, cluster: 1, jobs }))
+    hear(core, 0, Down::Assign(Assign { claim: 7, cluster: 1, jobs, waits: false }))
 }
 
 fn exited(proc: u32, seq: u64) -> Word {
@@ -135,7 +135,7 @@ fn a_job_that_is_stopped_while_its_checkpoint_comes_does_not_start() {
     let give = |core: &mut Ledger, attempt: u32, platform: &str| {
         let checkpoint = Some(Object { platform: platform.into(), ..Object::default() });
         let jobs = vec![AssignedJob { attempt, checkpoint, ..AssignedJob::default() }];
-        hear(core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs })).pop()
+        hear(core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs, waits: false })).pop()
     };
     let Some(Action::Fetch { job, .. }) = give(&mut core, 1, "") else { panic!("it is fetched") };
     let stop = model::agent::Stop { claim: 7, job: job.id, ..model::agent::Stop::default() };
@@ -267,7 +267,8 @@ fn a_job_whose_checkpoint_is_here_is_stopped_by_its_starter() {
         checkpoint: checkpoint.clone(),
         ..AssignedJob::default()
     });
-    let mut fetched = hear(&mut core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs: jobs.to_vec() }));
+    let mut fetched =
+        hear(&mut core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs: jobs.to_vec(), waits: false }));
     let (Some(Action::Fetch { job: second, .. }), Some(Action::Fetch { job: first, .. })) =
         (fetched.pop(), fetched.pop())
     else {
@@ -303,7 +304,8 @@ fn a_checkpoint_that_cannot_be_had_holds_its_job_and_no_other() {
         checkpoint: Some(Object::default()),
         ..AssignedJob::default()
     });
-    let mut fetched = hear(&mut core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs: jobs.to_vec() }));
+    let mut fetched =
+        hear(&mut core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs: jobs.to_vec(), waits: false }));
     let (Some(Action::Fetch { job: second, .. }), Some(Action::Fetch { job: first, .. })) =
         (fetched.pop(), fetched.pop())
     else {
@@ -556,14 +558,14 @@ fn a_transparent_job_gets_its_key_and_a_refused_one_a_reason() {
     hear(&mut core, 4, Down::Cluster(cluster));
     let jobs = vec![AssignedJob { attempt: 1, checkpoint_key: vec![5; 32], ..AssignedJob::default() }];
     let Some(Action::Provision { mut jobs, .. }) =
-        hear(&mut core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs })).pop()
+        hear(&mut core, 5, Down::Assign(Assign { claim: 7, cluster: 1, jobs, waits: false })).pop()
     else {
         panic!("it runs")
     };
     assert_eq!(jobs.remove(0).0.nest.unwrap().key, vec![5; 32]);
     core.set_criu(Err("it is switched off".into()));
     let jobs = vec![AssignedJob { proc: 1, attempt: 1, ..AssignedJob::default() }];
-    let refused = hear(&mut core, 6, Down::Assign(Assign { claim: 7, cluster: 1, jobs }));
+    let refused = hear(&mut core, 6, Down::Assign(Assign { claim: 7, cluster: 1, jobs, waits: false }));
     assert_eq!(told(&refused), [(0, "CannotStart".to_owned())]);
     assert_eq!(open(&mut core, 7).0.claims[0].jobs, [FIRST], "the refused one is not held");
 }
@@ -607,7 +609,7 @@ fn a_new_session_begins_with_nothing_of_the_one_before() {
     let renewed = hear(&mut core, 6_000, Down::Welcome(Welcome { private: true, ..Welcome::default() }));
     assert!(matches!(renewed.as_slice(), [Action::Order(7, Order::Renew(9_000))]), "{renewed:?}");
     let jobs = vec![AssignedJob { proc: 9, attempt: 1, ..AssignedJob::default() }];
-    let told = hear(&mut core, 6_001, Down::Assign(Assign { claim: 7, cluster: 1, jobs }));
+    let told = hear(&mut core, 6_001, Down::Assign(Assign { claim: 7, cluster: 1, jobs, waits: false }));
     assert!(told.is_empty(), "this manager has not said what cluster 1 is: {told:?}");
 }
 

@@ -59,7 +59,7 @@ impl Machine64 {
         self.look();
         let job = Attempt { cluster: 1, proc: claim as u32, attempt: 1 };
         let ad = ClassAd::parse_new("[RequestCpus = 1; RequestMemory = 10; JobUniverse = 5]").unwrap();
-        self.owner.offer(self.now, claim, SlotId::new(claim as u32), job, ad);
+        self.owner.offer(self.now, claim, SlotId::new(claim as u32), None, job, ad);
         assert!(self.owner.wishes().contains(&Wish::Run(claim)), "slot{claim} takes a job");
         self.jobs.insert(claim, 0);
     }

@@ -118,7 +118,7 @@ pub(crate) fn claim_line(c: RunningView) -> Claim {
         waiting: c.waiting,
         since_ms: c.since_ms,
         cpus: c.resources.cpus,
-        state: c.now.as_ref().map_or("Claimed", |n| &n.state).to_owned(),
+        state: c.now.as_ref().map_or(if c.promised { "Matched" } else { "Claimed" }, |n| &n.state).to_owned(),
         reserved_until_ms: c.reserved.and_then(|r| r.until_ms),
         activity: match (&c.now, c.reserved.map(|r| r.until_ms)) {
             (_, Some(Some(_))) => "Reserved".to_owned(),

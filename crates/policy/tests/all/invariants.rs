@@ -213,7 +213,10 @@ fn run(steps: Vec<Step>) {
                 t = end;
                 continue;
             }
-            Step::Match(slot, claim) => Input::Match { slot: SlotId::new(slot), claim: ClaimId(claim) },
+            Step::Match(slot, claim) => {
+                let room = Some(policy::slots::Resources { cpus: 1, memory_mib: 1, ..Default::default() });
+                Input::Match { slot: SlotId::new(slot), claim: ClaimId(claim), room }
+            }
             Step::Claim(slot, claim, bad) => {
                 Input::Claim { slot: SlotId::new(slot), claim: ClaimId(claim), job: good(bad) }
             }

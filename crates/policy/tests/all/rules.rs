@@ -225,7 +225,7 @@ fn requirements_say_what_the_book_says() {
     let mut m = machine(p());
     assert_eq!(show(&m), "START");
     assert!(ad(&m).contains("START"));
-    m.handle(ms(1), Input::Match { slot: SLOT, claim: CLAIM });
+    m.handle(ms(1), Input::Match { slot: SLOT, claim: CLAIM, room: None });
     assert_eq!((show(&m), ad(&m).contains("START")), ("false".to_owned(), false));
     let mut m = busy(p(), "");
     assert_eq!(show(&m), "START");
@@ -247,7 +247,7 @@ fn an_ad_is_sent_on_every_change_at_updates_and_when_requirements_changes_class(
     let mut m = machine(levers());
     assert_eq!(sent(&m.handle(ms(1), Input::Sensors(calm()))), 1, "START became True, was undefined");
     assert_eq!(sent(&m.handle(ms(2), Input::Sensors(calm()))), 0);
-    assert_eq!(sent(&m.handle(ms(3), Input::Match { slot: SLOT, claim: CLAIM })), 1);
+    assert_eq!(sent(&m.handle(ms(3), Input::Match { slot: SLOT, claim: CLAIM, room: None })), 1);
     assert_eq!(sent(&m.handle(ms(300), Input::Tick)), 1);
     assert_eq!(sent(&m.handle(ms(301), Input::Tick)), 0);
 }

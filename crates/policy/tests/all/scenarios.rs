@@ -100,7 +100,7 @@ fn play(row: &Json) -> (Moves, Deeds) {
         for event in events.iter().filter(|e| e[0].as_u64() == Some(t)) {
             let job = job_of(if event[2].is_object() { &event[2] } else { &activation });
             inputs.push(match event[1].as_str().unwrap() {
-                "match" => Input::Match { slot: SLOT, claim: CLAIM },
+                "match" => Input::Match { slot: SLOT, claim: CLAIM, room: None },
                 "claim" => Input::Claim { slot: SLOT, claim: CLAIM, job },
                 "activate" => Input::Activate { claim: CLAIM, job },
                 "job_exit" => Input::StarterGone { claim: CLAIM },

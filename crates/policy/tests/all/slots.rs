@@ -73,6 +73,78 @@ fn a_claim_on_a_partitionable_slot_gets_a_slot_that_vanishes_with_it() {
 }
 
 #[test]
+fn a_notice_for_a_partitionable_slot_cuts_what_its_claim_will_have() {
+    let mut m = Machine::start("host", levers(), &Layout::partitionable(TOTAL), calm(), ms(0)).0;
+    let room = Some(Resources { cpus: 3, memory_mib: 1_000, disk_kib: 5, ..Resources::default() });
+    let child = SlotId { number: 1, child: 7 };
+    let actions = m.handle(ms(1), Input::Match { slot: child, claim: CLAIM, room });
+    assert_eq!(path(&actions), [("Unclaimed/Idle".to_owned(), 0), ("Matched/Idle".to_owned(), 6)]);
+    let ad = m.ad(child).unwrap();
+    assert_eq!((ad.eval_int("Cpus"), ad.eval_bool("Requirements")), (Some(3), Some(false)));
+    let left = m.ad(SLOT).unwrap();
+    assert_eq!(
+        (left.eval_int("Cpus"), left.eval_bool("Requirements")),
+        (Some(1), Some(true)),
+        "the rest is free"
+    );
+    let actions = m.handle(ms(2), Input::Match { slot: SLOT, claim: RIVAL, room });
+    assert_eq!(deeds(&actions), ["ClaimRefused"], "what is promised is not there for others");
+    assert!(deeds(&m.handle(ms(2), Input::Match { slot: child, claim: CLAIM, room })).is_empty(), "twice");
+    assert_eq!((m.slot_promised(CLAIM), m.slot_of(CLAIM)), (Some(child), None));
+    let actions = m.handle(ms(3), Input::Claim { slot: child, claim: CLAIM, job: job("") });
+    assert_eq!(path(&actions), [("Claimed/Idle".to_owned(), 8)]);
+    assert_eq!(m.ad(child).unwrap().eval_int("Cpus"), Some(3), "as the notice said");
+    let actions = m.handle(ms(4), Input::Release { claim: CLAIM });
+    assert_eq!(path(&actions), [("Preempting/Vacating".to_owned(), 9), ("Owner/Idle".to_owned(), 17)]);
+    assert_eq!(m.ad(SLOT).unwrap().eval_int("Cpus"), Some(4));
+    m.handle(ms(5), Input::Match { slot: SLOT, claim: RIVAL, room });
+    let actions: Vec<_> = (6..=305).flat_map(|t| m.handle(ms(t), Input::Tick)).collect();
+    assert_eq!(path(&actions), [("Owner/Idle".to_owned(), 7)], "MATCH_TIMEOUT");
+    assert_eq!(deeds(&actions), ["ClaimLost", "SlotGone"]);
+    assert_eq!((m.slots().count(), m.ad(SLOT).unwrap().eval_int("Cpus")), (1, Some(4)));
+    let actions = m.handle(ms(306), Input::Match { slot: SLOT, claim: RIVAL, room: None });
+    assert_eq!(deeds(&actions), ["ClaimRefused"], "nobody knows how much to cut");
+}
+
+#[test]
+fn a_better_claim_takes_the_slot_over_in_its_own_size_and_under_its_own_number() {
+    let mut m = Machine::start("host", levers(), &Layout::partitionable(TOTAL), calm(), ms(0)).0;
+    let child = SlotId { number: 1, child: 1 };
+    m.handle(ms(1), Input::Claim { slot: child, claim: CLAIM, job: job("RequestCpus = 2") });
+    m.handle(ms(1), Input::Activate { claim: CLAIM, job: job("RequestCpus = 2") });
+    let better = job("RequestCpus = 3; Owner = \"coltrane\"");
+    let actions = m.handle(ms(2), Input::Claim { slot: child, claim: RIVAL, job: better });
+    assert_eq!(path(&actions), [("Preempting/Vacating".to_owned(), 12)]);
+    let cause =
+        actions.iter().find_map(|a| if let Action::Trace(r) = a { Some(r.cause.to_string()) } else { None });
+    assert_eq!(cause.unwrap(), "a claim of coltrane goes first at the same RANK (0)");
+    let ad = m.ad(child).unwrap();
+    assert_eq!(ad.eval_str("PreemptingOwner").as_deref(), Some("coltrane"));
+    assert_eq!((ad.eval_number("PreemptingRank"), ad.eval_bool("Requirements")), (Some(0.0), Some(false)));
+    assert_eq!(m.slot_awaited(RIVAL), Some(child));
+    let own = model::id::ClaimId(77);
+    m.handle(ms(3), Input::Confirm { waiting: RIVAL, claim: own });
+    let actions = m.handle(ms(4), Input::StarterGone { claim: CLAIM });
+    assert_eq!(path(&actions), [("Claimed/Idle".to_owned(), 18)], "no Owner on the way");
+    assert_eq!((m.slot_of(own), m.slot_of(RIVAL)), (Some(child), None));
+    let cpus = |slot| m.ad(slot).unwrap().eval_int("Cpus");
+    assert_eq!((cpus(child), cpus(SLOT)), (Some(3), Some(1)));
+    assert!(!m.ad(child).unwrap().contains("PreemptingOwner"));
+    // Somebody else has what it would need beside the slot.
+    let mut m = Machine::start("host", levers(), &Layout::partitionable(TOTAL), calm(), ms(0)).0;
+    for (n, claim) in [(1, CLAIM), (2, own)] {
+        let slot = SlotId { number: 1, child: n };
+        m.handle(ms(1), Input::Claim { slot, claim, job: job("RequestCpus = 2") });
+        m.handle(ms(1), Input::Activate { claim, job: job("RequestCpus = 2") });
+    }
+    m.handle(ms(2), Input::Claim { slot: child, claim: RIVAL, job: job("RequestCpus = 3") });
+    let actions = m.handle(ms(4), Input::StarterGone { claim: CLAIM });
+    assert_eq!(path(&actions), [("Owner/Idle".to_owned(), 17)]);
+    assert_eq!(deeds(&actions), ["ClaimLost", "ClaimLost", "SlotGone"]);
+    assert_eq!(m.ad(SLOT).unwrap().eval_int("Cpus"), Some(2));
+}
+
+#[test]
 fn start_false_takes_parent_and_idle_child_but_not_a_running_job() {
     let mut m = Machine::start("host", levers(), &Layout::partitionable(TOTAL), calm(), ms(0)).0;
     for claim in [CLAIM, RIVAL] {

@@ -50,7 +50,7 @@ fn reach(standing: Standing) -> Machine {
         Standing::Owner => feel(&mut m, 100, "Open", false),
         Standing::UnclaimedIdle => {}
         Standing::Benchmarking => feel(&mut m, 100, "Bench", true),
-        Standing::Matched => drop(m.handle(ms(100), Input::Match { slot: SLOT, claim: CLAIM })),
+        Standing::Matched => drop(m.handle(ms(100), Input::Match { slot: SLOT, claim: CLAIM, room: None })),
         Standing::ClaimedIdle => claim(&mut m),
         Standing::Busy => activate(&mut m),
         Standing::Suspended => {
@@ -85,8 +85,8 @@ type Row = (&'static str, fn() -> Input, [&'static str; 9]);
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     //                                                                          Owner  Uncl   Bench  Match  Idle      Busy  Susp     Vac     Kill
-    ("match, own",       || Input::Match { slot: SLOT, claim: CLAIM },          ["-",  "6",   "6",   "-",   "-",      "-",  "-",     "-",    "-"]),
-    ("match, other",     || Input::Match { slot: SLOT, claim: RIVAL },          ["-",  "6",   "6",   "-",   "-",      "-",  "-",     "-",    "-"]),
+    ("match, own",       || Input::Match { slot: SLOT, claim: CLAIM, room: None },          ["-",  "6",   "6",   "-",   "-",      "-",  "-",     "-",    "-"]),
+    ("match, other",     || Input::Match { slot: SLOT, claim: RIVAL, room: None },          ["-",  "6",   "6",   "-",   "-",      "-",  "-",     "-",    "-"]),
     ("claim, own",       || claim(CLAIM, ""),                                   ["-",  "5",   "5",   "8",   "-",      "-",  "-",     "-",    "-"]),
     ("claim, other",     || claim(RIVAL, ""),                                   ["-",  "5",   "5",   "-",   "9 18",   "12", "15",    "-",    "-"]),
     ("bad claim, own",   || claim(CLAIM, "Bad = true"),                         ["-",  "2 1", "2 1", "7 1", "-",      "-",  "-",     "-",    "-"]),

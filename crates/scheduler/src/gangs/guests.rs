@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::agent::Notice;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 use planner::SEATS_MAX;
@@ -189,6 +190,7 @@ impl Core {
             self.hold_orphans(now, cluster, out);
             self.call_gang_back(now, cluster, out);
             self.settle_guests(now, cluster, digest, out);
+            self.settle_seats(now, cluster, digest, out);
             if out.events.len() == before {
                 break;
             }
@@ -248,7 +250,7 @@ impl Core {
             {
                 found.withheld = false;
                 let jobs = vec![(proc, live.attempt)];
-                out.effects.push(Effect::Assign { session, claim, cluster: id, jobs });
+                out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: false });
             }
         }
     }
@@ -274,7 +276,12 @@ impl Core {
             let candidate = Candidate { shape, ready };
             let claim = self.make_claim(now, name, candidate, Some(Resources::default()), &key, digest, out);
             let Some(claim) = claim else { continue };
-            out.effects.push(self.claim_effect(session, claim, key));
+            let mut effect = self.claim_effect(session, claim, key);
+            if let Effect::Claim { notice, .. } = &mut effect {
+                // It has nothing that could be promised.
+                *notice = Notice::None;
+            }
+            out.effects.push(effect);
             let procs = vec![Span { first: proc, count: 1 }];
             let assigned = JobsAssigned { claim: claim.0, cluster: host.cluster, procs };
             self.record(now, Kind::JobsAssigned(assigned), out);

@@ -37,6 +37,8 @@ fn exit(p: &mut Pool, cluster: u32, proc: u32) {
 
 /// The jobs that machines were given since the last look.
 fn sent(p: &mut Pool) -> Vec<u32> {
+    p.take_seats();
+    p.answered = 0;
     let effects = std::mem::take(&mut p.out.effects);
     let jobs = effects.into_iter().filter_map(|e| match e {
         Effect::Assign { jobs, .. } => Some(jobs.into_iter().map(|(proc, _)| proc)),
@@ -201,6 +203,7 @@ fn a_machine_that_breaks_under_a_running_host_keeps_both_to_their_end() {
     // One that has not begun goes back, its guest with it.
     let mut p = pool(&[("a", "")]);
     let x = p.submit("ann", set(&[NONE, "0"]));
+    p.take_seats();
     p.core.set_machine(p.now, &root, "a", broken(), digest, &mut p.out).unwrap();
     assert_eq!(p.stops(), [JobId { cluster: x, proc: 0 }]);
     assert_eq!(p.live(x), 1);
@@ -274,7 +277,13 @@ fn reconnect(core: &mut Core, p: &Pool, held: &[(u32, bool)], cluster: u32, out:
         key.copy_from_slice(&p.core.pool.claims[&live.claim].key_digest);
         let job = Attempt { cluster, proc, attempt: live.attempt };
         let jobs = if has { vec![job] } else { Vec::new() };
-        HeldClaim { claim: live.claim, key: model::ClaimKey(key), jobs, ending: false }
+        HeldClaim {
+            claim: live.claim,
+            key: model::ClaimKey(key),
+            jobs,
+            ending: false,
+            stage: model::agent::Stage::Active,
+        }
     });
     let claims = claims.collect();
     let hello =

@@ -17,6 +17,7 @@ mod provisioning;
 mod random;
 mod reserving;
 mod said;
+mod seats;
 mod sets;
 mod shapes;
 mod sharing;
@@ -29,9 +30,9 @@ mod weight;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use classad::ClassAd;
-use model::agent::Report;
+use model::agent::{Notice, Report, Stage};
 use model::event::{Condition, Exit, Kind, Resources};
-use model::report::{Attempt, Checkpointed, Happening, Returned, Started};
+use model::report::{Attempt, Checkpointed, Happening, Returned, SeatAnswer, SeatSaid, Started};
 use model::{ClaimId, ClaimKey, Event, JobId, JobTemplate, Now};
 
 use self::said::exited;
@@ -53,6 +54,8 @@ pub(crate) struct MachineClaim {
     jobs: Vec<Attempt>,
     pub(crate) running: bool,
     lease_ms: u64,
+    /// How far it is on its way to its first job.
+    stage: Stage,
     unacknowledged: Vec<Report>,
     seq: u64,
 }
@@ -118,6 +121,9 @@ impl World {
                 | Effect::Recall { session, .. }
                 | Effect::Drop { session, .. }
                 | Effect::Control { session, .. }
+                | Effect::Better { session, .. }
+                | Effect::Activate { session, .. }
+                | Effect::Keep { session, .. }
                 | Effect::Ack { session, .. } => *session,
             };
             if let Some(machine) = self.machines.iter_mut().find(|m| m.session == Some(session)) {
@@ -197,7 +203,7 @@ impl World {
                     _ => {}
                 }
             }
-            HeldClaim { claim: *id, key: c.key.clone(), jobs, ending: false }
+            HeldClaim { claim: *id, key: c.key.clone(), jobs, ending: false, stage: c.stage }
         });
         let total = Resources { cpus: 2, memory_mib: 4096, disk_kib: 1 << 20, gpus: 0 };
         let lab = if m < 2 { "east" } else { "west" };
@@ -234,22 +240,40 @@ impl World {
             return;
         }
         match machine.inbox.remove(0) {
-            Effect::Claim { claim, key, lease_ms, .. } => {
+            Effect::Claim { claim, key, lease_ms, notice, .. } => {
+                let matched = notice == Notice::Before;
                 let held = MachineClaim {
                     key,
                     jobs: Vec::new(),
                     running: false,
                     lease_ms,
+                    stage: if matched { Stage::Matched } else { Stage::Active },
                     unacknowledged: Vec::new(),
                     seq: 0,
                 };
                 machine.claims.insert(claim, held);
+                if matched {
+                    self.report(m, claim, Happening::Seat(SeatSaid::new(SeatAnswer::Matched)), false);
+                }
             }
-            Effect::Assign { claim, cluster, jobs, .. } => {
+            Effect::Assign { claim, cluster, jobs, waits, .. } => {
                 if let Some(held) = machine.claims.get_mut(&claim) {
                     let jobs = jobs.iter().map(|&(proc, attempt)| Attempt { cluster, proc, attempt });
                     held.jobs.extend(jobs);
+                    if waits {
+                        held.stage = Stage::Accepted;
+                        self.report(m, claim, Happening::Seat(SeatSaid::new(SeatAnswer::Accepted)), false);
+                    }
                 }
+            }
+            Effect::Activate { claim, .. } => {
+                if let Some(held) = machine.claims.get_mut(&claim) {
+                    held.stage = Stage::Active;
+                }
+            }
+            // Nobody ranks here.
+            Effect::Better { claim, .. } => {
+                self.report(m, claim, Happening::Seat(SeatSaid::new(SeatAnswer::BetterRefused)), false);
             }
             Effect::Stop { claim, job, attempt, .. } => self.stop(m, claim, Attempt::at(job, attempt)),
             Effect::Recall { claim, count, .. } => {
@@ -260,7 +284,7 @@ impl World {
                 }
             }
             Effect::Drop { claim, .. } => self.bury(m, claim),
-            Effect::Control { .. } => {}
+            Effect::Control { .. } | Effect::Keep { .. } => {}
             Effect::Ack { claim, seq, .. } => {
                 if let Some(held) = machine.claims.get_mut(&claim) {
                     held.unacknowledged.retain(|r| r.seq > seq);
@@ -281,7 +305,8 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, m: usize) {
-        let idle = self.machines[m].claims.iter().find(|(_, c)| !c.running && !c.jobs.is_empty());
+        let ready = |c: &MachineClaim| !c.running && !c.jobs.is_empty() && c.stage == Stage::Active;
+        let idle = self.machines[m].claims.iter().find(|(_, c)| ready(c));
         let Some((&claim, held)) = idle else { return };
         let job = held.jobs[0];
         self.machines[m].claims.get_mut(&claim).unwrap().running = true;

@@ -2,11 +2,12 @@
 
 use classad::{ClassAd, Expr};
 use model::event::Kind;
-use model::{Class, JobId};
+use model::report::{Happening, SeatAnswer, SeatSaid};
+use model::{ClaimId, Class, JobId};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::Settings;
+use crate::{Effect, Settings};
 
 const OWNERS: &str = "Rank = TARGET.Owner == \"coltrane\"";
 
@@ -163,4 +164,84 @@ fn a_waiting_gang_makes_nobody_go() {
     p.wait(2_000);
     assert!(p.stops().is_empty(), "it has a promise instead");
     assert!(p.out.events.iter().any(|e| matches!(e.kind, Some(Kind::GangPlanned(_)))));
+}
+
+fn seat(p: &mut Pool, claim: ClaimId, answer: SeatAnswer) {
+    let machine = crate::pool::host_of(&p.core.pool.claims[&claim].machine).to_owned();
+    let session = p.core.pool.machines[&*machine].session.unwrap();
+    let said = super::said::report(claim, 0, Happening::Seat(SeatSaid::new(answer)));
+    p.core.agent_report(p.now, &machine, session, said, digest, &mut p.out);
+}
+
+#[test]
+fn a_machine_is_told_for_whom_and_hands_its_slot_over_under_its_own_number() {
+    let mut p = pool(1, 2, OWNERS);
+    p.submit("tyner", template(2, 1));
+    p.stops();
+    let owner = p.submit("coltrane", template(1, 1));
+    let better: Vec<Effect> =
+        p.out.effects.iter().filter(|e| matches!(e, Effect::Better { .. })).cloned().collect();
+    let [Effect::Better { claim: victim, key, job, reason, .. }] = &better[..] else { panic!("{better:?}") };
+    assert_eq!(*job, JobId { cluster: owner, proc: 0 });
+    assert!(reason.contains("ranks another job higher (1 over 0)"), "{reason}");
+    let stopped = |e: &model::Event| matches!(e.kind, Some(Kind::StopRequested(_)));
+    assert!(!p.out.events.iter().any(stopped), "the machine decides");
+    let (victim, slot) = (*victim, p.core.pool.claims[victim].slot.clone());
+    seat(&mut p, victim, SeatAnswer::BetterWaits);
+    let leaving = p.core.pool.claims[&victim].jobs[0];
+    p.out.effects.clear();
+    p.evict(leaving.cluster, leaving.proc);
+    let made = p.out.effects.iter().find_map(|e| match e {
+        Effect::Claim { key, slot, instead_of, .. } => Some((key.clone(), slot.clone(), *instead_of)),
+        _ => None,
+    });
+    assert_eq!(made, Some((key.clone(), slot, Some(victim))));
+    assert_eq!(p.live(owner), 1);
+}
+
+#[test]
+fn a_machine_that_does_not_prefer_a_job_keeps_its_own_and_is_not_asked_at_once_again() {
+    let mut p = pool(1, 1, OWNERS);
+    let other = p.submit("tyner", template(1, 1));
+    p.stops();
+    p.submit("coltrane", template(1, 1));
+    let victim = p.core.queue.clusters[&other].live[&0].claim;
+    assert_eq!(p.stops().len(), 1);
+    seat(&mut p, victim, SeatAnswer::BetterRefused);
+    assert!(p.core.pool.rivals.is_empty() && p.core.pool.claims[&victim].rival.is_none());
+    p.wait(10_000);
+    assert!(p.stops().is_empty());
+    p.wait(30_000);
+    assert_eq!(p.stops().len(), 1, "it may think otherwise by now");
+    // One that leaves already leaves for whoever is best then.
+    seat(&mut p, victim, SeatAnswer::BetterLate);
+    assert!(p.core.pool.claims[&victim].rival.is_some());
+}
+
+#[test]
+fn a_better_match_whose_job_is_gone_is_withdrawn() {
+    let mut p = pool(1, 1, OWNERS);
+    let other = p.submit("tyner", template(1, 1));
+    p.stops();
+    let owner = p.submit("coltrane", template(1, 1));
+    let victim = p.core.queue.clusters[&other].live[&0].claim;
+    p.remove(owner);
+    p.out.effects.clear();
+    p.evict(other, 0);
+    let waiting = ClaimId(victim.0 | model::agent::BETTER);
+    assert!(p.out.effects.iter().any(|e| matches!(e, Effect::Drop { claim, .. } if *claim == waiting)));
+    assert_eq!(p.live(other), 1, "nobody else wants it");
+}
+
+#[test]
+fn the_room_goes_to_the_better_job_of_the_same_user_not_back_to_the_older_one() {
+    let mut p = pool(1, 1, "Rank = TARGET.Worth");
+    let worse = p.submit("ann", with(1, &[("Worth", "1")]));
+    p.stops();
+    let better = p.submit("ann", with(1, &[("Worth", "5")]));
+    assert_eq!(p.stops(), [JobId { cluster: worse, proc: 0 }]);
+    p.evict(worse, 0);
+    assert_eq!((p.live(worse), p.live(better)), (0, 1));
+    p.wait(5_000);
+    assert!(p.stops().is_empty(), "they do not change places for ever");
 }

@@ -138,7 +138,7 @@ fn a_machine_is_free_only_when_it_is_in_order_again() {
         "[Name = \"a\"; Memory = 4096; Requirements = true; HasReleaseCommand = true]",
     );
     let total = p.core.pool.machines["a"].total;
-    let held = HeldClaim { claim, key, jobs: Vec::new(), ending: true };
+    let held = HeldClaim { claim, key, jobs: Vec::new(), ending: true, stage: model::agent::Stage::Active };
     let hello = AgentHello {
         machine: "a".into(),
         session: Session(9),

@@ -1,9 +1,9 @@
 //! Whose turn it is: fair share, limits, quotas, the throttle, and preemption, through the whole core.
 
 use classad::{ClassAd, Expr};
-use model::agent::Report;
+use model::agent::{Notice, Report};
 use model::event::{Exit, Resources};
-use model::report::{Attempt, Evicted, Happening, Returned, Started};
+use model::report::{Attempt, Evicted, Happening, Returned, SeatAnswer, SeatSaid, Started};
 use model::{ClaimKey, Class, JobId, JobName, JobTemplate, Now};
 
 use super::said::{exited, report};
@@ -20,15 +20,18 @@ pub(super) struct Pool {
     pub(super) now: Now,
     pub(super) out: Out,
     key: u64,
+    /// Effects that were answered.
+    pub(super) answered: usize,
 }
 
 impl Pool {
     pub(super) fn new(settings: Settings) -> Self {
         let now = Now { mono_ms: 1, wall_ms: 1_700_000_000_000 };
-        Self { core: Core::new(settings), now, out: Out::default(), key: 0 }
+        Self { core: Core::new(settings), now, out: Out::default(), key: 0, answered: 0 }
     }
 
     pub(super) fn keys(&mut self) {
+        self.take_seats();
         while self.core.keys_left() < 256 {
             self.key += 1;
             let mut key = [0; 32];
@@ -169,12 +172,35 @@ impl Pool {
         self.core.act(self.now, &actor, Act::Remove, &which, "", digest, &mut self.out).unwrap();
     }
 
+    /// Jobs that are to leave: by the manager's word, or for better ones.
     pub(super) fn stops(&mut self) -> Vec<JobId> {
+        self.take_seats();
         let effects = std::mem::take(&mut self.out.effects);
-        effects
-            .iter()
-            .filter_map(|e| if let Effect::Stop { job, .. } = e { Some(*job) } else { None })
-            .collect()
+        self.answered = 0;
+        let leaving = |e: &Effect| match e {
+            Effect::Stop { job, .. } => Some(*job),
+            Effect::Better { claim, .. } => self.core.pool.claims.get(claim)?.jobs.first().copied(),
+            _ => None,
+        };
+        let jobs: std::collections::BTreeSet<JobId> = effects.iter().filter_map(leaving).collect();
+        jobs.into_iter().collect()
+    }
+
+    /// Machines take the seats that they are told of.
+    pub(super) fn take_seats(&mut self) {
+        while let Some(effect) = self.out.effects.get(self.answered).cloned() {
+            self.answered += 1;
+            let (claim, answer) = match effect {
+                Effect::Claim { claim, notice: Notice::Before, .. } => (claim, SeatAnswer::Matched),
+                Effect::Assign { claim, waits: true, .. } => (claim, SeatAnswer::Accepted),
+                _ => continue,
+            };
+            let Some(held) = self.core.pool.claims.get(&claim) else { continue };
+            let machine = host_of(&held.machine).to_owned();
+            let Some(session) = self.core.pool.machines[&*machine].session else { continue };
+            let said = report(claim, 0, Happening::Seat(SeatSaid::new(answer)));
+            self.core.agent_report(self.now, &machine, session, said, digest, &mut self.out);
+        }
     }
 }
 
@@ -286,7 +312,7 @@ fn a_machine_prefers_its_owners_jobs_and_makes_others_go() {
     assert_eq!(pool.stops(), [JobId { cluster: other, proc: 0 }]);
     let again = pool.submit("coltrane", template(1, 1));
     assert!(pool.stops().is_empty(), "one victim for each");
-    pool.end(other);
+    pool.evict(other, 0);
     assert_eq!((pool.live(other), pool.live(owner), pool.live(again), pool.live(same)), (0, 1, 0, 0));
     assert!(pool.core.queue.clusters[&other].is_idle(0), "the victim waits again");
 }

@@ -137,7 +137,7 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
         .map(|(claim, key)| {
             let jobs = pool.core.pool.claims[&claim].jobs.iter();
             let jobs = jobs.map(|job| Attempt::at(*job, 1)).collect();
-            HeldClaim { claim, key, jobs, ending: false }
+            HeldClaim { claim, key, jobs, ending: false, stage: model::agent::Stage::Active }
         })
         .collect();
     let mut core = Core::restore(Settings::default(), &bytes).unwrap();
@@ -288,6 +288,7 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
         key: key.clone(),
         jobs: of(&pool, *claim),
         ending: false,
+        stage: model::agent::Stage::Active,
     });
     hello = AgentHello { session: Session(2), total: size(3), claims: held.collect(), ..hello };
     pool.core.agent_up(pool.now, hello, digest, &mut pool.out);

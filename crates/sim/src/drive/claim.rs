@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 
 use model::ClaimId;
+use model::agent::Notice;
 use model::event::Exit;
-use model::report::{Attempt, Evicted, Exited, Happening, Returned, Started, Suspended};
+use model::report::{
+    Attempt, Evicted, Exited, Happening, Returned, SeatAnswer, SeatSaid, Started, Suspended,
+};
 use policy::{Action, Input, SlotId};
 use scheduler::Effect;
 
@@ -12,6 +15,9 @@ use super::{Drive, Due, Story};
 
 /// Vacate code of what the machine's owner sends away.
 const BY_POLICY: u32 = 1011;
+
+/// Vacate code of what leaves for a better job.
+const BETTER_JOB: u32 = 1000;
 
 /// A process.
 #[derive(Debug)]
@@ -46,17 +52,26 @@ pub(super) struct Claim {
 impl<S: Story> Drive<S> {
     pub(super) fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Claim { session, claim, slot, .. } => {
+            Effect::Claim { session, claim, slot, notice, .. } => {
                 let Some(&place) = self.by_session.get(&session) else { return };
                 let slot = slot.parse().unwrap_or(SlotId::new(1));
                 let jobs = VecDeque::new();
                 self.claims.insert(claim.0, Claim { place, slot, jobs, running: None, seq: 0 });
+                if notice == Notice::Before {
+                    self.report(claim.0, Happening::Seat(SeatSaid::new(SeatAnswer::Matched)));
+                }
             }
-            Effect::Assign { claim, cluster, jobs, .. } => {
+            Effect::Assign { claim, cluster, jobs, waits, .. } => {
                 let Some(held) = self.claims.get_mut(&claim.0) else { return };
                 held.jobs.extend(jobs.into_iter().map(|(proc, attempt)| Attempt { cluster, proc, attempt }));
-                self.offer_next(claim.0);
+                if waits {
+                    self.report(claim.0, Happening::Seat(SeatSaid::new(SeatAnswer::Accepted)));
+                } else {
+                    self.offer_next(claim.0);
+                }
             }
+            Effect::Activate { claim, .. } => self.offer_next(claim.0),
+            Effect::Better { claim, reason, .. } => self.make_way(claim.0, &reason),
             Effect::Stop { claim, job, attempt, .. } => self.stop(claim.0, Attempt::at(job, attempt)),
             Effect::Recall { claim, count, .. } => {
                 let Some(held) = self.claims.get_mut(&claim.0) else { return };
@@ -65,7 +80,7 @@ impl<S: Story> Drive<S> {
                 self.report(claim.0, Happening::Returned(Returned { jobs }));
             }
             Effect::Drop { claim, .. } => self.bury(claim),
-            Effect::Control { .. } | Effect::Ack { .. } => {}
+            Effect::Control { .. } | Effect::Ack { .. } | Effect::Keep { .. } => {}
         }
     }
 
@@ -144,6 +159,23 @@ impl<S: Story> Drive<S> {
         );
         self.report(claim, Happening::Gone(reason()));
         self.claims.remove(&claim);
+    }
+
+    /// A better job is to have the slot: who is there leaves at once, and the claim with it.
+    fn make_way(&mut self, claim: u64, reason: &str) {
+        let Some(held) = self.claims.get_mut(&claim) else { return };
+        let (at, running) = (held.place, held.running.take());
+        let waiting: Vec<Attempt> = held.jobs.drain(..).collect();
+        if !waiting.is_empty() {
+            self.report(claim, Happening::Returned(Returned { jobs: waiting }));
+        }
+        self.starter_gone(at, claim);
+        if let Some(running) = running {
+            let (job, reason) = (running.job, reason.to_owned());
+            self.report(claim, Happening::Evicted(Evicted { job, reason, code: BETTER_JOB, hold: None }));
+        }
+        self.bury(ClaimId(claim));
+        self.report(claim, Happening::Gone(reason.to_owned()));
     }
 
     /// The manager ends a claim.

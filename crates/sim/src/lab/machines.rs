@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use model::agent::Report;
+use model::agent::{Notice, Report, Stage};
 use model::event::{Exit, Resources};
 use model::report::{
-    Attempt, CannotStart, Evicted, Exited, Happening, Hold, ProvisionFailed, Provisioning, Returned, Started,
+    Attempt, CannotStart, Evicted, Exited, Happening, Hold, ProvisionFailed, Provisioning, Returned,
+    SeatAnswer, SeatSaid, Started,
 };
 use model::{ClaimId, JobId};
 use scheduler::{AgentHello, Effect, HeldClaim, Session};
@@ -13,6 +14,11 @@ use scheduler::{AgentHello, Effect, HeldClaim, Session};
 use super::ads::machine_ad;
 use super::{Claim, Lab, System, digest};
 use crate::script::Step;
+
+/// What a machine says of a claim itself.
+fn seat(answer: SeatAnswer) -> Happening {
+    Happening::Seat(SeatSaid::new(answer))
+}
 
 /// Vacate code of what a machine's owner wants held.
 const OWNER_HOLDS: u32 = 1011;
@@ -24,13 +30,19 @@ impl Lab {
 
     pub(super) fn deliver(&mut self, effect: Effect) {
         match effect {
-            Effect::Claim { session, claim, key, .. } => {
+            Effect::Claim { session, claim, key, notice, .. } => {
                 if let Some(system) = self.system_of(session) {
-                    let made = Claim { key, jobs: Vec::new(), started: BTreeMap::new(), ending: false };
+                    let stage = if notice == Notice::Before { Stage::Matched } else { Stage::Active };
+                    let made =
+                        Claim { key, jobs: Vec::new(), started: BTreeMap::new(), ending: false, stage };
                     system.claims.insert(claim, made);
+                    let name = system.spec.name.clone();
+                    if notice == Notice::Before {
+                        self.report(&name, claim, seat(SeatAnswer::Matched));
+                    }
                 }
             }
-            Effect::Assign { session, claim, cluster, jobs } => {
+            Effect::Assign { session, claim, cluster, jobs, waits } => {
                 let Some(system) = self.systems.values_mut().find(|s| s.session == session) else { return };
                 let name = system.spec.name.clone();
                 let Some(held) = system.claims.get_mut(&claim) else { return };
@@ -40,6 +52,27 @@ impl Lab {
                         set.last.insert(proc, (claim, attempt, name.clone()));
                     }
                 }
+                if waits {
+                    held.stage = Stage::Accepted;
+                    self.report(&name, claim, seat(SeatAnswer::Accepted));
+                }
+            }
+            Effect::Activate { session, claim } => {
+                let held = self.system_of(session).and_then(|s| s.claims.get_mut(&claim));
+                if let Some(held) = held {
+                    held.stage = Stage::Active;
+                }
+            }
+            Effect::Better { session, claim, reason, .. } => {
+                let Some(system) = self.system_of(session) else { return };
+                let name = system.spec.name.clone();
+                let Some(held) = system.claims.get_mut(&claim) else { return };
+                held.ending = true;
+                for job in std::mem::take(&mut held.jobs) {
+                    let evicted = Evicted { job, reason: reason.clone(), code: 1000, hold: None };
+                    self.report(&name, claim, Happening::Evicted(evicted));
+                }
+                self.end_claim(&name, claim);
             }
             Effect::Stop { session, claim, job, .. } => {
                 let Some(system) = self.system_of(session) else { return };
@@ -55,7 +88,7 @@ impl Lab {
                 };
                 self.report(&name, claim, kind);
             }
-            Effect::Recall { .. } | Effect::Control { .. } | Effect::Ack { .. } => {}
+            Effect::Recall { .. } | Effect::Control { .. } | Effect::Ack { .. } | Effect::Keep { .. } => {}
             Effect::Drop { session, claim } => {
                 let slow = self.slow_release;
                 let Some(system) = self.system_of(session) else { return };
@@ -91,6 +124,7 @@ impl Lab {
             key: c.key.clone(),
             jobs: c.jobs.clone(),
             ending: c.ending,
+            stage: c.stage,
         });
         let total = Resources { cpus: 1, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
         let (machine, ad) = (name.to_owned(), machine_ad(&system.spec));

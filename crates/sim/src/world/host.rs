@@ -27,7 +27,7 @@ const DESK: &str = "START = KeyboardIdle > 60\nSUSPEND = KeyboardIdle < 10\nCONT
 
 /// A machine that nobody sits at.
 const RACK: &str = "START = True\nSUSPEND = False\nCONTINUE = True\nPREEMPT = False\nKILL = False\n\
-    WANT_SUSPEND = False\nWANT_VACATE = True\nRANK = 0\n";
+    WANT_SUSPEND = False\nWANT_VACATE = True\nRANK = TARGET.Owner == \"u1\"\n";
 
 fn read(text: &str, cpus: u32) -> (Policy, Layout) {
     let config = Loader::new(&Nothing, "STARTD").text("world", text).load();

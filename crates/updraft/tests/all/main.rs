@@ -32,6 +32,7 @@ mod slots;
 mod starter;
 mod transfer;
 mod transfer_vectors;
+mod transitions;
 mod transparent;
 mod trust;
 mod usage;
