@@ -19,7 +19,7 @@ use starter::wire::{self, Job, Outputs};
 use tokio::sync::Mutex as AsyncMutex;
 use transfer::bundle;
 
-use crate::transfers::{Line, News, PATIENCE, Reply, Upload, about_upload, download, stops};
+use crate::transfers::{Line, News, PATIENCE, Pace, Progress, Reply, Upload, about_upload, download, stops};
 
 /// How often inputs are asked for anew before another machine gets the job.
 const TRIES: u32 = 20;
@@ -293,8 +293,9 @@ async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Opti
     let mut replies = line.expect(&about_landing(*job));
     loop {
         let answers = line.expect(&about_upload(claim, &object));
-        let upload = Upload { claim, object: &object, path, bytes: *bytes, line };
-        upload.send(answers, &AtomicU64::new(0)).await?;
+        let own = Pace::default();
+        let upload = Upload { claim, object: &object, path, bytes: *bytes, line, own: &own };
+        upload.send(answers, &Progress::begin(*bytes)).await?;
         loop {
             let (object, left_out) = (object.clone(), left_out.clone());
             line.say(Up::Land(Land { claim, job: *job, object, bytes: *bytes, left_out }))?;

@@ -35,7 +35,14 @@ impl Agent {
 
     fn control(&mut self, control: &Control) -> Result<String, String> {
         if control.verb == i32::from(Verb::Vacate) && control.bytes_per_second > 0 {
-            self.transfers.set_cap(control.bytes_per_second);
+            // For those who leave now: whoever leaves later, when the window is over, has the machine's own cap.
+            let claims: Vec<u64> = match control.claim {
+                0 => self.orders.keys().copied().collect(),
+                claim => vec![claim],
+            };
+            for claim in claims {
+                self.transfers.set_cap_of(claim, control.bytes_per_second);
+            }
         }
         self.core.control(self.now(), control)
     }

@@ -590,6 +590,7 @@ impl Agent {
             News::Gone { claim, left, orderly } => {
                 self.cache.release_claim(claim);
                 self.orders.remove(&claim);
+                self.transfers.forget(claim);
                 self.hooks.cancel(claim);
                 self.look_around();
                 self.core.starter_gone(now, claim, left, orderly);

@@ -124,21 +124,50 @@ pub(crate) struct Transfers {
     line: Line,
     /// Checkpoints on their way to the store, by claim.
     under_way: HashMap<u64, Arc<Progress>>,
+    /// Caps of single claims, beside the machine's own: whoever asked a job to leave said how fast it may.
+    caps: HashMap<u64, Arc<Pace>>,
 }
 
 /// How far an upload is.
 #[derive(Debug)]
-struct Progress {
+pub(crate) struct Progress {
     began: Instant,
     bytes: u64,
     /// What the store has.
     stored: AtomicU64,
+    /// Since when bytes have been moving without a pause, and what the store had then: a line that was cut for a while says nothing
+    /// about how fast it is.
+    moving: StdMutex<(Instant, u64)>,
+}
+
+impl Progress {
+    pub(crate) fn begin(bytes: u64) -> Self {
+        let began = Instant::now();
+        Self { began, bytes, stored: AtomicU64::new(0), moving: StdMutex::new((began, 0)) }
+    }
+
+    fn note_stored(&self, stored: u64) {
+        self.stored.store(stored, Ordering::Relaxed);
+    }
+
+    fn note_pause(&self) {
+        if let Ok(mut moving) = self.moving.lock() {
+            *moving = (Instant::now(), self.stored.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Bytes in a second; 0 when nobody can tell yet.
+    fn rate(&self) -> u64 {
+        let Ok((since, had)) = self.moving.lock().map(|moving| *moving) else { return 0 };
+        let moved = self.stored.load(Ordering::Relaxed).saturating_sub(had);
+        moved * 1000 / (since.elapsed().as_millis() as u64).max(1)
+    }
 }
 
 impl Transfers {
     pub(crate) fn new(news: mpsc::UnboundedSender<News>) -> Self {
         let line = Line { waiting: Arc::default(), news, pace: Arc::default() };
-        Self { line, under_way: HashMap::new() }
+        Self { line, under_way: HashMap::new(), caps: HashMap::new() }
     }
 
     pub(crate) fn line(&self) -> &Line {
@@ -148,6 +177,11 @@ impl Transfers {
     /// Sets the cap; 0 for none.
     pub(crate) fn set_cap(&self, bytes_per_second: u64) {
         self.line.pace.cap.store(bytes_per_second, Ordering::Relaxed);
+    }
+
+    /// Sets the cap for what one claim sends from now on, beside the machine's own, until the claim has sent it.
+    pub(crate) fn set_cap_of(&mut self, claim: u64, bytes_per_second: u64) {
+        self.caps.entry(claim).or_default().cap.store(bytes_per_second, Ordering::Relaxed);
     }
 
     pub(crate) fn took(&self, took: Took) {
@@ -169,19 +203,19 @@ impl Transfers {
         let object: String = packed.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
         let replies = self.line.expect(&about_upload(claim, &object));
         let line = self.line.clone();
-        let progress =
-            Arc::new(Progress { began: Instant::now(), bytes: packed.bytes, stored: AtomicU64::new(0) });
+        let progress = Arc::new(Progress::begin(packed.bytes));
+        let own = self.caps.entry(claim).or_default().clone();
         self.under_way.insert(claim, progress.clone());
         tokio::spawn(async move {
             let number = packed.number;
             let (path, bytes) = (packed.path.as_str(), packed.bytes);
-            let upload = Upload { claim, object: &object, path, bytes, line: &line };
-            let (safe, why) = match upload.send(replies, &progress.stored).await {
+            let upload = Upload { claim, object: &object, path, bytes, line: &line, own: &own };
+            let (safe, why) = match upload.send(replies, &progress).await {
                 Ok(()) => (true, String::new()),
                 Err(why) => (false, why),
             };
             let transfer_ms = progress.began.elapsed().as_millis() as u64;
-            let cap = line.pace.cap.load(Ordering::Relaxed);
+            let cap = upload.cap();
             let rate = packed.bytes * 1000 / transfer_ms.max(1);
             tracing::info!(claim, bytes = packed.bytes, transfer_ms, rate, cap, safe, "checkpoint sent");
             let stored = Stored { number, safe, transfer_ms, cap, why };
@@ -192,6 +226,12 @@ impl Transfers {
     /// A claim's checkpoint is no longer on its way.
     pub(crate) fn arrived(&mut self, claim: u64) {
         self.under_way.remove(&claim);
+        self.caps.remove(&claim);
+    }
+
+    /// A claim is over, also one that had nothing to send.
+    pub(crate) fn forget(&mut self, claim: u64) {
+        self.caps.remove(&claim);
     }
 
     /// Something is on its way.
@@ -203,8 +243,7 @@ impl Transfers {
     pub(crate) fn measured(&self, claim: u64) -> Option<Transfer> {
         let progress = self.under_way.get(&claim)?;
         let stored = progress.stored.load(Ordering::Relaxed);
-        let rate = stored * 1000 / (progress.began.elapsed().as_millis() as u64).max(1);
-        Some(Transfer { left: progress.bytes.saturating_sub(stored), rate })
+        Some(Transfer { left: progress.bytes.saturating_sub(stored), rate: progress.rate() })
     }
 
     /// Brings a job's checkpoint here.
@@ -236,23 +275,33 @@ pub(crate) struct Upload<'a> {
     pub(crate) path: &'a str,
     pub(crate) bytes: u64,
     pub(crate) line: &'a Line,
+    /// The claim's own cap, beside the machine's.
+    pub(crate) own: &'a Pace,
 }
 
 impl Upload<'_> {
-    /// Sends part after part until the store has all; an error says why it never will.
+    /// The narrower of both caps; 0 for none.
+    fn cap(&self) -> u64 {
+        let caps = [&self.line.pace.cap, &self.own.cap].map(|cap| cap.load(Ordering::Relaxed));
+        caps.into_iter().filter(|cap| *cap > 0).min().unwrap_or(0)
+    }
+
+    /// Sends part after part until the store has all; an error says why it never will. A session that broke is gone on with in the
+    /// next: the store says how much of it is there.
     pub(crate) async fn send(
         &self,
         mut replies: mpsc::Receiver<Reply>,
-        stored: &AtomicU64,
+        progress: &Progress,
     ) -> Result<(), String> {
-        let Self { claim, object, path, bytes, line } = self;
+        let Self { claim, object, path, bytes, line, own } = self;
         let pace = &line.pace;
         let (mut refused, mut offset) = (0, 0);
         // Ends by itself when the file is gone: the job left without it.
         loop {
-            let part = pace.part().min(usize::try_from(bytes - offset).unwrap_or(PART_BYTES));
+            let part = pace.part().min(own.part()).min(usize::try_from(bytes - offset).unwrap_or(PART_BYTES));
             let data = read_part(path, offset, part).map_err(|e| format!("it cannot be read: {e}"))?;
             pace.take(data.len() as u64).await;
+            own.take(data.len() as u64).await;
             let (object, bytes) = ((*object).to_owned(), *bytes);
             let piece = Piece { object, bytes, offset, data, error: String::new(), claim: *claim };
             line.say(Up::Put(piece))?;
@@ -260,7 +309,7 @@ impl Upload<'_> {
                 Ok(Some(Reply::Took(took))) if took.safe => return Ok(()),
                 Ok(Some(Reply::Took(took))) if took.error.is_empty() => {
                     offset = took.next.min(bytes);
-                    stored.store(offset, Ordering::Relaxed);
+                    progress.note_stored(offset);
                 }
                 Ok(Some(Reply::Took(took))) => {
                     refused += 1;
@@ -278,7 +327,8 @@ impl Upload<'_> {
                 }
                 Ok(Some(Reply::Piece(_) | Reply::Inputs(_) | Reply::Landed(_))) => {}
                 Ok(None) => return Err(stops()),
-                Ok(Some(Reply::Again)) | Err(_) => offset = 0,
+                // The same part again: the store says what it has, and takes nothing twice.
+                Ok(Some(Reply::Again)) | Err(_) => progress.note_pause(),
             }
         }
     }
@@ -400,6 +450,61 @@ mod tests {
                 other => return (have, other),
             }
         }
+    }
+
+    /// A manager that is started anew in the middle has what had arrived, and is asked at once.
+    #[tokio::test]
+    async fn an_upload_goes_on_in_the_next_session_where_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole: Vec<u8> = (0..600_000u32).map(|n| (n / 7) as u8).collect();
+        let path = dir.path().join("checkpoint-1");
+        std::fs::write(&path, &whole).unwrap();
+        let (sender, mut news) = mpsc::unbounded_channel();
+        let mut transfers = Transfers::new(sender);
+        let path = path.to_string_lossy().into_owned();
+        let sha256 = trust::digest(&whole).to_vec();
+        transfers.store(7, Packed { number: 1, path, sha256, bytes: 600_000, ..Packed::default() });
+        let mut offsets = Vec::new();
+        let answer = |piece: &Piece, next: u64| {
+            let (object, claim) = (piece.object.clone(), piece.claim);
+            Took { object, next, safe: next == piece.bytes, claim, ..Took::default() }
+        };
+        let safe = loop {
+            match news.recv().await.unwrap() {
+                News::Say(Up::Put(piece)) => {
+                    offsets.push(piece.offset);
+                    let next = piece.offset + piece.data.len() as u64;
+                    if offsets.len() == 2 {
+                        // The part and the answer are lost with the session.
+                        transfers.session_opened();
+                    } else {
+                        transfers.took(answer(&piece, next));
+                    }
+                }
+                News::Stored { stored, .. } => break stored.safe,
+                other => panic!("{other:?}"),
+            }
+        };
+        let part = PART_BYTES as u64;
+        assert_eq!((safe, offsets), (true, vec![0, part, part, 2 * part]));
+    }
+
+    #[tokio::test]
+    async fn the_cap_of_one_claim_is_for_what_it_sends_and_nothing_else() {
+        let (sender, _news) = mpsc::unbounded_channel();
+        let mut transfers = Transfers::new(sender);
+        transfers.set_cap_of(7, 1_000);
+        let line = transfers.line().clone();
+        let cap = |transfers: &mut Transfers, claim| {
+            let own = transfers.caps.entry(claim).or_default().clone();
+            Upload { claim, object: "", path: "", bytes: 0, line: &line, own: &own }.cap()
+        };
+        assert_eq!((cap(&mut transfers, 7), cap(&mut transfers, 8)), (1_000, 0));
+        transfers.set_cap(500);
+        assert_eq!(cap(&mut transfers, 7), 500, "the machine's own holds, too");
+        transfers.set_cap(0);
+        transfers.arrived(7);
+        assert_eq!(cap(&mut transfers, 7), 0, "it was for the window");
     }
 
     #[tokio::test]

@@ -193,12 +193,9 @@ impl AgentSession {
     async fn refuse_to_store(&self, piece: &Piece) -> Result<Option<Took>, Unavailable> {
         let store = &self.handle.objects;
         let object = piece.object.clone();
-        if piece.offset > 0 {
-            // Whoever was not let in, or by an earlier manager, begins anew.
-            let begin = Took { object, ..Took::default() };
-            return Ok(
-                (!store.is_admitted(self.machine.as_str(), piece.claim, &piece.object)).then_some(begin)
-            );
+        // Whoever was let in by an earlier manager is asked about as one who begins, and goes on with what is there.
+        if piece.offset > 0 && store.is_admitted(self.machine.as_str(), piece.claim, &piece.object) {
+            return Ok(None);
         }
         let (machine, claim) = (self.machine.clone(), model::ClaimId(piece.claim));
         let charge = self.handle.look(move |core| core.charge_checkpoint(machine.as_str(), claim)).await?;

@@ -103,10 +103,6 @@ impl Store {
         for dir in [&arriving, &root.join("brought")] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
-        // Nobody goes on with an upload of an earlier life.
-        for entry in fs::read_dir(&arriving)?.flatten() {
-            let _ = fs::remove_file(entry.path());
-        }
         let key = CheckpointKey::open(&root.join("key"))?;
         Ok(Self { root, key, arrivals: Arc::default(), begun: Arc::default() })
     }
@@ -296,7 +292,7 @@ impl Store {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let is_unneeded = is_name(&name) && !needed.contains(&name);
                 // By then the objects of a list are in the books, or are removed too.
-                let is_list = dir.file_name() == "brought";
+                let is_list = dir.file_name() == "brought" || dir.file_name() == "arriving";
                 if (is_unneeded || is_list) && old(&entry.path()) {
                     removed += usize::from(fs::remove_file(entry.path()).is_ok());
                 }
@@ -526,6 +522,19 @@ mod tests {
         assert!(!store.was_brought("m", 1, &object).unwrap());
         fs::remove_file(store.place(&object)).unwrap();
         assert!(!store.was_brought("n", 2, &object).unwrap());
+    }
+
+    #[test]
+    fn a_store_that_is_opened_again_goes_on_with_what_has_arrived() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+        let object = object_name(&trust::digest(&whole)).unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.put("m", &piece(&object, &whole, 0, 40_000)).next, 40_000);
+        drop(store);
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.put("m", &piece(&object, &whole, 60_000, 70_000)).next, 40_000);
+        assert!(store.put("m", &piece(&object, &whole, 40_000, 100_000)).safe);
     }
 
     #[test]
