@@ -403,3 +403,98 @@ impl<T> Passes<T> {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seg::clock::iso;
+
+    /// One o'clock of 3 November 2024 in New York, the first time.
+    const FIRST: i64 = 1_730_610_000;
+
+    fn order() -> Order<()> {
+        Order::new(TimeZone::get("America/New_York").unwrap(), 1)
+    }
+
+    /// Lines with these times; the seconds since the hour of what is known after them, and the notes.
+    fn hear(order: &mut Order<()>, times: &[&str]) -> (Vec<i64>, Vec<String>) {
+        let (mut told, mut notes) = (Vec::new(), Vec::new());
+        for time in times {
+            let moment = order.line(iso(format!("2024-11-03T{time}").as_bytes()).unwrap()).unwrap();
+            let (ready, said) = order.take_ready();
+            told.extend(ready);
+            notes.extend(said);
+            told.extend(order.tell(moment, ()));
+        }
+        (told.iter().map(|(stamp, ())| stamp - FIRST).collect(), notes)
+    }
+
+    fn hear_all(times: &[&str]) -> (Vec<i64>, Vec<String>) {
+        let mut order = order();
+        let (mut told, mut notes) = hear(&mut order, times);
+        order.settle();
+        let (ready, said) = order.take_ready();
+        told.extend(ready.iter().map(|(stamp, ())| stamp - FIRST));
+        notes.extend(said);
+        (told, notes)
+    }
+
+    #[test]
+    fn lines_that_come_late_are_of_the_pass_of_their_time() {
+        let (told, notes) =
+            hear_all(&["00:59:00", "01:10:00", "01:12:00", "01:10:30", "01:13:00", "01:59:50"]);
+        assert_eq!(told, [-60, 600, 720, 630, 780, 3_590]);
+        assert_eq!(notes.len(), 1, "the second pass is not there: {notes:?}");
+        // A line of the end of the first pass, at the beginning of the second.
+        let times = ["01:59:50", "01:00:01", "01:59:59", "01:00:02", "02:00:00"];
+        assert_eq!(hear_all(&times), (vec![3_590, 3_601, 3_599, 3_602, 7_200], vec![]));
+        // Further back than lines come late.
+        let times = ["00:59:00", "01:30:00", "01:23:20", "02:00:00"];
+        assert_eq!(hear_all(&times), (vec![-60, 1_800, 5_000, 7_200], vec![]));
+        // A clock that was set back, and the second pass later.
+        let times = ["01:30:00", "01:20:00", "01:40:00", "01:59:00", "01:00:00", "02:00:00"];
+        assert_eq!(hear_all(&times).0, [1_800, 1_200, 2_400, 3_540, 3_600, 7_200]);
+    }
+
+    #[test]
+    fn what_is_decided_is_not_decided_again_and_little_steps_begin_nothing() {
+        let mut order = order();
+        let mut at = |time: &str| {
+            assert_eq!(hear(&mut order, &[time]).0, [0_i64; 0]);
+            order.settle();
+            order.take_ready().0[0].0 - FIRST
+        };
+        assert_eq!(at("01:30:00"), 1_800);
+        assert_eq!(at("01:25:00"), 1_500);
+        assert_eq!(at("01:19:59"), 1_199 + 3_600);
+        assert_eq!(at("01:59:59"), 7_199);
+    }
+
+    #[test]
+    fn an_event_whose_line_was_decided_meanwhile_gets_its_time() {
+        let mut order = order();
+        let moment = order.line(iso(b"2024-11-03T01:10:00").unwrap()).unwrap();
+        order.settle();
+        assert_eq!(order.tell(moment, ()), Some((FIRST + 600, ())));
+        assert_eq!(order.tell(Moment::Held(99), ()), None);
+    }
+
+    #[test]
+    fn the_next_file_was_written_after_the_one_before() {
+        let mut before = order();
+        before.written(None, FIRST + 4_000);
+        assert_eq!(hear(&mut before, &["00:50:00"]).0, [-600]);
+        let mut next = order();
+        next.go_on(None);
+        assert!(next.reached().is_none());
+        next.go_on(before.reached());
+        next.written(None, FIRST + 4_850);
+        hear(&mut next, &["01:10:00", "01:20:00"]);
+        next.settle();
+        let (ready, notes) = next.take_ready();
+        assert_eq!(ready, [(FIRST + 4_200, ()), (FIRST + 4_800, ())]);
+        assert_eq!(notes, [""; 0]);
+        // What was written years later says nothing.
+        assert_eq!(implausible([FIRST, FIRST + 3_600], Some(FIRST + 90_000), Some(FIRST + 90_000)), [0, 0]);
+    }
+}

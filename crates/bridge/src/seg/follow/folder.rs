@@ -182,6 +182,7 @@ impl Folder {
             .flat_map(|(home, log)| log.tails().map(|tail| (tail.id(), home.clone())))
             .collect();
         self.first.clear();
+        self.forget_emptied();
         // Names that came and are no logs.
         if self.came.len() > self.names.len() + OPEN {
             self.came.clear();
@@ -265,6 +266,19 @@ impl Folder {
         open.sort_by_key(|tail| std::cmp::Reverse(tail.changed()));
         open.iter_mut().skip(OPEN / 2).for_each(|tail| tail.rest());
         self.open = open.len().min(OPEN / 2);
+    }
+
+    /// Forgets logs whose files all went to other logs, if nothing is to be settled there any more.
+    fn forget_emptied(&mut self) {
+        if self.logs.len() <= self.names.len() + OPEN {
+            return;
+        }
+        let shown: HashSet<OsString> = self.names.keys().map(|name| home_of(name)).collect();
+        self.logs.retain(|home, log| {
+            log.tails().next().is_some()
+                || shown.contains(home)
+                || !matches!(log.arrivals, Arrivals::NONE | Arrivals::Unknown)
+        });
     }
 
     /// Reads the rest of files that were deleted, and forgets those that are gone for long.
