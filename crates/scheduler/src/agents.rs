@@ -393,12 +393,32 @@ impl Core {
                 let claim = &self.pool.claims[&id];
                 let (machine, rival) = (claim.machine.clone(), claim.rival);
                 let estate = self.estate(id);
+                self.note_refusal_of(now, id);
                 self.lose_claim(now, id, &reason, 1006, out);
                 if let Some(shape) = rival {
                     self.replace(now, &machine, shape, estate, digest, out);
                 }
                 self.offer_machine(now, &machine, digest, out);
             }
+        }
+    }
+
+    /// A claim ends whose first job was given to it and has not begun: its machine wants no such jobs, whatever its ad says.
+    fn note_refusal_of(&mut self, now: Now, id: ClaimId) {
+        let Some(claim) = self.pool.claims.get(&id) else { return };
+        let Some(job) = claim.jobs.first().copied() else { return };
+        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let number = self.pool.machines.get(&claim.machine).map(|m| m.number);
+        let waits = live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none());
+        if let (true, Some(number), Some(shape)) = (waits, number, self.shape_of(job)) {
+            self.refusals.note(number, shape, now.mono_ms);
+        }
+    }
+
+    /// Kinds of jobs that may be given again to machines which refused them are offered.
+    fn offer_refused(&mut self, now: Now) {
+        for shape in self.refusals.take_over(now.mono_ms) {
+            self.undone.add_again(shape);
         }
     }
 
@@ -440,6 +460,10 @@ impl Core {
             let WallMs(started_ms) = self.date_start(now, id, held.job(), began);
             let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
             self.record(now, Kind::JobStarted(started), out);
+            let machine = self.pool.claims.get(&id).and_then(|c| self.pool.machines.get(&c.machine));
+            if let Some((number, shape)) = machine.map(|m| m.number).zip(self.shape_of(held.job())) {
+                self.refusals.forgive(number, shape);
+            }
         }
     }
 
@@ -518,6 +542,7 @@ impl Core {
     pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
         self.shapes.set_now(now.wall_ms);
         self.refill_for_tick(now);
+        self.offer_refused(now);
         self.look_again_at_gangs();
         self.accounts.refresh(now.wall_ms);
         let away = self.pool.away.iter().filter_map(|place| {
@@ -606,6 +631,7 @@ impl Core {
     /// Some machine looks at an attribute that nobody looked at before: sort all jobs anew.
     pub(crate) fn reshape(&mut self, now_ms: u64, out: &mut Out) {
         self.shapes.clear();
+        self.refusals.clear();
         self.accounts.clear_ready();
         let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
         for id in ids {

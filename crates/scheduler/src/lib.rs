@@ -26,6 +26,7 @@
 //! - `settings`: from a configuration to [`Settings`]
 //! - `invariants`: what must hold after every input, each in a sentence; `mutation`: faults that tests put in
 //! - `undone`: what the pass goes on with later, because it costs too much for one input
+//! - `refusals`: machines that end claims before their jobs begin
 //! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
 //! - `steps`: the manager's clock was set
 //! - `words`: from what machines say to what the core hears, and back
@@ -62,6 +63,7 @@ mod price;
 mod provision;
 mod queue;
 mod recount;
+mod refusals;
 mod reports;
 mod reserve;
 mod seats;
@@ -382,6 +384,7 @@ pub struct Core {
     pub(crate) returned: BTreeSet<u32>,
     /// What is not decided yet because it costs too much for one input.
     pub(crate) undone: undone::Undone,
+    pub(crate) refusals: refusals::Refusals,
     /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
     pub(crate) kept_back: BTreeSet<ShapeId>,
     /// Some of a limit or a quota may be free again.

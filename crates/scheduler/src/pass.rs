@@ -60,7 +60,7 @@ pub enum Obstacle {
     NotAllowed,
     /// Its lab does not have the trees that the job is installed from.
     Trees,
-    /// It could not be made ready for this job before.
+    /// It could not be made ready for this job before, or ended claims for such jobs before they began.
     Unready,
     /// It is in use.
     Busy,
@@ -366,7 +366,9 @@ impl Core {
         now_ms: u64,
     ) -> Option<Obstacle> {
         // One that could not be made ready is no better when it is free.
-        let unready = self.is_excluded(cluster, name);
+        let number = self.pool.machines.get(name).map(|m| m.number);
+        let refuses = number.is_some_and(|number| self.refusals.rests(number, shape, self.undone.now_ms));
+        let unready = refuses || self.is_excluded(cluster, name);
         let found = self.obstacle(shape, name).filter(|o| !unready || *o != Obstacle::Busy);
         if let Some(obstacle) = found.or(unready.then_some(Obstacle::Unready)) {
             return Some(obstacle);

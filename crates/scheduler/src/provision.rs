@@ -135,8 +135,11 @@ impl Core {
         }
     }
 
-    /// The first waiting part of a shape that a machine is not excluded for.
+    /// The first waiting part of a shape that a machine is not excluded for, unless it refuses such jobs all the time.
     pub(crate) fn first_for(&self, machine: &Machine, shape: ShapeId) -> Option<Ready> {
+        if self.refusals.rests(machine.number, shape, self.undone.now_ms) {
+            return None;
+        }
         let name: &Arc<str> = self.pool.name(machine.number)?;
         let ready = &self.shapes.all.get(&shape)?.ready;
         ready.iter().copied().find(|r| !self.is_excluded(r.cluster, name))

@@ -44,7 +44,7 @@ pub(crate) struct Undone {
     spent: HashMap<UserId, u64>,
     /// When the allowance last grew.
     filled_ms: u64,
-    now_ms: u64,
+    pub(crate) now_ms: u64,
     /// Some machine with room was not asked.
     missed: bool,
     /// Machines that must be asked each time are not asked.

@@ -337,3 +337,31 @@ proptest! {
         }
     }
 }
+
+/// A START that refuses on the machine what it accepts in the ad: the same job was given to it again at once, for ever.
+#[test]
+fn a_machine_that_ends_claims_before_their_jobs_begin_gets_such_jobs_ever_more_seldom() {
+    let mut scales = Scales::new(Settings::default());
+    scales.weigh("a machine", |pool| pool.machine("m", 1, ""));
+    let cluster = scales.submit("ann", template(1, 1));
+    let mut given = 0;
+    for _ in 0..600 {
+        if scales.pool.live(cluster) > 0 {
+            given += 1;
+            let (&claim, held) = scales.pool.core.pool.claims.iter().next().unwrap();
+            let session = scales.pool.core.pool.machines[&held.machine].session.unwrap();
+            let gone = super::said::report(claim, 1, model::report::Happening::Gone("START is false".into()));
+            scales.weigh("an end", |p| {
+                p.core.agent_report(p.now, "m", session, gone, digest, &mut p.out);
+            });
+        }
+        scales.wait(100);
+    }
+    // At once, once more, after 1, 2, 4 ... seconds.
+    assert!((5..=9).contains(&given), "given {given} times in a minute");
+    // Others' jobs, and those of other kinds, are not meant.
+    let other = scales.submit("bob", template(1, 1));
+    assert_eq!(scales.pool.live(other), 1);
+    scales.weigh("an end", |p| p.end(other));
+    assert_eq!(scales.until_begun(cluster, 1) / 60_001, 0, "and it is not forgotten");
+}

@@ -1,0 +1,65 @@
+//! Machines that take a claim and end it before its job has begun, because their owner's START says something else there than in
+//! the ad: such jobs are given to them ever more seldom. Soft: a restart begins anew. Ads
+//! change all the time, so that another ad is no reason to begin anew.
+
+use std::collections::BTreeMap;
+
+use crate::shape::ShapeId;
+
+/// How long such jobs are not given to the machine after the second refusal in a row; each further one doubles it.
+const FIRST_MS: u64 = 1_000;
+/// And at most.
+const LONGEST_MS: u64 = 60_000;
+/// Pairs of kinds and machines that are remembered.
+const REMEMBERED: usize = 100_000;
+
+/// Refusals in a row, and until when nothing is offered, by the monotonic clock.
+#[derive(Debug, Clone, Copy, Default)]
+struct Refused {
+    times: u32,
+    until_ms: u64,
+}
+
+/// What machines refused lately.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refusals {
+    /// By number of the machine, and kind.
+    pairs: BTreeMap<(u32, ShapeId), Refused>,
+    looked_ms: u64,
+}
+
+impl Refusals {
+    /// A machine ended a claim for a kind of jobs before one had begun. The first time may be chance: its owner came back.
+    pub(crate) fn note(&mut self, machine: u32, shape: ShapeId, now_ms: u64) {
+        if self.pairs.len() >= REMEMBERED {
+            self.pairs.clear();
+        }
+        let refused = self.pairs.entry((machine, shape)).or_default();
+        let doubled = FIRST_MS << refused.times.saturating_sub(1).min(10);
+        let rest_ms = if refused.times == 0 { 0 } else { doubled.min(LONGEST_MS) };
+        *refused =
+            Refused { times: refused.times.saturating_add(1), until_ms: now_ms.saturating_add(rest_ms) };
+    }
+
+    /// Is such a job not given to the machine for now?
+    pub(crate) fn rests(&self, machine: u32, shape: ShapeId, now_ms: u64) -> bool {
+        !self.pairs.is_empty() && self.pairs.get(&(machine, shape)).is_some_and(|r| now_ms < r.until_ms)
+    }
+
+    /// The machine has begun such a job.
+    pub(crate) fn forgive(&mut self, machine: u32, shape: ShapeId) {
+        self.pairs.remove(&(machine, shape));
+    }
+
+    /// Kinds that may be given again since this was last asked.
+    pub(crate) fn take_over(&mut self, now_ms: u64) -> Vec<ShapeId> {
+        let after_ms = std::mem::replace(&mut self.looked_ms, now_ms);
+        let over = self.pairs.iter().filter(|(_, r)| after_ms < r.until_ms && r.until_ms <= now_ms);
+        over.map(|((_, shape), _)| *shape).collect()
+    }
+
+    /// Kinds have other numbers now.
+    pub(crate) fn clear(&mut self) {
+        self.pairs.clear();
+    }
+}
