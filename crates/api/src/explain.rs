@@ -113,7 +113,7 @@ pub struct Waiting {
     /// Machines that could, were they not kept from it by their condition, a loan, a hold, their lab or a drain.
     #[serde(default)]
     pub barred: u64,
-    /// Machines by what is against them: no_contact, too_small, requirements, manual, broken, removed, lab_disabled, held,
+    /// Machines by what is against them: no_contact, too_small, requirements, owners, manual, broken, removed, lab_disabled, held,
     /// drained, lent, unready, busy, promised, maintenance.
     pub machines: Vec<Count>,
     /// What no machine has enough of.

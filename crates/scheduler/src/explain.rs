@@ -339,12 +339,18 @@ impl Core {
             {
                 (refusing, obstacle) = (*guest, Some(Obstacle::Requirements));
             }
+            if obstacle == Some(Obstacle::Requirements)
+                && self.pool.machines.get(name).is_some_and(|m| is_owners(&m.ad))
+            {
+                obstacle = Some(Obstacle::Owners);
+            }
             match obstacle {
                 None => (open, capable) = (open + 1, capable + 1),
                 Some(obstacle) => {
                     let kept = matches!(
                         obstacle,
-                        Obstacle::Shut(_)
+                        Obstacle::Owners
+                            | Obstacle::Shut(_)
                             | Obstacle::Lent
                             | Obstacle::NotAllowed
                             | Obstacle::Trees
@@ -450,7 +456,7 @@ impl Core {
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
-        let owners = ad.fact("State") == classad::Value::from("Owner");
+        let owners = is_owners(&ad);
         let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
         let occupant = |c: &crate::pool::Claim| Occupant {
             job: c.job(),
@@ -554,4 +560,8 @@ impl Clauses {
         all.truncate(NAMED);
         all
     }
+}
+/// Does the machine say that it is its owner's?
+fn is_owners(ad: &ClassAd) -> bool {
+    ad.fact("State") == classad::Value::from("Owner")
 }

@@ -52,6 +52,8 @@ pub enum Obstacle {
     TooSmall,
     /// Its Requirements and the job's do not agree.
     Requirements,
+    /// Its owner has it: its policy takes no job now, and may again later.
+    Owners,
     /// It takes nothing new from anybody.
     Shut(Shut),
     /// It is lent to somebody else.

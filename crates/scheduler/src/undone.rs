@@ -1,4 +1,4 @@
-//! What is not decided yet because finding out costs more than one input may take. Decision 052.
+//! What is not decided yet because finding out costs more than one input may take. Decision 054.
 //!
 //! Evaluations of the pass draw on an allowance that grows with time, so that however costly expressions are, the manager has
 //! about half of its time for everything else. What could not be paid for waits here as plain state and is gone on with by the

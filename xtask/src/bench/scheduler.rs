@@ -28,7 +28,7 @@ const AIM_US: f64 = 50.0;
 /// Kinds of jobs, and users, at every size.
 const AUTOCLUSTERS: u32 = 1_000;
 const USERS: u32 = 200;
-/// Time between submits whose evaluations count: at one moment the core would put most of them off (decision 052).
+/// Time between submits whose evaluations count: at one moment the core would put most of them off (decision 054).
 const APART_MS: u64 = 20;
 /// How long jobs run, in virtual time.
 const RUN_MS: u64 = 60_000;

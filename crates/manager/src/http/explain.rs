@@ -142,6 +142,7 @@ fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
         Obstacle::Unready => "unready",
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",
+        Obstacle::Owners => "owners",
         Obstacle::Busy => "busy",
         Obstacle::Promised => "promised",
         Obstacle::Maintenance => "maintenance",

@@ -144,6 +144,8 @@ fn words_of_waiting(id: &str, w: &Waiting, out: &mut Vec<String>) {
             "no machine is large enough: it asks for {} {}, the most there is is {}",
             lack.wants, lack.what, lack.most
         )
+    } else if w.capable == 0 && w.machines.iter().any(|c| c.what == "owners") {
+        "the machines that might run it are their owners' now, and take no job".into()
     } else if w.capable == 0 && w.barred > 0 {
         "every machine that could run it is kept from it".into()
     } else if w.capable == 0 {
@@ -274,6 +276,7 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "unready" => "could not be made ready for it",
             "too_small" => "too small",
             "requirements" => "excluded by requirements",
+            "owners" => "in their owners' hands (Owner/Idle; `updraft status --why HOST`)",
             "busy" => "able, but busy",
             "promised" => "kept for a gang",
             "maintenance" => "due for maintenance before it would be over",

@@ -352,6 +352,10 @@ fn a_machine_that_is_its_owners_is_said_to_be() {
         let told = sandbox.ok(&["explain", "--machine", &name]);
         assert!(told.contains("is its owner's (Owner/Idle)"), "{told}");
     }
+    let job = sandbox.json(&["submit", "--json", "--", "true"])[0]["cluster"].as_i64().unwrap().to_string();
+    let told = sandbox.ok(&["explain", &job]);
+    assert!(told.contains("are their owners' now"), "{told}");
+    sandbox.ok(&["rm", &job]);
     let status = sandbox.ok(&["status"]);
     assert!(status.contains("Owner/Idle") && status.contains("in their owners' use"), "{status}");
     end(sandbox, pool, &[]);
