@@ -255,9 +255,14 @@ impl Ledger {
             Down::Ack(ack) => self.acknowledge(ack.claim, ack.seq, actions),
             Down::Again(n) => self.say_hello(now, n, actions),
             // The shell deals with these: who owns a cluster is looked up, and told with `learn`.
-            Down::Cluster(_) | Down::Ask(_) | Down::Took(_) | Down::Piece(_) => {}
-            // `seats` hears these, as the owner has a word in them.
-            Down::Better(_) | Down::Activate(_) | Down::Keep(_) => {}
+            // The others are heard by `seats`, as the owner has a word in them.
+            Down::Cluster(_)
+            | Down::Ask(_)
+            | Down::Took(_)
+            | Down::Piece(_)
+            | Down::Better(_)
+            | Down::Activate(_)
+            | Down::Keep(_) => {}
         }
     }
 
