@@ -142,9 +142,18 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
             return Ok(None);
         }
         let value = config::scalar::evaluate(&text).ok().and_then(|v| v.as_real());
-        value.map(Some).ok_or_else(|| wrong(config, name, format!("{name} must be a number, not {text}")))
+        match value {
+            Some(value) if value >= 0.0 => Ok(Some(value)),
+            Some(_) => Err(wrong(config, name, format!("{name} must not be below 0, as {text} is"))),
+            None => Err(wrong(config, name, format!("{name} must be a number, not {text}"))),
+        }
     };
-    let whole = |name: &str| Ok::<u64, Diagnostic>(number(name)?.unwrap_or(0.0).max(0.0) as u64);
+    let whole = |name: &str| Ok::<u64, Diagnostic>(number(name)?.unwrap_or(0.0) as u64);
+    let nice = whole("JOB_RENICE_INCREMENT")?;
+    if nice > 19 {
+        let message = format!("JOB_RENICE_INCREMENT must be between 0 and 19, not {nice}");
+        return Err(wrong(config, "JOB_RENICE_INCREMENT", message).into());
+    }
     let words = |list: String| -> Vec<String> {
         list.split([',', ' ']).filter(|w| !w.is_empty()).map(str::to_owned).collect()
     };
@@ -159,10 +168,10 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
     };
     let hooks = hooks::Settings { provision: hook("PROVISION")?, release: hook("RELEASE")? };
     Ok(Rules {
-        nice: whole("JOB_RENICE_INCREMENT")?.min(19) as u32,
-        max_vacate_ms: (number("MachineMaxVacateTime")?.unwrap_or(600.0).max(0.0) * 1000.0) as u64,
+        nice: nice as u32,
+        max_vacate_ms: (number("MachineMaxVacateTime")?.unwrap_or(600.0) * 1000.0) as u64,
         // Megabits, as networks are sold; 128 KiB each, as the seed counts them.
-        bandwidth: (number("CKPT_BANDWIDTH")?.unwrap_or(0.0).max(0.0) * 131_072.0) as u64,
+        bandwidth: (number("CKPT_BANDWIDTH")?.unwrap_or(0.0) * 131_072.0) as u64,
         sensors: sensors::Settings {
             reserved_disk_mib: whole("RESERVED_DISK")?,
             reserved_memory_mib: whole("RESERVED_MEMORY")?,
@@ -401,6 +410,22 @@ mod tests {
         for bad in ["SLOT2_EXECUTE = /etc", "SLOT_START = True", "SLOT_TYPE_1 = 50%", "NUM_SLOTS = 2"] {
             assert!(changed(&none, "set", bad, "root").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn numbers_that_mean_nothing_and_words_for_slots_that_are_not_there_are_not_passed_over() {
+        for (text, why) in [
+            ("JOB_RENICE_INCREMENT = 99\n", "between 0 and 19, not 99"),
+            ("CKPT_BANDWIDTH = -1\n", "CKPT_BANDWIDTH must not be below 0"),
+            ("RESERVED_DISK = -5\n", "RESERVED_DISK must not be below 0"),
+            ("SLOT7_START = 3+\n", "SLOT7_START"),
+        ] {
+            let error = read(text, None).map(|_| ()).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        let warned = read("SLOT7_START = False\n", None).unwrap().warnings;
+        assert!(warned.iter().any(|w| w.message == "SLOT7_START: this machine has no slot7"), "{warned:?}");
+        assert!(read("JOB_RENICE_INCREMENT = 19\nSLOT1_START = True\n", None).unwrap().warnings.is_empty());
     }
 
     #[test]

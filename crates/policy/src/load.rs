@@ -22,6 +22,7 @@ impl Policy {
     /// `SLOT_TYPE_1_START` for slots of type 1, and the nearer one wins.
     pub fn of_machine(config: &Config<'_>, layout: &Layout) -> Result<Self, Diagnostics> {
         let mut policy = read(config, &[])?;
+        policy.warnings.extend(of_no_slot(config, layout)?);
         for plan in &layout.plans {
             let prefixes: Vec<String> = std::iter::once(format!("SLOT{}_", plan.id.number))
                 .chain(plan.of_type.map(|t| format!("SLOT_TYPE_{t}_")))
@@ -37,6 +38,35 @@ impl Policy {
         }
         Ok(policy)
     }
+}
+
+/// Words for slots that this machine does not have: they must be expressions all the same, as the slot may come.
+fn of_no_slot(config: &Config<'_>, layout: &Layout) -> Result<Vec<Diagnostic>, Diagnostics> {
+    let known: Vec<String> = names_of_policy(config).map(|name| name.to_ascii_uppercase()).collect();
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    for definition in config.definitions() {
+        let name = definition.name.to_ascii_uppercase();
+        let Some((slot, what)) = name.strip_prefix("SLOT").and_then(|rest| rest.split_once('_')) else {
+            continue;
+        };
+        let Ok(number) = slot.parse::<u32>() else { continue };
+        let there = layout.plans.is_empty() || layout.plans.iter().any(|p| p.id.number == number);
+        if there || !known.iter().any(|k| k == what) {
+            continue;
+        }
+        match config.expression(&definition.name) {
+            Ok(_) => {
+                let message = format!("{}: this machine has no slot{number}", definition.name);
+                let finding = Diagnostic::warning(message);
+                warnings.push(match place(config, &definition.name) {
+                    Some(place) => finding.at(place),
+                    None => finding,
+                });
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(warnings) } else { Err(Diagnostics(errors)) }
 }
 
 /// Everything that a slot may have a word of its own for.
@@ -58,7 +88,7 @@ fn nearest(config: &Config<'_>, prefixes: &[String], name: &str) -> String {
 }
 
 fn read(config: &Config<'_>, prefixes: &[String]) -> Result<Policy, Diagnostics> {
-    let mut errors = Vec::new();
+    let (mut errors, mut empty) = (Vec::new(), Vec::new());
     let mut policy = Policy::new([]);
     for expression in Expression::ALL {
         for name in [Some(expression.name()), expression.vanilla_name()].into_iter().flatten() {
@@ -76,7 +106,7 @@ fn read(config: &Config<'_>, prefixes: &[String]) -> Result<Policy, Diagnostics>
                         policy.set_vanilla(expression, expr);
                     }
                 }
-                Ok(None) => {}
+                Ok(None) => empty.extend(says(config, "", &from).then_some(from)),
                 Err(error) => errors.push(error),
             }
         }
@@ -96,6 +126,9 @@ fn read(config: &Config<'_>, prefixes: &[String]) -> Result<Policy, Diagnostics>
         return Err(Diagnostics(errors));
     }
     policy.warnings = lint::findings(&policy);
+    let nothing =
+        |name: String| Diagnostic::warning(format!("{name} is empty: it counts as if nobody had written it"));
+    policy.warnings.extend(empty.into_iter().map(nothing));
     for warning in &mut policy.warnings {
         if let Some(name) = warning.message.split([' ', ':']).next() {
             warning.place = place(config, &nearest(config, prefixes, name));

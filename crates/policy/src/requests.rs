@@ -172,7 +172,7 @@ impl Machine {
             return refuse(slot, claim, &format!("its rank {rank} is below the present {current}"), out);
         }
         let user = job.eval_str("User").or_else(|| job.eval_str("Owner"));
-        let user = user.map_or_else(|| "another user".to_owned(), |u| u.to_string());
+        let user = user.unwrap_or_else(|| "another user".to_owned());
         let cause = if rank > current {
             Cause::Better(format!("RANK is {rank} for a claim of {user}, over {current}"))
         } else {

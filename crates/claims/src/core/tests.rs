@@ -549,3 +549,29 @@ fn a_claim_that_nobody_feeds_ends_and_one_that_is_kept_stays() {
     assert_eq!(at(&mut core, 905_000), (vec![], false));
     assert_eq!(at(&mut core, 906_000), (vec![], true), "nobody answered");
 }
+
+/// What a plain claim and its first job make a machine say, how its starter is ordered, and which transitions it takes.
+fn plain(notice_of: model::agent::Notice) -> (usize, usize, Vec<u32>) {
+    let mut core = core();
+    core.session_opened(AT);
+    core.hear_manager(AT, Down::Welcome(Welcome::default()));
+    settle(&mut core, AT, 600);
+    learned(&mut core, 3);
+    let mut actions = Vec::new();
+    core.hear_manager(AT, Down::Claim(notice(5, notice_of)));
+    actions.extend(settle(&mut core, AT, 600));
+    let jobs = vec![AssignedJob { attempt: 1, ..AssignedJob::default() }];
+    core.hear_manager(AT, Down::Assign(Assign { claim: 5, cluster: 3, jobs, waits: false }));
+    actions.extend(settle(&mut core, AT, 600));
+    let said = actions.iter().filter(|a| matches!(a, Action::Say(_))).count();
+    (said, orders(&actions).len(), numbers(&actions))
+}
+
+#[test]
+fn a_notice_that_comes_with_a_plain_claim_costs_no_word() {
+    use model::agent::Notice;
+    let (said, ordered, numbers) = plain(Notice::Together);
+    assert_eq!(numbers, [6, 8, 10]);
+    let without = plain(Notice::None);
+    assert_eq!(without, (said, ordered, vec![5, 10]), "one that comes first");
+}

@@ -161,7 +161,8 @@ impl Core {
             let cost = cost.max(takes_ms);
             let until = match job.remaining_s {
                 Some(seconds) => now.mono_ms + ms(seconds.max(1)),
-                None => since + cost.max(PAUSE_MS),
+                // Who is still seen when the estimate is over has it until the next look.
+                None => (since + cost.max(PAUSE_MS)).max(now.mono_ms + PAUSE_MS),
             };
             let longest = since.saturating_add(cost.saturating_mul(2)).saturating_add(LEAVING_GRACE_MS);
             let used = self.lanes.entry(entry.lane.clone()).or_default();

@@ -399,3 +399,31 @@ fn a_list_that_cannot_be_had_is_asked_for_again_long_before_the_next_look_and_to
     assert_eq!(asked, [0, 30_000, 60_000, 90_000, 120_000, 150_000, 180_000]);
     assert_eq!(told, 1);
 }
+
+#[test]
+fn a_restarted_daemon_keeps_the_lane_of_a_slot_that_is_still_leaving_when_its_estimate_is_over() {
+    // 500 KiB at 2 Mb/s take two seconds. Nobody says how much of it is left: nothing was sent yet.
+    let leaving = running("a", 500, "State = \"Preempting\"\n");
+    let both = [leaving, running("b", 1_000, "")];
+    let (mut core, mut now, mut out) = looked_at(wed(15, 59, 0), &both);
+    let vacated = |out: &[Output]| out.iter().any(|o| matches!(o, Output::Vacate { .. }));
+    while now.mono_ms < 30_000 {
+        assert!(!vacated(&out), "after {} ms", now.mono_ms);
+        out = answered(&mut core, &mut now, &both);
+    }
+    // It has left.
+    let gone = format!("Name = \"a\"\nMachine = \"a\"\nState = \"Owner\"\nEndDownTime = {}\n", wed(17, 0, 0));
+    let alone = [gone, running("b", 1_000, "")];
+    let left = now.mono_ms;
+    while !vacated(&out) {
+        assert!(now.mono_ms < left + 10_000, "nobody keeps it any more");
+        out = answered(&mut core, &mut now, &alone);
+    }
+    // And one that never leaves keeps it for twice the estimate and a minute.
+    let (mut core, mut now, mut out) = looked_at(wed(15, 59, 0), &both);
+    while !vacated(&out) {
+        assert!(now.mono_ms < 75_000, "not for ever");
+        out = answered(&mut core, &mut now, &both);
+    }
+    assert!(now.mono_ms > 60_000, "{}", now.mono_ms);
+}

@@ -56,6 +56,7 @@ fn doubtful_policies_are_warned_about() {
         ("PREEMPT = True\n", "PREEMPT and START can both be true"),
         ("START = KeyboardIdle > 60\nPREEMPT = KeyboardIdle < 300\n", "PREEMPT and START can both be true"),
         ("START = stringListMembr(Owner, \"a\")\n", "START: there is no function"),
+        ("START =\n", "START is empty"),
     ];
     for (text, words) in cases {
         let policy = load(text).unwrap();

@@ -328,3 +328,91 @@ fn a_window_that_is_gone_when_settings_are_read_again_is_taken_back() {
     pool.up(&up);
     goes_on(&pool);
 }
+
+/// Megabits that each of two domains may carry.
+const CAPS: [u64; 2] = [24, 12];
+
+#[test]
+fn two_domains_are_emptied_at_once_each_under_its_own_cap_by_the_counters_of_their_interfaces() {
+    if !is_root() {
+        return skip("network namespaces need root");
+    }
+    let conf = tempfile::NamedTempFile::new().unwrap();
+    let day = far_day();
+    let events = format!(
+        "EVENT_LIST = East, West\nEast = SHUTDOWN {day} 03:00 600 {}@Subnet InEast Any\n\
+         West = SHUTDOWN {day} 03:00 600 {}@Subnet InWest Any\nInEast = (Subnet == \"east\")\n\
+         InWest = (Subnet == \"west\")\nAny = 0\nEVENTD_INTERVAL = 5\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n",
+        CAPS[0], CAPS[1]
+    );
+    std::fs::write(conf.path(), &events).unwrap();
+    let config = conf.path().to_string_lossy().into_owned();
+    let mut bridge = Bridge::new("10.79.0", &["--beat", "500", "--config", &config]);
+    let work = bridge.sandbox.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    for n in 0..4 {
+        let subnet = if n < 2 { "east" } else { "west" };
+        let own = bridge.sandbox.path().join(format!("{n}.conf"));
+        let text = format!("{events}STARTD_ATTRS = Subnet\nSubnet = \"{subnet}\"\n");
+        std::fs::write(&own, text).unwrap();
+        let host = bridge.host();
+        bridge.agent(host, &format!("host{n}"), &["--config", own.to_str().unwrap()]);
+    }
+    bridge.until_connected(4);
+    let job = work.join("job.sh");
+    std::fs::write(&job, JOB).unwrap();
+    let mut chmod = Command::new("chmod");
+    chmod.arg("755").arg(&job);
+    must(chmod);
+    let submit = work.join("jobs.sub");
+    let text = format!("initialdir = {}\n", work.display())
+        + "executable = job.sh\narguments = $(Process) 6000000\ncheckpoint_signal = SIGUSR1\n\
+         checkpoint_exit_code = 85\ntransfer_checkpoint_files = saved.$(Process), bulk.$(Process)\n\
+         request_memory = 10\nqueue 4\n";
+    std::fs::write(&submit, text).unwrap();
+    bridge.sandbox.ok(&["submit", submit.to_str().unwrap()]);
+    bridge.sandbox.until("all jobs run", Duration::from_secs(60), || {
+        (0..4).all(|n| work.join(format!("now.{n}")).exists()) && bridge.claims() == 4
+    });
+    let before = bridge.received();
+    for event in ["East", "West"] {
+        bridge.sandbox.ok(&["maintenance", "start", event, "--in", "40s", "--duration", "20s"]);
+    }
+    // What the interfaces of each domain's hosts have carried to the manager, ten times a second, until nothing runs any more.
+    let mut samples: Vec<(Instant, [u64; 2])> = Vec::new();
+    let (begin, mut looked) = (Instant::now(), Instant::now());
+    loop {
+        let now = bridge.received();
+        let of = |hosts: std::ops::Range<usize>| hosts.map(|n| now[n] - before[n]).sum();
+        samples.push((Instant::now(), [of(0..2), of(2..4)]));
+        if looked.elapsed() > Duration::from_millis(500) {
+            looked = Instant::now();
+            if bridge.claims() == 0 {
+                break;
+            }
+        }
+        assert!(begin.elapsed() < Duration::from_secs(90), "still busy: {}", bridge.sandbox.logs());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let mut spans = Vec::new();
+    for (domain, megabits) in CAPS.into_iter().enumerate() {
+        let cap = megabits * 131_072;
+        let total = samples.last().unwrap().1[domain];
+        assert!(total > 12_000_000, "both jobs of domain {domain} saved their work: {total} bytes");
+        let mut peak = 0;
+        for (at, bytes) in &samples {
+            let later =
+                samples.iter().take_while(|(t, _)| *t <= *at + Duration::from_secs(1)).last().unwrap();
+            peak = peak.max(later.1[domain] - bytes[domain]);
+        }
+        eprintln!("domain {domain}: {total} bytes, at most {peak} in a second; the cap is {cap}");
+        // The counters see headers, acknowledgements and beats too.
+        assert!(peak <= cap + cap / 5, "domain {domain}: {peak} bytes in a second, the cap is {cap}");
+        let busy: Vec<Instant> =
+            samples.windows(2).filter(|w| w[1].1[domain] - w[0].1[domain] > 50_000).map(|w| w[1].0).collect();
+        spans.push((busy[0], *busy.last().unwrap()));
+    }
+    assert!(spans[0].0 < spans[1].1 && spans[1].0 < spans[0].1, "they were emptied at once");
+    bridge.sandbox.ok(&["rm", "--all"]);
+    bridge.sandbox.until("all are gone", Duration::from_secs(40), || bridge.claims() == 0);
+}

@@ -117,6 +117,18 @@ impl Bridge {
         self.sandbox.until(&format!("{count} machines are here"), Duration::from_secs(60), all);
     }
 
+    /// Bytes that came from each host, by the counters of the manager's interfaces.
+    pub(crate) fn received(&self) -> Vec<u64> {
+        let out = in_namespace(self.manager, &["cat", "/proc/net/dev"]).output().unwrap();
+        let counters = crate::harness::text(&out.stdout);
+        let of = |n: u32| {
+            let name = format!("cable{n}:");
+            let line = counters.lines().find_map(|l| l.trim().strip_prefix(&name))?;
+            line.split_whitespace().next()?.parse().ok()
+        };
+        (0..self.hosts).map(|n| of(n).unwrap_or_else(|| panic!("{counters}"))).collect()
+    }
+
     /// How many claims there are.
     pub(crate) fn claims(&self) -> usize {
         self.machines().iter().map(|m| m["claims"].as_array().unwrap().len()).sum()

@@ -166,3 +166,51 @@ fn a_machine_takes_all_twenty_transitions() {
     let agents = [("desk", next), ("other", other)].map(|(n, pid)| (desk.sandbox.path().join(n), pid));
     nothing_left(&mut desk.sandbox, &agents);
 }
+
+/// Says that it began, and takes a moment.
+const SEAT: &str = "echo {} >> seats; sleep 0.5";
+
+#[test]
+fn a_gang_begins_whole_and_once_whatever_dies_while_its_seats_are_taken() {
+    for dies in ["manager", "machine"] {
+        let mut sandbox = Sandbox::new();
+        let words = |listen: &str| {
+            ["--cpus", "0", "--lease", "20", "--beat", "300", "--listen", listen].map(str::to_owned)
+        };
+        let up = |sandbox: &mut Sandbox, listen: &str| {
+            let words = words(listen);
+            sandbox.up(&words.each_ref().map(String::as_str))
+        };
+        let first = up(&mut sandbox, "127.0.0.1:0");
+        let listen = sandbox.listen_address();
+        let policy = LEVERS.replace("MATCH_TIMEOUT = 10", "MATCH_TIMEOUT = 300");
+        let quiet = script(1, &[(0, AWAY)]);
+        let desk = agent(&mut sandbox, "desk", &policy, Some(&quiet));
+        let other = agent(&mut sandbox, "other", &policy, Some(&quiet));
+        let machine = |sandbox: &Sandbox, state: &str| {
+            Machine { sandbox, name: "desk".to_owned() }.until_state(state);
+        };
+        machine(&sandbox, "Unclaimed/Idle");
+        signal(other, libc::SIGSTOP);
+        let gang = submit(&sandbox, SEAT, &["--set", "+Gang=true", "--count", "2"]);
+        machine(&sandbox, "Matched/Idle");
+        let mut agents = vec![("other", other)];
+        if dies == "manager" {
+            sandbox.kill(first);
+            up(&mut sandbox, &listen);
+            agents.push(("desk", desk));
+        } else {
+            sandbox.kill(desk);
+            agents.push(("desk", agent(&mut sandbox, "desk", &policy, Some(&quiet))));
+        }
+        assert!(!sandbox.path().join("seats").exists(), "{dies}: nothing begins without the other");
+        signal(other, libc::SIGCONT);
+        sandbox.ok(&["wait", &gang.to_string(), "--timeout", "90"]);
+        let seats = std::fs::read_to_string(sandbox.path().join("seats")).unwrap();
+        let mut seats: Vec<&str> = seats.lines().collect();
+        seats.sort_unstable();
+        assert_eq!(seats, ["0", "1"], "{dies}: each began once");
+        let agents: Vec<_> = agents.into_iter().map(|(n, pid)| (sandbox.path().join(n), pid)).collect();
+        nothing_left(&mut sandbox, &agents);
+    }
+}
