@@ -22,19 +22,25 @@ pub(crate) struct Far {
 impl Far {
     /// `None` where that cannot be.
     pub(crate) fn new() -> Option<Self> {
+        Self::with_own_cores(0)
+    }
+
+    /// The same with so many cores of the manager's machine, which sees everything.
+    fn with_own_cores(cpus: u32) -> Option<Self> {
         if !is_root() {
             skip("hiding directories and becoming another user needs root");
             return None;
         }
         let mut sandbox = Sandbox::new();
         sandbox.open_dir("work");
-        let manager = sandbox.up(&["--shared", "--cpus", "0", "--listen", "127.0.0.1:0"]);
+        let cpus = cpus.to_string();
+        let manager = sandbox.up(&["--shared", "--cpus", &cpus, "--listen", "127.0.0.1:0"]);
         let address = sandbox.listen_address();
         let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
         let join = sandbox.path().join("join");
         std::fs::write(&join, format!("{}@{address}", token.trim())).unwrap();
         // The same port when it is started anew.
-        let arguments = ["--shared", "--cpus", "0", "--listen", &address].map(str::to_owned).to_vec();
+        let arguments = ["--shared", "--cpus", &cpus, "--listen", &address].map(str::to_owned).to_vec();
         Some(Self { sandbox, manager, arguments, join })
     }
 
@@ -229,6 +235,10 @@ fn whoever_is_killed_while_files_are_moved_every_job_ends_once_with_its_own_byte
         assert!(std::fs::read(dir.join(format!("out.{n}"))).unwrap() == wanted, "job {n}");
         assert_eq!(std::fs::read_to_string(dir.join(format!("d/{n}"))).unwrap(), format!("{n}\n"));
     }
+    let left =
+        std::fs::read_dir(&dir).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let litter: Vec<_> = left.filter(|name| name.starts_with(".updraft")).collect();
+    assert!(litter.is_empty(), "{litter:?}");
     let held = far.events(cluster).iter().filter(|e| e["event"] == "JobsHeld").count();
     assert_eq!(held, 0, "nobody is held because somebody was killed");
 }
@@ -252,4 +262,69 @@ fn a_pipe_keeps_nobody_waiting_and_a_dead_input_holds_with_its_reason() {
     assert_eq!(std::fs::read_to_string(dir.join("result")).unwrap(), "well\n");
     let moved = far.events(leaves).into_iter().rfind(|e| e["event"] == "JobFilesMoved").unwrap();
     assert!(moved["notes"][0].as_str().is_some_and(|n| n.contains("pipe")), "{moved}");
+}
+
+#[test]
+fn a_machine_that_joins_gets_work_of_those_who_know_nothing_of_it() {
+    let Some(mut far) = Far::with_own_cores(1) else { return };
+    far.machine("far", 1);
+    let dir = far.directory("newcomer");
+    for n in 0..8 {
+        std::fs::write(dir.join(format!("part.{n}")), format!("{n}\n")).unwrap();
+    }
+    let words = ["submit", "--json", "--count", "8", "--set", "transfer_input_files=part.$(Process)", "--"];
+    let command = ["sh", "-c", "sleep 0.5; echo $UPDRAFT_SLOT; cat part.{}; echo done > done.{}"];
+    let out = far.as_nobody(&dir, &updraft(), &[&words[..], &command[..]].concat());
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let told: Value = serde_json::from_str(&text(&out.stdout)).unwrap();
+    let cluster = told[0]["cluster"].as_i64().unwrap() as i32;
+    far.wait_for(cluster, "JobExited", 8);
+    let events = far.events(cluster);
+    for n in 0..8 {
+        let out = std::fs::read_to_string(dir.join(format!("updraft-{cluster}.{n}.out"))).unwrap();
+        assert!(out.ends_with(&format!("\n{n}\n")), "{out}");
+        assert_eq!(std::fs::read_to_string(dir.join(format!("done.{n}"))).unwrap(), "done\n");
+    }
+    // Files were moved for those that ran on the new machine, and for no other.
+    let started = |e: &&Value| e["event"] == "JobStarted";
+    let claims: std::collections::BTreeSet<_> =
+        events.iter().filter(started).map(|e| e["claim"].as_u64()).collect();
+    let moved: std::collections::BTreeSet<_> =
+        events.iter().filter(|e| e["event"] == "JobFilesMoved").map(|e| e["claim"].as_u64()).collect();
+    assert!(!moved.is_empty() && moved.len() < claims.len(), "{moved:?} of {claims:?}");
+}
+
+#[test]
+fn what_a_run_has_when_it_must_leave_is_there_for_the_next_and_comes_home() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 1);
+    let dir = far.directory("evicted");
+    script(
+        &dir.join("job.sh"),
+        "if [ -e state ]; then echo second >> state; exit 0; fi; echo first > state; echo kept > untouched; sleep 60",
+    );
+    let cluster = far.submit(
+        &dir,
+        "executable = job.sh\nwhen_to_transfer_output = ON_EXIT_OR_EVICT\nshould_transfer_files = YES\nlog = log\nqueue\n",
+    );
+    far.wait_for(cluster, "JobStarted", 1);
+    std::thread::sleep(Duration::from_millis(500));
+    let out = far.as_nobody(&dir, &updraft(), &["vacate", &cluster.to_string()]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    far.wait_for(cluster, "JobExited", 1);
+    assert_eq!(std::fs::read_to_string(dir.join("state")).unwrap(), "first\nsecond\n");
+    assert_eq!(std::fs::read_to_string(dir.join("untouched")).unwrap(), "kept\n");
+}
+
+#[test]
+fn a_submitter_elsewhere_is_told_that_his_files_cannot_be_moved() {
+    let Some(far) = Far::new() else { return };
+    let dir = far.directory("elsewhere");
+    let token = far.sandbox.ok(&["token", "create", "--role", "WRITE", "--user", "nobody"]);
+    let address = far.sandbox.listen_address();
+    std::fs::write(dir.join("job.sub"), "executable = /bin/true\nshould_transfer_files = YES\nqueue\n")
+        .unwrap();
+    let mut command = far.sandbox.command(&["--pool", &address, "submit", "job.sub"]);
+    let out = command.env("UPDRAFT_TOKEN", token.trim()).current_dir(&dir).output().unwrap();
+    assert!(!out.status.success() && text(&out.stderr).contains("over the network"), "{}", text(&out.stderr));
 }
