@@ -215,13 +215,13 @@ pub(crate) fn sizes(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     {
         let base = directory_of_program(scope, &value).unwrap_or_else(|_| scope.context.directory.clone());
         let cmd = join(&base, &value);
+        let sent = !matches!(scope.boolean(&["transfer_executable", "TransferExecutable"]), Ok(Some(false)));
         match scope.files.size(&cmd) {
-            Ok(0) if should(scope).is_ok_and(|should| should != Should::No) => {
+            Ok(0) if sent && should(scope).is_ok_and(|should| should != Should::No) => {
                 return Err(scope.wrong(&EXECUTABLE, &format!("{cmd} is empty: there is nothing to execute")));
             }
             Ok(bytes) => executable = kib(bytes),
             Err(error) => {
-                let sent = !matches!(scope.boolean(&["transfer_executable"]), Ok(Some(false)));
                 let image = image_of(scope).is_ok_and(|image| image.is_some());
                 if sent && !image {
                     return Err(scope.wrong(&EXECUTABLE, &format!("{cmd} cannot be read: {error}")));

@@ -185,55 +185,65 @@ fn starters(far: &Far) -> Vec<u32> {
 
 #[test]
 fn whoever_is_killed_while_files_are_moved_every_job_ends_once_with_its_own_bytes() {
-    const JOBS: usize = 40;
     let Some(mut far) = Far::new() else { return };
-    let mut agents = [("far1", far.machine("far1", 3)), ("far2", far.machine("far2", 3))];
+    // More of everything with `cargo xtask test --all`.
+    let is_long = std::env::var_os("PROPTEST_CASES").is_some();
+    let (names, jobs, kills): (&[&'static str], usize, u32) =
+        if is_long { (&["far1", "far2", "far3", "far4"], 200, 40) } else { (&["far1", "far2"], 40, 12) };
+    let mut agents: Vec<(&str, u32)> = names.iter().map(|name| (*name, far.machine(name, 3))).collect();
     let dir = far.directory("kills");
     let input: Vec<u8> = (0..700_000u32).map(|n| (n ^ (n >> 7)) as u8).collect();
-    std::fs::write(dir.join("large"), &input).unwrap();
-    // Large enough to be under way when somebody is killed.
+    std::fs::create_dir_all(dir.join("in/deep")).unwrap();
+    std::fs::write(dir.join("in/deep/large"), &input).unwrap();
+    // Large enough to be under way when somebody is killed; some fail, and their results come back all the same.
     script(
         &dir.join("job.sh"),
-        "sleep 1; for i in 1 2 3 4; do cat large; done > out.$1; echo $1 >> out.$1; mkdir -p d; echo $1 > d/$1",
+        "sleep 1; for i in 1 2 3 4; do cat in/deep/large; done > out.$1; echo $1 >> out.$1; mkdir -p d; echo $1 > d/$1; echo $1 > name\n\
+         exit $(( $1 % 7 == 0 ? 3 : 0 ))",
     );
-    let cluster = far.submit(
-        &dir,
-        "executable = job.sh\narguments = $(Process)\ntransfer_input_files = large\nshould_transfer_files = YES\n\
-         transfer_output_files = out.$(Process), d\noutput = o.$(Process)\nlog = log\nqueue 40\n",
-    );
+    let description = "executable = job.sh\narguments = $(Process)\ntransfer_input_files = in\nshould_transfer_files = YES\n\
+                       when_to_transfer_output = ON_EXIT_OR_EVICT\ntransfer_output_files = out.$(Process), d, name\n\
+                       transfer_output_remaps = \"name = res/$(Process)\"\noutput = o.$(Process)\nlog = log\n";
+    let cluster = far.submit(&dir, &format!("{description}queue {jobs}\n"));
     let seed = u64::from_le_bytes(trust::random()) | 1;
     println!("seed {seed}");
     let mut random = Random(seed);
-    for _ in 0..12 {
+    for _ in 0..kills {
         std::thread::sleep(Duration::from_millis(100 + random.below(900)));
-        match random.below(4) {
+        match random.below(5) {
             0 => far.restart_manager(),
             1 | 2 => {
                 let at = random.below(agents.len() as u64) as usize;
                 far.sandbox.kill(agents[at].1);
                 agents[at].1 = far.machine(agents[at].0, 3);
             }
-            _ => {
+            3 => {
                 if let Some(pid) = starters(&far).first() {
                     crate::harness::signal(*pid, libc::SIGKILL);
                 }
             }
+            _ => {
+                let job = format!("{cluster}.{}", random.below(jobs as u64));
+                far.as_nobody(&dir, &updraft(), &["vacate", &job]);
+            }
         }
     }
-    far.sandbox.until("all jobs end", Duration::from_secs(150), || {
-        far.events(cluster).iter().filter(|e| e["event"] == "JobExited").count() >= JOBS
-    });
+    let all_ended = || far.events(cluster).iter().filter(|e| e["event"] == "JobExited").count() >= jobs;
+    far.sandbox.until("all jobs end", Duration::from_secs(150), all_ended);
     let mut ended: Vec<u64> = Vec::new();
     for event in far.events(cluster).iter().filter(|e| e["event"] == "JobExited") {
-        assert_eq!(event["exit"]["code"], 0, "{event}");
-        ended.push(event["proc"].as_u64().unwrap());
+        let proc = event["proc"].as_u64().unwrap();
+        assert_eq!(event["exit"]["code"], if proc % 7 == 0 { 3 } else { 0 }, "{event}");
+        ended.push(proc);
     }
     ended.sort_unstable();
-    assert_eq!(ended, (0..JOBS as u64).collect::<Vec<_>>(), "each once");
-    for n in 0..JOBS {
+    assert_eq!(ended, (0..jobs as u64).collect::<Vec<_>>(), "each once");
+    for n in 0..jobs {
         let wanted = [input.repeat(4), format!("{n}\n").into_bytes()].concat();
         assert!(std::fs::read(dir.join(format!("out.{n}"))).unwrap() == wanted, "job {n}");
-        assert_eq!(std::fs::read_to_string(dir.join(format!("d/{n}"))).unwrap(), format!("{n}\n"));
+        for name in [format!("d/{n}"), format!("res/{n}")] {
+            assert_eq!(std::fs::read_to_string(dir.join(&name)).unwrap(), format!("{n}\n"), "{name}");
+        }
     }
     let left =
         std::fs::read_dir(&dir).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
