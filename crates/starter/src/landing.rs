@@ -23,16 +23,30 @@ const ONE_BY_ONE: usize = 64;
 pub(crate) struct Landing {
     cluster: u32,
     proc: u32,
+    attempt: u32,
+    /// Files that were begun, which have names by it.
+    begun: u64,
     protected: Vec<PathBuf>,
     /// Where the two outputs go.
     streams: BTreeSet<PathBuf>,
     written: Vec<Written>,
     /// Modes that directories get when all is in them, the deepest last.
     directories: Vec<(PathBuf, u32)>,
-    /// What is being written, and how much of it is to come.
-    current: Option<(File, u64)>,
+    /// What is being written.
+    current: Option<Current>,
     faults: Vec<Fault>,
     notes: Vec<String>,
+}
+
+/// A result that is being written.
+#[derive(Debug)]
+struct Current {
+    file: File,
+    target: PathBuf,
+    /// How much of it is to come.
+    left: u64,
+    /// It is the last of those that are written beside their places.
+    is_beside: bool,
 }
 
 /// A file that was written beside its place.
@@ -56,6 +70,8 @@ impl Landing {
         Self {
             cluster: land.cluster,
             proc: land.proc,
+            attempt: land.attempt,
+            begun: 0,
             protected: land.protected.iter().map(|p| path_of(p).to_owned()).collect(),
             streams: BTreeSet::new(),
             written: Vec::new(),
@@ -112,6 +128,7 @@ impl Landing {
             ));
             target = PathBuf::from(aside);
         }
+        self.begun += 1;
         let place = match fs::metadata(&target) {
             Ok(meta) if meta.is_dir() => return Err(is_directory()),
             Ok(meta) => self.place(&target, Some(&meta)),
@@ -133,14 +150,15 @@ impl Landing {
             Some(file) => file.map_err(|e| cannot_write(path, &e))?,
         };
         file.set_permissions(Permissions::from_mode(put.mode)).map_err(|e| cannot_write(path, &e))?;
+        let is_beside = matches!(place, Place::Beside(_));
         if let Place::Beside(temporary) = place {
             // Of two results with one place the last counts.
             if let Some(at) = self.written.iter().position(|w| w.target == target) {
                 let _ = fs::remove_file(&self.written.remove(at).temporary);
             }
-            self.written.push(Written { temporary, target });
+            self.written.push(Written { temporary, target: target.clone() });
         }
-        self.current = Some((file, put.size));
+        self.current = Some(Current { file, target, left: put.size, is_beside });
         Ok(())
     }
 
@@ -164,41 +182,47 @@ impl Landing {
             }
             Err(e) => return Err(e),
         }
-        let name = format!(".updraft-{}.{}.{}", self.cluster, self.proc, self.written.len());
+        let name = format!("{}{}.{}", self.prefix(), self.attempt, self.begun);
         Ok(Place::Beside(above.join(name)))
+    }
+
+    /// What the names of files begin with that this job's results are written to.
+    fn prefix(&self) -> String {
+        format!(".updraft-{}.{}.", self.cluster, self.proc)
     }
 
     /// Bytes of the result that came last.
     pub(crate) fn write(&mut self, data: &[u8]) {
-        let Some((file, left)) = &mut self.current else { return };
-        *left = left.saturating_sub(data.len() as u64);
-        if let Err(e) = file.write_all(data) {
-            let target = self.written.last().map(|w| w.target.clone()).unwrap_or_default();
-            self.give_up(&target, &e);
+        let Some(current) = &mut self.current else { return };
+        current.left = current.left.saturating_sub(data.len() as u64);
+        if let Err(e) = current.file.write_all(data) {
+            self.give_up(&e);
         }
     }
 
     /// What is half-written does not land.
-    fn give_up(&mut self, target: &Path, error: &io::Error) {
-        self.current = None;
-        self.faults.push(cannot_write(target, error));
-        if let Some(written) = self.written.pop() {
+    fn give_up(&mut self, error: &io::Error) {
+        let Some(current) = self.current.take() else { return };
+        self.faults.push(cannot_write(&current.target, error));
+        if current.is_beside
+            && let Some(written) = self.written.pop()
+        {
             let _ = fs::remove_file(written.temporary);
         }
     }
 
     fn close(&mut self) {
-        let Some((file, left)) = self.current.take() else { return };
-        let ended = if left > 0 {
+        let Some(current) = &self.current else { return };
+        let ended = if current.left > 0 {
             Err(io::Error::other("It ended before all of it was there"))
         } else if self.written.len() <= ONE_BY_ONE {
-            file.sync_data()
+            current.file.sync_data()
         } else {
             Ok(())
         };
-        if let Err(e) = ended {
-            let target = self.written.last().map(|w| w.target.clone()).unwrap_or_default();
-            self.give_up(&target, &e);
+        match ended {
+            Ok(()) => self.current = None,
+            Err(e) => self.give_up(&e),
         }
     }
 
@@ -233,10 +257,24 @@ impl Landing {
             }
         }
         for dir in above {
+            self.clear_leftovers(&dir);
             // That a name is on disk matters; a directory that cannot be opened had its names written all the same.
             let _ = File::open(dir).and_then(|d| d.sync_all());
         }
         (self.faults, self.notes)
+    }
+
+    /// Removes what earlier attempts left that were killed while their results landed.
+    fn clear_leftovers(&self, dir: &Path) {
+        if self.attempt < 2 {
+            return;
+        }
+        let prefix = self.prefix();
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().as_bytes().starts_with(prefix.as_bytes()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Nothing lands.
@@ -304,7 +342,7 @@ mod tests {
         fs::write(at("behind"), "old").unwrap();
         std::os::unix::fs::symlink("behind", at("link")).unwrap();
         let begin = || {
-            let mut landing = Landing::new(&Land { cluster: 1, proc: 2, protected: Vec::new() });
+            let mut landing = Landing::new(&Land { cluster: 1, proc: 2, attempt: 2, protected: Vec::new() });
             send(&mut landing, &at("old"), 0o640, b"new");
             send(&mut landing, &at("link"), 0o644, b"through");
             let directory = Put { is_directory: true, ..put(&at("ro"), 0o555, 0) };
@@ -312,6 +350,7 @@ mod tests {
             send(&mut landing, &at("ro/inside"), 0o444, b"x");
             send(&mut landing, &at("twice"), 0o644, b"first");
             send(&mut landing, &at("twice"), 0o644, b"second");
+            send(&mut landing, &at("last"), 0o644, b"last");
             landing
         };
         let mut given_up = begin();
@@ -319,12 +358,17 @@ mod tests {
         assert_eq!(fs::read(at("old")).unwrap(), b"old");
         given_up.undo();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left");
+        fs::write(at(".updraft-1.2.1.7"), "left by the first attempt").unwrap();
+        fs::write(at(".updraft-1.20.1.7"), "another job's").unwrap();
         let mut landing = begin();
         assert!(landing.check().is_empty());
         assert_eq!(landing.commit(), (vec![], vec![]));
-        for (name, text) in [("old", "new"), ("behind", "through"), ("ro/inside", "x"), ("twice", "second")] {
+        for (name, text) in
+            [("old", "new"), ("behind", "through"), ("ro/inside", "x"), ("twice", "second"), ("last", "last")]
+        {
             assert_eq!(fs::read_to_string(at(name)).unwrap(), text, "{name}");
         }
+        assert!(!at(".updraft-1.2.1.7").exists() && at(".updraft-1.20.1.7").exists());
         assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
         assert_eq!(fs::metadata(at("old")).unwrap().mode() & 0o7777, 0o640);
         assert_eq!(fs::metadata(at("ro")).unwrap().mode() & 0o7777, 0o555);
@@ -366,7 +410,7 @@ mod tests {
         fs::hard_link(at("log"), at("same")).unwrap();
         let protected =
             vec![at("log").as_os_str().as_bytes().to_vec(), at("unborn").as_os_str().as_bytes().to_vec()];
-        let mut landing = Landing::new(&Land { cluster: 7, proc: 3, protected });
+        let mut landing = Landing::new(&Land { cluster: 7, proc: 3, attempt: 1, protected });
         landing.put(&Put { is_stream: true, ..put(&at("out"), 0o644, 4) });
         landing.write(b"real");
         for name in ["log", "same", "unborn", "out"] {

@@ -110,6 +110,8 @@ pub struct Land {
     /// Files that are never overwritten.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub protected: Vec<Vec<u8>>,
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
 }
 
 /// A result and where it goes.

@@ -53,8 +53,8 @@ impl Cargo {
         };
         let mut porter = Porter::start(&shipment.owner, self.private, &self.stuck).map_err(failed)?;
         let protected = shipment.plan.protected.iter().map(|path| path.clone().into_bytes()).collect();
-        let (cluster, proc) = (land.job.cluster, land.job.proc);
-        porter.tell(Task::Land(LandTask { cluster, proc, protected })).map_err(failed)?;
+        let model::report::Attempt { cluster, proc, attempt } = land.job;
+        porter.tell(Task::Land(LandTask { cluster, proc, protected, attempt })).map_err(failed)?;
         let mut done = Done { bytes: 0, files: 0, names: Vec::new(), notes: Vec::new(), hold: None };
         let mut faults = self.send(shipment, land, &mut porter, &mut done)?.map_err(failed)?;
         porter.tell(Task::Check(true)).map_err(failed)?;

@@ -28,6 +28,8 @@ use crate::objects::Store;
 const PORTERS_PER_USER: usize = 4;
 /// Porters at a time.
 const PORTERS: usize = 32;
+/// Jobs of one machine whose files are asked for at a time.
+const UNDER_WAY: usize = 1_024;
 /// How long an answer may wait for its machine to read what it asked for before.
 const READING: Duration = Duration::from_secs(30);
 /// Bytes of names of results in one event.
@@ -126,6 +128,11 @@ impl Cargo {
     /// Notes who is to be answered. False when somebody is at it already.
     fn begin(&self, key: &(bool, Whose), answer: &mpsc::Sender<ToAgent>) -> bool {
         let Ok(mut under_way) = self.under_way.lock() else { return false };
+        let of_machine = under_way.keys().filter(|(_, (machine, ..))| *machine == key.1.0).count();
+        if of_machine >= UNDER_WAY && !under_way.contains_key(key) {
+            // It asks again.
+            return false;
+        }
         under_way.insert(key.clone(), answer.clone()).is_none()
     }
 
@@ -178,7 +185,8 @@ impl AgentSession {
                 None => "this machine does not have that job".clone_into(&mut inputs.later),
                 Some(shipment) => {
                     let user = cargo.user(&shipment.owner);
-                    let turns = tokio::join!(user.acquire(), cargo.all.acquire());
+                    // One's own turn first: who waits for it keeps nobody else from theirs.
+                    let turns = (user.acquire().await, cargo.all.acquire().await);
                     let at_it = cargo.clone();
                     let gathered = tokio::task::spawn_blocking(move || at_it.gather(&shipment)).await;
                     drop(turns);
@@ -232,7 +240,8 @@ impl AgentSession {
                 None => "this machine does not have that job".clone_into(&mut answer.later),
                 Some(shipment) => {
                     let user = cargo.user(&shipment.owner);
-                    let turns = tokio::join!(user.acquire(), cargo.all.acquire());
+                    // One's own turn first: who waits for it keeps nobody else from theirs.
+                    let turns = (user.acquire().await, cargo.all.acquire().await);
                     let (at_it, again, asked) = (cargo.clone(), handle.clone(), land.clone());
                     let landed = tokio::task::spawn_blocking(move || {
                         at_it.land(&shipment, &machine, &asked, || {

@@ -10,6 +10,7 @@ use api::rest::{
 use axum::Json;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
+use model::template::Attribute;
 use model::{JobId, JobName, JobTemplate, limits, text};
 use prost::Message as _;
 use scheduler::{
@@ -78,7 +79,10 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
         return Err(Problem::new(StatusCode::FORBIDDEN, "root", message));
     }
     let owner = owner.to_owned();
-    let Submit(SubmitRequest { template, idempotency_key }) = call.body;
+    let Submit(SubmitRequest { mut template, idempotency_key }) = call.body;
+    if call.caller.is_remote {
+        keep_in_domain(&mut template)?;
+    }
     if idempotency_key.len() > limits::NAME_BYTES {
         return Err(Problem::bad("the idempotency key is too long"));
     }
@@ -105,6 +109,37 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
         Problem::new(status, code, refusal.to_string())
     })?;
     Ok(Json(SubmitReply { cluster, procs }))
+}
+
+/// The files of a submitter elsewhere are not on this machine, so that nobody can move them: the jobs run where they are seen.
+fn keep_in_domain(template: &mut JobTemplate) -> Result<(), Problem> {
+    let refused = |what: &str| {
+        Problem::bad(format!(
+            "{what}: the files of jobs that are submitted over the network are not on the manager's machine, and cannot be moved yet; submit \
+             there, or say should_transfer_files = NO and name machines that see the files"
+        ))
+    };
+    let is = |text: &str, word: &str| text.trim().trim_matches('"').eq_ignore_ascii_case(word);
+    if template.varying.iter().any(|v| v.name.eq_ignore_ascii_case("ShouldTransferFiles")) {
+        return Err(refused("should_transfer_files differs between the jobs"));
+    }
+    match template.shared("ShouldTransferFiles") {
+        Some(text) if ["YES", "TRUE", "ALWAYS"].iter().any(|word| is(text, word)) => {
+            return Err(refused("should_transfer_files = YES"));
+        }
+        Some(text) if is(text, "NO") => return Ok(()),
+        None => return Ok(()),
+        Some(_) => {}
+    }
+    if template.varying.iter().any(|v| v.name.eq_ignore_ascii_case("Requirements")) {
+        return Err(refused("the requirements differ between the jobs"));
+    }
+    let domain = "(TARGET.FileSystemDomain == MY.FileSystemDomain)";
+    match template.shared.iter_mut().find(|a| a.name.eq_ignore_ascii_case("Requirements")) {
+        Some(requirements) => requirements.expr = format!("({}) && {domain}", requirements.expr),
+        None => template.shared.push(Attribute { name: "Requirements".to_owned(), expr: domain.to_owned() }),
+    }
+    Ok(())
 }
 
 /// The machines that jobs name (ForceMachine), each once.
@@ -337,5 +372,31 @@ fn job_line(j: JobView) -> Job {
         hold_code: j.hold_reason.as_ref().map(|(_, code)| *code),
         hold_reason: j.hold_reason.map(|(reason, _)| reason),
         guest_of: j.guest_of.map(|host| host.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_a_submitter_elsewhere_run_where_their_files_are_seen() {
+        let of = |attributes: &[(&str, &str)]| {
+            let attribute =
+                |(n, e): &(&str, &str)| Attribute { name: (*n).to_owned(), expr: (*e).to_owned() };
+            let shared = attributes.iter().map(attribute).collect();
+            let mut template = JobTemplate { procs: 1, shared, ..JobTemplate::default() };
+            keep_in_domain(&mut template).map(|()| template.shared("Requirements").map(str::to_owned))
+        };
+        let domain = "(TARGET.FileSystemDomain == MY.FileSystemDomain)";
+        let narrowed = of(&[("shouldtransferfiles", "\"IF_NEEDED\""), ("Requirements", "A || B")]).unwrap();
+        assert_eq!(narrowed.as_deref(), Some(&*format!("(A || B) && {domain}")));
+        assert_eq!(of(&[("ShouldTransferFiles", "\"IF_NEEDED\"")]).unwrap().as_deref(), Some(domain));
+        assert_eq!(
+            of(&[("ShouldTransferFiles", "\"NO\""), ("Requirements", "A")]).unwrap().as_deref(),
+            Some("A")
+        );
+        assert_eq!(of(&[]).unwrap(), None);
+        assert!(of(&[("ShouldTransferFiles", "\"YES\"")]).unwrap_err().message.contains("over the network"));
     }
 }

@@ -130,6 +130,7 @@ pub(super) fn health_router(shared: Arc<Shared>) -> Router {
     let monitor = Caller {
         principal: Principal::User { name: "monitor".into(), role: Role::Read },
         payer: Payer::User("monitor".into()),
+        is_remote: true,
     };
     let served = health_routes().into_iter().filter(|route| route.door == Door::Health);
     assemble(served).layer(Extension(monitor)).with_state(shared)

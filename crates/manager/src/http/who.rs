@@ -62,6 +62,8 @@ pub(crate) struct Caller {
     pub(crate) principal: Principal,
     /// Whose budgets it counts against.
     pub(crate) payer: Payer,
+    /// On another machine than the manager's, perhaps.
+    pub(crate) is_remote: bool,
 }
 
 /// An error answer.
@@ -172,7 +174,7 @@ pub(crate) async fn establish(
     let hold = shared.budgets.take(&payer, Budget::Requests, 1).inspect_err(|_| {
         shared.metrics.refused.inc();
     })?;
-    request.extensions_mut().insert(Caller { principal, payer });
+    request.extensions_mut().insert(Caller { principal, payer, is_remote: address.is_some() });
     // Streams begin within this time, too; how long they last is another matter.
     let answered = tokio::time::timeout(REQUEST, next.run(request)).await;
     drop(hold);

@@ -189,10 +189,20 @@ pub(crate) fn executable(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
         out.put("TransferExecutable", "false");
         return Ok(());
     }
-    // Wherever the job's other files are, the program is where one is.
-    let cmd = path(scope, &scope.context.directory, &value)?;
+    let cmd = path(scope, &directory_of_program(scope, &value)?, &value)?;
     out.text("Cmd", &cmd);
     Ok(())
+}
+
+/// Wherever the job's other files are, the program is where one is; only if it is not there, it may be with them.
+fn directory_of_program(scope: &Scope<'_>, program: &str) -> Read<String> {
+    let here = &scope.context.directory;
+    let directory = directory_of(scope)?;
+    let open = |text: &str| text.contains("$$") || text.chars().any(config::expand::is_mark);
+    let is_in = |directory: &str| scope.files.size(&join(directory, program)).is_ok();
+    let is_with_them =
+        directory != *here && !open(program) && !open(&directory) && !is_in(here) && is_in(&directory);
+    Ok(if is_with_them { directory } else { here.clone() })
 }
 
 /// Sizes of the executable and the input files, in KiB. They are estimates: whatever cannot be told now counts as 1.
@@ -203,14 +213,15 @@ pub(crate) fn sizes(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
     if let Ok(Some(value)) = scope.get(&EXECUTABLE)
         && !open(&value)
     {
-        let cmd = join(&scope.context.directory, &value);
+        let base = directory_of_program(scope, &value).unwrap_or_else(|_| scope.context.directory.clone());
+        let cmd = join(&base, &value);
+        let sent = !matches!(scope.boolean(&["transfer_executable", "TransferExecutable"]), Ok(Some(false)));
         match scope.files.size(&cmd) {
-            Ok(0) if should(scope).is_ok_and(|should| should != Should::No) => {
+            Ok(0) if sent && should(scope).is_ok_and(|should| should != Should::No) => {
                 return Err(scope.wrong(&EXECUTABLE, &format!("{cmd} is empty: there is nothing to execute")));
             }
             Ok(bytes) => executable = kib(bytes),
             Err(error) => {
-                let sent = !matches!(scope.boolean(&["transfer_executable"]), Ok(Some(false)));
                 let image = image_of(scope).is_ok_and(|image| image.is_some());
                 if sent && !image {
                     return Err(scope.wrong(&EXECUTABLE, &format!("{cmd} cannot be read: {error}")));

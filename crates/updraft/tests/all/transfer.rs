@@ -22,19 +22,25 @@ pub(crate) struct Far {
 impl Far {
     /// `None` where that cannot be.
     pub(crate) fn new() -> Option<Self> {
+        Self::with_own_cores(0)
+    }
+
+    /// The same with so many cores of the manager's machine, which sees everything.
+    fn with_own_cores(cpus: u32) -> Option<Self> {
         if !is_root() {
             skip("hiding directories and becoming another user needs root");
             return None;
         }
         let mut sandbox = Sandbox::new();
         sandbox.open_dir("work");
-        let manager = sandbox.up(&["--shared", "--cpus", "0", "--listen", "127.0.0.1:0"]);
+        let cpus = cpus.to_string();
+        let manager = sandbox.up(&["--shared", "--cpus", &cpus, "--listen", "127.0.0.1:0"]);
         let address = sandbox.listen_address();
         let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
         let join = sandbox.path().join("join");
         std::fs::write(&join, format!("{}@{address}", token.trim())).unwrap();
         // The same port when it is started anew.
-        let arguments = ["--shared", "--cpus", "0", "--listen", &address].map(str::to_owned).to_vec();
+        let arguments = ["--shared", "--cpus", &cpus, "--listen", &address].map(str::to_owned).to_vec();
         Some(Self { sandbox, manager, arguments, join })
     }
 
@@ -179,56 +185,70 @@ fn starters(far: &Far) -> Vec<u32> {
 
 #[test]
 fn whoever_is_killed_while_files_are_moved_every_job_ends_once_with_its_own_bytes() {
-    const JOBS: usize = 40;
     let Some(mut far) = Far::new() else { return };
-    let mut agents = [("far1", far.machine("far1", 3)), ("far2", far.machine("far2", 3))];
+    // More of everything with `cargo xtask test --all`.
+    let is_long = std::env::var_os("PROPTEST_CASES").is_some();
+    let (names, jobs, kills): (&[&'static str], usize, u32) =
+        if is_long { (&["far1", "far2", "far3", "far4"], 200, 40) } else { (&["far1", "far2"], 40, 12) };
+    let mut agents: Vec<(&str, u32)> = names.iter().map(|name| (*name, far.machine(name, 3))).collect();
     let dir = far.directory("kills");
     let input: Vec<u8> = (0..700_000u32).map(|n| (n ^ (n >> 7)) as u8).collect();
-    std::fs::write(dir.join("large"), &input).unwrap();
-    // Large enough to be under way when somebody is killed.
+    std::fs::create_dir_all(dir.join("in/deep")).unwrap();
+    std::fs::write(dir.join("in/deep/large"), &input).unwrap();
+    // Large enough to be under way when somebody is killed; some fail, and their results come back all the same.
     script(
         &dir.join("job.sh"),
-        "sleep 1; for i in 1 2 3 4; do cat large; done > out.$1; echo $1 >> out.$1; mkdir -p d; echo $1 > d/$1",
+        "sleep 1; for i in 1 2 3 4; do cat in/deep/large; done > out.$1; echo $1 >> out.$1; mkdir -p d; echo $1 > d/$1; echo $1 > name\n\
+         exit $(( $1 % 7 == 0 ? 3 : 0 ))",
     );
-    let cluster = far.submit(
-        &dir,
-        "executable = job.sh\narguments = $(Process)\ntransfer_input_files = large\nshould_transfer_files = YES\n\
-         transfer_output_files = out.$(Process), d\noutput = o.$(Process)\nlog = log\nqueue 40\n",
-    );
+    let description = "executable = job.sh\narguments = $(Process)\ntransfer_input_files = in\nshould_transfer_files = YES\n\
+                       when_to_transfer_output = ON_EXIT_OR_EVICT\ntransfer_output_files = out.$(Process), d, name\n\
+                       transfer_output_remaps = \"name = res/$(Process)\"\noutput = o.$(Process)\nlog = log\n";
+    let cluster = far.submit(&dir, &format!("{description}queue {jobs}\n"));
     let seed = u64::from_le_bytes(trust::random()) | 1;
     println!("seed {seed}");
     let mut random = Random(seed);
-    for _ in 0..12 {
+    for _ in 0..kills {
         std::thread::sleep(Duration::from_millis(100 + random.below(900)));
-        match random.below(4) {
+        match random.below(5) {
             0 => far.restart_manager(),
             1 | 2 => {
                 let at = random.below(agents.len() as u64) as usize;
                 far.sandbox.kill(agents[at].1);
                 agents[at].1 = far.machine(agents[at].0, 3);
             }
-            _ => {
+            3 => {
                 if let Some(pid) = starters(&far).first() {
                     crate::harness::signal(*pid, libc::SIGKILL);
                 }
             }
+            _ => {
+                let job = format!("{cluster}.{}", random.below(jobs as u64));
+                far.as_nobody(&dir, &updraft(), &["vacate", &job]);
+            }
         }
     }
-    far.sandbox.until("all jobs end", Duration::from_secs(150), || {
-        far.events(cluster).iter().filter(|e| e["event"] == "JobExited").count() >= JOBS
-    });
+    let all_ended = || far.events(cluster).iter().filter(|e| e["event"] == "JobExited").count() >= jobs;
+    far.sandbox.until("all jobs end", Duration::from_secs(150), all_ended);
     let mut ended: Vec<u64> = Vec::new();
     for event in far.events(cluster).iter().filter(|e| e["event"] == "JobExited") {
-        assert_eq!(event["exit"]["code"], 0, "{event}");
-        ended.push(event["proc"].as_u64().unwrap());
+        let proc = event["proc"].as_u64().unwrap();
+        assert_eq!(event["exit"]["code"], if proc % 7 == 0 { 3 } else { 0 }, "{event}");
+        ended.push(proc);
     }
     ended.sort_unstable();
-    assert_eq!(ended, (0..JOBS as u64).collect::<Vec<_>>(), "each once");
-    for n in 0..JOBS {
+    assert_eq!(ended, (0..jobs as u64).collect::<Vec<_>>(), "each once");
+    for n in 0..jobs {
         let wanted = [input.repeat(4), format!("{n}\n").into_bytes()].concat();
         assert!(std::fs::read(dir.join(format!("out.{n}"))).unwrap() == wanted, "job {n}");
-        assert_eq!(std::fs::read_to_string(dir.join(format!("d/{n}"))).unwrap(), format!("{n}\n"));
+        for name in [format!("d/{n}"), format!("res/{n}")] {
+            assert_eq!(std::fs::read_to_string(dir.join(&name)).unwrap(), format!("{n}\n"), "{name}");
+        }
     }
+    let left =
+        std::fs::read_dir(&dir).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let litter: Vec<_> = left.filter(|name| name.starts_with(".updraft")).collect();
+    assert!(litter.is_empty(), "{litter:?}");
     let held = far.events(cluster).iter().filter(|e| e["event"] == "JobsHeld").count();
     assert_eq!(held, 0, "nobody is held because somebody was killed");
 }
@@ -252,4 +272,69 @@ fn a_pipe_keeps_nobody_waiting_and_a_dead_input_holds_with_its_reason() {
     assert_eq!(std::fs::read_to_string(dir.join("result")).unwrap(), "well\n");
     let moved = far.events(leaves).into_iter().rfind(|e| e["event"] == "JobFilesMoved").unwrap();
     assert!(moved["notes"][0].as_str().is_some_and(|n| n.contains("pipe")), "{moved}");
+}
+
+#[test]
+fn a_machine_that_joins_gets_work_of_those_who_know_nothing_of_it() {
+    let Some(mut far) = Far::with_own_cores(1) else { return };
+    far.machine("far", 1);
+    let dir = far.directory("newcomer");
+    for n in 0..8 {
+        std::fs::write(dir.join(format!("part.{n}")), format!("{n}\n")).unwrap();
+    }
+    let words = ["submit", "--json", "--count", "8", "--set", "transfer_input_files=part.$(Process)", "--"];
+    let command = ["sh", "-c", "sleep 0.5; echo $UPDRAFT_SLOT; cat part.{}; echo done > done.{}"];
+    let out = far.as_nobody(&dir, &updraft(), &[&words[..], &command[..]].concat());
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let told: Value = serde_json::from_str(&text(&out.stdout)).unwrap();
+    let cluster = told[0]["cluster"].as_i64().unwrap() as i32;
+    far.wait_for(cluster, "JobExited", 8);
+    let events = far.events(cluster);
+    for n in 0..8 {
+        let out = std::fs::read_to_string(dir.join(format!("updraft-{cluster}.{n}.out"))).unwrap();
+        assert!(out.ends_with(&format!("\n{n}\n")), "{out}");
+        assert_eq!(std::fs::read_to_string(dir.join(format!("done.{n}"))).unwrap(), "done\n");
+    }
+    // Files were moved for those that ran on the new machine, and for no other.
+    let started = |e: &&Value| e["event"] == "JobStarted";
+    let claims: std::collections::BTreeSet<_> =
+        events.iter().filter(started).map(|e| e["claim"].as_u64()).collect();
+    let moved: std::collections::BTreeSet<_> =
+        events.iter().filter(|e| e["event"] == "JobFilesMoved").map(|e| e["claim"].as_u64()).collect();
+    assert!(!moved.is_empty() && moved.len() < claims.len(), "{moved:?} of {claims:?}");
+}
+
+#[test]
+fn what_a_run_has_when_it_must_leave_is_there_for_the_next_and_comes_home() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 1);
+    let dir = far.directory("evicted");
+    script(
+        &dir.join("job.sh"),
+        "if [ -e state ]; then echo second >> state; exit 0; fi; echo first > state; echo kept > untouched; sleep 60",
+    );
+    let cluster = far.submit(
+        &dir,
+        "executable = job.sh\nwhen_to_transfer_output = ON_EXIT_OR_EVICT\nshould_transfer_files = YES\nlog = log\nqueue\n",
+    );
+    far.wait_for(cluster, "JobStarted", 1);
+    std::thread::sleep(Duration::from_millis(500));
+    let out = far.as_nobody(&dir, &updraft(), &["vacate", &cluster.to_string()]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    far.wait_for(cluster, "JobExited", 1);
+    assert_eq!(std::fs::read_to_string(dir.join("state")).unwrap(), "first\nsecond\n");
+    assert_eq!(std::fs::read_to_string(dir.join("untouched")).unwrap(), "kept\n");
+}
+
+#[test]
+fn a_submitter_elsewhere_is_told_that_his_files_cannot_be_moved() {
+    let Some(far) = Far::new() else { return };
+    let dir = far.directory("elsewhere");
+    let token = far.sandbox.ok(&["token", "create", "--role", "WRITE", "--user", "nobody"]);
+    let address = far.sandbox.listen_address();
+    std::fs::write(dir.join("job.sub"), "executable = /bin/true\nshould_transfer_files = YES\nqueue\n")
+        .unwrap();
+    let mut command = far.sandbox.command(&["--pool", &address, "submit", "job.sub"]);
+    let out = command.env("UPDRAFT_TOKEN", token.trim()).current_dir(&dir).output().unwrap();
+    assert!(!out.status.success() && text(&out.stderr).contains("over the network"), "{}", text(&out.stderr));
 }
