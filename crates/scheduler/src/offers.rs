@@ -62,9 +62,9 @@ impl NotOffered {
         }
     }
 
-    /// True for what an owner must have told the pool of, and a machine that is not in contact yet may offer.
+    /// True for what a machine may offer that is not in contact yet.
     fn may_come(self) -> bool {
-        matches!(self, Self::Docker | Self::Container | Self::Java)
+        matches!(self, Self::Transfer | Self::Docker | Self::Container | Self::Java)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Results on their way to their places: written beside them first, then renamed, so that whoever looks finds the old file or the new
 //! one. Whoever calls has the rights of the files' user, and no others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write as _};
@@ -29,7 +29,8 @@ pub(crate) struct Landing {
     protected: Vec<PathBuf>,
     /// Where the two outputs go.
     streams: BTreeSet<PathBuf>,
-    written: Vec<Written>,
+    /// Files that were written beside their places, by place.
+    written: HashMap<PathBuf, PathBuf>,
     /// Modes that directories get when all is in them, the deepest last.
     directories: Vec<(PathBuf, u32)>,
     /// What is being written.
@@ -45,15 +46,8 @@ struct Current {
     target: PathBuf,
     /// How much of it is to come.
     left: u64,
-    /// It is the last of those that are written beside their places.
+    /// It is written beside its place.
     is_beside: bool,
-}
-
-/// A file that was written beside its place.
-#[derive(Debug)]
-struct Written {
-    temporary: PathBuf,
-    target: PathBuf,
 }
 
 /// Where the bytes of a result go.
@@ -74,7 +68,7 @@ impl Landing {
             begun: 0,
             protected: land.protected.iter().map(|p| path_of(p).to_owned()).collect(),
             streams: BTreeSet::new(),
-            written: Vec::new(),
+            written: HashMap::new(),
             directories: Vec::new(),
             current: None,
             faults: Vec::new(),
@@ -151,12 +145,11 @@ impl Landing {
         };
         file.set_permissions(Permissions::from_mode(put.mode)).map_err(|e| cannot_write(path, &e))?;
         let is_beside = matches!(place, Place::Beside(_));
-        if let Place::Beside(temporary) = place {
-            // Of two results with one place the last counts.
-            if let Some(at) = self.written.iter().position(|w| w.target == target) {
-                let _ = fs::remove_file(&self.written.remove(at).temporary);
-            }
-            self.written.push(Written { temporary, target: target.clone() });
+        // Of two results with one place the last counts.
+        if let Place::Beside(temporary) = place
+            && let Some(earlier) = self.written.insert(target.clone(), temporary)
+        {
+            let _ = fs::remove_file(earlier);
         }
         self.current = Some(Current { file, target, left: put.size, is_beside });
         Ok(())
@@ -205,9 +198,9 @@ impl Landing {
         let Some(current) = self.current.take() else { return };
         self.faults.push(cannot_write(&current.target, error));
         if current.is_beside
-            && let Some(written) = self.written.pop()
+            && let Some(temporary) = self.written.remove(&current.target)
         {
-            let _ = fs::remove_file(written.temporary);
+            let _ = fs::remove_file(temporary);
         }
     }
 
@@ -236,13 +229,12 @@ impl Landing {
     pub(crate) fn commit(mut self) -> (Vec<Fault>, Vec<String>) {
         self.close();
         if self.written.len() > ONE_BY_ONE
-            && let Some(first) = self.written.first()
-            && let Err(e) = File::open(&first.temporary).and_then(|f| sys::sync_file_system(&f))
+            && let Err(fault) = self.sync_all()
         {
-            self.faults.push(cannot_write(&first.target, &e));
+            self.faults.push(fault);
         }
         let mut above = BTreeSet::new();
-        for Written { temporary, target } in std::mem::take(&mut self.written) {
+        for (target, temporary) in std::mem::take(&mut self.written) {
             match fs::rename(&temporary, &target) {
                 Ok(()) => drop(above.insert(target.parent().unwrap_or(Path::new("/")).to_owned())),
                 Err(e) => {
@@ -264,6 +256,18 @@ impl Landing {
         (self.faults, self.notes)
     }
 
+    /// Puts on disk what was not put there file by file: each file system that results are on, once.
+    fn sync_all(&self) -> Result<(), Fault> {
+        let mut known = BTreeSet::new();
+        for (target, temporary) in &self.written {
+            let synced = fs::metadata(temporary).and_then(|meta| {
+                if known.insert(meta.dev()) { sys::sync_file_system(&File::open(temporary)?) } else { Ok(()) }
+            });
+            synced.map_err(|e| cannot_write(target, &e))?;
+        }
+        Ok(())
+    }
+
     /// Removes what earlier attempts left that were killed while their results landed.
     fn clear_leftovers(&self, dir: &Path) {
         if self.attempt < 2 {
@@ -279,8 +283,8 @@ impl Landing {
 
     /// Nothing lands.
     pub(crate) fn undo(self) {
-        for written in self.written {
-            let _ = fs::remove_file(written.temporary);
+        for temporary in self.written.values() {
+            let _ = fs::remove_file(temporary);
         }
         for (directory, _) in self.directories.iter().rev() {
             let _ = fs::remove_dir(directory);

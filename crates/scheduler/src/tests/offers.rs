@@ -82,7 +82,8 @@ fn what_a_machine_says_that_it_offers_is_taken() {
 fn a_pool_whose_machines_have_not_come_yet_refuses_only_what_none_will_do() {
     let mut world = World::new();
     submit(&mut world, asking("WantDocker", "true")).unwrap();
-    assert!(submit(&mut world, asking("ShouldTransferFiles", "\"YES\"")).is_err());
+    submit(&mut world, asking("ShouldTransferFiles", "\"YES\"")).unwrap();
+    assert!(submit(&mut world, asking("WantTransferPluginMethods", "\"https\"")).is_err());
     assert!(submit(&mut world, asking("JobUniverse", "9")).is_err());
 }
 

@@ -338,3 +338,50 @@ fn a_submitter_elsewhere_is_told_that_his_files_cannot_be_moved() {
     let out = command.env("UPDRAFT_TOKEN", token.trim()).current_dir(&dir).output().unwrap();
     assert!(!out.status.success() && text(&out.stderr).contains("over the network"), "{}", text(&out.stderr));
 }
+
+#[test]
+fn a_private_run_moves_files_for_who_says_so() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.open_dir("mine");
+    script(&dir.join("job.sh"), "cat in; pwd; echo $1 > res.$1");
+    std::fs::write(dir.join("in"), "input\n").unwrap();
+    let description = "executable = job.sh\narguments = $(Process)\ntransfer_input_files = in\nshould_transfer_files = YES\n\
+                       output = out.$(Process)\nqueue 3\n";
+    std::fs::write(dir.join("job.sub"), description).unwrap();
+    let out = sandbox.command(&["run", "job.sub"]).current_dir(&dir).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    for n in 0..3 {
+        let said = std::fs::read_to_string(dir.join(format!("out.{n}"))).unwrap();
+        assert!(said.starts_with("input\n") && !said.contains("/mine"), "{said}");
+        assert_eq!(std::fs::read_to_string(dir.join(format!("res.{n}"))).unwrap(), format!("{n}\n"));
+    }
+}
+
+#[test]
+fn many_small_files_travel_as_one() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 1);
+    let dir = far.directory("many");
+    script(&dir.join("job.sh"), "cp -r many back; find back -type f | wc -l");
+    for n in 0..30 {
+        std::fs::create_dir_all(dir.join(format!("many/{n}"))).unwrap();
+        for m in 0..100 {
+            std::fs::write(dir.join(format!("many/{n}/{m}")), format!("{n} {m}\n")).unwrap();
+        }
+    }
+    let cluster = far.submit(
+        &dir,
+        "executable = job.sh\ntransfer_input_files = many\ntransfer_output_files = back\nshould_transfer_files = YES\n\
+         output = out\nqueue\n",
+    );
+    far.wait_for(cluster, "JobExited", 1);
+    assert_eq!(std::fs::read_to_string(dir.join("out")).unwrap().trim(), "3000");
+    for (n, m) in [(0, 0), (29, 99), (17, 3)] {
+        assert_eq!(std::fs::read_to_string(dir.join(format!("back/{n}/{m}"))).unwrap(), format!("{n} {m}\n"));
+    }
+    let moved = far.events(cluster).into_iter().rfind(|e| e["event"] == "JobFilesMoved").unwrap();
+    assert_eq!(moved["files"], 3001, "{moved}");
+    // The inputs are one object.
+    let cached = std::fs::read_dir(far.sandbox.path().join("far/agent/cache/objects")).unwrap().count();
+    assert_eq!(cached, 1);
+}
