@@ -268,9 +268,11 @@ impl Ledger {
             | Down::Took(_)
             | Down::Piece(_)
             | Down::Inputs(_)
-            | Down::Landed(_) => {}
+            | Down::Landed(_)
             // `seats` hears these, as the owner has a word in them.
-            Down::Better(_) | Down::Activate(_) | Down::Keep(_) => {}
+            | Down::Better(_)
+            | Down::Activate(_)
+            | Down::Keep(_) => {}
         }
     }
 

@@ -77,7 +77,7 @@ impl Rests {
 }
 
 fn user_of(job: &ClassAd) -> Option<String> {
-    job.eval_str("Owner").map(|user| user.to_string())
+    job.eval_str("Owner")
 }
 
 impl Machine {
