@@ -247,3 +247,21 @@ fn a_journal_that_was_put_back_whole_is_noticed_by_what_lies_beside_it() {
     let (_, recovery) = Journal::open(dir.path()).unwrap();
     assert_eq!(recovery.put_back, None, "told once");
 }
+
+/// Whatever is left of a journal shows that there was one: a new one would use its numbers again.
+#[test]
+fn a_journal_of_which_only_a_head_or_only_a_snapshot_is_left_is_not_begun_anew() {
+    for kept in ["head", "snapshot-"] {
+        let world = tempfile::tempdir().unwrap();
+        drop(sample(world.path()));
+        std::fs::remove_file(world.path().join("journal.made")).unwrap();
+        for entry in std::fs::read_dir(journal::directory(world.path())).unwrap() {
+            let entry = entry.unwrap();
+            if !entry.file_name().to_string_lossy().starts_with(kept) {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+        let refused = Journal::open_sized(world.path(), SMALL).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("is gone") && refused.contains(kept), "{refused}");
+    }
+}
