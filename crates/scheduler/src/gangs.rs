@@ -1,7 +1,8 @@
 //! Gangs of the pool: clusters whose jobs start together in one lab or not at all, on the planner that the simulator uses.
 //!
 //! A gang waits while all its unfinished jobs are idle. The planner decides when each of them has a place; then all
-//! claims are made in one breath, which is one record in the journal; their machines then take their seats together (`seats`). Until then nothing is held: machines that the gang
+//! claims are made in one breath, which is one record in the journal; their machines then take their seats
+//! together (`seats`). Until then nothing is held: machines that the gang
 //! is promised are earmarked, and plain jobs may use them as long as they are sure to be gone in time. When one job of a
 //! gang loses its machine the others are called back too, and the gang waits again with its old rank; while they are on
 //! their way it is planned for, so that nobody takes what it needs.

@@ -2,7 +2,8 @@
 //! waits has been served worse (PREEMPTION_REQUIREMENTS). Decision 035.
 //!
 //! As many are to leave as there are better jobs that wait, each like any vacated job, with the chance to save its work. Their machines
-//! are told of the better match, and agree or do not (`seats`). A claim that is on its way out remembers for whom; when it is gone its room goes to the best that waits then. The question
+//! are told of the better match, and agree or do not (`seats`). A claim that is on its way out remembers for whom; when
+//! it is gone its room goes to the best that waits then. The question
 //! is asked again whenever jobs find no room, when a machine changes, and each second for what only time decides. A gang goes
 //! as a whole, after every plain job; a waiting gang makes nobody go.
 
