@@ -121,6 +121,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         "config",
         "model",
         "submit",
+        "transfer",
         "joblog",
         "scheduler",
         "planner",

@@ -20,7 +20,7 @@
 //! - `home`: which directory a state directory is (for manager and agent)
 //! - `streams`: which standard streams the process was started with
 //! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
-//! - `stage`: a job's inputs into its scratch directory, its results out of it; `walk`: finding files that are to be moved
+//! - `stage`: a job's inputs into its scratch directory, its results out of it; `results`: which files these are; `walk`: finding files that are to be moved
 //! - `porter`, `landing`: the process that reads one user's inputs and lands his results (for the manager)
 //! - `logbook`: the process that writes one user's job logs (for the manager)
 //!
@@ -50,6 +50,7 @@ pub mod porter;
 pub mod quota;
 mod raw;
 pub mod remove;
+mod results;
 mod run;
 mod running;
 mod scratch;
