@@ -46,6 +46,7 @@ impl Takes for Submit {
             };
             SubmitRequest { template, idempotency_key: key.to_owned() }
         };
+        let request = with_requirements(request);
         // The core asks again; a large table that is wrong need not come so far.
         let refused = |e: model::template::Invalid| scheduler::Refusal::from(e).to_string();
         let checked = request.template.check().map_err(refused);
@@ -53,6 +54,16 @@ impl Takes for Submit {
         checked.map_err(|why| Problem::new(StatusCode::BAD_REQUEST, "refused", why))?;
         Ok(Self(request))
     }
+}
+
+/// A template that requires nothing takes any machine: without the attribute none would ever match, and nobody would know why.
+fn with_requirements(mut request: SubmitRequest) -> SubmitRequest {
+    let JobTemplate { shared, varying, .. } = &mut request.template;
+    let mut names = shared.iter().map(|a| &a.name).chain(varying.iter().map(|v| &v.name));
+    if !names.any(|name| name.eq_ignore_ascii_case("Requirements")) {
+        shared.push(Attribute { name: "Requirements".to_owned(), expr: "true".to_owned() });
+    }
+    request
 }
 
 /// A job has a command, and what it says can be read: of what differs between jobs, in the first and the last of them.

@@ -674,3 +674,15 @@ fn an_output_directory_whose_name_is_no_text_is_refused_and_a_mark_before_the_fi
     let said = sandbox.ok(&["run", "--over", &items.to_string_lossy(), "--", "echo", "<{}>"]);
     assert!(said.contains("<first>") && said.contains("<second>"), "{said:?}");
 }
+
+#[test]
+fn a_template_that_requires_nothing_runs_on_any_machine() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "1"]);
+    let shared = r#"[{"name":"Cmd","expr":"\"/bin/true\""},{"name":"Iwd","expr":"\"/\""}]"#;
+    let template = format!(r#"{{"shared":{shared},"varying":[],"columns":[],"procs":1,"per_row":1}}"#);
+    let (status, answer) =
+        crate::attacks::post(&sandbox, "/v1/submit", &format!(r#"{{"template":{template}}}"#));
+    assert_eq!(status, 200, "{answer}");
+    sandbox.ok(&["wait", "1", "--timeout", "30"]);
+}
