@@ -271,6 +271,9 @@ async fn ask_inputs(line: &Line, claim: u64, job: Attempt) -> Result<Inputs, Str
     }
 }
 
+/// So often a manager may say that a job is not ours before it is believed: one that was started anew needs a moment to know.
+const GONE: u32 = 12;
+
 /// Carries a job's results to the store, and has them put where they belong.
 pub(crate) fn land(line: Line, claim: u64, outputs: Outputs) {
     tokio::spawn(async move {
@@ -291,6 +294,7 @@ async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Opti
     let Outputs { job, path, sha256, bytes, left_out, .. } = outputs;
     let object = object_name(sha256).ok_or("its results have no name")?;
     let mut replies = line.expect(&about_landing(*job));
+    let mut gone = 0;
     loop {
         let answers = line.expect(&about_upload(claim, &object));
         let own = Pace::default();
@@ -303,6 +307,10 @@ async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Opti
                 Ok(Some(Reply::Landed(landed))) if landed.missing => break,
                 Ok(Some(Reply::Landed(landed))) if landed.later.is_empty() => return Ok(landed.hold),
                 Ok(Some(Reply::Landed(landed))) => {
+                    gone = if landed.gone { gone + 1 } else { 0 };
+                    if gone >= GONE {
+                        return Err(landed.later);
+                    }
                     tracing::warn!(why = landed.later, "results cannot be put where they belong yet");
                     tokio::time::sleep(PAUSE).await;
                 }

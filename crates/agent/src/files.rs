@@ -16,6 +16,8 @@ use crate::sensors::benchmark::Figures;
 /// Mips and KFlops, averaged.
 const FIGURES: &str = "benchmark";
 const RECORD: &str = "claim";
+/// How fast a claim that leaves may send.
+const CAP: &str = "cap";
 /// Made when a manager has welcomed an agent of this directory.
 const WELCOMED: &str = "welcomed";
 
@@ -92,6 +94,18 @@ impl Files {
     /// Where the jobs of claims have their scratch directories.
     pub(crate) fn execute(&self) -> &Path {
         &self.execute
+    }
+
+    /// Keeps how fast a claim may send, for the next agent, should this one die meanwhile.
+    pub(crate) fn keep_cap(&self, claim: u64, bytes_per_second: u64) {
+        if let Err(error) = fs::write(self.dir(claim).join(CAP), bytes_per_second.to_string()) {
+            tracing::warn!(claim, %error, "the cap of a claim is not kept for the next agent");
+        }
+    }
+
+    /// How fast a claim may send, if somebody said so.
+    pub(crate) fn cap(&self, claim: u64) -> Option<u64> {
+        fs::read_to_string(self.dir(claim).join(CAP)).ok()?.trim().parse().ok()
     }
 
     /// Other users' jobs can reach them.

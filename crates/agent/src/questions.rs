@@ -42,6 +42,7 @@ impl Agent {
             };
             for claim in claims {
                 self.transfers.set_cap_of(claim, control.bytes_per_second);
+                self.files.keep_cap(claim, control.bytes_per_second);
             }
         }
         self.core.control(self.now(), control)

@@ -662,7 +662,12 @@ impl Agent {
                 self.files.remove(claim);
                 self.clear_aside();
             }
-            Action::Store { claim, packed } => self.transfers.store(claim, packed),
+            Action::Store { claim, packed } => {
+                if let Some(cap) = self.files.cap(claim) {
+                    self.transfers.set_cap_of(claim, cap);
+                }
+                self.transfers.store(claim, packed);
+            }
             Action::Fetch { claim, job, values, object } => {
                 let to = self.files.dir(claim).join(format!("restore-{}", job.id.proc));
                 self.transfers.fetch(claim, (job, values), object, to);

@@ -587,7 +587,9 @@ impl Core {
             Wish::Evict { claim, hard, reason, code, hold } => {
                 self.order(claim, Order::Recall(u32::MAX), out);
                 if let Some(id) = self.lines.get(&claim).and_then(|l| l.front()).map(|(id, _)| *id) {
-                    let patience_ms = self.settings.max_vacate_ms;
+                    // What the job asks for is its own business, as long as the machine has more patience.
+                    let asked_ms = self.owner.vacate_ms(claim).unwrap_or(u64::MAX);
+                    let patience_ms = self.settings.max_vacate_ms.min(asked_ms).max(1);
                     let evict = Some(Eviction { reason, code, patience_ms, hold });
                     self.order(claim, Order::Stop(wire::Stop { id, hard, evict }), out);
                 }

@@ -128,6 +128,12 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// How long the job of a claim wants to have for leaving, if it says so (job_max_vacate_time).
+    pub(crate) fn vacate_ms(&self, claim: u64) -> Option<u64> {
+        let seconds = self.machine.job_of(ClaimId(claim))?.eval_int("JobMaxVacateTime")?;
+        Some(u64::try_from(seconds).unwrap_or(0).min(86_400) * 1_000)
+    }
+
     /// A machine that starts now, with what its sensors see. `fixed` is what the pool says of the machine itself; it wins over
     /// what is measured.
     pub fn new(

@@ -107,8 +107,10 @@ pub(crate) fn parse_abs(text: &[u8]) -> Option<AbsTime> {
         return None;
     }
     let [year, month, day, hour, minute, second] = fields;
-    let civil = Civil { year, month, day, hour, minute, second, ..Civil::default() };
-    Some(AbsTime { secs: seconds(&civil) - offset, offset: offset as i32 })
+    let written = Civil { year, month, day, hour, minute, second, ..Civil::default() };
+    let time = AbsTime { secs: seconds(&written) - offset, offset: offset as i32 };
+    // Months and days beyond their ranges may lead to a year that no text can say: four digits, and no sign.
+    (0..=9_999).contains(&civil(time.secs.saturating_add(offset)).year).then_some(time)
 }
 
 /// Reads a relative time from its end: seconds, minutes, hours, days.

@@ -10,6 +10,15 @@ use maintenance::{Begun, Override};
 
 use crate::Error;
 
+/// Who carries windows out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// The manager itself (`updraft up`).
+    Manager,
+    /// A process of its own (`updraft eventd`).
+    Daemon,
+}
+
 /// The files.
 #[derive(Debug, Clone)]
 pub struct Changes {
@@ -18,9 +27,14 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The files of a state directory.
-    pub fn new(state: &Path) -> Self {
-        Self { path: state.join("maintenance.json"), begun: state.join("maintenance-begun.json") }
+    /// The files of a state directory. What was begun is each carrier's own: a manager without windows must not take those of an event
+    /// daemon with the same directory for forgotten ones.
+    pub fn new(state: &Path, carrier: Carrier) -> Self {
+        let begun = match carrier {
+            Carrier::Manager => "maintenance-begun.json",
+            Carrier::Daemon => "maintenance-begun-eventd.json",
+        };
+        Self { path: state.join("maintenance.json"), begun: state.join(begun) }
     }
 
     /// What operators changed; nothing while there is no file.

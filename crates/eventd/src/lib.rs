@@ -16,7 +16,7 @@ mod log;
 pub mod pool;
 mod remote;
 
-pub use changes::Changes;
+pub use changes::{Carrier, Changes};
 pub use driver::drive;
 pub use log::Level;
 pub use pool::{MachineSeen, Pool, Trouble, slot_ads};

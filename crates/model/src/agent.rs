@@ -586,6 +586,9 @@ pub struct Landed {
     /// The store does not have them: bring them first.
     #[prost(bool, tag = "4")]
     pub missing: bool,
+    /// This machine does not have the job, as far as the manager knows now.
+    #[prost(bool, tag = "5")]
+    pub gone: bool,
 }
 
 /// Welcome.

@@ -121,6 +121,11 @@ impl Machine {
         self.slots.iter().map(|s| (s.id, s.standing))
     }
 
+    /// The job of a claim, as its ad says.
+    pub fn job_of(&self, claim: ClaimId) -> Option<&classad::ClassAd> {
+        Some(&self.slots[self.holding(claim)?].claim.as_ref()?.job)
+    }
+
     /// The slot that a claim holds.
     pub fn slot_of(&self, claim: ClaimId) -> Option<SlotId> {
         self.holding(claim).map(|at| self.slots[at].id)

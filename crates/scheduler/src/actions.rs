@@ -6,7 +6,7 @@ use model::event::{
 };
 use model::{Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
-use crate::price::{CLUSTER_BYTES, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
+use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
 use crate::{Control, Core, Digest, Effect, Out};
@@ -284,7 +284,8 @@ impl Core {
     fn check_price(&mut self, owner: &str, cluster: u32, template: &JobTemplate) -> Result<(), Refusal> {
         let (of_owner, all) = self.shapes.kinds(owner);
         let (groups, bytes) = crate::shape::price(template)?;
-        let too_large = of_owner.bytes + bytes > OWNER_BYTES || all.bytes + bytes > POOL_BYTES;
+        let pool_is_full = all.bytes + bytes > POOL_BYTES && of_owner.bytes + bytes > MODEST_BYTES;
+        let too_large = of_owner.bytes + bytes > OWNER_BYTES || pool_is_full;
         if too_large && !self.shapes.are_known(owner, cluster, template, &groups) {
             return Err(Refusal::LargeKinds { user: owner.to_owned() });
         }
@@ -294,10 +295,11 @@ impl Core {
     /// Refuses so many kinds of jobs that the pool would be slow for everybody; `more` are not counted yet.
     fn check_kinds(&self, owner: &str, more: usize) -> Result<(), Refusal> {
         let (of_owner, all) = self.shapes.kinds(owner);
-        if of_owner.number + more > KINDS_PER_OWNER || all.number + more > KINDS {
+        let number = of_owner.number + more;
+        if number > KINDS_PER_OWNER || (all.number + more > KINDS && number > MODEST_KINDS) {
             return Err(Refusal::TooManyKinds { user: owner.to_owned() });
         }
-        if of_owner.bytes > OWNER_BYTES || all.bytes > POOL_BYTES {
+        if of_owner.bytes > OWNER_BYTES || (all.bytes > POOL_BYTES && of_owner.bytes > MODEST_BYTES) {
             return Err(Refusal::LargeKinds { user: owner.to_owned() });
         }
         Ok(())

@@ -12,6 +12,12 @@ pub(crate) const CLUSTER_BYTES: u64 = 4 << 20;
 pub(crate) const OWNER_BYTES: u64 = 8 << 20;
 pub(crate) const POOL_BYTES: u64 = 32 << 20;
 
+/// Whoever has no more than this in the queue is let in also when others have filled the pool: four users could keep a fifth from
+/// submitting anything.
+pub(crate) const MODEST_BYTES: u64 = 256 << 10;
+/// The same for the number of kinds.
+pub(crate) const MODEST_KINDS: usize = 16;
+
 /// Bytes of plain values (numbers, texts) of one kind that are not counted: every job has some, and the number of kinds is
 /// limited too.
 const PLAIN_BYTES: u64 = 2 << 10;

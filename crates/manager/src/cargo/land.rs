@@ -85,8 +85,10 @@ impl Cargo {
         porter: &mut Porter,
         done: &mut Done,
     ) -> Result<Result<Vec<Fault>, Failed>, NotLanded> {
-        let broken = |e: std::io::Error| {
-            NotLanded::Other(NotDone::Later(format!("the results cannot be read from the store: {e}")))
+        let broken = |e: std::io::Error| match e.kind() {
+            // Another job with equal results has landed meanwhile, and they were removed with its own: they are brought again.
+            std::io::ErrorKind::NotFound => NotLanded::Missing,
+            _ => NotLanded::Other(NotDone::Later(format!("the results cannot be read from the store: {e}"))),
         };
         let mut from =
             BufReader::with_capacity(CHUNK_BYTES, self.store.open_object(&land.object).map_err(broken)?);

@@ -237,7 +237,10 @@ impl AgentSession {
         tokio::spawn(async move {
             let mut answer = Landed { job, ..Landed::default() };
             match handle.shipment(&machine, claim, job).await {
-                None => "this machine does not have that job".clone_into(&mut answer.later),
+                None => {
+                    "this machine does not have that job".clone_into(&mut answer.later);
+                    answer.gone = true;
+                }
                 Some(shipment) => {
                     let user = cargo.user(&shipment.owner);
                     // One's own turn first: who waits for it keeps nobody else from theirs.

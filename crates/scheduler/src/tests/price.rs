@@ -166,3 +166,32 @@ fn ten_million_equal_jobs_are_asked_once_what_they_need() {
     many.set_varying("WantDocker", vec![text(&" ".repeat(200_000)), text("false")]);
     pool.submit("ann", many);
 }
+
+#[test]
+fn users_who_fill_the_pool_with_kinds_keep_nobody_else_out() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("m", 1, "");
+    let mut number = 0;
+    let mut kind = |of: &str| {
+        number += 1;
+        let mut template = template(1, 1);
+        template.set("Requirements", &format!("{of} < {number}"));
+        template
+    };
+    // Coarse kinds first, then small ones for what is left of the pool.
+    for user in ["a", "b", "c", "d"] {
+        while pool.try_submit(user, kind("time()")).is_ok() {}
+        while bytes(&pool, user).0 < crate::price::OWNER_BYTES - 4096 {
+            let long = format!("0 * Memory{}", " + 0 * Memory".repeat(200));
+            if pool.try_submit(user, kind(&long)).is_err() {
+                break;
+            }
+        }
+        while pool.try_submit(user, kind("Memory")).is_ok() {}
+    }
+    let refused = pool.try_submit("a", kind("Memory")).unwrap_err();
+    assert!(matches!(refused, Refusal::LargeKinds { .. } | Refusal::TooManyKinds { .. }), "{refused}");
+    pool.try_submit("e", template(1, 1)).unwrap();
+    pool.try_submit("e", kind("time()")).unwrap();
+    assert!(pool.try_submit("e", stranger(500, 100, " < 0")).is_err(), "within what is modest");
+}

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use api::rest::{DrainRequest, MaintenanceReport};
 use clap::Subcommand;
-use eventd::{Changes, MachineSeen, Remote};
+use eventd::{Carrier, Changes, MachineSeen, Remote};
 use jiff::Timestamp;
 use maintenance::simulate::{self, Scenario};
 use maintenance::{Override, Settings, Window};
@@ -102,7 +102,7 @@ enum Command {
 
 pub(crate) fn eventd(args: &EventdArgs, place: &Place) -> Result<ExitCode, Failure> {
     let mut settings = of_files(&args.config)?;
-    let changes = Changes::new(&place.state()?);
+    let changes = Changes::new(&place.state()?, Carrier::Daemon);
     if settings.events.is_empty() && changes.read_begun().is_ok_and(|begun| begun.is_empty()) {
         return Err(usage(
             "EVENT_LIST names no usable event, so there is nothing to do; see docs/maintenance.md",
@@ -197,7 +197,7 @@ fn reported(report: MaintenanceReport) -> Result<Spoken, Failure> {
 }
 
 fn changed(place: &Place) -> Result<Vec<Override>, Failure> {
-    Changes::new(&place.state()?).read().map_err(|e| Failure::new(e.to_string()))
+    Changes::new(&place.state()?, Carrier::Daemon).read().map_err(|e| Failure::new(e.to_string()))
 }
 
 pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
@@ -301,7 +301,7 @@ fn cancel(args: &Args, place: &Place, event: &str, now: i64) -> Result<ExitCode,
 
 /// Operators' changes are a file of the state directory of whoever carries windows out.
 fn change(place: &Place, overrides: &[Override]) -> Result<(), Failure> {
-    Changes::new(&place.state()?).write(overrides).map_err(|e| Failure::new(e.to_string()))
+    Changes::new(&place.state()?, Carrier::Daemon).write(overrides).map_err(|e| Failure::new(e.to_string()))
 }
 
 /// The windows with an event of this name, which can be changed from here.

@@ -107,7 +107,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         let health = pool.manager.health_address().map_or_else(String::new, |a| format!(", health on {a}"));
         outln!("updraft: pool {} is up in {}{listen}{health}", pool.manager.pool(), state.display());
         let own = pool.manager.handle();
-        tokio::spawn(carry_out(own, eventd::Changes::new(&state), carried_out));
+        tokio::spawn(carry_out(own, eventd::Changes::new(&state, eventd::Carrier::Manager), carried_out));
         let stop_signal = stop_signal();
         tokio::pin!(stop_signal);
         let why = loop {

@@ -260,13 +260,31 @@ fn an_event_daemon_waits_for_its_manager_and_finds_it_again() {
     pool.kill(first);
     // An operator adds a window while no manager is there.
     pool.ok(&["maintenance", "--config", &config, "start", "Rack", "--in", "3s", "--duration", "10m"]);
-    pool.up(&up);
+    let second = pool.up(&up);
     let drains = |pool: &Sandbox| pool.json(&["status", "--json"])["drains"].as_array().map_or(0, Vec::len);
     pool.until("the window is prepared after all", patience, || drains(&pool) == 1);
     pool.until("the new manager knows of it, too", patience, || by(&pool).contains("eventd on"));
     let log = std::fs::read_to_string(pool.path().join("logs/eventd")).unwrap();
     assert!(log.contains("Rack: activated"), "{log}");
     assert!(said(&pool).contains("Rack: activated"), "told at the default level: {}", said(&pool));
+    // A manager without windows of its own leaves those of the daemon alone, also when it is started anew in the midst of one.
+    let kept = || {
+        let ad = pool.ok(&["status", "-l", &agent::host_name()]);
+        drains(&pool) == 1 && ad.contains("EndDownTime")
+    };
+    pool.until("the machine is told", patience, kept);
+    pool.kill(second);
+    pool.up(&up);
+    pool.until("it is connected again", patience, || pool.ok(&["status"]).contains("Owner/Idle"));
+    let lifted = || {
+        pool.ok(&["events", "--json"])
+            .lines()
+            .any(|l| l.contains("PoolDrained") && l.contains("\"until_ms\":0"))
+    };
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!lifted() && drains(&pool) == 1, "{}", pool.logs());
+    }
 }
 
 #[test]

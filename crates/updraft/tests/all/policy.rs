@@ -330,6 +330,24 @@ fn a_job_that_ignores_its_signal_is_killed() {
     nothing_left(&mut sandbox, &[(state, pool)]);
 }
 
+#[test]
+fn a_job_that_does_not_leave_in_the_time_it_asked_for_is_killed() {
+    let mut sandbox = Sandbox::new();
+    let pool = sandbox.up(&["--cpus", "1"]);
+    let stubborn = "trap '' TERM USR1; touch ready; while :; do sleep 0.1; done";
+    let job =
+        sandbox.json(&["submit", "--json", "--set", "job_max_vacate_time=1", "--", "sh", "-c", stubborn]);
+    let job = job[0]["cluster"].as_i64().unwrap().to_string();
+    sandbox.until("it runs", PATIENCE, || sandbox.path().join("ready").exists());
+    sandbox.ok(&["maintenance", "drain", "stay", "--for", "10m"]);
+    sandbox.ok(&["vacate", &job]);
+    // The machine's own patience is 600 s.
+    sandbox.until("it is gone", PATIENCE, || sandbox.ok(&["queue", &job]).to_lowercase().contains("idle"));
+    sandbox.ok(&["rm", &job]);
+    let state = sandbox.state();
+    nothing_left(&mut sandbox, &[(state, pool)]);
+}
+
 /// The second example policy as it ships, for real processes of today: a shell alone has the image of a medium job of
 /// 1999, so the limits between small, medium and big are 30 and 100 MiB; and the variants for vanilla jobs, which treat
 /// all sizes alike, are left out, because there is no other universe that a job of any size could be in.
