@@ -175,7 +175,7 @@ fn users_who_fill_the_pool_with_kinds_keep_nobody_else_out() {
     let mut kind = |of: &str| {
         number += 1;
         let mut template = template(1, 1);
-        template.set("Requirements", &format!("{of} < {number}"));
+        template.set("Requirements", format!("{of} < {number}"));
         template
     };
     // Coarse kinds first, then small ones for what is left of the pool.
