@@ -2,7 +2,6 @@
 
 use super::NAMES;
 use crate::{ClassAd, EvalContext, Expr, Scope, steps_taken};
-use std::time::Instant;
 
 const LONG: usize = 64 << 10;
 
@@ -209,30 +208,4 @@ fn patterns_cost_what_they_are_compiled_to() {
     many.insert_text("Requirements", &calls.join("||")).unwrap();
     many.set("Name", "x");
     assert!(many.eval("Requirements").is_error());
-}
-
-/// Not a test: what a step is worth on this machine, call by call.
-#[test]
-#[ignore = "a measurement, to be run in a release build"]
-fn nanoseconds_per_step() {
-    let ad = hostile();
-    let mut rows: Vec<(u64, u64, u64, String)> = Vec::new();
-    for (call, _) in calls() {
-        let expr = Expr::parse(&call).unwrap();
-        let mut least = u64::MAX;
-        let mut steps = 0;
-        for _ in 0..5 {
-            let before = steps_taken();
-            let began = Instant::now();
-            drop(Scope::of(&ad).context(EvalContext::at(1)).eval(&expr));
-            least = least.min(began.elapsed().as_nanos() as u64);
-            steps = steps_taken() - before;
-        }
-        rows.push((least / steps.max(1), least / 1000, steps, call.chars().take(48).collect()));
-    }
-    rows.sort();
-    println!("{:>10} {:>10} {:>8}  in a pool's budget", "ns/step", "us", "steps");
-    for (per_step, us, steps, call) in rows {
-        println!("{per_step:>10} {us:>10} {steps:>8}  {call}");
-    }
 }
