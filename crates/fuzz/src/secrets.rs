@@ -6,11 +6,11 @@ use trust::ca::{self, Authority};
 use trust::token::Token;
 use trust::{Principal, tls};
 
-static POOL: LazyLock<(tempfile::TempDir, Authority)> = LazyLock::new(|| {
-    let made = tempfile::tempdir().map_err(|e| e.to_string()).and_then(|dir| {
-        let authority = Authority::open(dir.path()).map_err(|e| e.to_string())?;
-        Ok((dir, authority))
-    });
+// An authority has its keys in memory: its directory goes at once, since nobody drops what is static.
+static POOL: LazyLock<Authority> = LazyLock::new(|| {
+    let made = tempfile::tempdir()
+        .map_err(|e| e.to_string())
+        .and_then(|dir| Authority::open(dir.path()).map_err(|e| e.to_string()));
     made.unwrap_or_else(|why: String| panic!("no pool: {why}"))
 });
 
@@ -21,7 +21,7 @@ pub fn credentials(bytes: &[u8]) {
     if let Ok(token) = text.parse::<Token>() {
         assert_eq!(token.reveal(), text.trim());
     }
-    let authority = &POOL.1;
+    let authority = &*POOL;
     for der in [bytes.to_vec(), ca_of(text)] {
         assert_eq!(tls::principal_of(&der, authority.pool()), Principal::Anonymous);
         let _ = tls::key_of(&der);
