@@ -105,7 +105,8 @@ fn tests(all: bool) -> Result<(), String> {
     let variables: Vec<(&str, &str)> =
         found.iter().filter_map(|(name, path)| Some((*name, path.as_deref()?))).collect();
     if has("cargo", "nextest") || has("cargo-nextest", "--version") {
-        sh("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"], &variables)?;
+        let profile = if all { "all" } else { "default" };
+        sh("cargo", &["nextest", "run", "--workspace", "--no-fail-fast", "--profile", profile], &variables)?;
     } else {
         sh("cargo", &["test", "--workspace", "--all-targets", "--no-fail-fast"], &variables)?;
     }
