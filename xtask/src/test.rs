@@ -79,7 +79,7 @@ fn schemathesis() -> Option<String> {
 const ALL_SECONDS: &str = "120";
 
 /// Cases of each property test that is otherwise sampled; proptest prints the seed of one that fails.
-const ALL_CASES: &str = "5000";
+const ALL_CASES: &str = "1000";
 
 /// How long each fuzz target runs then, instead of 3 s; bolero prints the seed of an input that fails.
 const ALL_FUZZ_MS: &str = "60000";

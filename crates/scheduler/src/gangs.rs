@@ -69,6 +69,8 @@ pub(crate) struct Gangs {
     planner: Planner,
     /// Clusters whose standing may have changed.
     dirty: BTreeSet<u32>,
+    /// Clusters to which something happened that their guests, seats and kept machines have not followed yet.
+    unsettled: BTreeSet<u32>,
     waiting: BTreeMap<u32, Wanted>,
     /// The planner knows every machine. Not kept up while no gang waits.
     described: bool,
@@ -143,6 +145,7 @@ impl Gangs {
         Self {
             planner: Planner::new(rules),
             dirty: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
             waiting: BTreeMap::new(),
             described: false,
             ends: BTreeSet::new(),
@@ -181,6 +184,7 @@ impl Gangs {
     /// Something happened to a gang.
     pub(crate) fn stir(&mut self, cluster: u32) {
         self.dirty.insert(cluster);
+        self.unsettled.insert(cluster);
     }
 
     /// Does any gang wait?
@@ -194,7 +198,7 @@ impl Gangs {
     }
 
     fn is_quiet(&self) -> bool {
-        self.dirty.is_empty() && self.waiting.is_empty()
+        self.dirty.is_empty() && self.unsettled.is_empty() && self.waiting.is_empty()
     }
 
     /// Is a gang where it belongs: among those that wait, or not?
@@ -290,9 +294,7 @@ pub enum GangView {
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        for cluster in self.gangs.dirty.clone() {
-            self.settle_gang(now, cluster, digest, out);
-        }
+        self.settle_gangs(now, digest, out);
         // Every input ends here, after whatever it freed.
         for cluster in std::mem::take(&mut self.returned) {
             self.offer_jobs(now, cluster, digest, out);
@@ -312,8 +314,22 @@ impl Core {
             self.offer_kept_back(now, digest, out);
             // What starts may take a limit that a planned gang needs: then its machines are there for others.
             let started = |e: &model::Event| matches!(e.kind, Some(Kind::ClaimMade(_)));
-            let stirred = settled && self.gangs.planner.is_due();
+            let stirred = (settled && self.gangs.planner.is_due()) || !self.gangs.unsettled.is_empty();
+            // Whoever may not start may have had a gang leave for it.
+            self.settle_gangs(now, digest, out);
             if !stirred && !out.events[before..].iter().any(started) {
+                break;
+            }
+        }
+    }
+
+    /// Settles every gang to which something happened; what settling does may concern it again.
+    fn settle_gangs(&mut self, now: Now, digest: Digest, out: &mut Out) {
+        for _ in 0..ROUNDS {
+            for cluster in std::mem::take(&mut self.gangs.unsettled) {
+                self.settle_gang(now, cluster, digest, out);
+            }
+            if self.gangs.unsettled.is_empty() {
                 break;
             }
         }
@@ -395,7 +411,7 @@ impl Core {
     /// Every job of a gang has its machine: all claims, or none.
     fn start_gang(&mut self, now: Now, start: &Start, digest: Digest, out: &mut Out) -> Outcome {
         let id = start.set.0 as u32;
-        self.gangs.dirty.insert(id);
+        self.gangs.stir(id);
         // The planner has counted it as started, also where it cannot be.
         self.pool.touched.extend(start.systems.iter().map(|system| *system as u32));
         let cluster = self.queue.clusters.get(&id).filter(|c| c.live.is_empty());
