@@ -1,11 +1,13 @@
 //! The log: protocol lines, appended under a lock that all writers of the file take, also the original's starter.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
+
+use crate::files::open_file;
 
 /// Appends whole lines and has them on disk when it returns. A line that somebody left unfinished is ended first, so that
 /// it does not spoil ours.
@@ -32,7 +34,7 @@ pub fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
 /// Opens the file that has this name once it is locked: it may be renamed while one waits.
 fn open_locked(path: &Path) -> io::Result<File> {
     loop {
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let file = open_file(File::options().read(true).append(true).create(true), path)?;
         // Closing releases it, as with the original: one process has one open at a time.
         fcntl_lock(&file, FlockOperation::LockExclusive)?;
         let (ours, named) = (file.metadata()?, path.metadata());
@@ -50,8 +52,10 @@ pub fn has_end(path: &Path, id: &str) -> io::Result<bool> {
 }
 
 fn file_has_end(path: &Path, id: &str) -> io::Result<bool> {
-    let mut file = match File::open(path) {
+    let mut file = match open_file(File::options().read(true), path) {
         Ok(file) => file,
+        // What was put beside the log and is no file tells of no end.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -78,6 +82,7 @@ fn file_has_end(path: &Path, id: &str) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
 
     #[test]
     fn lines_are_appended_whole_behind_unfinished_ones() {
@@ -87,7 +92,12 @@ mod tests {
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"001;2;torn").unwrap();
         append(&path, b"001;3;a:1;8;0\n").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"001;1;a:1;2;0\n001;2;torn\n001;3;a:1;8;0\n");
-        assert!(append(place.path(), b"x\n").is_err());
+        for (name, make) in [("pipe", "mkfifo"), ("directory", "mkdir")] {
+            let other = place.path().join(name);
+            assert!(std::process::Command::new(make).arg(&other).status().unwrap().success());
+            assert!(append(&other, b"x\n").is_err(), "{name}");
+            assert!(!has_end(&other, "u:1").unwrap(), "{name}");
+        }
     }
 
     #[test]

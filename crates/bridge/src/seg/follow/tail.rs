@@ -9,11 +9,12 @@ mod copies;
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::moments;
+use crate::files::open_file;
 use crate::seg::{Event, Format, Message, Reached, Sink, lsf};
 
 /// How much is read at once.
@@ -47,13 +48,8 @@ pub type Id = (u64, u64);
 /// Opens a log. Anything but a file is refused, and nobody is waited for: a pipe would block until somebody writes to it.
 pub fn open(path: &Path) -> io::Result<(File, Id)> {
     moments::pass();
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let file = open_file(File::options().read(true), path)?;
     let meta = file.metadata()?;
-    if !meta.is_file() {
-        let kind = if meta.is_dir() { "a directory" } else { "no file" };
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("this is {kind}, not a log")));
-    }
     Ok((file, (meta.dev(), meta.ino())))
 }
 
