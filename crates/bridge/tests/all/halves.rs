@@ -7,7 +7,7 @@ use bridge::seg::run::{End, Options};
 
 use crate::harness::{once, options, reading};
 use crate::readers::read;
-use crate::rotation::{BEGIN, SINGLE, record, seconds};
+use crate::rotation::{BEGIN, SINGLE, append, record, seconds};
 
 /// Whatever a log holds that is no record, or only a part of one, is said, and `--once` ends so.
 #[test]
@@ -222,5 +222,46 @@ fn what_is_no_record_is_said_and_what_belongs_there_is_not() {
                 assert!(notes.iter().all(|note| note.contains("byte 0 is no record")), "{notes:?}");
             }
         }
+    }
+}
+
+#[test]
+fn half_records_in_a_directory_of_logs_are_an_incomplete_end() {
+    let place = tempfile::tempdir().unwrap();
+    let whole = record(Module::Condor, 1);
+    fs::write(place.path().join("a.log"), &whole).unwrap();
+    for half in [&whole[..whole.len() - 4], &whole[..20]] {
+        fs::write(place.path().join("b.log"), format!("{whole}{half}")).unwrap();
+        let outcome = once(Module::Condor, place.path(), &reading(1, "UTC"));
+        assert_eq!((seconds(&outcome), outcome.notes.len()), (vec![1, 1], 1), "{:?}", outcome.notes);
+        assert!(outcome.notes[0].contains("b.log ends in the middle of a record"), "{:?}", outcome.notes);
+        assert_eq!(outcome.end.unwrap(), End::Incomplete);
+    }
+}
+
+/// What was skipped may end inside of a line: its rest is no line, and no half record either.
+#[test]
+fn the_rest_of_a_line_that_was_skipped_is_not_read() {
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+    impl bridge::seg::Sink for Heard {
+        fn event(&mut self, event: &bridge::seg::Event<'_>) {
+            self.0.push(String::from_utf8_lossy(event.id).into_owned());
+        }
+        fn note(&mut self, text: &str) {
+            self.0.push(text.to_owned());
+        }
+    }
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("log");
+    for begin in ["", "001;1709251200;a;2;0\n"] {
+        fs::write(&log, format!("{begin}001;1709251201;b;")).unwrap();
+        let mut tail =
+            bridge::seg::follow::tail::Tail::open(&log, Module::Fork.format(&reading(1, "UTC"))).unwrap();
+        tail.skip().unwrap();
+        append(&log, "001;1709251202;c;2;0\n001;1709251203;d;2;0\n");
+        let mut heard = Heard::default();
+        tail.look(&mut heard).unwrap();
+        assert_eq!(heard.0, ["d"]);
     }
 }
