@@ -34,6 +34,23 @@ fn rotated_files_with_names_of_several_kinds_are_told_in_the_order_of_their_time
 }
 
 #[test]
+fn a_number_that_is_missing_is_said_whatever_stands_between() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    for (name, second) in [("log.3", 1), ("log-20261018", 2), ("log.1", 3), ("log", 4)] {
+        fs::write(at(name), record(Module::Fork, second)).unwrap();
+    }
+    for is_mixed in [true, false] {
+        let outcome = once(Module::Fork, &at("log"), &reading(1, "UTC"));
+        let expected = if is_mixed { vec![1, 2, 3, 4] } else { vec![1, 3, 4] };
+        assert_eq!((seconds(&outcome), outcome.notes.len()), (expected, 1), "{:?}", outcome.notes);
+        assert!(outcome.notes[0].contains("log.2 is missing"), "{:?}", outcome.notes);
+        assert_eq!(outcome.end.unwrap(), End::Incomplete);
+        let _ = fs::remove_file(at("log-20261018"));
+    }
+}
+
+#[test]
 fn files_that_came_and_went_to_names_of_another_kind_are_told_while_following() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);

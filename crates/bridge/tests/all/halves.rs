@@ -51,6 +51,14 @@ fn a_rotated_file_that_ends_in_the_middle_of_a_record_is_said() {
         assert_eq!((seconds(&outcome), outcome.notes.len()), (vec![1, 3, 4], 1), "{:?}", outcome.notes);
         assert!(outcome.notes[0].contains("log.2 ends in the middle of a record"), "{:?}", outcome.notes);
         assert_eq!(outcome.end.unwrap(), End::Incomplete);
+        // Also of one that is too old to be watched on.
+        fs::rename(place.path().join("log.2"), place.path().join("log.14")).unwrap();
+        for n in 2..14 {
+            fs::write(place.path().join(format!("log.{n}")), record(module, 3)).unwrap();
+        }
+        let outcome = once(module, &place.path().join("log"), &reading(1, "UTC"));
+        assert_eq!((seconds(&outcome)[0], outcome.notes.len()), (1, 1), "{:?}", outcome.notes);
+        assert!(outcome.notes[0].contains("log.14 ends in the middle of a record"), "{:?}", outcome.notes);
     }
 }
 

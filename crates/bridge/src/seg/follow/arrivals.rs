@@ -134,6 +134,14 @@ mod tests {
             arrivals.add();
             assert_eq!((arrivals.settle(0, true), arrivals), (0, Arrivals::NONE));
         }
+        // One passed through, the next was rotated and found, and so is a third before it is reported.
+        arrivals.add();
+        arrivals.leave();
+        arrivals.add();
+        arrivals.rotate();
+        assert_eq!(arrivals.settle(2, true), 0);
+        arrivals.add();
+        assert_eq!((arrivals.settle(0, true), arrivals), (0, Arrivals::NONE));
         // The first file may be reported or not: one of its kind is forgiven.
         arrivals.expect();
         arrivals.add();
