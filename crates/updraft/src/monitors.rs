@@ -56,8 +56,8 @@ fn sections(config: &Config<'_>) -> Result<Vec<String>, Diagnostic> {
     Ok(sections)
 }
 
-/// Checks all sections.
-pub(crate) fn check(config: &Config<'_>) -> Result<(), Diagnostics> {
+/// Checks all sections. Returns what is wrong and what is doubtful.
+pub(crate) fn check(config: &Config<'_>) -> Result<Vec<Diagnostic>, Diagnostics> {
     let sections = sections(config)?;
     let mut findings = Vec::new();
     for definition in config.definitions() {
@@ -77,13 +77,64 @@ pub(crate) fn check(config: &Config<'_>) -> Result<(), Diagnostics> {
             None => finding.hint("MONITORS lists the schedulers that have settings MONITOR_NAME_..."),
         });
     }
+    let mut datums: Vec<(PathBuf, &str)> = Vec::new();
     for section in &sections {
-        match read(config, section) {
-            Ok(settings) => findings.extend(check_world(&settings, section)),
-            Err(Diagnostics(found)) => findings.extend(found),
+        let settings = match read(config, section) {
+            Ok(settings) => settings,
+            Err(Diagnostics(found)) => {
+                findings.extend(found);
+                continue;
+            }
+        };
+        findings.extend(check_world(&settings, section));
+        let Some(datum) = settings.datum.as_deref().map(real_path) else { continue };
+        match datums.iter().find(|(other, _)| *other == datum) {
+            Some((_, other)) => findings.push(
+                Diagnostic::error(format!(
+                    "the monitors of {other} and {section} have the same datum, {}",
+                    datum.display()
+                ))
+                .hint("give each a file of its own: only one of them would start"),
+            ),
+            None => datums.push((datum, section)),
         }
     }
-    if findings.is_empty() { Ok(()) } else { Err(Diagnostics(findings)) }
+    Ok(findings)
+}
+
+/// The same for every way to write the path of a file that need not be there yet.
+fn real_path(path: &Path) -> PathBuf {
+    let whole = path.canonicalize().ok();
+    whole.unwrap_or_else(|| {
+        match (path.parent().and_then(|parent| parent.canonicalize().ok()), path.file_name()) {
+            (Some(parent), Some(name)) => parent.join(name),
+            _ => path.to_owned(),
+        }
+    })
+}
+
+/// A log path that our own generator would not read. A log may come later, where its directory is; one that must not be looked at by
+/// whoever checks is not doubted.
+fn check_log(path: &Path, scheduler: &str, prefix: &str) -> Option<Diagnostic> {
+    use bridge::seg::Module;
+    let name = format!("{prefix}LOG_PATH = {}", path.display());
+    let module = Module::by_name(scheduler)?;
+    let wants_directory =
+        matches!(module, Module::Pbs | Module::PbsAccounting | Module::Lsf | Module::JobManager);
+    let wrong = |text: &str| Some(Diagnostic::error(format!("{name}: {text}")));
+    match path.metadata() {
+        Ok(meta) if meta.is_dir() && (wants_directory || module == Module::Condor) => None,
+        Ok(meta) if meta.is_file() && !wants_directory => None,
+        Ok(_) if wants_directory => wrong("this is no directory, and the log of this scheduler is one"),
+        Ok(meta) if meta.is_dir() => wrong("this is a directory, and the log of this scheduler is a file"),
+        Ok(_) => wrong("this is no file"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => None,
+        Err(_) if wants_directory => wrong("there is no such directory"),
+        Err(_) if path.parent().is_some_and(Path::is_dir) => {
+            Some(Diagnostic::warning(format!("{name}: there is no such file; it is waited for")))
+        }
+        Err(_) => wrong("there is no such file, nor its directory"),
+    }
 }
 
 /// What a section says about this machine: the scheduler, the user, the program, the place of the datum.
@@ -115,13 +166,21 @@ fn check_world(settings: &Settings, scheduler: &str) -> Vec<Diagnostic> {
     }
     if let Some(datum) = &settings.datum {
         let place = datum.parent().filter(|_| datum.file_name().is_some());
-        if datum.is_dir() || place.is_none() {
+        if datum.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) {
+            complaints.push(format!(
+                "{prefix}DATUM = {} is a symbolic link; name the file itself",
+                datum.display()
+            ));
+        } else if datum.is_dir() || place.is_none() {
             complaints.push(format!("{prefix}DATUM = {} is a directory; name a file in it", datum.display()));
         } else if let Some(place) = place.filter(|place| !place.is_dir()) {
             complaints.push(format!("{prefix}DATUM: there is no directory {}", place.display()));
         }
     }
-    complaints.into_iter().map(Diagnostic::error).collect()
+    let mut findings: Vec<_> = complaints.into_iter().map(Diagnostic::error).collect();
+    let log = command.log_path.as_deref().filter(|_| is_ours);
+    findings.extend(log.and_then(|log| check_log(log, scheduler, &prefix)));
+    findings
 }
 
 /// Is there such a user? As the system's own list of them says; where it cannot be asked nobody is refused.

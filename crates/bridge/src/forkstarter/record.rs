@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::files::open_own_file;
+
 const HEAD: &str = "updraft-fork 1";
 
 /// A process of a job.
@@ -82,7 +84,11 @@ impl Record {
 
     /// Takes over a record whose shim is gone.
     pub fn adopt(path: &Path, log: &Path) -> io::Result<Found> {
-        let mut file = OpenOptions::new().read(true).append(true).open(path)?;
+        let mut file = match open_own_file(OpenOptions::new().read(true).append(true), path) {
+            // A pipe, a directory, a link: nobody's record.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(Found::Nothing),
+            opened => opened?,
+        };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(Found::Held);
         }
@@ -218,6 +224,13 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert!(matches!(Record::adopt(&path, Path::new("/log")), Ok(Found::Nothing)), "{text}");
         }
+        for (name, make) in [("pipe", "mkfifo"), ("directory", "mkdir")] {
+            let path = place.path().join(name);
+            assert!(std::process::Command::new(make).arg(&path).status().unwrap().success());
+            assert!(matches!(Record::adopt(&path, Path::new("/log")), Ok(Found::Nothing)), "{name}");
+        }
+        std::os::unix::fs::symlink(place.path().join("d"), place.path().join("link")).unwrap();
+        assert!(matches!(Record::adopt(&place.path().join("link"), Path::new("/log")), Ok(Found::Nothing)));
         assert!(start_ticks(4_000_001).is_none());
         assert!(start_ticks(std::process::id()).unwrap() > 0);
     }

@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,6 +14,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use super::log;
 use super::record::Record;
+use super::session::lead_session;
 use super::task::{Code, Refusal, Request, Task, read_request, refuse, write_refused, write_started};
 
 /// A log that cannot be written is tried again this often.
@@ -113,7 +113,7 @@ fn start(task: &Task, log_path: &Path, records: &Path) -> Result<Record, Refusal
         Record::create(records, uuid.trim(), log_path, now()).map_err(failed("no record of the job"))?;
     let mut pids: Vec<u32> = Vec::new();
     for (stdin, stdout, stderr) in files {
-        match spawn(task, pids.first().copied().unwrap_or(0), stdin, stdout, stderr) {
+        match spawn(task, stdin, stdout, stderr) {
             Ok(pid) => pids.push(pid),
             Err(error) => {
                 end_all(&pids);
@@ -149,7 +149,7 @@ fn open_output(path: &OsString, code: Code) -> Result<File, Refusal> {
     file.map_err(|e| refuse(code, format!("{}: {e}", Path::new(path).display())))
 }
 
-fn spawn(task: &Task, group: u32, stdin: File, stdout: File, stderr: File) -> io::Result<u32> {
+fn spawn(task: &Task, stdin: File, stdout: File, stderr: File) -> io::Result<u32> {
     let program = PathBuf::from(task.executable.clone().unwrap_or_default());
     // Without a slash it would be looked for on the path; it is meant to be in the directory.
     let program =
@@ -164,17 +164,18 @@ fn spawn(task: &Task, group: u32, stdin: File, stdout: File, stderr: File) -> io
             command.env(OsStr::from_bytes(&bytes[..end]), OsStr::from_bytes(value));
         }
     }
-    command.stdin(stdin).stdout(stdout).stderr(stderr).process_group(group as i32);
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    lead_session(&mut command);
     command.spawn().map(|child| child.id())
 }
 
 /// A job of which a part could not be started does not run at all.
 fn end_all(pids: &[u32]) {
-    if let Some(group) = pids.first().and_then(|pid| Pid::from_raw(*pid as i32)) {
+    for group in pids.iter().filter_map(|pid| Pid::from_raw(*pid as i32)) {
         let _ = kill_process_group(group, Signal::KILL);
-        for _ in pids {
-            let _ = wait(WaitOptions::empty());
-        }
+    }
+    for _ in pids {
+        let _ = wait(WaitOptions::empty());
     }
 }
 
@@ -182,7 +183,8 @@ fn end_all(pids: &[u32]) {
 pub(super) fn command(program: &Path, arguments: &[OsString], log_path: &Path, records: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).arg(log_path).arg(records);
-    // A group of its own: what is done to the starter's is not done to the job's parent.
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    // What is done to the starter's group, or to its terminal, is not done to the job's parent.
+    lead_session(&mut command);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     command
 }

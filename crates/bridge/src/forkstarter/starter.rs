@@ -335,7 +335,7 @@ impl Starter<'_> {
             ends.push((process.pid, process.end));
         }
         for (pid, end) in ends {
-            if log::has_end(log_path, &format!("{uuid}:{pid}"))? {
+            if log::has_end(log_path, &format!("{uuid}:{pid}"), orphan.record.started)? {
                 continue;
             }
             let (state, code, stamp) = end.unwrap_or_else(|| {

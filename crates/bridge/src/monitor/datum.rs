@@ -13,6 +13,7 @@ use std::time::UNIX_EPOCH;
 use rustix::fs::{FlockOperation, flock};
 
 use super::line::{Line, read_line};
+use crate::files::{append_options, open_own_file};
 use crate::seg::Event;
 
 const HEAD: &str = "updraft-monitor 1 ";
@@ -78,26 +79,15 @@ fn at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn open_options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).create(true).mode(0o600);
-    options
-}
-
-/// Opens a file. Nobody is waited for: a pipe of that name would block until somebody comes to its other end.
-fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let file = options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no file"))
-}
-
 impl Store {
     /// Locks and reads the files at `path`; `now` is the wall clock.
     pub fn open(path: &Path, now: i64) -> io::Result<(Self, Found)> {
+        if path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) {
+            let text = "this is a symbolic link: a monitor that is given the file itself would not know of this one; name that";
+            return Err(at(path)(io::Error::new(io::ErrorKind::InvalidInput, text)));
+        }
         let lock_path = beside(path, ".lock");
-        let lock = open_file(&mut open_options(), &lock_path).map_err(at(&lock_path))?;
+        let lock = open_own_file(&mut append_options(), &lock_path).map_err(at(&lock_path))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let text = format!("{}: another monitor uses this datum file", path.display());
             return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
@@ -106,7 +96,7 @@ impl Store {
         let (datum, start) = read_datum(path, now, &mut found.notes);
         found.start = start;
         let handled_path = beside(path, ".handled");
-        let mut handled = open_file(&mut open_options(), &handled_path).map_err(at(&handled_path))?;
+        let mut handled = open_own_file(&mut append_options(), &handled_path).map_err(at(&handled_path))?;
         if let Err(error) = (&mut handled).take(HANDLED_BYTES).read_to_end(&mut found.handled) {
             found.notes.push(format!("{}: {error}; events may be told again", handled_path.display()));
         }
@@ -181,7 +171,7 @@ impl Store {
     pub fn rewrite_handled(&mut self, lines: &[u8], upto: u64) -> io::Result<()> {
         let path = beside(&self.path, ".handled");
         replace(&path, lines)?;
-        self.handled = open_file(&mut open_options(), &path).map_err(at(&path))?;
+        self.handled = open_own_file(&mut append_options(), &path).map_err(at(&path))?;
         self.pending = Vec::new();
         self.handled_bytes = lines.len() as u64;
         self.rewritten_bytes = self.handled_bytes;
@@ -207,7 +197,7 @@ pub fn handled_events<'a>(text: &'a [u8], floor: i64, bad: &mut u64) -> Vec<Even
 /// The datum as it stands in the file, and where to begin.
 fn read_datum(path: &Path, now: i64, notes: &mut Vec<String>) -> (Option<i64>, i64) {
     let mut text = Vec::new();
-    let file = open_file(OpenOptions::new().read(true), path);
+    let file = open_own_file(File::options().read(true), path);
     let written = file.as_ref().ok().and_then(|f| f.metadata().ok()?.modified().ok());
     let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|d| d.as_secs() as i64);
     let guess = written.map_or(now, |w| w.min(now).saturating_sub(BEFORE_WRITING_S)).max(1);
@@ -245,7 +235,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = beside(path, ".new");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = open_file(&mut options, &temporary).map_err(at(&temporary))?;
+    let mut file = open_own_file(&mut options, &temporary).map_err(at(&temporary))?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(at(&temporary))?;
     std::fs::rename(&temporary, path).map_err(at(path))?;
     let directory = match path.parent() {
@@ -316,7 +306,11 @@ mod tests {
         let path = place.path().join("pbs");
         make_pipe(&path);
         let (mut store, found) = Store::open(&path, NOW).unwrap();
-        assert!(found.notes.len() == 1 && found.notes[0].contains("this is no file"), "{:?}", found.notes);
+        assert!(
+            found.notes.len() == 1 && found.notes[0].contains("this is a pipe, not a file"),
+            "{:?}",
+            found.notes
+        );
         store.write_datum(1_900_000_000).unwrap();
         drop(store);
         assert_eq!(Store::open(&path, NOW).unwrap().1.start, 1_900_000_000);
@@ -327,6 +321,25 @@ mod tests {
             assert!(opened.is_err(), "{name}");
             std::fs::remove_file(place.path().join(name)).unwrap();
         }
+    }
+
+    #[test]
+    fn symbolic_links_in_place_of_files_are_refused_and_nothing_is_made_behind_them() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pbs");
+        std::fs::write(place.path().join("real"), "updraft-monitor 1 1900000000\n").unwrap();
+        for (name, target) in [("pbs", "real"), ("pbs.lock", "elsewhere"), ("pbs.handled", "elsewhere")] {
+            let link = place.path().join(name);
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(place.path().join(target), &link).unwrap();
+            let error = Store::open(&path, NOW).unwrap_err().to_string();
+            assert!(error.contains(&format!("{}: this is a symbolic link", link.display())), "{error}");
+            std::fs::remove_file(&link).unwrap();
+        }
+        let (mut store, _) = Store::open(&path, NOW).unwrap();
+        std::os::unix::fs::symlink(place.path().join("elsewhere"), place.path().join("pbs.new")).unwrap();
+        assert!(store.write_datum(1_900_000_001).is_err());
+        assert!(!place.path().join("elsewhere").exists());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::core::{Chain, Overflow, Queued};
 use super::managed::Whole;
+use crate::files::open_own_file;
 use crate::seg::State;
 
 const RECORD: usize = 64;
@@ -36,7 +37,7 @@ impl Spool {
         if self.file.is_none() {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(true).mode(0o600);
-            self.file = Some(options.open(&self.path)?);
+            self.file = Some(open_own_file(&mut options, &self.path)?);
         }
         self.file.as_ref().ok_or_else(|| io::Error::other("no spool"))
     }

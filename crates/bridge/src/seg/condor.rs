@@ -12,8 +12,9 @@ use memchr::memmem;
 
 use super::clock::{Civil, Clock, iso};
 use super::number::{int, is_blank, skip_blanks};
-use super::passes::{Memory, Moment, Order};
-use super::{Event, LineFormat, Reached, Sink, State};
+use super::passes::{InOrder, Memory, Moment};
+use super::times::Times;
+use super::{Legible, LineFormat, Sink, State};
 
 /// A job's id as this module writes it, from cluster, proc and subproc.
 pub(crate) fn id<N: std::fmt::Display>([cluster, proc, subproc]: [N; 3]) -> String {
@@ -40,6 +41,64 @@ fn number(text: &[u8]) -> Option<i64> {
     text.iter().all(u8::is_ascii_digit).then(|| super::number::whole(text)).flatten()
 }
 
+/// How a time is written.
+enum Written {
+    Local(Civil),
+    /// In a year that has to be found.
+    Yearless(Civil),
+    /// So many seconds east of Greenwich.
+    Shifted(Civil, i64),
+}
+
+/// `YYYY-MM-DD HH:MM:SS[.frac][Z|+HH:MM]` or, without a year, `MM/DD HH:MM:SS`.
+fn read_time(text: &[u8]) -> Option<Written> {
+    if text.get(2) == Some(&b'/') {
+        let mut whole = b"2000-".to_vec();
+        whole.extend_from_slice(text.get(..14)?);
+        whole[7] = b'-';
+        whole[10] = b'T';
+        return iso(&whole).map(Written::Yearless);
+    }
+    let mut whole = [0; 19];
+    whole.copy_from_slice(text.get(..19)?);
+    if whole[10] == b' ' {
+        whole[10] = b'T';
+    }
+    let civil = iso(&whole)?;
+    let mut behind = &text[19..];
+    if let Some(fraction) = behind.strip_prefix(b".") {
+        behind = &fraction[fraction.iter().take_while(|b| b.is_ascii_digit()).count()..];
+    }
+    Some(match offset(behind) {
+        Some(offset) => Written::Shifted(civil, offset),
+        None => Written::Local(civil),
+    })
+}
+
+/// Number and ids of a text event, and what stands behind them.
+fn read_header(line: &[u8]) -> Option<(i32, [i32; 3], &[u8])> {
+    let (number, rest) = int(line).filter(|_| line.first().is_some_and(u8::is_ascii_digit))?;
+    let (cluster, rest) = int(rest.strip_prefix(b" (")?)?;
+    let (proc, rest) = int(rest.strip_prefix(b".")?)?;
+    let (subproc, rest) = int(rest.strip_prefix(b".")?)?;
+    Some((number, [cluster, proc, subproc], rest.strip_prefix(b") ")?))
+}
+
+/// The time in a line of any of the forms.
+fn time_in(line: &[u8]) -> Option<&[u8]> {
+    if let Some((_, _, time)) = read_header(line) {
+        return Some(time);
+    }
+    let behind = &line[memmem::find(line, b"EventTime")? + b"EventTime".len()..];
+    // `": "` in JSON, `"><s>` in XML.
+    Some(&behind[behind.iter().position(u8::is_ascii_digit)?..])
+}
+
+/// Does this line end an event in text form?
+fn is_end(line: &[u8]) -> bool {
+    line.strip_prefix(b"...").is_some_and(|rest| rest.iter().all(|b| is_blank(*b)))
+}
+
 /// What is known of the event under way.
 #[derive(Debug, Clone, Default)]
 struct Record {
@@ -64,9 +123,8 @@ enum Inside {
 #[derive(Debug)]
 pub struct Log {
     zone: TimeZone,
-    order: Order<(String, State, i32)>,
+    times: Times,
     utc: Clock,
-    from: i64,
     all_states: bool,
     newest: i64,
     inside: Inside,
@@ -79,10 +137,9 @@ impl Log {
     /// Logs of a host in this zone; with `all_states` also what holds, suspends and evicts is told.
     pub fn new(zone: TimeZone, from: i64, all_states: bool) -> Self {
         Self {
-            order: Order::new(zone.clone(), from),
+            times: Times::new(zone.clone(), from),
             utc: Clock::new(TimeZone::UTC),
             zone,
-            from,
             all_states,
             newest: 0,
             inside: Inside::Nothing,
@@ -95,29 +152,13 @@ impl Log {
     /// What times of a doubled hour are taken for is remembered there.
     #[must_use]
     pub fn remembering(mut self, memory: Memory) -> Self {
-        self.order.remember_in(memory);
+        self.times.remember_in(memory);
         self
-    }
-
-    /// Tells the events whose time was not known and is by now.
-    fn tell_ready(&mut self, sink: &mut dyn Sink) {
-        if !self.order.is_ready() {
-            return;
-        }
-        let (ready, notes) = self.order.take_ready();
-        for note in &notes {
-            sink.note(note);
-        }
-        for (stamp, (id, state, code)) in ready {
-            if stamp >= self.from {
-                sink.event(&Event { stamp, id: id.as_bytes(), state, code });
-            }
-        }
     }
 
     /// The event is complete.
     fn tell(&mut self, sink: &mut dyn Sink) {
-        self.tell_ready(sink);
+        self.times.tell_ready(sink);
         self.inside = Inside::Nothing;
         let record = std::mem::take(&mut self.record);
         let Some(number) = record.number else { return };
@@ -144,54 +185,23 @@ impl Log {
             sink.missed("an event that does not say of which job it is, or when it was");
             return;
         };
-        if matches!(moment, Moment::At(stamp) if stamp < self.from) {
-            return;
-        }
         let id = id([cluster, proc, subproc.unwrap_or(0)]);
-        let known = self.order.tell(moment, (id, state, code));
-        if let Some((stamp, (id, ..))) = known.filter(|(stamp, _)| *stamp >= self.from) {
-            sink.event(&Event { stamp, id: id.as_bytes(), state, code });
-        }
+        self.times.tell(moment, id.as_bytes(), state, code, sink);
     }
 
     /// `NNN (cluster.proc.subproc) TIME text`
     fn header(&mut self, line: &[u8]) -> Option<Record> {
-        let (number, rest) = int(line).filter(|_| line.first().is_some_and(u8::is_ascii_digit))?;
-        let (cluster, rest) = int(rest.strip_prefix(b" (")?)?;
-        let (proc, rest) = int(rest.strip_prefix(b".")?)?;
-        let (subproc, rest) = int(rest.strip_prefix(b".")?)?;
-        let time = rest.strip_prefix(b") ")?;
+        let (number, id, time) = read_header(line)?;
         let moment = self.time(time);
-        Some(Record {
-            number: Some(number),
-            id: [cluster, proc, subproc].map(Some),
-            moment,
-            ..Record::default()
-        })
+        Some(Record { number: Some(number), id: id.map(Some), moment, ..Record::default() })
     }
 
-    /// `YYYY-MM-DD HH:MM:SS[.frac][Z|+HH:MM]` or, without a year, `MM/DD HH:MM:SS`.
+    /// When an event was.
     fn time(&mut self, text: &[u8]) -> Option<Moment> {
-        if text.get(2) == Some(&b'/') {
-            let mut whole = b"2000-".to_vec();
-            whole.extend_from_slice(text.get(..14)?);
-            whole[7] = b'-';
-            whole[10] = b'T';
-            return self.without_year(iso(&whole)?);
-        }
-        let mut whole = [0; 19];
-        whole.copy_from_slice(text.get(..19)?);
-        if whole[10] == b' ' {
-            whole[10] = b'T';
-        }
-        let civil = iso(&whole)?;
-        let mut behind = &text[19..];
-        if let Some(fraction) = behind.strip_prefix(b".") {
-            behind = &fraction[fraction.iter().take_while(|b| b.is_ascii_digit()).count()..];
-        }
-        match offset(behind) {
-            Some(offset) => self.utc.earliest(civil).map(|seconds| Moment::At(seconds - offset)),
-            None => self.order.line(civil),
+        match read_time(text)? {
+            Written::Local(civil) => self.times.line(civil),
+            Written::Yearless(civil) => self.without_year(civil),
+            Written::Shifted(civil, offset) => Some(Moment::At(self.utc.earliest(civil)? - offset)),
         }
     }
 
@@ -200,11 +210,11 @@ impl Log {
         // A leap second is of the same year as the second before it.
         let time = Time::new(civil.hour as i8, civil.minute as i8, civil.second.min(59) as i8, 0).ok()?;
         let year = joblog::time::year_of(civil.month as i8, civil.day as i8, time, &self.zone, self.newest)?;
-        self.order.line(Civil { year, ..civil })
+        self.times.line(Civil { year, ..civil })
     }
 
     fn text_line(&mut self, line: &[u8], sink: &mut dyn Sink) {
-        if line.strip_prefix(b"...").is_some_and(|rest| rest.iter().all(|b| is_blank(*b))) {
+        if is_end(line) {
             self.tell(sink);
             return;
         }
@@ -225,7 +235,7 @@ impl Log {
 }
 
 impl LineFormat for Log {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
         match self.inside {
             Inside::Text => self.text_line(line, sink),
             Inside::Xml => self.xml_line(line, sink),
@@ -239,15 +249,31 @@ impl LineFormat for Log {
                 } else if let Some(record) = self.header(line) {
                     self.record = record;
                     self.inside = Inside::Text;
+                } else if !text.is_empty() && !is_end(line) && !matches!(text, b"," | b"[" | b"]") {
+                    // The rest of an event whose beginning is not there.
+                    return Legible::No;
                 }
-                // Anything else is the rest of an event whose beginning is not there.
             }
         }
+        Legible::Yes
     }
 
     /// Records are of many lines and the files small: they are read from the start.
     fn stamp(&mut self, _: &[u8]) -> Option<i64> {
         None
+    }
+
+    fn when(&mut self, line: &[u8]) -> Option<i64> {
+        match read_time(time_in(line)?)? {
+            Written::Local(civil) => self.times.earliest(civil),
+            Written::Shifted(civil, offset) => Some(self.utc.earliest(civil)? - offset),
+            // The year is that of the file's last change, which is asked where nothing inside says it.
+            Written::Yearless(_) => None,
+        }
+    }
+
+    fn is_inside(&self) -> bool {
+        self.inside != Inside::Nothing
     }
 
     fn reset(&mut self) {
@@ -257,30 +283,21 @@ impl LineFormat for Log {
         self.json = json::Reading::default();
     }
 
-    fn begins(&mut self, head: &[u8]) {
-        self.order.begins(head);
+    fn order(&self) -> Option<&dyn InOrder> {
+        Some(self.times.order())
     }
 
-    fn at(&mut self, place: u64) {
-        self.order.at(place);
+    fn order_mut(&mut self) -> Option<&mut dyn InOrder> {
+        Some(self.times.order_mut())
     }
 
     /// Dates without a year get theirs from this.
     fn written(&mut self, since: Option<i64>, until: i64) {
         self.newest = until;
-        self.order.written(since, until);
+        self.times.order_mut().written(since, until);
     }
 
     fn settle(&mut self, sink: &mut dyn Sink) {
-        self.order.settle();
-        self.tell_ready(sink);
-    }
-
-    fn reached(&self) -> Option<Reached> {
-        self.order.reached()
-    }
-
-    fn go_on(&mut self, reached: Option<Reached>) {
-        self.order.go_on(reached);
+        self.times.settle(sink);
     }
 }

@@ -1,7 +1,7 @@
 //! Lines that are already in the protocol: the fork starter's log and the day files of a generator run with `-d`.
 
 use super::number::{int, long};
-use super::{Event, LineFormat, Sink, State};
+use super::{Event, Legible, LineFormat, Message, Sink, State};
 
 /// The original cannot tell this code from a missing one.
 const MISSING: i32 = -1492;
@@ -35,10 +35,16 @@ pub fn parse(line: &[u8]) -> Option<Event<'_>> {
 }
 
 impl LineFormat for Protocol {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
-        if let Some(event) = parse(line).filter(|e| e.stamp >= self.from) {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
+        let Some(event) = parse(line) else {
+            // Messages of other kinds, and headers, are nothing that happened to a job.
+            let is_other = line.is_empty() || line[0] == b'#' || Message::parse(line).is_some();
+            return if is_other && !line.starts_with(b"001;") { Legible::Yes } else { Legible::No };
+        };
+        if event.stamp >= self.from {
             sink.event(&event);
         }
+        Legible::Yes
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {

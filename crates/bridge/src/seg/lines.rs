@@ -1,6 +1,7 @@
 //! Bytes to lines, under a limit: a line counts only with its newline.
 
-use super::{Format, LineFormat, Reached, Sink};
+use super::passes::InOrder;
+use super::{Format, Legible, LineFormat, Reached, Sink};
 
 /// Longest line. Torque writes records of 256 kB, and a job with many hosts may have more.
 pub const LINE_BYTES: usize = 16 << 20;
@@ -15,12 +16,14 @@ pub struct ByLine<P> {
     limit: usize,
     /// At which byte what is fed next begins.
     offset: u64,
+    /// So many lines were no records.
+    illegible: u64,
 }
 
 impl<P: LineFormat> ByLine<P> {
     /// Lines for this parser.
     pub fn new(parser: P) -> Self {
-        Self { parser, carry: Vec::new(), skipping: false, limit: LINE_BYTES, offset: 0 }
+        Self { parser, carry: Vec::new(), skipping: false, limit: LINE_BYTES, offset: 0, illegible: 0 }
     }
 
     /// The same with another limit.
@@ -56,8 +59,9 @@ impl<P: LineFormat> Format for ByLine<P> {
             bytes = &bytes[end + 1..];
             begin += end as u64 + 1;
             if !std::mem::take(&mut self.skipping) {
-                self.parser.at(place);
-                self.parser.line(text(&self.carry), sink);
+                let carry = std::mem::take(&mut self.carry);
+                self.take_line(place, &carry, sink);
+                self.carry = carry;
             }
             self.carry.clear();
             // One huge line must not be paid for until the end.
@@ -65,8 +69,7 @@ impl<P: LineFormat> Format for ByLine<P> {
         }
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {
-            self.parser.at(begin + start as u64);
-            self.parser.line(text(&bytes[start..end]), sink);
+            self.take_line(begin + start as u64, &bytes[start..end], sink);
             start = end + 1;
         }
         if start < bytes.len() {
@@ -76,6 +79,15 @@ impl<P: LineFormat> Format for ByLine<P> {
 
     fn pending(&self) -> usize {
         self.carry.len() + usize::from(self.skipping)
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.pending() > 0 || self.parser.is_inside()
+    }
+
+    fn skip_line(&mut self) {
+        self.carry.clear();
+        self.skipping = true;
     }
 
     fn reset(&mut self) {
@@ -88,13 +100,19 @@ impl<P: LineFormat> Format for ByLine<P> {
         self.parser.stamp(text(line))
     }
 
+    fn when(&mut self, line: &[u8]) -> Option<i64> {
+        self.parser.when(text(line))
+    }
+
     fn recall(&mut self, line: &[u8]) {
         self.parser.recall(text(line));
     }
 
     fn begins(&mut self, head: &[u8], offset: u64) {
         self.offset = offset;
-        self.parser.begins(head);
+        if let Some(order) = self.parser.order_mut() {
+            order.begins(head);
+        }
     }
 
     fn written(&mut self, since: Option<i64>, until: i64) {
@@ -106,11 +124,37 @@ impl<P: LineFormat> Format for ByLine<P> {
     }
 
     fn reached(&self) -> Option<Reached> {
-        self.parser.reached()
+        self.parser.order().and_then(InOrder::reached)
     }
 
     fn go_on(&mut self, reached: Option<Reached>) {
-        self.parser.go_on(reached);
+        if let Some(order) = self.parser.order_mut() {
+            order.go_on(reached);
+        }
+    }
+}
+
+impl<P: LineFormat> ByLine<P> {
+    /// Gives a whole line to the parser. Lines that are no records are said: the first, the tenth, the hundredth, since there may
+    /// be many.
+    fn take_line(&mut self, place: u64, line: &[u8], sink: &mut dyn Sink) {
+        if let Some(order) = self.parser.order_mut() {
+            order.at(place);
+        }
+        if self.parser.line(text(line), sink) == Legible::Yes {
+            return;
+        }
+        self.illegible += 1;
+        if self.illegible == 1 {
+            sink.missed(&format!(
+                "the line at byte {place} is no record, or not a whole one; it is left out"
+            ));
+        } else if self.illegible == 10_u64.pow(self.illegible.ilog10()) {
+            let count = self.illegible;
+            sink.missed(&format!(
+                "{count} lines are no records, or not whole ones; the last is at byte {place}"
+            ));
+        }
     }
 }
 
@@ -136,8 +180,9 @@ mod tests {
     #[derive(Default)]
     struct Seen(Vec<Vec<u8>>);
     impl LineFormat for Seen {
-        fn line(&mut self, line: &[u8], _: &mut dyn Sink) {
+        fn line(&mut self, line: &[u8], _: &mut dyn Sink) -> Legible {
             self.0.push(line.to_vec());
+            if line.starts_with(b"bad") { Legible::No } else { Legible::Yes }
         }
         fn stamp(&mut self, _: &[u8]) -> Option<i64> {
             None
@@ -165,6 +210,32 @@ mod tests {
             assert_eq!(short, [&b"one"[..], b"", b"two", b"thr", b"four"], "pieces of {size}");
             assert_eq!(lines.pending(), 4);
         }
+    }
+
+    #[test]
+    fn lines_that_are_no_records_are_said_but_not_each() {
+        let mut lines = ByLine::new(Seen::default());
+        let mut notes = Notes::default();
+        for (count, said) in [(0, 0), (1, 1), (2, 1), (9, 1), (10, 2), (99, 2), (100, 3), (101, 3)] {
+            while (lines.illegible as usize) < count {
+                lines.feed(b"good\nbad\n", &mut notes);
+            }
+            assert_eq!(notes.0, said, "{count}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_line_is_dropped_where_its_beginning_is_not_known() {
+        let mut lines = ByLine::new(Seen::default());
+        let mut notes = Notes::default();
+        lines.feed(b"torn", &mut notes);
+        assert!(lines.is_unfinished());
+        lines.skip_line();
+        lines.feed(b" line\nwhole\n", &mut notes);
+        assert_eq!(
+            (lines.parser.0.clone(), notes.0, lines.is_unfinished()),
+            (vec![b"whole".to_vec()], 0, false)
+        );
     }
 
     #[test]

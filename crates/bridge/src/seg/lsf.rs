@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hasher as _;
 
 use super::number::{int, is_blank, whole};
-use super::{Event, LineFormat, Sink, State};
+use super::{Event, Legible, LineFormat, Sink, State, is_text};
 
 /// Job states in `JOB_STATUS`.
 const PSUSP: i64 = 2;
@@ -257,16 +257,21 @@ fn head(line: &[u8]) -> Option<(&[u8], i64, Fields<'_>)> {
 }
 
 impl LineFormat for Records {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
         if let Some(closed) = closing_time(line) {
             self.closed = Some(closed);
         }
-        let Some((kind, stamp, mut fields)) = head(line) else { return };
+        let Some((kind, stamp, mut fields)) = head(line) else {
+            // Scripts and comments of jobs may go on over several lines.
+            return if is_text(line) && !line.starts_with(b"\"JOB_") { Legible::Yes } else { Legible::No };
+        };
         if self.is_carried_over(line, stamp) || !kind.starts_with(b"JOB_") {
-            return;
+            return Legible::Yes;
         }
-        let Some(job) = fields.next() else { return };
-        let Some((meaning, index)) = meaning(kind, fields, self.all_states) else { return };
+        let Some(job) = fields.next() else { return Legible::No };
+        let Some((meaning, index)) = meaning(kind, fields, self.all_states) else {
+            return if is_short(kind, line) { Legible::No } else { Legible::Yes };
+        };
         self.id.clear();
         self.id.extend_from_slice(job);
         if index > 0 {
@@ -277,6 +282,7 @@ impl LineFormat for Records {
         {
             sink.event(&Event { stamp, id: &self.id, state, code });
         }
+        Legible::Yes
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
@@ -294,6 +300,18 @@ impl LineFormat for Records {
     fn reset(&mut self) {
         self.before = self.closed.take();
         self.told = std::mem::take(&mut self.closing);
+    }
+}
+
+/// Does a record that would tell something lack the fields that say what?
+fn is_short(kind: &[u8], line: &[u8]) -> bool {
+    let Some((_, _, mut fields)) = head(line) else { return true };
+    let behind = fields.nth(1).and_then(whole);
+    match kind {
+        // Every other state says all by itself.
+        b"JOB_STATUS" => behind.is_none_or(|status| status == EXIT),
+        b"JOB_EXCEPT" | b"JOB_EXCEPTION" => behind.is_none(),
+        _ => false,
     }
 }
 

@@ -23,8 +23,10 @@ use super::clock::{Civil, Clock};
 const STEP: u64 = 300;
 /// What a longer step back costs, beside its seconds.
 const FAR: u64 = 1 << 20;
-/// What a meaning costs that the time of the writing speaks against, and one that is known to be wrong.
+/// What a meaning costs that the time of the writing speaks against, one that the line itself rules out, and one that is known to be
+/// wrong.
 const IMPLAUSIBLE: u64 = FAR << 2;
+const IMPOSSIBLE: u64 = FAR << 10;
 const WRONG: u64 = FAR << 20;
 /// So many lines are held at most. A busy server writes a few hundred thousand an hour.
 const HELD: usize = 1 << 20;
@@ -140,30 +142,13 @@ impl<T: std::fmt::Debug + 'static> Order<T> {
         self.passes.borrow_mut().memory = Some(memory);
     }
 
-    /// The text begins so.
-    pub fn begins(&mut self, head: &[u8]) {
-        let passes = self.passes.borrow();
-        if let Some(memory) = &passes.memory
-            && self.head.as_deref() != Some(head)
-        {
-            self.known = memory.lock().unwrap_or_else(PoisonError::into_inner).known(head);
-            self.head = Some(head.into());
-        }
-    }
-
-    /// The next line begins at this byte.
-    pub fn at(&mut self, place: u64) {
-        self.place = place;
-    }
-
-    /// What comes next was written after `since`, if that is known, and not after `until`.
-    pub fn written(&mut self, since: Option<i64>, until: i64) {
-        self.since = since.or(self.before);
-        self.until = Some(until);
-    }
-
     /// The time of the next line. What was held may be ready after that.
     pub fn line(&mut self, civil: Civil) -> Option<Moment> {
+        self.line_after(civil, i64::MIN)
+    }
+
+    /// The same of a line that tells of something that was not before `least`.
+    pub fn line_after(&mut self, civil: Civil, least: i64) -> Option<Moment> {
         let mut passes = self.passes.borrow_mut();
         let (first, second) = passes.clock.candidates(civil)?;
         let Some(second) = second else {
@@ -179,6 +164,9 @@ impl<T: std::fmt::Debug + 'static> Order<T> {
         let mut against = implausible(stamps, self.since, self.until);
         if let Some(run) = self.known.iter().rev().find(|run| (run.start..=run.last).contains(&self.place)) {
             against[usize::from(!run.is_second)] += WRONG;
+        }
+        if first < least && least <= second {
+            against[0] += IMPOSSIBLE;
         }
         let (head, place, until) = (self.head.clone(), self.place, self.until);
         passes.held.push_back(Line { number, stamps, against, place, head, until, told: None });
@@ -225,16 +213,49 @@ impl<T: std::fmt::Debug + 'static> Order<T> {
             passes.decide(None);
         }
     }
+}
 
+/// What is told of a file to the order of its log, whatever waits there for its time.
+pub trait InOrder {
+    /// The text begins so.
+    fn begins(&mut self, head: &[u8]);
+    /// The next line begins at this byte.
+    fn at(&mut self, place: u64);
+    /// What comes next was written after `since`, if that is known, and not after `until`.
+    fn written(&mut self, since: Option<i64>, until: i64);
     /// Where the log has come to, for the next file.
-    pub fn reached(&self) -> Option<Reached> {
+    fn reached(&self) -> Option<Reached>;
+    /// Goes on where another file of the log ended.
+    fn go_on(&mut self, reached: Option<Reached>);
+}
+
+impl<T: std::fmt::Debug + 'static> InOrder for Order<T> {
+    fn begins(&mut self, head: &[u8]) {
+        let passes = self.passes.borrow();
+        if let Some(memory) = &passes.memory
+            && self.head.as_deref() != Some(head)
+        {
+            self.known = memory.lock().unwrap_or_else(PoisonError::into_inner).known(head);
+            self.head = Some(head.into());
+        }
+    }
+
+    fn at(&mut self, place: u64) {
+        self.place = place;
+    }
+
+    fn written(&mut self, since: Option<i64>, until: i64) {
+        self.since = since.or(self.before);
+        self.until = Some(until);
+    }
+
+    fn reached(&self) -> Option<Reached> {
         let passes = self.passes.borrow();
         let is_begun = passes.reached.is_some() || !passes.held.is_empty();
         is_begun.then(|| Reached { passes: Rc::<RefCell<Passes<T>>>::clone(&self.passes), until: self.until })
     }
 
-    /// Goes on where another file of the log ended.
-    pub fn go_on(&mut self, reached: Option<Reached>) {
+    fn go_on(&mut self, reached: Option<Reached>) {
         let Some(Reached { passes, until }) = reached else { return };
         if let Ok(passes) = passes.downcast::<RefCell<Passes<T>>>() {
             self.passes = passes;
@@ -477,6 +498,21 @@ mod tests {
         order.settle();
         assert_eq!(order.tell(moment, ()), Some((FIRST + 600, ())));
         assert_eq!(order.tell(Moment::Held(99), ()), None);
+    }
+
+    #[test]
+    fn what_ended_after_it_began_is_of_the_second_pass() {
+        let at = |time: &str, least: i64| {
+            let mut order = order();
+            order.line_after(iso(format!("2024-11-03T{time}").as_bytes()).unwrap(), FIRST + least);
+            order.settle();
+            order.passes.borrow().reached.unwrap() - FIRST
+        };
+        assert_eq!(at("01:10:00", 600), 600);
+        assert_eq!(at("01:10:00", 601), 4_200);
+        assert_eq!(at("01:10:00", 4_200), 4_200);
+        // Neither can be: that says nothing.
+        assert_eq!(at("01:10:00", 4_201), 600);
     }
 
     #[test]

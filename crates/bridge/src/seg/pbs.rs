@@ -2,10 +2,11 @@
 
 use jiff::tz::TimeZone;
 
-use super::clock::{Clock, american};
+use super::clock::american;
 use super::number::int;
-use super::passes::{Memory, Moment, Order};
-use super::{Event, LineFormat, Reached, Sink, State};
+use super::passes::{InOrder, Memory};
+use super::times::Times;
+use super::{Legible, LineFormat, Sink, State, is_text};
 
 /// The first six fields of a server log line; empty ones do not count.
 fn fields(line: &[u8]) -> Option<[&[u8]; 6]> {
@@ -42,64 +43,16 @@ fn is_job_record(kind: &[u8]) -> bool {
     matches!(value, Some(0x8 | 0x10 | 0x16))
 }
 
-/// The times of a log and the events that wait for theirs.
-#[derive(Debug)]
-struct Times {
-    clock: Clock,
-    order: Order<(Vec<u8>, State, i32)>,
-    from: i64,
+/// The first meaning of the time with which a line begins.
+fn stamp(times: &mut Times, line: &[u8]) -> Option<i64> {
+    let end = memchr::memchr(b';', line)?;
+    times.earliest(american(&line[..end])?)
 }
 
-impl Times {
-    fn new(zone: TimeZone, from: i64) -> Self {
-        Self { clock: Clock::new(zone.clone()), order: Order::new(zone, from), from }
-    }
-
-    /// The time of a line. Every line counts, not only those of jobs: in a doubled hour the order of all of them tells which pass
-    /// it is.
-    fn of_line(&mut self, time: &[u8], sink: &mut dyn Sink) -> Option<Moment> {
-        let moment = self.order.line(american(time)?)?;
-        self.tell_ready(sink);
-        Some(moment)
-    }
-
-    fn tell(&mut self, moment: Moment, id: &[u8], state: State, code: i32, sink: &mut dyn Sink) {
-        match moment {
-            Moment::At(stamp) if stamp >= self.from => sink.event(&Event { stamp, id, state, code }),
-            Moment::At(_) => {}
-            Moment::Held(_) => {
-                let known = self.order.tell(moment, (id.to_vec(), state, code));
-                if let Some((stamp, _)) = known.filter(|(stamp, _)| *stamp >= self.from) {
-                    sink.event(&Event { stamp, id, state, code });
-                }
-            }
-        }
-    }
-
-    fn tell_ready(&mut self, sink: &mut dyn Sink) {
-        if !self.order.is_ready() {
-            return;
-        }
-        let (ready, notes) = self.order.take_ready();
-        for note in &notes {
-            sink.note(note);
-        }
-        for (stamp, (id, state, code)) in ready {
-            if stamp >= self.from {
-                sink.event(&Event { stamp, id: &id, state, code });
-            }
-        }
-    }
-
-    fn settle(&mut self, sink: &mut dyn Sink) {
-        self.order.settle();
-        self.tell_ready(sink);
-    }
-
-    fn stamp(&mut self, line: &[u8]) -> Option<i64> {
-        let end = memchr::memchr(b';', line)?;
-        american(&line[..end]).and_then(|civil| self.clock.earliest(civil))
-    }
+/// Was this the beginning of a record? It has a time, but no message; the other lines of a message have no time.
+fn is_cut_off(line: &[u8]) -> bool {
+    let end = memchr::memchr(b';', line).unwrap_or(line.len());
+    american(&line[..end]).is_some() && memchr::memchr_iter(b';', line).count() < 5
 }
 
 /// Server logs.
@@ -117,7 +70,7 @@ impl Server {
     /// What times of a doubled hour are taken for is remembered there.
     #[must_use]
     pub fn remembering(mut self, memory: Memory) -> Self {
-        self.times.order.remember_in(memory);
+        self.times.remember_in(memory);
         self
     }
 }
@@ -147,42 +100,36 @@ fn meaning<'a>(object: &'a [u8], message: &'a [u8]) -> Option<(&'a [u8], State, 
 }
 
 impl LineFormat for Server {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
-        let Some([time, kind, _, _, object, message]) = fields(line) else { return };
-        let Some(moment) = self.times.of_line(time, sink) else { return };
-        if !is_job_record(kind) {
-            return;
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
+        let Some([time, kind, _, _, object, message]) = fields(line) else {
+            return if is_text(line) && !is_cut_off(line) { Legible::Yes } else { Legible::No };
+        };
+        let Some(moment) = american(time).and_then(|time| self.times.line(time)) else {
+            return if is_text(line) { Legible::Yes } else { Legible::No };
+        };
+        self.times.tell_ready(sink);
+        if is_job_record(kind)
+            && let Some((id, state, code)) = meaning(object, message)
+        {
+            self.times.tell(moment, id, state, code, sink);
         }
-        let Some((id, state, code)) = meaning(object, message) else { return };
-        self.times.tell(moment, id, state, code, sink);
+        Legible::Yes
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
-        self.times.stamp(line)
+        stamp(&mut self.times, line)
     }
 
-    fn begins(&mut self, head: &[u8]) {
-        self.times.order.begins(head);
+    fn order(&self) -> Option<&dyn InOrder> {
+        Some(self.times.order())
     }
 
-    fn at(&mut self, place: u64) {
-        self.times.order.at(place);
-    }
-
-    fn written(&mut self, since: Option<i64>, until: i64) {
-        self.times.order.written(since, until);
+    fn order_mut(&mut self) -> Option<&mut dyn InOrder> {
+        Some(self.times.order_mut())
     }
 
     fn settle(&mut self, sink: &mut dyn Sink) {
         self.times.settle(sink);
-    }
-
-    fn reached(&self) -> Option<Reached> {
-        self.times.order.reached()
-    }
-
-    fn go_on(&mut self, reached: Option<Reached>) {
-        self.times.order.go_on(reached);
     }
 }
 
@@ -202,7 +149,7 @@ impl Accounting {
     /// What times of a doubled hour are taken for is remembered there.
     #[must_use]
     pub fn remembering(mut self, memory: Memory) -> Self {
-        self.times.order.remember_in(memory);
+        self.times.remember_in(memory);
         self
     }
 }
@@ -216,11 +163,14 @@ fn exit_status(pairs: &[u8]) -> Option<i32> {
 }
 
 impl LineFormat for Accounting {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
         let mut parts = line.splitn(4, |b| *b == b';');
-        let (Some(time), Some(kind), Some(id)) = (parts.next(), parts.next(), parts.next()) else { return };
-        let Some(rest) = parts.next() else { return };
-        let Some(moment) = self.times.of_line(time, sink) else { return };
+        let parts = (parts.next().and_then(american), parts.next(), parts.next(), parts.next());
+        let (Some(time), Some(kind), Some(id), Some(rest)) = parts else {
+            return if line.is_empty() { Legible::Yes } else { Legible::No };
+        };
+        let Some(moment) = self.times.line(time) else { return Legible::No };
+        self.times.tell_ready(sink);
         let (state, code) = match kind {
             b"Q" | b"R" => (State::Pending, 0),
             b"S" | b"T" => (State::Active, 0),
@@ -228,37 +178,26 @@ impl LineFormat for Accounting {
             b"D" | b"A" => (State::Failed, 0),
             b"z" if self.all_states => (State::Suspended, 0),
             b"r" if self.all_states => (State::Active, 0),
-            _ => return,
+            _ => return Legible::Yes,
         };
         self.times.tell(moment, id, state, code, sink);
+        Legible::Yes
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
-        self.times.stamp(line)
+        stamp(&mut self.times, line)
     }
 
-    fn begins(&mut self, head: &[u8]) {
-        self.times.order.begins(head);
+    fn order(&self) -> Option<&dyn InOrder> {
+        Some(self.times.order())
     }
 
-    fn at(&mut self, place: u64) {
-        self.times.order.at(place);
-    }
-
-    fn written(&mut self, since: Option<i64>, until: i64) {
-        self.times.order.written(since, until);
+    fn order_mut(&mut self) -> Option<&mut dyn InOrder> {
+        Some(self.times.order_mut())
     }
 
     fn settle(&mut self, sink: &mut dyn Sink) {
         self.times.settle(sink);
-    }
-
-    fn reached(&self) -> Option<Reached> {
-        self.times.order.reached()
-    }
-
-    fn go_on(&mut self, reached: Option<Reached>) {
-        self.times.order.go_on(reached);
     }
 }
 

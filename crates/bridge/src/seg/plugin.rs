@@ -1,6 +1,6 @@
 //! Modules of others: shared libraries with the calls of `include/updraft_seg.h`.
 //!
-//! The only file of this crate with `unsafe`: it loads code that is trusted like the program itself, and hands it
+//! With `forkstarter::session` the only file of this crate with `unsafe`: it loads code that is trusted like the program itself, and hands it
 //! functions. What a module tells goes as protocol lines through a pipe to the loop, which checks and filters it like any
 //! log; a full pipe makes the module wait.
 

@@ -3,9 +3,10 @@
 //! It ends when standard input ends or nobody reads standard output, both noticed at once and not at the next event. What
 //! is there by then is still told, within [`Options::farewell`]. A slow reader is waited for: nothing queues up.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +18,7 @@ use super::clock::Clock;
 use super::follow::watch::Watch;
 use super::follow::{Change, Source, Turn};
 use super::{Event, Message, Sink};
+use crate::files::open_file;
 
 /// Writes of this size to a pipe are whole or not at all.
 const WRITE: usize = 4_096;
@@ -161,6 +163,9 @@ impl Emitter<'_> {
                 return Ok(End::Output);
             }
             if last {
+                if !self.options.follow {
+                    source.say_unfinished(self);
+                }
                 return Ok(match (self.deadline, self.is_incomplete) {
                     (Some(_), _) => End::Input,
                     (None, true) => End::Incomplete,
@@ -280,7 +285,7 @@ impl Emitter<'_> {
             Target::Stream(_) => self.send(&buffer),
             Target::Days(days) => {
                 if let Some((day, file)) = &mut days.file
-                    && let Err(error) = file.write_all(&buffer)
+                    && let Err(error) = append(file, &buffer)
                 {
                     let place = days.directory.join(format!("{day:08}")).display().to_string();
                     self.failure = Some(Failure::Output { place, error });
@@ -351,8 +356,18 @@ impl Emitter<'_> {
         self.flush();
         let Target::Days(days) = &mut self.target else { return };
         let path = days.directory.join(format!("{day:08}"));
-        match OpenOptions::new().create(true).append(true).open(&path) {
-            Ok(file) => days.file = Some((day, file)),
+        let opened = open_file(File::options().read(true).append(true).create(true), &path)
+            .and_then(|file| Ok((cut_torn_line(&file)?, file)));
+        match opened {
+            Ok((torn, file)) => {
+                days.file = Some((day, file));
+                if torn > 0 {
+                    (self.notes)(&format!(
+                        "{} ended in the middle of a line, as a full disk or a crash leaves it; its last {torn} bytes are removed",
+                        path.display()
+                    ));
+                }
+            }
             Err(error) => {
                 self.failure = Some(Failure::Output { place: path.display().to_string(), error });
             }
@@ -404,6 +419,37 @@ impl Sink for Emitter<'_> {
         self.glance();
         self.broken || self.failure.is_some() || self.is_late()
     }
+}
+
+/// Appends lines, all or none: a full disk may take a part, and the next line must not become the rest of that one.
+fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?.len();
+    file.write_all(lines).inspect_err(|_| {
+        // If that fails, too, whoever opens it next does it.
+        let _ = file.set_len(before);
+    })
+}
+
+/// Removes what follows the last newline: no reader has taken it for a line, and what it was to be is told anew. Returns how many bytes
+/// that were.
+fn cut_torn_line(file: &File) -> io::Result<u64> {
+    let size = file.metadata()?.len();
+    let mut block = [0; WRITE];
+    let mut end = size;
+    while end > 0 {
+        let start = end.saturating_sub(WRITE as u64);
+        let text = &mut block[..(end - start) as usize];
+        file.read_exact_at(text, start)?;
+        if let Some(newline) = memchr::memrchr(b'\n', text) {
+            end = start + newline as u64 + 1;
+            break;
+        }
+        end = start;
+    }
+    if end < size {
+        file.set_len(end)?;
+    }
+    Ok(size - end)
 }
 
 fn timespec(duration: Duration) -> Timespec {

@@ -5,7 +5,7 @@
 //! alone and knows only ends.
 
 use super::number::whole;
-use super::{Event, LineFormat, Sink, State};
+use super::{Event, Legible, LineFormat, Sink, State};
 
 /// Fields of an accounting record, from 0.
 const JOB: usize = 5;
@@ -71,13 +71,15 @@ impl Reporting {
     }
 
     /// An end; `written` is when its record was, if that is known.
-    fn account(&mut self, fields: &[&[u8]], written: Option<i64>, sink: &mut dyn Sink) {
+    fn account(&mut self, fields: &[&[u8]], written: Option<i64>, sink: &mut dyn Sink) -> Legible {
         let get = |n: usize| fields.get(n).copied();
         let number = |n: usize| get(n).and_then(whole).and_then(|n| i32::try_from(n).ok());
         if is_part(fields.get(PE_TASK)) || get(EXIT).is_some_and(|exit| STILL_RUNNING.contains(&exit)) {
-            return;
+            return Legible::Yes;
         }
-        let (Some(job), Some(failed), Some(exit)) = (get(JOB), number(FAILED), number(EXIT)) else { return };
+        let (Some(job), Some(failed), Some(exit)) = (get(JOB), number(FAILED), number(EXIT)) else {
+            return Legible::No;
+        };
         // A job that never started has no end; then the accounting file does not say when, but not before the last one.
         let ended = get(END).and_then(seconds).filter(|end| *end > 0);
         let stamp = written.or(ended).unwrap_or(self.newest);
@@ -89,12 +91,13 @@ impl Reporting {
             reason => (State::Failed, reason),
         };
         self.tell(sink, stamp, job, get(TASK), state, code);
+        Legible::Yes
     }
 
-    fn log(&mut self, fields: &[&[u8]], stamp: i64, sink: &mut dyn Sink) {
-        let [_, _, _, event, job, task, pe_task, _, user, .., message] = fields else { return };
+    fn log(&mut self, fields: &[&[u8]], stamp: i64, sink: &mut dyn Sink) -> Legible {
+        let [_, _, _, event, job, task, pe_task, _, user, .., message] = fields else { return Legible::No };
         if is_part(Some(pe_task)) {
-            return;
+            return Legible::Yes;
         }
         let state = match *event {
             b"delivered" => State::Active,
@@ -104,31 +107,34 @@ impl Reporting {
             b"deleted" if !SYSTEM.contains(user) => State::Failed,
             b"suspended" if self.all_states => State::Suspended,
             b"unsuspended" if self.all_states => State::Active,
-            _ => return,
+            _ => return Legible::Yes,
         };
         self.tell(sink, stamp, job, Some(task), state, 0);
+        Legible::Yes
     }
 }
 
 impl LineFormat for Reporting {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
         if line.first().is_none_or(|b| *b == b'#') {
-            return;
+            return Legible::Yes;
         }
         // No record has more; what is behind is not looked at.
         let fields: Vec<&[u8]> = line.splitn(64, |b| *b == b':').collect();
         let Some(written) = fields.first().and_then(|first| seconds(first)) else {
-            self.account(&fields, None, sink);
-            return;
+            return self.account(&fields, None, sink);
         };
         match fields.get(1) {
             Some(&b"new_job") => {
-                let [_, _, _, job, task, ..] = fields[..] else { return };
+                let [_, _, _, job, task, ..] = fields[..] else { return Legible::No };
                 self.tell(sink, written, job, Some(task), State::Pending, 0);
+                Legible::Yes
             }
             Some(&b"job_log") => self.log(&fields, written, sink),
             Some(&b"acct") => self.account(&fields[2..], Some(written), sink),
-            _ => {}
+            // A kind that tells nothing of jobs.
+            Some(_) => Legible::Yes,
+            None => Legible::No,
         }
     }
 

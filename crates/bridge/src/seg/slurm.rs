@@ -11,8 +11,8 @@ use memchr::memmem;
 use self::live::{Books, Row, Status};
 use super::clock::{Clock, iso};
 use super::number::int;
-use super::passes::{Memory, Moment, Order};
-use super::{Event, LineFormat, Reached, Sink, State};
+use super::passes::{InOrder, Memory, Moment, Order};
+use super::{Event, Legible, LineFormat, Sink, State};
 
 /// Job completion logs.
 #[derive(Debug)]
@@ -44,22 +44,26 @@ impl Completion {
         self
     }
 
-    /// What a line says, and when its job ended, which is not in the row yet.
-    fn row(&mut self, line: &[u8]) -> Option<(Moment, Row)> {
-        let (head, tail) = parts(line)?;
-        let end = self.order.line(iso(last(head, b" EndTime=")?)?)?;
-        let status =
-            status(last(head, b" JobState=")?).filter(|status| matches!(status, Status::Ended(_)))?;
+    /// What a line says, and when its job ended, which is not in the row yet. Nothing if it is no such record.
+    fn row(&mut self, line: &[u8]) -> Option<(Moment, Option<Row>)> {
         let rest = line.strip_prefix(b"JobId=")?;
+        let (head, tail) = parts(line)?;
+        let mut time = |text: Option<&[u8]>, least: i64| self.clock.other(iso(text?)?, least);
+        let submit = time(last(tail, b" SubmitTime="), i64::MIN);
+        let start = time(last(head, b" StartTime="), submit.unwrap_or(i64::MIN));
+        // No job ends before it began: in a doubled hour that may tell which pass it is.
+        let least = start.or(submit).unwrap_or(i64::MIN);
+        let end = self.order.line_after(iso(last(head, b" EndTime=")?)?, least)?;
+        let word = last(head, b" JobState=")?;
+        let Some(status) = status(word).filter(|status| matches!(status, Status::Ended(_))) else {
+            return Some((end, None));
+        };
         let id = match (last(tail, b" ArrayJobId="), last(tail, b" ArrayTaskId=")) {
             (Some(array), Some(task)) => [array, b"_", task].concat(),
             _ => rest[..memchr::memchr(b' ', rest).unwrap_or(rest.len())].to_vec(),
         };
-        let mut time = |text: Option<&[u8]>, least: i64| self.clock.other(iso(text?)?, least);
-        let submit = time(last(tail, b" SubmitTime="), i64::MIN);
-        let start = time(last(head, b" StartTime="), submit.unwrap_or(i64::MIN));
         let code = last(tail, b" ExitCode=").map_or(0, |text| code(text, status));
-        Some((end, Row { id, status, submit, start, end: None, code }))
+        Some((end, Some(Row { id, status, submit, start, end: None, code })))
     }
 
     /// Tells of a job that ended then.
@@ -132,12 +136,16 @@ fn code(text: &[u8], status: Status) -> i32 {
 }
 
 impl LineFormat for Completion {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
-        let row = self.row(line);
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
+        let read = self.row(line);
         self.tell_ready(sink);
-        if let Some((end, row)) = row.and_then(|(moment, row)| self.order.tell(moment, row)) {
+        let Some((moment, row)) = read else {
+            return if line.is_empty() { Legible::Yes } else { Legible::No };
+        };
+        if let Some((end, row)) = row.and_then(|row| self.order.tell(moment, row)) {
             self.tell(end, row, sink);
         }
+        Legible::Yes
     }
 
     fn stamp(&mut self, line: &[u8]) -> Option<i64> {
@@ -145,28 +153,16 @@ impl LineFormat for Completion {
         self.clock.earliest(iso(last(head, b" EndTime=")?)?)
     }
 
-    fn begins(&mut self, head: &[u8]) {
-        self.order.begins(head);
+    fn order(&self) -> Option<&dyn InOrder> {
+        Some(&self.order)
     }
 
-    fn at(&mut self, place: u64) {
-        self.order.at(place);
-    }
-
-    fn written(&mut self, since: Option<i64>, until: i64) {
-        self.order.written(since, until);
+    fn order_mut(&mut self) -> Option<&mut dyn InOrder> {
+        Some(&mut self.order)
     }
 
     fn settle(&mut self, sink: &mut dyn Sink) {
         self.order.settle();
         self.tell_ready(sink);
-    }
-
-    fn reached(&self) -> Option<Reached> {
-        self.order.reached()
-    }
-
-    fn go_on(&mut self, reached: Option<Reached>) {
-        self.order.go_on(reached);
     }
 }

@@ -48,6 +48,10 @@ impl Source for Counted {
         self.inner.ready()
     }
 
+    fn say_unfinished(&mut self, sink: &mut dyn Sink) {
+        self.inner.say_unfinished(sink);
+    }
+
     fn reported(&mut self, change: Change<'_>) {
         self.inner.reported(change);
     }

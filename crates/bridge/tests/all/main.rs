@@ -1,10 +1,13 @@
 //! Everything about the scheduler event generator and the job state monitor that needs files and processes.
 
+mod ages;
 mod copies;
+mod crowds;
 mod doubled;
 mod ending;
 mod follow;
 mod fuzz;
+mod halves;
 mod harness;
 mod monitor;
 mod plugin;

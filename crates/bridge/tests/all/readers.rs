@@ -21,7 +21,7 @@ impl Sink for Told {
     }
 }
 
-fn read(module: Module, reading: &Reading, text: &str) -> (Vec<String>, Vec<String>) {
+pub(crate) fn read(module: Module, reading: &Reading, text: &str) -> (Vec<String>, Vec<String>) {
     read_at(module, reading, text, 1_800_000_000)
 }
 
@@ -418,7 +418,8 @@ fn text_events_without_an_end_or_a_result_are_noted() {
 ";
     let (told, notes) = read(Module::Condor, &reading(1, "UTC"), text);
     assert_eq!(told, ["1722499982;001.000.000;2;0", "1722499984;001.000.000;8;7"]);
-    assert_eq!(notes.len(), 3, "{notes:?}");
+    // The last two are lines that are no records.
+    assert_eq!(notes.len(), 4, "{notes:?}");
 }
 
 #[test]
@@ -573,4 +574,27 @@ fn reports_of_grid_engine() {
     assert_eq!(all.len(), 7);
     assert_eq!(all[2..4], ["1700000001;7.0;16;0", "1700000001;7.0;2;0"]);
     assert_eq!(read(Module::Sge, &reading(1_700_000_002, "UTC"), &text).0, ["1700000002;7.0;4;1"]);
+}
+
+#[test]
+fn a_slurm_job_of_a_doubled_hour_ended_after_it_started() {
+    let line = |job: u32, start: &str, end: &str| {
+        format!(
+            "JobId={job} UserId=u(1) Name=n JobState=COMPLETED StartTime=2024-11-03T{start} EndTime=2024-11-03T{end} NodeList=n \
+             WorkDir=/w SubmitTime=2024-11-03T00:10:00 ExitCode=0:0 \n"
+        )
+    };
+    // Half past midnight in New York is 04:30 UTC; the hour from 1 to 2 comes twice from 05:00 on.
+    let midnight = 1_730_606_400;
+    for (start, end, minutes) in
+        [("01:40:00", "01:10:00", 130), ("00:30:00", "01:10:00", 70), ("01:05:00", "01:10:00", 70)]
+    {
+        // The line behind it is of a time that is sure, and says nothing.
+        let text = line(7, start, end) + &line(8, "02:10:00", "03:00:00");
+        let (told, notes) = read(Module::Slurm, &reading(1, "America/New_York"), &text);
+        let expected =
+            [(7, minutes * 60), (8, 4 * 3_600)].map(|(job, at)| format!("{};{job};8;0", midnight + at));
+        assert_eq!(told, expected, "{start} {end}");
+        assert_eq!(notes.is_empty(), minutes == 130, "{notes:?}");
+    }
 }

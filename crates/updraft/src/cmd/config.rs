@@ -174,7 +174,7 @@ fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     if is_of("EVENTD") {
         note(configuration::check_windows(&files));
     }
-    note(crate::monitors::check(&config).map(|()| Vec::new()));
+    note(crate::monitors::check(&config));
     errors.extend(warnings.extract_if(.., |finding| finding.is_error()));
     let mut seen = std::collections::HashSet::new();
     warnings.retain(|warning| seen.insert(warning.to_string()));

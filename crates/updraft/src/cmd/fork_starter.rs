@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn attempt(args: &Args) -> Result<(), String> {
     let log = log_path(args)?;
     let log = std::path::absolute(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-    rustix::fs::access(&log, rustix::fs::Access::WRITE_OK).map_err(|e| {
+    bridge::files::open_file(std::fs::File::options().append(true), &log).map_err(|e| {
         format!("Unable to write to fork log file {} ({e}); make it if it is not there", log.display())
     })?;
     let records = match &args.records {

@@ -23,7 +23,7 @@ use crate::place::Place;
 use crate::{configuration, monitors};
 
 /// Longest request.
-const LINE_BYTES: u64 = 16 << 20;
+const LINE_BYTES: usize = 16 << 20;
 
 /// Tell the changes of jobs of another scheduler to whoever registered them
 ///
@@ -246,10 +246,17 @@ fn listen_for_signals(sender: Sender<Message>, output: Arc<Output>) -> Result<()
 fn read_requests(mut input: Box<dyn BufRead + Send>, sender: &Sender<Message>) {
     let mut line = Vec::new();
     loop {
-        line.clear();
-        match std::io::Read::take(&mut input, LINE_BYTES).read_until(b'\n', &mut line) {
-            Ok(1..) => {}
-            Ok(0) => break,
+        match read_line(&mut input, &mut line, LINE_BYTES) {
+            Ok(Read::Line) => {}
+            Ok(Read::End) => break,
+            // Whoever wrote it has more to say.
+            Ok(Read::TooLong) => {
+                let reason = format!("a request of more than {LINE_BYTES} bytes is ignored");
+                if sender.send(Message::Request(Err(reason))).is_err() {
+                    return;
+                }
+                continue;
+            }
             Err(error) => {
                 let _ = sender.send(Message::Request(Err(format!("requests cannot be read: {error}"))));
                 break;
@@ -258,12 +265,46 @@ fn read_requests(mut input: Box<dyn BufRead + Send>, sender: &Sender<Message>) {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        if line.last() != Some(&b'\n') && line.len() as u64 == LINE_BYTES {
-            let _ = sender.send(Message::Request(Err(format!("a request of more than {LINE_BYTES} bytes"))));
-            break;
-        }
         if sender.send(Message::Request(read_request(&line))).is_err() {
             return;
+        }
+    }
+}
+
+/// What came of reading a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Read {
+    Line,
+    /// It was read to its end and dropped.
+    TooLong,
+    End,
+}
+
+/// Reads a line, with its newline unless it is the last. Of one that is longer than the limit nothing is kept.
+fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>, limit: usize) -> std::io::Result<Read> {
+    line.clear();
+    let (mut is_begun, mut is_too_long) = (false, false);
+    loop {
+        let block = match input.fill_buf() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            block => block?,
+        };
+        let newline = block.iter().position(|byte| *byte == b'\n');
+        let count = newline.map_or(block.len(), |at| at + 1);
+        is_begun |= count > 0;
+        is_too_long |= line.len() + count > limit;
+        if is_too_long {
+            *line = Vec::new();
+        } else {
+            line.extend_from_slice(&block[..count]);
+        }
+        input.consume(count);
+        if newline.is_some() || count == 0 {
+            return Ok(match (is_begun, is_too_long) {
+                (_, true) => Read::TooLong,
+                (true, false) => Read::Line,
+                (false, false) => Read::End,
+            });
         }
     }
 }
@@ -371,4 +412,24 @@ fn answer(monitor: &Monitor, printing: &Printing, request: Result<Request, Strin
         Err(reason) => json!({ "error": "BadRequest", "reason": reason }),
     };
     printing.print(&line.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_dropped_and_the_next_one_is_read() {
+        for size in 1..8 {
+            let mut input = BufReader::with_capacity(size, &b"one\nfar too long\n\nfour5\nrest"[..]);
+            let mut line = Vec::new();
+            let mut next = || (read_line(&mut input, &mut line, 6).unwrap(), line.clone());
+            assert_eq!(next(), (Read::Line, b"one\n".to_vec()), "{size}");
+            assert_eq!(next(), (Read::TooLong, vec![]));
+            assert_eq!(next(), (Read::Line, b"\n".to_vec()));
+            assert_eq!(next(), (Read::Line, b"four5\n".to_vec()));
+            assert_eq!(next(), (Read::Line, b"rest".to_vec()));
+            assert_eq!(next(), (Read::End, vec![]));
+        }
+    }
 }

@@ -13,6 +13,7 @@ use std::process::{ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bridge::files::open_file;
 use bridge::seg::follow::Source;
 use bridge::seg::follow::commands::Commands;
 use bridge::seg::follow::kept::Kept;
@@ -408,7 +409,11 @@ fn log_path(args: &Args, module: Module) -> Result<PathBuf, String> {
 /// Starts a child with the same arguments and leaves. The call was checked before: what can go wrong is said here.
 fn background(args: &Args) -> Result<(), String> {
     let pid_file = match &args.pid_file {
-        Some(path) => Some(std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?),
+        Some(path) => {
+            let mut options = std::fs::File::options();
+            let file = open_file(options.write(true).create(true).truncate(true), path);
+            Some(file.map_err(|e| format!("{}: {e}", path.display()))?)
+        }
         None => None,
     };
     let binary = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;

@@ -420,6 +420,89 @@ fn a_request_that_is_too_long_or_has_pipes_is_answered_like_any_other() {
     assert_eq!(by_id(&log).into_values().next().unwrap(), [(2, 0), (8, 0)]);
 }
 
+/// A job or a shim that is stopped stands still, whoever dies above it: it gets no signal by that.
+#[test]
+fn stopped_jobs_and_shims_outlive_their_parents() {
+    let sandbox = Sandbox::new();
+    let log = new_log(&sandbox, "fork");
+    let mut starter = Starter::ours(&sandbox, &log);
+    let line = |tag: &str| format!("100;{tag};executable=/bin/sleep;arguments=600;{}", usual(&sandbox));
+    let pid_of = |id: &str| -> u32 { id.rsplit(':').next().unwrap().parse().unwrap() };
+    // A stopped job whose shim is killed, and a stopped shim whose starter is.
+    let orphan = starter.job(&line("a")).remove(0);
+    let other = starter.job(&line("b")).remove(0);
+    let dir = sandbox.path().display();
+    let two = starter.job(&format!("{};count=2;stdout={dir}/o,{dir}/p;stderr={dir}/e,{dir}/f", line("c")));
+    let state = |pid: u32| -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(')').next()?.trim_start().chars().next()
+    };
+    let stop = |pid: u32| {
+        signal(pid, libc::SIGSTOP);
+        sandbox.until("it is stopped", PATIENCE, || state(pid) == Some('T'));
+    };
+    for id in two.iter().chain([&orphan]) {
+        let shim = parent_of(id);
+        stop(pid_of(id));
+        if *id != two[0] {
+            signal(shim, libc::SIGKILL);
+            sandbox.until("its shim is gone", PATIENCE, || state(shim).is_none_or(|state| state == 'Z'));
+        }
+    }
+    let shim = parent_of(&other);
+    stop(shim);
+    starter.kill();
+    // Signals of the kernel are sent while a parent ends, which it has.
+    assert_eq!(state(shim), Some('T'));
+    let mut next = Starter::ours(&sandbox, &log);
+    next.job(&format!("100;x;executable=/bin/true;{}", usual(&sandbox)));
+    for id in two.iter().chain([&orphan]) {
+        assert_eq!((by_id(&log)[id].as_slice(), state(pid_of(id))), (&[(2, 0)][..], Some('T')), "{id}");
+        signal(pid_of(id), libc::SIGKILL);
+    }
+    signal(pid_of(&other), libc::SIGTERM);
+    signal(shim, libc::SIGCONT);
+    wait_for_ends(&sandbox, &log, 5);
+    next.end();
+    assert_eq!(by_id(&log)[&other], [(2, 0), (4, 0)]);
+}
+
+#[test]
+fn a_log_or_a_record_that_is_no_file_keeps_nobody_waiting() {
+    let sandbox = Sandbox::new();
+    let make = |program: &str, name: &str| {
+        let path = sandbox.path().join(name);
+        assert!(Command::new(program).arg(&path).status().unwrap().success());
+        path
+    };
+    for (path, said) in [(make("mkfifo", "pipe"), "a pipe"), (make("mkdir", "dir"), "a directory")] {
+        let out = sandbox.run(&["fork-starter", path.to_str().unwrap()]);
+        let notes = text(&out.stderr);
+        assert!(
+            out.status.code() == Some(1) && notes.contains(&format!("this is {said}, not a file")),
+            "{notes}"
+        );
+        assert_eq!(
+            fs::read_dir(sandbox.path()).unwrap().flatten().filter(|e| e.path().ends_with(".jobs")).count(),
+            0
+        );
+    }
+    let log = new_log(&sandbox, "fork");
+    make("mkdir", "fork.jobs");
+    make("mkfifo", "fork.jobs/pipe");
+    make("mkfifo", "fork.1");
+    // One whose end is to be looked for in the logs.
+    fs::write(
+        sandbox.path().join("fork.jobs/u"),
+        "updraft-fork 1 5 boot\nprocess 4000001 9\nend 4000001 8 17 6\n",
+    )
+    .unwrap();
+    let mut starter = Starter::ours(&sandbox, &log);
+    starter.job(&format!("100;t;executable=/bin/true;{}", usual(&sandbox)));
+    starter.end();
+    assert_eq!(by_id(&log)["u:4000001"], [(8, 17)]);
+}
+
 #[test]
 fn records_of_another_log_in_the_same_place_are_left_alone() {
     let sandbox = Sandbox::new();

@@ -172,6 +172,21 @@ fn a_generator_that_cannot_do_its_work_is_an_error_at_the_start() {
 }
 
 #[test]
+fn a_request_that_is_too_long_is_refused_and_the_next_one_is_answered() {
+    let sandbox = Sandbox::new();
+    let log = new_log(&sandbox, "fork.log");
+    let arguments = ["-s", "fork", "--log-path", log.to_str().unwrap(), "--follow"];
+    let mut portal = Portal::start(&sandbox, &arguments);
+    portal.say(&json!({ "register": "x".repeat(16 << 20), "key": "A" }));
+    portal.say(&json!({ "register": "a", "key": "A" }));
+    let refused = portal.hear().unwrap();
+    assert_eq!(refused["error"], "BadRequest");
+    assert!(refused["reason"].as_str().unwrap().contains("more than 16777216 bytes"), "{refused}");
+    assert_eq!(portal.hear().unwrap()["registered"], json!(["a"]));
+    assert!(portal.end().is_empty());
+}
+
+#[test]
 fn sections_of_the_configuration_are_checked_and_used() {
     let sandbox = Sandbox::new();
     let conf = sandbox.path().join("updraft.conf");
@@ -209,6 +224,19 @@ fn sections_of_the_configuration_are_checked_and_used() {
         ("MONITORS = pbs\nMONITOR_PBS_DATUM = here\n", "not a whole path"),
         ("MONITORS = pbs\nMONITOR_PBS_RAW = perhaps\n", "MONITOR_PBS_RAW"),
         (
+            "MONITORS = pbs\nMONITOR_PBS_LOG_PATH = /nope\n",
+            "MONITOR_PBS_LOG_PATH = /nope: there is no such directory",
+        ),
+        ("MONITORS = pbs\nMONITOR_PBS_LOG_PATH = /etc/passwd\n", "this is no directory"),
+        ("MONITORS = sge\nMONITOR_SGE_LOG_PATH = /tmp\n", "this is a directory"),
+        ("MONITORS = sge\nMONITOR_SGE_LOG_PATH = /dev/null\n", "this is no file"),
+        ("MONITORS = sge\nMONITOR_SGE_LOG_PATH = /nope/log\n", "nor its directory"),
+        (
+            "MONITORS = pbs, sge\nMONITOR_PBS_DATUM = /tmp/x\nMONITOR_SGE_DATUM = /tmp/../tmp//x\n",
+            "the same datum",
+        ),
+        ("MONITORS = pbs\nMONITOR_PBS_DATUM = /proc/self/exe\n", "is a symbolic link"),
+        (
             "MONITORS = pbs\nMONITOR_PBS_COMMAND = /usr/sbin/generator\nMONITOR_PBS_LOG_PATH = /x\n",
             "has no effect",
         ),
@@ -216,6 +244,10 @@ fn sections_of_the_configuration_are_checked_and_used() {
         let (is_good, said) = check(wrong);
         assert!(!is_good && said.contains(word), "{wrong}: {said}");
     }
+    let (is_good, said) = check(
+        "MONITORS = condor, sge\nMONITOR_CONDOR_LOG_PATH = /tmp\nMONITOR_SGE_LOG_PATH = /tmp/no-such-log-of-sge\n",
+    );
+    assert!(is_good && said.contains("there is no such file; it is waited for"), "{said}");
     let (_, said) = check("MONITORS = pbs, pbs\nMONITOR_PBS_SLACK = -5\n");
     assert_eq!(said.matches("is negative").count(), 1, "{said}");
     assert!(check(&good).0, "{}", check(&good).1);

@@ -98,6 +98,42 @@ fn day_files_once() {
     assert_eq!(fs::read_to_string(days.join("20231115")).unwrap(), "001;1700090000;a;8;3\n");
 }
 
+/// A disk that is full stands for every write that is done by half.
+#[test]
+fn a_full_disk_leaves_whole_lines_and_the_next_generator_goes_on_behind_them() {
+    if !crate::harness::is_root() {
+        return crate::harness::skip("a disk that is full needs a mount");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    fs::create_dir(at("days")).unwrap();
+    let lines: String = (0..1_000).map(|n| format!("001;{};job{n};2;0\n", 1_700_000_000 + n)).collect();
+    fs::write(at("log"), &lines).unwrap();
+    // In a mount namespace of its own: full at first, then with room for the rest.
+    let script = "mount -t tmpfs -o size=12k none days && head -c 4096 /dev/zero > days/filler && \
+         \"$0\" seg -s fork -t 1 --once -d days --log-path log; echo \"ended $?\"; cp days/20231114 first; \
+         rm days/filler && echo '001;1700001999;next;8;0' > log && \
+         \"$0\" seg -s fork -t 1 --once -d days --log-path log; cp days/20231114 second";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(updraft())
+        .current_dir(place.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ended 1\n", "{said}");
+    assert!(said.contains("days/20231114: No space left"), "{said}");
+    let (first, second) =
+        (fs::read_to_string(at("first")).unwrap(), fs::read_to_string(at("second")).unwrap());
+    assert!(
+        first.ends_with('\n') && lines.starts_with(&first) && first.len() < lines.len(),
+        "{} bytes",
+        first.len()
+    );
+    assert!(second == format!("{first}001;1700001999;next;8;0\n"), "{:?}", &second[second.len() - 80..]);
+}
+
 #[test]
 fn help_says_what_it_is() {
     for (flag, more) in [("-h", false), ("--help", true)] {
@@ -114,13 +150,18 @@ fn what_cannot_be_read_or_written_is_said_by_the_exit_code() {
     let (place, path) = log();
     let path = path.to_str().unwrap();
     let directory = place.path().to_str().unwrap();
+    fs::write(place.path().join("half"), &LINES[..LINES.len() - 1]).unwrap();
+    fs::write(place.path().join("garbage"), LINES.replace(";a;8;3", ";a")).unwrap();
     for (arguments, said) in [
         // A log that is not there, and logs of the wrong kind.
         (vec!["-s", "fork", "--once", "--log-path", "missing"], "not everything could be read"),
         (vec!["-s", "fork", "--log-path", directory], "this is a directory"),
-        (vec!["-s", "slurm", "--log-path", "/dev/null"], "this is no file"),
+        (vec!["-s", "slurm", "--log-path", "/dev/null"], "this is a device, not a file"),
         (vec!["-s", "lsf", "--log-path", path], "is no directory"),
         (vec!["-s", "pbs", "--log-path", path], "Not a directory"),
+        // A log that ends in the middle of a record, and one with something else in it.
+        (vec!["-s", "fork", "--once", "--log-path", "half"], "half ends in the middle of a record"),
+        (vec!["-s", "fork", "--once", "--log-path", "garbage"], "garbage: the line at byte 21 is no record"),
         (vec!["-s", "poll"], "--command"),
         (vec!["-s", "poll", "--command", "echo a 1", "--gone", "x"], "note, done or failed"),
         (vec!["-s", "poll", "--command", "exit 3", "--once"], "exit status: 3"),

@@ -85,7 +85,7 @@ impl Log {
             // Local time whatever stands behind it, as the original has it.
             b"EventTime" => {
                 let civil = value.strip_prefix(b"s>").and_then(iso);
-                self.record.moment = civil.and_then(|civil| self.order.line(civil));
+                self.record.moment = civil.and_then(|civil| self.times.line(civil));
             }
             _ => {}
         }

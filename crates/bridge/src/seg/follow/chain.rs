@@ -1,10 +1,11 @@
-//! The files that were rotated away from a log, by their names, oldest first.
+//! The files that were rotated away from a log, oldest first.
 //!
 //! Known are `log.1`, `log.2` and so on (the higher the older), `log.old`, and names with a date (`log-20240131`,
-//! `log.2024-01-31`). Packed ones (`log.2.gz`) are known too, but nobody here can read them.
+//! `log.2024-01-31`). Packed ones (`log.2.gz`) are known too, but nobody here can read them. Names of one kind say their order;
+//! between kinds the files themselves do ([`arrange`]).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io;
@@ -32,6 +33,68 @@ pub enum Age {
     Numbered(Reverse<u32>),
     /// The one that is called old.
     Old,
+}
+
+impl Age {
+    /// Names of one kind are in order by what they say: numbers, and dates that are written alike.
+    fn kind(&self) -> Vec<u8> {
+        match self {
+            Self::Dated(date) => date.iter().map(|b| if b.is_ascii_digit() { b'0' } else { *b }).collect(),
+            Self::Numbered(_) => b"number".to_vec(),
+            Self::Old => b"old".to_vec(),
+        }
+    }
+
+    /// Is this a name of another kind?
+    pub fn is_of_other_kind(&self, other: &Self) -> bool {
+        self.kind() != other.kind()
+    }
+}
+
+/// When a file was written, as far as it can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// By the first time that stands in it.
+    pub first: Option<i64>,
+    /// When it was changed last, in seconds and nanoseconds.
+    pub changed: (i64, i64),
+}
+
+impl Written {
+    /// Is this one older? By what both say, else by when they were changed.
+    fn is_before(&self, other: &Self) -> bool {
+        match (self.first, other.first) {
+            (Some(ours), Some(theirs)) if ours != theirs => ours < theirs,
+            _ => self.changed < other.changed,
+        }
+    }
+}
+
+/// Puts files with names of several kinds in one order: a log may be rotated to numbers and to dates, at a time or one after the
+/// other. Names of one kind keep the order that they say, which holds while they are being changed; between kinds the older file
+/// goes first.
+pub fn arrange(files: Vec<Older>, written: &mut dyn FnMut(&Older) -> Written) -> Vec<Older> {
+    let mut kinds: BTreeMap<Vec<u8>, VecDeque<Older>> = BTreeMap::new();
+    let mut arranged = Vec::with_capacity(files.len());
+    for file in files {
+        kinds.entry(file.age.kind()).or_default().push_back(file);
+    }
+    if kinds.len() < 2 {
+        return kinds.into_values().flatten().collect();
+    }
+    let mut heads: Vec<(Written, VecDeque<Older>)> =
+        kinds.into_values().filter_map(|kind| Some((written(kind.front()?), kind))).collect();
+    while let Some(oldest) =
+        (0..heads.len()).reduce(|a, b| if heads[b].0.is_before(&heads[a].0) { b } else { a })
+    {
+        let (head, kind) = &mut heads[oldest];
+        arranged.extend(kind.pop_front());
+        match kind.front() {
+            Some(next) => *head = written(next),
+            None => drop(heads.remove(oldest)),
+        }
+    }
+    arranged
 }
 
 /// A file that was rotated away. It is held open: whatever happens to its name, it can be read, and nobody else gets its
@@ -259,6 +322,45 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert!(older(&mut Directory::new(&place.path().join("no")), b"log", true).is_err());
+    }
+
+    #[test]
+    fn files_with_names_of_several_kinds_are_sorted_by_when_they_were_written() {
+        let file = |name: &str| {
+            let (log, age) = log_of(name.as_bytes());
+            assert_eq!(log, b"log");
+            Older { age: age.unwrap(), path: name.into(), id: (0, 0), is_packed: false, file: None }
+        };
+        let sorted = |files: &[(&str, Option<i64>, i64)]| -> Vec<String> {
+            let found = files.iter().map(|(name, ..)| file(name)).collect();
+            let mut written = |file: &Older| {
+                let (_, first, changed) =
+                    files.iter().find(|(name, ..)| file.path == Path::new(name)).unwrap();
+                Written { first: *first, changed: (*changed, 0) }
+            };
+            arrange(found, &mut written).iter().map(|file| file.path.display().to_string()).collect()
+        };
+        // What they say goes before when they were changed, which a copy or a restored file does not keep.
+        let both = [
+            ("log-20261018", Some(20), 1),
+            ("log-20261020", Some(40), 1),
+            ("log.2", Some(10), 9),
+            ("log.1", Some(30), 9),
+        ];
+        assert_eq!(sorted(&both), ["log.2", "log-20261018", "log.1", "log-20261020"]);
+        // Nothing in them says it.
+        let silent = [
+            ("log-20261018", None, 5),
+            ("log.2", Some(10), 4),
+            ("log.1", Some(30), 6),
+            ("log.old", Some(30), 7),
+        ];
+        assert_eq!(sorted(&silent), ["log.2", "log-20261018", "log.1", "log.old"]);
+        // Dates that are not written alike are of two kinds.
+        let dates = [("log-2026-10-18", Some(20), 0), ("log-20261017", Some(10), 0)];
+        assert_eq!(sorted(&dates), ["log-20261017", "log-2026-10-18"]);
+        // Names of one kind are believed.
+        assert_eq!(sorted(&[("log.2", Some(30), 3), ("log.1", Some(10), 1)]), ["log.2", "log.1"]);
     }
 
     #[test]

@@ -212,6 +212,12 @@ impl Source for Live {
         Ok(wake)
     }
 
+    fn say_unfinished(&mut self, sink: &mut dyn Sink) {
+        if let Some(log) = &mut self.log {
+            log.say_unfinished(sink);
+        }
+    }
+
     fn places(&self) -> Vec<PathBuf> {
         self.log.as_ref().map_or_else(Vec::new, |log| log.places())
     }

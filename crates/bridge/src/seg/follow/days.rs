@@ -133,10 +133,12 @@ impl Days {
         wait
     }
 
-    fn retire(&mut self, tail: Tail) {
+    fn retire(&mut self, tail: Tail, sink: &mut dyn Sink) {
         self.retired.push_back(tail);
-        if self.retired.len() > RETIRED {
-            self.retired.pop_front();
+        if self.retired.len() > RETIRED
+            && let Some(mut oldest) = self.retired.pop_front()
+        {
+            oldest.say_unfinished(sink);
         }
     }
 
@@ -171,7 +173,7 @@ impl Days {
             ));
         }
         let old = std::mem::replace(tail, new);
-        self.retire(old);
+        self.retire(old, sink);
         self.look(sink)
     }
 }
@@ -186,6 +188,11 @@ impl Source for Days {
 
     fn places(&self) -> Vec<PathBuf> {
         vec![self.directory.clone()]
+    }
+
+    fn say_unfinished(&mut self, sink: &mut dyn Sink) {
+        let current = self.current.iter_mut().map(|(_, tail)| tail);
+        self.retired.iter_mut().chain(current).for_each(|tail| tail.say_unfinished(sink));
     }
 }
 
@@ -239,12 +246,12 @@ impl Days {
             tail.seek(self.from)?;
             tail.look_or_restart(sink)?;
             if is_late {
-                self.retire(tail);
+                self.retire(tail, sink);
                 continue;
             }
             self.since = found;
             if let Some((_, old)) = self.current.replace((day, tail)) {
-                self.retire(old);
+                self.retire(old, sink);
             }
         }
         Ok(wake)

@@ -120,7 +120,7 @@ impl Single {
             let found = self.open_with_older()?;
             let is_sure = found
                 .as_ref()
-                .is_some_and(|found| !found.older.windows(2).any(|pair| gap(&pair[0], &pair[1]).is_some()));
+                .is_some_and(|found| (0..found.older.len()).all(|at| gap(&found.older, at).is_none()));
             let now = if turn.last { Instant::now() } else { turn.now };
             let since = *self.waiting.get_or_insert(now);
             let is_long = now.saturating_duration_since(since) >= ROTATING;
@@ -162,7 +162,7 @@ impl Single {
                 break;
             }
             *unwanted = at;
-            notes.extend(self.check_number(file, older.get(at + 1)));
+            notes.extend(self.check_number(older, at));
             match self.log.open_older(file) {
                 // The log is just being copied, and will be cut.
                 Ok(tail) if current.as_ref().is_some_and(|current| current.has_copy_in(&tail)) => {}
@@ -197,7 +197,9 @@ impl Single {
         sink: &mut dyn Sink,
     ) -> io::Result<()> {
         let mut reached = None;
+        let mut left = chain.len();
         for mut tail in chain.into_iter().rev() {
+            left -= 1;
             if sink.is_over() {
                 break;
             }
@@ -205,7 +207,10 @@ impl Single {
             tail.seek(self.from)?;
             tail.look(sink)?;
             reached = tail.reached();
-            // The writer may still be at the newest of them.
+            // The writer may still be at the newest of them; nobody will go on with the others.
+            if left > 0 {
+                tail.say_unfinished(sink);
+            }
             self.log.keep(tail);
         }
         if let Some(current) = current {
@@ -223,8 +228,8 @@ impl Single {
     }
 
     /// Says which file is missing between one and the next newer one.
-    fn check_number(&self, file: &Older, newer: Option<&Older>) -> Option<Note> {
-        let path = self.log.numbered(newer.and_then(|newer| gap(file, newer))?);
+    fn check_number(&self, older: &[Older], at: usize) -> Option<Note> {
+        let path = self.log.numbered(gap(older, at)?);
         Some(Note::Missed(format!("{} is missing: what it held is not told", path.display())))
     }
 
@@ -273,12 +278,15 @@ impl Note {
     }
 }
 
-/// The number that is missing between a file and the next newer one.
-fn gap(file: &Older, newer: &Older) -> Option<u32> {
-    match (&file.age, &newer.age) {
-        (Age::Numbered(number), Age::Numbered(newer)) if number.0 > newer.0 + 1 => Some(newer.0 + 1),
+/// The number that is missing between a file and the next newer one that has a number: names of other kinds may stand between.
+fn gap(older: &[Older], at: usize) -> Option<u32> {
+    let number = |file: &Older| match &file.age {
+        Age::Numbered(number) => Some(number.0),
         _ => None,
-    }
+    };
+    let here = number(&older[at])?;
+    let newer = older[at + 1..].iter().find_map(number)?;
+    (here > newer + 1).then_some(newer + 1)
 }
 
 impl Source for Single {
@@ -296,6 +304,10 @@ impl Source for Single {
         self.log.settle_times(sink);
         let is_open = is_open?;
         Ok((!is_open && !turn.last).then_some(RETRY))
+    }
+
+    fn say_unfinished(&mut self, sink: &mut dyn Sink) {
+        self.log.say_unfinished(sink);
     }
 
     fn places(&self) -> Vec<PathBuf> {

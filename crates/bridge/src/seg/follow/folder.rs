@@ -380,6 +380,10 @@ impl Source for Folder {
         vec![self.path.clone()]
     }
 
+    fn say_unfinished(&mut self, sink: &mut dyn Sink) {
+        self.logs.values_mut().for_each(|log| log.say_unfinished(sink));
+    }
+
     fn reported(&mut self, change: Change<'_>) {
         match change {
             Change::Changed(name) => drop(self.touched.insert(name.to_owned())),
@@ -393,14 +397,14 @@ impl Source for Folder {
                     None => {}
                 }
             }
-            Change::Moved { from, to } if home_of(to) != from => {
-                if let Some(log) = self.logs.get_mut(from) {
-                    log.arrivals.leave();
-                } else if let Some(came) = self.came.get_mut(from) {
-                    came.leave();
+            Change::Moved { from, to } => {
+                let log = self.logs.get_mut(from).map(|log| &mut log.arrivals);
+                match log.or_else(|| self.came.get_mut(from)) {
+                    Some(arrivals) if home_of(to) == from => arrivals.rotate(),
+                    Some(arrivals) => arrivals.leave(),
+                    None => {}
                 }
             }
-            Change::Moved { .. } => {}
             Change::Unknown => {
                 self.is_unreported = true;
                 self.logs.values_mut().for_each(|log| log.arrivals = Arrivals::Unknown);

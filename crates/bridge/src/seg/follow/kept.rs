@@ -5,11 +5,11 @@
 //! or copied. Written before the events are told, not synced. Nothing in the file stops a generator.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::files::{append_options, open_own_file};
 use crate::seg::passes::{Keep, Run};
 
 /// Most that is read.
@@ -41,14 +41,6 @@ fn sums(head: &[u8]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    // Nobody is waited for: it might be a pipe.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let mut options = OpenOptions::new();
-    let file = options.read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("this is no file")) }
-}
-
 fn parse(line: &str) -> Option<(Text, Run, i64)> {
     let mut words = line.split(' ');
     let text = (words.next()?.parse().ok()?, u64::from_str_radix(words.next()?, 16).ok()?);
@@ -71,7 +63,7 @@ fn line_of(text: Text, run: Run, stamp: i64) -> String {
 impl Kept {
     /// Opens the file. What is long before `from` is forgotten.
     pub fn open(path: &Path, from: i64) -> io::Result<Self> {
-        let mut file = open(path)?;
+        let mut file = open_own_file(&mut append_options(), path)?;
         let mut text = Vec::new();
         (&mut file).take(BYTES).read_to_end(&mut text)?;
         let (runs, lengths) = (HashMap::new(), BTreeSet::new());
@@ -125,7 +117,7 @@ impl Kept {
         let mut aside = self.path.clone().into_os_string();
         aside.push(".new");
         let aside = PathBuf::from(aside);
-        let mut file = open(&aside)?;
+        let mut file = open_own_file(&mut append_options(), &aside)?;
         file.set_len(0)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;

@@ -14,13 +14,13 @@ mod text;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
-use super::chain::{self, Age, Older};
+use super::chain::{self, Age, Older, Written};
 use super::directory::Directory;
 use super::moments;
 use super::tail::{self, Id, Look, Tail};
@@ -35,6 +35,9 @@ const ATTEMPTS: usize = 8;
 const ROUNDS: usize = 64;
 /// Rotated files of a log in a directory of logs that are left open after a look.
 const LEFT_OPEN: usize = 50;
+
+/// So much of two files is compared at once.
+const COMPARED: usize = 1 << 16;
 
 /// How the files of the log are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +193,36 @@ impl Log {
         if self.kind == Kind::Lsf {
             all.retain(|f| matches!(f.age, Age::Numbered(_)) && !f.is_packed);
         }
+        let unknown = Written { first: None, changed: (0, 0) };
+        let mut all = chain::arrange(all, &mut |file| self.when_written(file).unwrap_or(unknown));
+        self.drop_second_names(&mut all);
         all
+    }
+
+    /// When a rotated file was written. A packed one says nothing but when it was changed, which packing keeps.
+    fn when_written(&self, file: &Older) -> io::Result<Written> {
+        if !file.is_packed {
+            return self.open_older(file)?.when_written();
+        }
+        let meta = file.path.metadata()?;
+        Ok(Written { first: None, changed: (meta.mtime(), meta.mtime_nsec()) })
+    }
+
+    /// A file that was copied to a name of another kind (`log.1` to `log-20240131`, as a backup) is one file. In the order the copy
+    /// stands beside it, since both say the same.
+    fn drop_second_names(&self, all: &mut Vec<Older>) {
+        let is_copy = |before: &Older, file: &Older| {
+            let is_pair = !before.is_packed && !file.is_packed && before.age.is_of_other_kind(&file.age);
+            Ok::<_, io::Error>(is_pair && is_same_text(&self.open_older(before)?, &self.open_older(file)?)?)
+        };
+        let mut at = 1;
+        while at < all.len() {
+            if is_copy(&all[at - 1], &all[at]).unwrap_or(false) {
+                all.remove(at);
+            } else {
+                at += 1;
+            }
+        }
     }
 
     /// Behind a symbolic link the rotated files are beside the real one.
@@ -204,6 +236,7 @@ impl Log {
         let more: Vec<_> =
             beside.into_iter().filter(|file| !all.iter().any(|known| known.id == file.id)).collect();
         all.extend(more);
+        // By their names of each kind; what is between kinds is arranged after that.
         all.sort_by(|a, b| a.age.cmp(&b.age));
     }
 
@@ -376,6 +409,11 @@ impl Log {
         self.older.iter_mut().chain(cut).chain(&mut self.current).for_each(|tail| tail.settle(sink));
     }
 
+    /// Says which of the files end in the middle of a record.
+    pub(super) fn say_unfinished(&mut self, sink: &mut dyn Sink) {
+        self.tails_mut().for_each(|tail| tail.say_unfinished(sink));
+    }
+
     fn set_aside(&mut self, tail: Tail, is_log: bool) {
         self.last_key += 1;
         self.cut.push(Cut { key: self.last_key, tail, is_log });
@@ -443,6 +481,27 @@ fn adopt(elsewhere: &mut dyn Elsewhere, opened: Tail) -> io::Result<Tail> {
     let Some(mut known) = elsewhere.take(opened.id()) else { return Ok(opened) };
     known.wake_as(&opened)?;
     Ok(if known.is_intact() { known } else { opened })
+}
+
+/// Do two files hold the same? Empty ones do not count.
+fn is_same_text(one: &Tail, other: &Tail) -> io::Result<bool> {
+    let (one, other) = (one.file()?, other.file()?);
+    let size = one.metadata()?.len();
+    if size == 0 || size != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut ours, mut theirs) = (vec![0; COMPARED], vec![0; COMPARED]);
+    let mut at = 0;
+    while at < size {
+        let length = (size - at).min(COMPARED as u64) as usize;
+        one.read_exact_at(&mut ours[..length], at)?;
+        other.read_exact_at(&mut theirs[..length], at)?;
+        if ours[..length] != theirs[..length] {
+            return Ok(false);
+        }
+        at += length as u64;
+    }
+    Ok(true)
 }
 
 /// What is at the path.

@@ -9,7 +9,7 @@ mod arrivals;
 pub mod chain;
 pub mod commands;
 pub mod days;
-mod directory;
+pub(crate) mod directory;
 pub mod file;
 pub mod folder;
 #[cfg(test)]
@@ -54,6 +54,8 @@ pub trait Source {
     fn ready(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// There is no later: says which files end in the middle of a record.
+    fn say_unfinished(&mut self, _sink: &mut dyn Sink) {}
     /// One of the directories reports a change, before the turn in which it counts.
     fn reported(&mut self, _change: Change<'_>) {}
 }

@@ -4,7 +4,7 @@ use std::io::{self, PipeReader, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use crate::seg::lines::ByLine;
-use crate::seg::{Format as _, LineFormat, Message, Sink, fork};
+use crate::seg::{Format as _, Legible, LineFormat, Message, Sink, fork};
 
 /// Lines of the protocol: changes of jobs, and messages of other kinds, which are passed on as they are.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ struct Relay {
 }
 
 impl LineFormat for Relay {
-    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) {
+    fn line(&mut self, line: &[u8], sink: &mut dyn Sink) -> Legible {
         if line.starts_with(b"001;") {
             if let Some(event) = fork::parse(line).filter(|event| event.stamp >= self.from) {
                 sink.event(&event);
@@ -21,6 +21,8 @@ impl LineFormat for Relay {
         } else if let Some(message) = Message::parse(line).filter(|message| message.stamp >= self.from) {
             sink.message(&message);
         }
+        // Whoever writes here was checked before.
+        Legible::Yes
     }
 
     fn stamp(&mut self, _: &[u8]) -> Option<i64> {

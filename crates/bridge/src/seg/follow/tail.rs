@@ -9,11 +9,13 @@ mod copies;
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::chain::Written;
 use super::moments;
+use crate::files::open_file;
 use crate::seg::{Event, Format, Message, Reached, Sink, lsf};
 
 /// How much is read at once.
@@ -47,13 +49,8 @@ pub type Id = (u64, u64);
 /// Opens a log. Anything but a file is refused, and nobody is waited for: a pipe would block until somebody writes to it.
 pub fn open(path: &Path) -> io::Result<(File, Id)> {
     moments::pass();
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let file = open_file(File::options().read(true), path)?;
     let meta = file.metadata()?;
-    if !meta.is_file() {
-        let kind = if meta.is_dir() { "a directory" } else { "no file" };
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("this is {kind}, not a log")));
-    }
     Ok((file, (meta.dev(), meta.ino())))
 }
 
@@ -74,6 +71,8 @@ pub struct Tail {
     /// When something was read last.
     changed: Instant,
     has_told: bool,
+    /// It was said that it ends in the middle of a record.
+    is_said_unfinished: bool,
     /// When it was last changed before it was read to its end.
     complete: Option<i64>,
     format: Box<dyn Format>,
@@ -100,6 +99,7 @@ impl Tail {
             ahead: Vec::new(),
             changed: Instant::now(),
             has_told: false,
+            is_said_unfinished: false,
             complete: None,
             format,
         }
@@ -202,12 +202,33 @@ impl Tail {
         Ok(self.file()?.metadata()?.len() >= SEEK_BYTES)
     }
 
-    /// The first time in the file, if one stands near its beginning.
+    /// The first time in the file, if one stands near its beginning, and if no later line of the log is older.
     pub fn first_stamp(&mut self) -> io::Result<Option<i64>> {
-        let mut block = vec![0; PROBE as usize];
-        let count = self.file()?.read_at(&mut block, 0)?;
-        let mut lines = block[..count].split_inclusive(|b| *b == b'\n').filter_map(|l| l.strip_suffix(b"\n"));
-        Ok(lines.find_map(|line| self.format.stamp(line)))
+        self.first_time(|format, line| format.stamp(line))
+    }
+
+    /// When the file was written, to put it in order among others.
+    pub fn when_written(&mut self) -> io::Result<Written> {
+        let meta = self.file()?.metadata()?;
+        let first = self.first_time(|format, line| format.when(line))?;
+        Ok(Written { first, changed: (meta.mtime(), meta.mtime_nsec()) })
+    }
+
+    fn first_time(
+        &mut self,
+        time: impl Fn(&mut dyn Format, &[u8]) -> Option<i64>,
+    ) -> io::Result<Option<i64>> {
+        // Most files have one in their first line.
+        for length in [MEMORY, PROBE as usize] {
+            let mut block = vec![0; length];
+            let count = self.file()?.read_at(&mut block, 0)?;
+            let lines = block[..count].split_inclusive(|b| *b == b'\n').filter_map(|l| l.strip_suffix(b"\n"));
+            let found = lines.into_iter().find_map(|line| time(self.format.as_mut(), line));
+            if found.is_some() || count < length {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// When the file was last changed.
@@ -218,6 +239,16 @@ impl Tail {
     /// Bytes of a record that is not complete.
     pub fn pending(&self) -> usize {
         self.format.pending()
+    }
+
+    /// Says once if the file ends in the middle of a record.
+    pub fn say_unfinished(&mut self, sink: &mut dyn Sink) {
+        if self.format.is_unfinished() && !std::mem::replace(&mut self.is_said_unfinished, true) {
+            sink.missed(&format!(
+                "{} ends in the middle of a record, which is not told",
+                self.path.display()
+            ));
+        }
     }
 
     /// Goes on with the parser of the file before. Only while nothing was read.
@@ -461,8 +492,16 @@ impl Tail {
         self.seen = None;
         self.offset = offset;
         self.remember_before()?;
+        self.skip_rest_of_line();
         self.head = self.read_head()?;
         Ok(())
+    }
+
+    /// The place reached may be inside of a line: what comes next is its rest.
+    fn skip_rest_of_line(&mut self) {
+        if self.memory.last().is_some_and(|byte| *byte != b'\n') {
+            self.format.skip_line();
+        }
     }
 
     /// After [`Look::Rewritten`], of the [`Tail::fresh`] one: if the file was only cut back, goes on there. A line that
@@ -499,7 +538,9 @@ impl Tail {
         self.seen = None;
         self.offset = if was_cut { size } else { 0 };
         if was_cut {
-            return self.remember_before();
+            self.remember_before()?;
+            self.skip_rest_of_line();
+            return Ok(());
         }
         self.memory.clear();
         self.head.clear();

@@ -71,6 +71,7 @@ impl Log {
             let mut tail = tail.with_format(format);
             tail.seek(from)?;
             tail.look(sink)?;
+            tail.say_unfinished(sink);
             format = tail.into_format();
             format.reset();
         }
@@ -194,6 +195,7 @@ impl Log {
                 Ok(tail) => {
                     let mut tail = tail.with_format(format);
                     tail.look(sink)?;
+                    tail.say_unfinished(sink);
                     format = tail.into_format();
                     format.reset();
                 }

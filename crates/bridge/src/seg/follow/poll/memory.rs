@@ -5,11 +5,11 @@
 //! a generator.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::files::{append_options, open_own_file};
 use crate::seg::fork::parse;
 use crate::seg::poll::Books;
 use crate::seg::{Event, State};
@@ -49,18 +49,10 @@ pub(super) struct Memory {
     rewritten: u64,
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    // Nobody is waited for: it might be a pipe.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let mut options = OpenOptions::new();
-    let file = options.read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("this is no file")) }
-}
-
 impl Memory {
     /// Opens the file; the books learn what it says. Returns what was told from `from` on.
     pub(super) fn open(path: &Path, from: i64, books: &mut Books) -> io::Result<(Self, Vec<Told>)> {
-        let mut file = open(path)?;
+        let mut file = open_own_file(&mut append_options(), path)?;
         let mut text = Vec::new();
         (&mut file).take(BYTES).read_to_end(&mut text)?;
         let mut told = Vec::new();
@@ -123,7 +115,7 @@ impl Memory {
         let mut aside = self.path.clone().into_os_string();
         aside.push(".new");
         let aside = PathBuf::from(aside);
-        let mut file = open(&aside)?;
+        let mut file = open_own_file(&mut append_options(), &aside)?;
         file.set_len(0)?;
         file.write_all(&text)?;
         file.sync_all()?;
