@@ -201,7 +201,7 @@ impl AgentSession {
         let charge = self.handle.look(move |core| core.charge_checkpoint(machine.as_str(), claim)).await?;
         let error = match charge {
             None => "this machine has no such claim".to_owned(),
-            Some(charge) => match store.admit(self.machine.as_str(), piece, &charge) {
+            Some(charge) => match store.admit(self.machine.as_str(), piece, &charged(charge)) {
                 Ok(()) => return Ok(None),
                 Err(why) => why,
             },
@@ -265,6 +265,10 @@ impl AgentSession {
     pub async fn close(self) {
         self.handle.close_session(self.session).await;
     }
+}
+
+fn charged(scheduler::Charge { owner, used, objects, quota }: scheduler::Charge) -> store::Charge {
+    store::Charge { owner, used, objects, quota }
 }
 
 #[cfg(test)]

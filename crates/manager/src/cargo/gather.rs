@@ -7,13 +7,13 @@ use std::sync::Arc;
 use api::agent::Object;
 use model::report::Hold;
 use starter::porter::{FoundFile, List, ListedSource, Paths, Task};
+use store::Incoming;
 use transfer::bundle::{self, Entry, INLINE_BYTES};
 use transfer::fault::{INPUT, INPUT_TOO_LARGE, Side};
 use transfer::{Fault, Source};
 
 use super::porter::{Failed, Porter};
 use super::{Cargo, KNOWN, NotDone, Shipment};
-use crate::objects::Incoming;
 
 /// Small files that are asked for at a time.
 const TOGETHER: usize = 256;

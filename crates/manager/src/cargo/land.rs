@@ -90,8 +90,7 @@ impl Cargo {
             std::io::ErrorKind::NotFound => NotLanded::Missing,
             _ => NotLanded::Other(NotDone::Later(format!("the results cannot be read from the store: {e}"))),
         };
-        let mut from =
-            BufReader::with_capacity(CHUNK_BYTES, self.store.open_object(&land.object).map_err(broken)?);
+        let mut from = BufReader::with_capacity(CHUNK_BYTES, self.store.read(&land.object).map_err(broken)?);
         let mut faults = Vec::new();
         let mut listed = 0;
         while let Some(entry) = bundle::next(&mut from).map_err(broken)? {

@@ -16,13 +16,13 @@ use api::agent::{Down, Inputs, Land, Landed, Piece, ToAgent, Want};
 use classad::ClassAd;
 use model::report::{Attempt, Happening, Hold, MoveStage, Moved};
 use model::{ClaimId, JobTemplate, MachineName};
+use store::Store;
 use tokio::sync::{Semaphore, mpsc};
 use transfer::Plan;
 use transfer::fault::INPUT_TOO_LARGE;
 
 use crate::agents::AgentSession;
 use crate::handle::Handle;
-use crate::objects::Store;
 
 /// Porters of one user at a time: a user whose disk hangs keeps nobody else waiting.
 const PORTERS_PER_USER: usize = 4;
