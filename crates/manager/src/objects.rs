@@ -46,19 +46,39 @@ impl CheckpointKey {
     }
 }
 
+/// How often it is looked which checkpoints were replaced, and which attempts are over, at least; and at most.
+const LOOKING: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(20)];
+/// All objects are looked at with every so many of these looks.
+const SWEEP_EVERY: u32 = 3;
+
 /// Removes what nobody needs, from time to time.
 pub(crate) async fn tidy(handle: crate::Handle) {
-    let mut interval = tokio::time::interval(Duration::from_secs(60));
-    loop {
-        interval.tick().await;
-        let needed = |core: &scheduler::Core| core.checkpoints().map(|c| c.object.to_string()).collect();
-        let Ok(needed) = handle.look(needed).await else { return };
+    for look in 0u32.. {
+        // Who wants objects to go soon has them looked at often.
+        let spare = handle.objects.settings().spare;
+        tokio::time::sleep((spare / 30).clamp(LOOKING[0], LOOKING[1])).await;
+        if note_checkpoints(&handle).await.is_err() {
+            return;
+        }
         handle.cargo.tidy(&handle).await;
-        let store = handle.objects.clone();
-        if let Ok(removed @ 1..) = tokio::task::spawn_blocking(move || store.sweep(&needed)).await {
-            tracing::debug!(removed, "removed old checkpoints");
+        if look % SWEEP_EVERY == 0 {
+            let store = handle.objects.clone();
+            if let Ok(removed @ 1..) = tokio::task::spawn_blocking(move || store.sweep()).await {
+                tracing::debug!(removed, "removed objects that nobody needs");
+            }
         }
     }
+}
+
+/// Tells the store which checkpoints there are; it removes those that were replaced.
+async fn note_checkpoints(handle: &crate::Handle) -> Result<(), crate::Unavailable> {
+    let all = handle.look(|core| {
+        let named = core.checkpoints_of_users();
+        named.map(|(owner, c)| (owner.clone(), c.object.to_string(), c.bytes)).collect::<Vec<_>>()
+    });
+    let (all, store) = (all.await?, handle.objects.clone());
+    let _ = tokio::task::spawn_blocking(move || store.note_checkpoints(all)).await;
+    Ok(())
 }
 
 #[cfg(test)]

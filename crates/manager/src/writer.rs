@@ -69,7 +69,8 @@ pub(crate) fn start(
     let (people, from_people) = mpsc::channel(QUEUE);
     let (agents, from_agents) = mpsc::channel(QUEUE);
     let no_store = |source| Error::System { doing: "cannot open the store for checkpoints", source };
-    let objects = Store::open(&dir).map_err(no_store)?;
+    let store = options.sharing.adapt(options.store.clone());
+    let objects = Store::open(&dir, store).map_err(no_store)?;
     let key = CheckpointKey::open(&dir.join("objects")).map_err(no_store)?;
     let damage = Arc::<Damage>::default();
     let handle = Handle {

@@ -4,12 +4,16 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Objects as files, in directories by the first two digits of their names.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     root: PathBuf,
+    /// What all objects take.
+    total: Arc<AtomicU64>,
 }
 
 /// An object that is read from its beginning to its end.
@@ -24,7 +28,7 @@ impl Read for Reader {
 
 impl Directory {
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), total: Arc::default() }
     }
 
     fn place(&self, object: &str) -> PathBuf {
@@ -61,21 +65,49 @@ impl Directory {
         let place = self.place(object);
         let dir = place.parent().unwrap_or(&self.root);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let (bytes, had) = (fs::metadata(arrived)?.len(), fs::metadata(&place).map_or(0, |m| m.len()));
         fs::rename(arrived, &place)?;
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        self.take_off(had);
         if secure { File::open(dir)?.sync_all() } else { Ok(()) }
     }
 
     pub(crate) fn remove(&self, object: &str) -> io::Result<()> {
-        fs::remove_file(self.place(object))
+        let place = self.place(object);
+        let bytes = fs::metadata(&place)?.len();
+        fs::remove_file(place)?;
+        self.take_off(bytes);
+        Ok(())
     }
 
-    /// All objects, with when they were last used.
-    pub(crate) fn list(&self) -> impl Iterator<Item = (String, SystemTime)> {
+    fn take_off(&self, bytes: u64) {
+        let less = |total: u64| Some(total.saturating_sub(bytes));
+        let _ = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Bytes of all objects, as far as they were counted.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// They were counted anew.
+    pub(crate) fn note_total(&self, bytes: u64) {
+        self.total.store(bytes, Ordering::Relaxed);
+    }
+
+    /// When it was last used.
+    pub(crate) fn used(&self, object: &str) -> Option<SystemTime> {
+        fs::metadata(self.place(object)).ok()?.modified().ok()
+    }
+
+    /// All objects, with their sizes and when they were last used.
+    pub(crate) fn list(&self) -> impl Iterator<Item = (String, u64, SystemTime)> {
         let dirs = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let entries = dirs.flat_map(|dir| fs::read_dir(dir.path()).into_iter().flatten().flatten());
         entries.filter_map(|entry| {
             let name = entry.file_name().into_string().ok().filter(|name| super::is_name(name))?;
-            Some((name, entry.metadata().ok()?.modified().ok()?))
+            let meta = entry.metadata().ok()?;
+            Some((name, meta.len(), meta.modified().ok()?))
         })
     }
 }

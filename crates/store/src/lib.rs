@@ -3,6 +3,10 @@
 //! - `backing`: where whole objects are
 //! - `arrivals`: objects that machines bring part by part, and the memory of who brought what
 //! - `incoming`: objects that the manager itself writes
+//! - `ledger`: who takes how much, and what is needed
+//! - `room`: quotas, the pool's limit and the disk's reserve, and what makes way for what
+//! - `records`: what is kept for people over restarts: spooled inputs, results that were not fetched yet
+//! - `settings`: what the configuration says
 //!
 //! An object exists once all of it has arrived and its hash is what its name says; until then it is a file in `arriving/` that nobody
 //! reads. What is stored twice is there once. Objects that nobody refers to are removed after a while.
@@ -15,29 +19,37 @@
 mod arrivals;
 mod backing;
 mod incoming;
+mod ledger;
+mod records;
+mod room;
+mod settings;
 
-use std::collections::HashSet;
-use std::fs::{self, File};
+use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use model::agent::{Get, Piece};
 
-pub use self::arrivals::Charge;
+pub use self::arrivals::{Charge, NotAdmitted};
 pub use self::backing::Reader;
 pub use self::incoming::Incoming;
+pub use self::ledger::{Besides, OverQuota};
+pub use self::records::Record;
+pub use self::settings::Settings;
 
 use self::arrivals::Arrival;
 use self::backing::Directory;
+use self::ledger::Ledger;
 
 /// Largest part that is handed out at a time.
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// An object nobody refers to is kept so long: its event may be on its way.
+/// What a machine brought is kept so long, whatever the settings: that its job was saved may be on its way.
 const SPARED: Duration = Duration::from_secs(600);
 
 /// Bytes of an object after which its reader is noticed again.
@@ -46,13 +58,27 @@ const TOUCHED_EVERY: u64 = 64 << 20;
 /// The store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// Where what has not arrived yet is, and who brought what.
+    /// Where what has not arrived yet is, who brought what, and what is kept for whom.
     root: PathBuf,
     objects: Directory,
     /// What is on its way, and what has arrived that the books do not know yet.
     arrivals: Arc<Mutex<Vec<Arrival>>>,
+    books: Arc<Mutex<Books>>,
+    settings: Arc<RwLock<Settings>>,
     /// Counts objects of the manager's own.
     begun: Arc<AtomicU64>,
+}
+
+/// What is known of objects. Nothing is removed without holding it.
+#[derive(Debug, Default)]
+struct Books {
+    ledger: Ledger,
+    /// Objects that this process wrote itself, and that no machine has brought since: they are nobody's only copy, and need not be
+    /// spared.
+    own: HashSet<String>,
+    /// What users' checkpoints take, and their names, as the scheduler said last.
+    saved: HashMap<Arc<str>, Besides>,
+    checkpoints: HashSet<String>,
 }
 
 /// True for what can be an object's name.
@@ -66,13 +92,36 @@ fn no_name() -> io::Error {
 
 impl Store {
     /// Opens the store in a directory of the manager's.
-    pub fn open(dir: &Path) -> io::Result<Self> {
+    pub fn open(dir: &Path, settings: Settings) -> io::Result<Self> {
         let root = dir.join("objects");
-        for dir in [root.join("arriving"), root.join("brought")] {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        for dir in ["arriving", "brought", "kept"] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(root.join(dir))?;
         }
-        let objects = Directory::at(&root);
-        Ok(Self { root, objects, arrivals: Arc::default(), begun: Arc::default() })
+        let store = Self {
+            objects: Directory::at(&root),
+            root,
+            arrivals: Arc::default(),
+            books: Arc::default(),
+            settings: Arc::new(RwLock::new(settings)),
+            begun: Arc::default(),
+        };
+        store.hold_what_is_kept()?;
+        Ok(store)
+    }
+
+    /// Goes on with other settings.
+    pub fn reconfigure(&self, settings: Settings) {
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    /// What the configuration says.
+    pub fn settings(&self) -> Settings {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Every change of the books is one call, so that they are whole also behind somebody who panicked.
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Part of an object, or why it cannot be had.
@@ -108,55 +157,110 @@ impl Store {
         if is_name(object) { self.objects.read(object) } else { Err(no_name()) }
     }
 
-    /// Removes an object that nobody will ask for any more.
-    pub fn forget(&self, object: &str) {
-        if is_name(object) {
-            let _ = self.objects.remove(object);
+    /// A user's holder (an attempt, a spooled cluster, a kept result) needs an object from now on. False when it is not there.
+    pub fn hold(&self, owner: &Arc<str>, holder: &str, object: &str, bytes: u64) -> bool {
+        // First it is held, then looked for: what was removed before that is not found.
+        self.books().ledger.hold(owner, holder, object, bytes);
+        self.has(object)
+    }
+
+    /// A holder needs nothing any more.
+    pub fn release(&self, holder: &str) {
+        self.books().ledger.release(holder);
+    }
+
+    /// Holders whose names begin so.
+    pub fn holders(&self, prefix: &str) -> Vec<String> {
+        self.books().ledger.holders(prefix)
+    }
+
+    /// Bytes and objects that a user is charged for, without checkpoints and what machines send.
+    pub fn usage(&self, owner: &str) -> (u64, u64) {
+        self.books().ledger.usage(owner)
+    }
+
+    /// Removes what a claim brought and nobody will ask for any more; it stays when somebody else needs the same bytes.
+    pub fn forget(&self, machine: &str, claim: u64, object: &str) {
+        let is_others = self.forget_arrival(machine, claim, object);
+        let mut books = self.books();
+        if is_name(object)
+            && !is_others
+            && !books.ledger.is_held(object)
+            && !books.checkpoints.contains(object)
+        {
+            books.remove(&self.objects, object);
+        }
+        drop(books);
+        self.unnote_brought(machine, claim, object);
+    }
+
+    /// Takes note of the checkpoints that unfinished jobs may begin from, and whose they are.
+    pub fn note_checkpoints(&self, checkpoints: impl IntoIterator<Item = (Arc<str>, String, u64)>) {
+        let mut saved: HashMap<Arc<str>, Besides> = HashMap::new();
+        let mut names = HashSet::new();
+        for (owner, object, bytes) in checkpoints {
+            let sum = saved.entry(owner).or_default();
+            sum.bytes += bytes;
+            sum.objects += 1;
+            names.insert(object);
+        }
+        let mut books = self.books();
+        // A checkpoint that a newer one has replaced is not needed, and not spared.
+        let replaced: Vec<String> = books.checkpoints.difference(&names).cloned().collect();
+        (books.saved, books.checkpoints) = (saved, names);
+        for object in replaced {
+            if !books.ledger.is_held(&object) && !self.is_arriving(&object) {
+                books.remove(&self.objects, &object);
+            }
         }
     }
 
-    /// Removes objects that nobody needs any more; returns how many.
-    pub fn sweep(&self, needed: &HashSet<String>) -> usize {
+    /// Removes objects that nobody has needed for a while; returns how many. To be called after [`Store::note_checkpoints`].
+    pub fn sweep(&self) -> usize {
+        let spare = self.settings().spare;
+        let is_old = |modified: SystemTime| is_older(modified, spare);
+        // Also what an earlier manager was brought, and was killed before it heard what for.
+        let brought = self.lately_brought();
         let mut removed = 0;
-        for (object, modified) in self.objects.list() {
-            if !needed.contains(&object) && is_old(modified) {
-                removed += usize::from(self.objects.remove(&object).is_ok());
+        let mut total = 0;
+        for (object, bytes, modified) in self.objects.list() {
+            total += bytes;
+            if !is_old(modified) || brought.contains(&object) {
+                continue;
+            }
+            let mut books = self.books();
+            // It may be needed, or used, since it was listed.
+            if !books.checkpoints.contains(&object)
+                && !books.ledger.is_held(&object)
+                && !self.is_arriving(&object)
+                && self.objects.used(&object).is_some_and(is_old)
+            {
+                removed += usize::from(books.remove(&self.objects, &object));
+                total -= bytes;
             }
         }
+        self.objects.note_total(total);
         // By then the objects of a list are in the books, or are removed too.
         for dir in ["arriving", "brought"] {
             for entry in fs::read_dir(self.root.join(dir)).into_iter().flatten().flatten() {
-                if entry.metadata().and_then(|m| m.modified()).is_ok_and(is_old) {
+                if entry.metadata().and_then(|m| m.modified()).is_ok_and(|at| is_older(at, SPARED)) {
                     removed += usize::from(fs::remove_file(entry.path()).is_ok());
                 }
             }
         }
         removed
     }
+}
 
-    /// Refuses what would go into the part of the disk that is the journal's.
-    fn check_room(&self) -> io::Result<()> {
-        if is_short_of_room(&File::open(&self.root)?)? {
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                "the manager's disk is nearly full; the rest is kept for the journal",
-            ));
-        }
-        Ok(())
+impl Books {
+    /// Removes an object; true when it was there.
+    fn remove(&mut self, from: &Directory, object: &str) -> bool {
+        self.own.remove(object);
+        self.ledger.forget(object);
+        from.remove(object).is_ok()
     }
 }
 
-fn is_old(modified: SystemTime) -> bool {
-    SystemTime::now().duration_since(modified).is_ok_and(|age| age > SPARED)
-}
-
-/// Size of the disk of this file, and what is free on it for this process.
-fn room(file: &File) -> io::Result<(u64, u64)> {
-    let disk = rustix::fs::fstatvfs(file)?;
-    Ok((disk.f_blocks.saturating_mul(disk.f_frsize), disk.f_bavail.saturating_mul(disk.f_frsize)))
-}
-
-fn is_short_of_room(file: &File) -> io::Result<bool> {
-    let (size, free) = room(file)?;
-    Ok(free < model::limits::disk_reserve(size))
+fn is_older(modified: SystemTime, age: Duration) -> bool {
+    SystemTime::now().duration_since(modified).is_ok_and(|now| now >= age)
 }
