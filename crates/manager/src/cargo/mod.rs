@@ -73,7 +73,6 @@ pub(crate) struct Cargo {
     users: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     all: Semaphore,
     stuck: porter::Stuck,
-    tickets: spooled::Tickets,
 }
 
 /// Contents of so many files are remembered.
@@ -92,7 +91,6 @@ impl Cargo {
             users: Mutex::default(),
             all: Semaphore::new(PORTERS),
             stuck: porter::Stuck::default(),
-            tickets: spooled::Tickets::default(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufReader;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::agent::{Land, Object};
 use api::rest::{KeptResult, SpoolRequest, StoredObject};
@@ -22,6 +22,8 @@ use crate::handle::Handle;
 
 /// The attribute that names the ticket.
 pub(crate) const TICKET: &str = "SpoolTicket";
+/// What the note begins with that says which cluster has a ticket.
+const CLUSTER: &str = "cluster ";
 /// Bundles of one cluster.
 const BUNDLES: usize = 10_000;
 /// A ticket that nobody submits with goes after so long.
@@ -41,17 +43,6 @@ const ABOUT_FILES: [&str; 12] = [
     "SubmitFile",
     "TransferExecutable",
 ];
-
-/// Which clusters have which tickets.
-#[derive(Debug, Default)]
-pub(super) struct Tickets(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    of: HashMap<u32, String>,
-    /// Those are in it, too, that were submitted to an earlier manager.
-    is_whole: bool,
-}
 
 /// The ticket of a cluster, when it was spooled.
 pub(crate) fn ticket_of(template: &JobTemplate) -> Option<String> {
@@ -109,10 +100,17 @@ impl Cargo {
         }
     }
 
-    /// A cluster was submitted with a ticket.
-    pub(crate) fn note_ticket(&self, cluster: u32, ticket: String) {
-        if let Ok(mut tickets) = self.tickets.0.lock() {
-            tickets.of.insert(cluster, ticket);
+    /// A cluster was submitted with a ticket: when it is over, the ticket is. Where this is lost with the manager, the cluster's own ad
+    /// tells it later.
+    pub(crate) fn note_ticket(&self, cluster: u32, ticket: &str) {
+        let name = record_of(ticket);
+        let Ok(Some(mut record)) = self.store.kept(&name) else { return };
+        let note = format!("{CLUSTER}{cluster}");
+        if !record.notes.contains(&note) {
+            record.notes.push(note);
+            if let Err(error) = self.store.keep(&name, &record) {
+                tracing::warn!(cluster, %error, "which cluster uses what was uploaded is not noted yet");
+            }
         }
     }
 
@@ -281,56 +279,46 @@ impl Cargo {
                 let _ = self.store.drop_kept(&name);
             }
         }
-        let records = self.store.all_kept("spool.");
-        if records.is_empty() {
-            return;
-        }
-        let Ok(known) = self.tickets.0.lock().map(|known| known.is_whole.then(|| known.of.clone())) else {
-            return;
-        };
-        // What is submitted after this look is younger than any ticket that may go.
-        let live = match known {
-            // Only after a start all clusters are asked.
-            None => {
-                let all = handle.look(|core| {
-                    let with_ticket = |id: u32| Some((id, ticket_of(&core.template(id)?.0)?));
-                    core.clusters().filter_map(|c| with_ticket(c.cluster)).collect::<HashMap<u32, String>>()
-                });
-                all.await.ok()
+        let kept = |name: String| Some((name.clone(), self.store.kept(&name).ok()??));
+        let records: Vec<(String, Record)> =
+            self.store.all_kept("spool.").into_iter().filter_map(kept).collect();
+        let mut unnoted = false;
+        for (name, record) in records {
+            let clusters: Vec<u32> =
+                record.notes.iter().filter_map(|note| note.strip_prefix(CLUSTER)?.parse().ok()).collect();
+            if clusters.is_empty() {
+                unnoted |= record.since_ms.saturating_add(UNUSED_MS) < now_ms;
+                continue;
             }
-            Some(known) => {
-                let still = handle.look(move |core| {
-                    let lives = |id: &u32| core.template(*id).is_some();
-                    known.into_iter().filter(|(id, _)| lives(id)).collect::<HashMap<_, _>>()
-                });
-                still.await.ok()
-            }
-        };
-        let Some(live) = live else { return };
-        let used: HashSet<&String> = live.values().collect();
-        for name in records {
-            let ticket = name.trim_start_matches("spool.").to_owned();
-            let is_young = || {
-                self.store
-                    .kept(&name)
-                    .ok()
-                    .flatten()
-                    .is_some_and(|r| r.since_ms.saturating_add(UNUSED_MS) > now_ms)
-            };
-            let is_over =
-                self.tickets.0.lock().is_ok_and(|known| {
-                    known.of.iter().any(|(id, of)| *of == ticket && !live.contains_key(id))
-                });
-            if !used.contains(&ticket) && (is_over || !is_young()) {
+            // It was noted after the submit was on disk: the books know the cluster, or it is over.
+            let lives = move |core: &scheduler::Core| clusters.iter().any(|id| core.template(*id).is_some());
+            if handle.look(lives).await.is_ok_and(|lives| !lives) {
                 let _ = self.store.drop_kept(&name);
             }
         }
-        if let Ok(mut known) = self.tickets.0.lock() {
-            // Those that came meanwhile stay.
-            let has_record = |ticket: &String| self.store.kept(&record_of(ticket)).ok().flatten().is_some();
-            known.of.retain(|id, ticket| live.contains_key(id) || has_record(ticket));
-            known.of.extend(live);
-            known.is_whole = true;
+        if unnoted {
+            self.settle_unnoted(handle, now_ms).await;
+        }
+    }
+
+    /// Tickets that no cluster is known to have: all clusters are asked, and what nobody has goes.
+    async fn settle_unnoted(&self, handle: &Handle, now_ms: u64) {
+        let all = handle.look(|core| {
+            let with_ticket = |id: u32| Some((ticket_of(&core.template(id)?.0)?, id));
+            core.clusters().filter_map(|c| with_ticket(c.cluster)).collect::<HashMap<String, u32>>()
+        });
+        let Ok(all) = all.await else { return };
+        for name in self.store.all_kept("spool.") {
+            let Ok(Some(record)) = self.store.kept(&name) else { continue };
+            let is_noted = record.notes.iter().any(|note| note.starts_with(CLUSTER));
+            if is_noted || record.since_ms.saturating_add(UNUSED_MS) >= now_ms {
+                continue;
+            }
+            let ticket = name.trim_start_matches("spool.");
+            match all.get(ticket) {
+                Some(cluster) => self.note_ticket(*cluster, ticket),
+                None => drop(self.store.drop_kept(&name)),
+            }
         }
     }
 }

@@ -127,7 +127,9 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
         Problem::new(status, code, refusal.to_string())
     })?;
     if let Some(ticket) = ticket {
-        call.shared.handle.cargo.note_ticket(cluster, ticket);
+        let cargo = call.shared.handle.cargo.clone();
+        // It is submitted, whatever becomes of the note.
+        let _ = call.shared.budgets.work(move || cargo.note_ticket(cluster, &ticket)).await;
     }
     Ok(Json(SubmitReply { cluster, procs }))
 }

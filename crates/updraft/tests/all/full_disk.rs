@@ -21,6 +21,7 @@ impl Disk {
         Self(at.to_owned())
     }
 
+    /// Gives it another size.
     fn grow(&self, mib: u32) {
         let options = format!("remount,size={mib}m");
         let out = Command::new("mount").args(["-o", &options]).arg(&self.0).output().unwrap();
@@ -110,8 +111,10 @@ fn the_cache_of_a_machine() {
 #[test]
 fn the_scratch_directory() {
     let Some(mut far) = Far::new() else { return };
-    let disk = Disk::mount(&far.sandbox.path().join("far/agent/execute"), 3, 0o755);
+    let disk = Disk::mount(&far.sandbox.path().join("far/agent/execute"), 40, 0o755);
     far.machine("far", 1);
+    // The machine was matched when it had more.
+    disk.grow(3);
     let dir = far.directory("scratch");
     let (cluster, held) = held(&far, &dir);
     is_full(&held, 13);
