@@ -418,6 +418,36 @@ mod tests {
         assert_eq!(land_against(all).await, (Err("not yours".to_owned()), 1, count));
     }
 
+    #[tokio::test]
+    async fn the_cache_is_over_its_limit_by_the_object_that_comes_and_by_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), 25).unwrap();
+        let (sender, mut news) = tokio::sync::mpsc::unbounded_channel();
+        let transfers = crate::transfers::Transfers::new(sender);
+        let line = transfers.line().clone();
+        let size = |dir: &Path| -> u64 {
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum()
+        };
+        for n in 0..8u8 {
+            let data = vec![n; 10];
+            let name = object_name(&trust::digest(&data)).unwrap();
+            let object = Object { name, bytes: 10, platform: String::new() };
+            let bring = cache.bring(&object, &line);
+            let serve = async {
+                let Some(News::Say(Up::Get(get))) = news.recv().await else { panic!("it asks for it") };
+                // While it comes, the others are within the limit.
+                assert!(size(&cache.objects) <= 25 && size(&cache.arriving) == 0, "{n}");
+                let (object, offset) = (get.object, get.offset);
+                let piece = api::agent::Piece { object, bytes: 10, offset, data, ..Default::default() };
+                transfers.piece(piece);
+            };
+            let (brought, ()) = tokio::join!(bring, serve);
+            brought.unwrap();
+            assert!(size(&cache.objects) <= 25 && cache.objects.join(&object.name).exists(), "{n}");
+        }
+        assert_eq!(size(&cache.objects), 20);
+    }
+
     #[test]
     fn what_was_used_last_and_what_is_needed_stays() {
         let dir = tempfile::tempdir().unwrap();
