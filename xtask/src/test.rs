@@ -87,7 +87,7 @@ const ALL_FUZZ_MS: &str = "60000";
 /// Steps of the random worlds then, with clocks that are wrong and without; the seed of a world that fails is printed.
 const ALL_STORMS: &str = "4000000";
 
-/// Moments of a vacate at which the agent is killed then; the seed is UPDRAFT_SEED.
+/// Moments of a vacate at which the agent is killed then, and of a collection at which the manager is; the seed is UPDRAFT_SEED.
 const ALL_KILLS: &str = "50";
 
 fn tests(all: bool) -> Result<(), String> {
@@ -95,6 +95,7 @@ fn tests(all: bool) -> Result<(), String> {
         ("BOLERO_RANDOM_TEST_TIME_MS", all.then(|| ALL_FUZZ_MS.to_owned())),
         ("UPDRAFT_STORM_EVENTS", all.then(|| ALL_STORMS.to_owned())),
         ("UPDRAFT_VACATE_KILLS", all.then(|| ALL_KILLS.to_owned())),
+        ("UPDRAFT_COLLECT_KILLS", all.then(|| ALL_KILLS.to_owned())),
         ("UPDRAFT_JUDGE", judge()),
         ("UPDRAFT_SCHEMATHESIS", schemathesis()),
         ("UPDRAFT_SCHEMATHESIS_SECONDS", all.then(|| ALL_SECONDS.to_owned())),

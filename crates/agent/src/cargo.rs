@@ -19,12 +19,16 @@ use starter::wire::{self, Job, Outputs};
 use tokio::sync::Mutex as AsyncMutex;
 use transfer::bundle;
 
-use crate::transfers::{Line, News, PATIENCE, Pace, Progress, Reply, Upload, about_upload, download, stops};
+use crate::transfers::{
+    Line, News, PATIENCE, Pace, Progress, Reply, Undelivered, Upload, about_upload, download, stops,
+};
 
 /// How often inputs are asked for anew before another machine gets the job.
 const TRIES: u32 = 20;
 /// Between two of these, at most.
 const PAUSE: Duration = Duration::from_secs(5);
+/// HoldReasonSubCode: there is no room left (ENOSPC).
+const NO_SPACE: u32 = 28;
 /// HoldReasonCode: results could not be moved.
 const OUTPUT_FAILED: u32 = 12;
 
@@ -101,7 +105,7 @@ impl Cache {
     }
 
     /// Makes sure that an object is here. Of several who want it one brings it.
-    async fn bring(&self, object: &Object, line: &Line) -> Result<(), String> {
+    async fn bring(&self, object: &Object, line: &Line) -> Result<(), Undelivered> {
         let flight = self.flight(&object.name);
         let _held = flight.lock().await;
         let place = self.objects.join(&object.name);
@@ -111,7 +115,17 @@ impl Cache {
             return Ok(());
         }
         let arriving = self.arriving.join(&object.name);
-        download(object, &arriving, line).await?;
+        if let Err(error) = download(object, &arriving, line).await {
+            if !matches!(error, Undelivered::Full(_)) {
+                return Err(error);
+            }
+            // What no job needs now makes way; what has arrived is gone on with.
+            self.trim_to(0);
+            if let Err(error) = download(object, &arriving, line).await {
+                let _ = fs::remove_file(&arriving);
+                return Err(error);
+            }
+        }
         let keep = |e: io::Error| format!("cannot keep what was brought here: {e}");
         fs::set_permissions(&arriving, fs::Permissions::from_mode(0o444)).map_err(keep)?;
         fs::rename(&arriving, &place).map_err(keep)?;
@@ -121,7 +135,10 @@ impl Cache {
 
     /// Removes what was not used for the longest time, until the rest is within the limit.
     fn trim(&self) {
-        let limit = self.limit.load(Ordering::Relaxed);
+        self.trim_to(self.limit.load(Ordering::Relaxed));
+    }
+
+    fn trim_to(&self, limit: u64) {
         let Ok(entries) = fs::read_dir(&self.objects) else { return };
         let mut all: Vec<(SystemTime, u64, String)> = entries
             .flatten()
@@ -199,7 +216,7 @@ pub(crate) fn fetch(
                             job.restore = to.to_string_lossy().into_owned();
                             News::Fetched { claim, job, values }
                         }
-                        Err(why) => News::Missing { claim, job, why },
+                        Err(why) => News::Missing { claim, job, why: why.into() },
                     }
                 }
             },
@@ -234,7 +251,11 @@ async fn fetch_inputs(cache: &Cache, line: &Line, claim: u64, job: &mut Job) -> 
                 return Ok(());
             }
             // Another manager does not know what the last one promised: ask anew.
-            Err(error) => why = error,
+            Err(Undelivered::Other(error)) => why = error,
+            Err(Undelivered::Full(error)) => {
+                let reason = format!("Transfer input files failure at this machine. Details: {error}");
+                return Err(Trouble::Hold(Hold { reason, code: transfer::fault::INPUT, subcode: NO_SPACE }));
+            }
         }
     }
     Err(Trouble::Here(format!("its inputs cannot be brought here: {why}")))
@@ -245,7 +266,7 @@ async fn bring_all(
     line: &Line,
     whose: (u64, Attempt),
     bundle: Option<&Object>,
-) -> Result<(), String> {
+) -> Result<(), Undelivered> {
     let Some(bundle) = bundle else { return Ok(()) };
     cache.pin(whose, &bundle.name);
     cache.bring(bundle, line).await?;
@@ -278,7 +299,7 @@ const GONE: u32 = 12;
 pub(crate) fn land(line: Line, claim: u64, outputs: Outputs) {
     tokio::spawn(async move {
         let job = outputs.job;
-        let hold = match land_outputs(&line, claim, &outputs).await {
+        let hold = match land_outputs(&line, claim, &outputs, PAUSE).await {
             Ok(hold) => hold,
             Err(reason) => Some(Hold {
                 reason: format!("Transfer output files failure. Details: {reason}"),
@@ -290,7 +311,12 @@ pub(crate) fn land(line: Line, claim: u64, outputs: Outputs) {
     });
 }
 
-async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Option<Hold>, String> {
+async fn land_outputs(
+    line: &Line,
+    claim: u64,
+    outputs: &Outputs,
+    pause: Duration,
+) -> Result<Option<Hold>, String> {
     let Outputs { job, path, sha256, bytes, left_out, .. } = outputs;
     let object = object_name(sha256).ok_or("its results have no name")?;
     let mut replies = line.expect(&about_landing(*job));
@@ -312,7 +338,7 @@ async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Opti
                         return Err(landed.later);
                     }
                     tracing::warn!(why = landed.later, "results cannot be put where they belong yet");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(pause).await;
                 }
                 Ok(None) => return Err(stops()),
                 Ok(Some(_)) | Err(_) => {}
@@ -324,6 +350,103 @@ async fn land_outputs(line: &Line, claim: u64, outputs: &Outputs) -> Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Plays a manager that takes every part, and answers the landings in turn, the last answer for ever; returns what became of the
+    /// results and how often they were brought and landed.
+    async fn land_against(answers: Vec<api::agent::Landed>) -> (Result<Option<Hold>, String>, usize, usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("results");
+        fs::write(&path, b"results").unwrap();
+        let (sender, mut news) = tokio::sync::mpsc::unbounded_channel();
+        let transfers = crate::transfers::Transfers::new(sender);
+        let job = Attempt { cluster: 1, proc: 0, attempt: 1 };
+        let outputs = Outputs {
+            job,
+            path: path.to_string_lossy().into_owned(),
+            sha256: trust::digest(b"results").to_vec(),
+            bytes: 7,
+            ..Outputs::default()
+        };
+        let line = transfers.line().clone();
+        let landing =
+            tokio::spawn(async move { land_outputs(&line, 5, &outputs, Duration::from_millis(1)).await });
+        let (mut brought, mut landed) = (0, 0);
+        while !landing.is_finished() {
+            let Ok(Some(word)) = tokio::time::timeout(Duration::from_millis(50), news.recv()).await else {
+                continue;
+            };
+            match word {
+                News::Say(Up::Put(piece)) => {
+                    brought += 1;
+                    let (object, claim) = (piece.object, piece.claim);
+                    transfers.took(api::agent::Took {
+                        object,
+                        next: 7,
+                        safe: true,
+                        claim,
+                        ..Default::default()
+                    });
+                }
+                News::Say(Up::Land(_)) => {
+                    let answer = answers.get(landed).or(answers.last()).cloned().unwrap();
+                    landed += 1;
+                    transfers.line().answer(&about_landing(job), Reply::Landed(answer));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        (landing.await.unwrap(), brought, landed)
+    }
+
+    #[tokio::test]
+    async fn results_that_the_store_lost_are_brought_again_and_a_job_that_is_gone_is_given_up() {
+        use api::agent::Landed;
+        let job = Attempt { cluster: 1, proc: 0, attempt: 1 };
+        let fine = Landed { job, ..Landed::default() };
+        let missing = Landed { missing: true, ..fine.clone() };
+        let gone = Landed { later: "not yours".into(), gone: true, ..fine.clone() };
+        let busy = Landed { later: "not now".into(), ..fine.clone() };
+        assert_eq!(land_against(vec![missing.clone(), missing, fine.clone()]).await, (Ok(None), 3, 3));
+        // A manager that was started anew needs a moment to know the job.
+        let mut soon = vec![gone.clone(); GONE as usize - 1];
+        soon.push(fine);
+        assert_eq!(land_against(soon.clone()).await, (Ok(None), 1, GONE as usize));
+        // One that is never known is not tried for ever, however often something else was wrong in between.
+        soon.pop();
+        let all = [soon, vec![busy], vec![gone; GONE as usize]].concat();
+        let count = all.len();
+        assert_eq!(land_against(all).await, (Err("not yours".to_owned()), 1, count));
+    }
+
+    #[tokio::test]
+    async fn the_cache_is_over_its_limit_by_the_object_that_comes_and_by_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path(), 25).unwrap();
+        let (sender, mut news) = tokio::sync::mpsc::unbounded_channel();
+        let transfers = crate::transfers::Transfers::new(sender);
+        let line = transfers.line().clone();
+        let size = |dir: &Path| -> u64 {
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum()
+        };
+        for n in 0..8u8 {
+            let data = vec![n; 10];
+            let name = object_name(&trust::digest(&data)).unwrap();
+            let object = Object { name, bytes: 10, platform: String::new() };
+            let bring = cache.bring(&object, &line);
+            let serve = async {
+                let Some(News::Say(Up::Get(get))) = news.recv().await else { panic!("it asks for it") };
+                // While it comes, the others are within the limit.
+                assert!(size(&cache.objects) <= 25 && size(&cache.arriving) == 0, "{n}");
+                let (object, offset) = (get.object, get.offset);
+                let piece = api::agent::Piece { object, bytes: 10, offset, data, ..Default::default() };
+                transfers.piece(piece);
+            };
+            let (brought, ()) = tokio::join!(bring, serve);
+            brought.unwrap();
+            assert!(size(&cache.objects) <= 25 && cache.objects.join(&object.name).exists(), "{n}");
+        }
+        assert_eq!(size(&cache.objects), 20);
+    }
 
     #[test]
     fn what_was_used_last_and_what_is_needed_stays() {

@@ -262,7 +262,7 @@ impl Transfers {
                     job.restore = to.to_string_lossy().into_owned();
                     News::Fetched { claim, job, values }
                 }
-                Err(why) => News::Missing { claim, job, why },
+                Err(why) => News::Missing { claim, job, why: why.into() },
             });
         });
     }
@@ -334,9 +334,38 @@ impl Upload<'_> {
     }
 }
 
+/// Why an object is not here.
+#[derive(Debug)]
+pub(crate) enum Undelivered {
+    /// The disk here has no room for it.
+    Full(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl From<String> for Undelivered {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+impl From<Undelivered> for String {
+    fn from(undelivered: Undelivered) -> Self {
+        match undelivered {
+            Undelivered::Full(why) | Undelivered::Other(why) => why,
+        }
+    }
+}
+
 /// Brings an object here; what is there of it already is gone on with.
-pub(crate) async fn download(object: &Object, to: &Path, line: &Line) -> Result<(), String> {
-    let fail = |e: io::Error| format!("cannot write {}: {e}", to.display());
+pub(crate) async fn download(object: &Object, to: &Path, line: &Line) -> Result<(), Undelivered> {
+    let fail = |e: io::Error| {
+        let why = format!("cannot write {}: {e}", to.display());
+        match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Undelivered::Full(why),
+            _ => Undelivered::Other(why),
+        }
+    };
     let mut replies = line.expect(&object.name);
     let mut file = std::fs::File::options();
     let mut file = file.read(true).append(true).create(true).mode(0o600).open(to).map_err(fail)?;
@@ -356,14 +385,14 @@ pub(crate) async fn download(object: &Object, to: &Path, line: &Line) -> Result<
         let most = line.pace.part() as u32;
         line.say(Up::Get(Get { object: object.name.clone(), offset, most }))?;
         match tokio::time::timeout(PATIENCE, replies.recv()).await {
-            Ok(Some(Reply::Piece(piece))) if !piece.error.is_empty() => return Err(piece.error),
+            Ok(Some(Reply::Piece(piece))) if !piece.error.is_empty() => return Err(piece.error.into()),
             Ok(Some(Reply::Piece(piece))) if piece.offset == offset && !piece.data.is_empty() => {
                 file.write_all(&piece.data).map_err(fail)?;
                 hasher.update(&piece.data);
                 offset += piece.data.len() as u64;
                 line.pace.take(piece.data.len() as u64).await;
             }
-            Ok(None) => return Err(stops()),
+            Ok(None) => return Err(stops().into()),
             // An answer to an earlier question, or none: ask again.
             Ok(Some(_)) | Err(_) => {}
         }
@@ -371,7 +400,7 @@ pub(crate) async fn download(object: &Object, to: &Path, line: &Line) -> Result<
     let hash: String = hasher.finish().iter().map(|byte| format!("{byte:02x}")).collect();
     if hash != object.name {
         let _ = std::fs::remove_file(to);
-        return Err("it was damaged on its way: its hash differs from its name".to_owned());
+        return Err("it was damaged on its way: its hash differs from its name".to_owned().into());
     }
     Ok(())
 }

@@ -738,3 +738,77 @@ pub struct MachineReply {
     /// What it said.
     pub text: String,
 }
+
+/// What became of a part of an object that a user uploads.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct UploadReply {
+    /// How many bytes of it have arrived; go on there.
+    pub next: u64,
+    /// All of it is in the store.
+    pub safe: bool,
+}
+
+/// An object in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StoredObject {
+    /// The SHA-256 of its content, 64 hexadecimal digits.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The inputs of some jobs of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpooledBundle {
+    /// The first of the jobs.
+    pub first: u32,
+    /// The last of the jobs.
+    pub last: u32,
+    /// Their bundle, one of the objects.
+    pub bundle: String,
+}
+
+/// `POST /v1/spools`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpoolRequest {
+    /// All objects that the jobs need, bundles and what they name; all were uploaded by the caller.
+    pub objects: Vec<StoredObject>,
+    /// Which job has which bundle.
+    pub bundles: Vec<SpooledBundle>,
+}
+
+/// Answer to a spool.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct SpoolReply {
+    /// What the cluster says in its attribute SpoolTicket.
+    pub ticket: String,
+}
+
+/// Results that wait to be fetched.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct KeptResult {
+    /// The job, as CLUSTER.PROC.
+    pub job: String,
+    /// The bundle.
+    pub object: StoredObject,
+    /// Since when.
+    pub since_ms: u64,
+    /// Until when.
+    pub until_ms: u64,
+    /// What the job's ad says about its files.
+    pub ad: String,
+    /// What is to be told about them.
+    pub notes: Vec<String>,
+}
+
+/// Results that wait to be fetched, by job.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ResultsReply {
+    /// At most 1,000.
+    pub results: Vec<KeptResult>,
+    /// There are more behind the last of these.
+    pub more: bool,
+}

@@ -3,8 +3,9 @@
 use api::rest::{
     ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, DrainRequest,
     ErrorReply, JoinRequest, LabLine, LabRequest, LabsReply, MachineReply, MaintenanceReport, QueueReply,
-    RenewRequest, RevokeRequest, StandingRequest, StatusReply, SubmitReply, TokenLine, TokenReply,
-    TokenRequest, TokensReply, TransitionLine, UserLine, UserRequest, UsersReply,
+    RenewRequest, ResultsReply, RevokeRequest, SpoolReply, SpoolRequest, StandingRequest, StatusReply,
+    SubmitReply, TokenLine, TokenReply, TokenRequest, TokensReply, TransitionLine, UploadReply, UserLine,
+    UserRequest, UsersReply,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -318,6 +319,42 @@ impl Client {
     /// Renews a machine's certificate.
     pub async fn renew(&self, request: &RenewRequest) -> Result<CertificateReply, Error> {
         self.call(Method::POST, "/v1/renew", Some(request)).await
+    }
+
+    /// Sends part of an object to the store. An empty part asks how much of it is there.
+    pub async fn upload(
+        &self,
+        object: &str,
+        bytes: u64,
+        offset: u64,
+        data: Vec<u8>,
+    ) -> Result<UploadReply, Error> {
+        let path = format!("/v1/objects/{}?bytes={bytes}&offset={offset}", escape(object));
+        let headers = [("content-type", "application/octet-stream")];
+        decode(self.send(Method::POST, &path, &headers, data.into()).await?).await
+    }
+
+    /// Keeps what was uploaded for a cluster that is submitted next.
+    pub async fn spool(&self, request: &SpoolRequest) -> Result<SpoolReply, Error> {
+        self.call(Method::POST, "/v1/spools", Some(request)).await
+    }
+
+    /// The results of a cluster that wait to be fetched, behind this job.
+    pub async fn results(&self, cluster: u32, after: Option<u32>) -> Result<ResultsReply, Error> {
+        let after = after.map_or_else(String::new, |proc| format!("&after={proc}"));
+        self.get(&format!("/v1/results?cluster={cluster}{after}")).await
+    }
+
+    /// Part of a job's results.
+    pub async fn result_part(&self, job: &str, offset: u64) -> Result<Bytes, Error> {
+        let path = format!("/v1/results/{}?offset={offset}", escape(job));
+        let response = self.send(Method::GET, &path, &[], Bytes::new()).await?;
+        Ok(response.into_body().collect().await.map_err(broken)?.to_bytes())
+    }
+
+    /// A job's results need not be kept any more.
+    pub async fn drop_result(&self, job: &str) -> Result<(), Error> {
+        self.send(Method::DELETE, &format!("/v1/results/{}", escape(job)), &[], Bytes::new()).await.map(drop)
     }
 
     /// Any path that answers with text: `/healthz`, `/readyz`, `/metrics`.

@@ -158,6 +158,12 @@ impl AgentSession {
             {
                 tracing::warn!(machine = %self.machine, "says what only the manager says; not believed");
             }
+            Some(Up::Report(report)) if cargo::inputs_are_there(&report).is_some() => {
+                if let Some(job) = cargo::inputs_are_there(&report) {
+                    self.handle.cargo.release_inputs(&self.machine, report.claim, job);
+                }
+                return self.pass_on(Some(Up::Report(report))).await;
+            }
             Some(Up::Answer(answer)) => {
                 if let Some(waiting) = self.handle.questions.take(answer.id, &self.machine) {
                     let _ = waiting.send(answer);
@@ -169,12 +175,17 @@ impl AgentSession {
                     Some(Up::Report(report)) => Some(Up::Report(self.doubt_checkpoint(report).await?)),
                     up => up,
                 };
-                let message = Incoming { up };
-                let weight = self.unheard.weigh(message.encoded_len()).await;
-                return self.handle.hear_agent(self.session, message, weight).await;
+                return self.pass_on(up).await;
             }
         }
         Ok(())
+    }
+
+    /// For the writer to hear.
+    async fn pass_on(&self, up: Option<Up>) -> Result<(), Unavailable> {
+        let message = Incoming { up };
+        let weight = self.unheard.weigh(message.encoded_len()).await;
+        self.handle.hear_agent(self.session, message, weight).await
     }
 
     /// Waits until the agent has read what it asked for before; one that asks without reading is not waited for.
@@ -199,15 +210,15 @@ impl AgentSession {
         }
         let (machine, claim) = (self.machine.clone(), model::ClaimId(piece.claim));
         let charge = self.handle.look(move |core| core.charge_checkpoint(machine.as_str(), claim)).await?;
-        let error = match charge {
-            None => "this machine has no such claim".to_owned(),
-            Some(charge) => match store.admit(self.machine.as_str(), piece, &charge) {
+        let (error, never) = match charge {
+            None => ("this machine has no such claim".to_owned(), true),
+            Some(charge) => match store.admit(self.machine.as_str(), piece, &charged(charge)) {
                 Ok(()) => return Ok(None),
-                Err(why) => why,
+                Err(store::NotAdmitted { why, never }) => (why, never),
             },
         };
-        tracing::warn!(machine = %self.machine, error, "a checkpoint is not stored");
-        Ok(Some(Took { object, error, never: true, ..Took::default() }))
+        tracing::warn!(machine = %self.machine, error, never, "an object is not stored");
+        Ok(Some(Took { object, error, never, ..Took::default() }))
     }
 
     /// A machine is believed that it saved a job if it brought what it says: it could name another's checkpoint, and would
@@ -265,6 +276,10 @@ impl AgentSession {
     pub async fn close(self) {
         self.handle.close_session(self.session).await;
     }
+}
+
+fn charged(scheduler::Charge { owner, used, objects, quota }: scheduler::Charge) -> store::Charge {
+    store::Charge { owner, used, objects, quota }
 }
 
 #[cfg(test)]

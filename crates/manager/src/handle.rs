@@ -12,6 +12,7 @@ use scheduler::{
     Act, Actor, Core, LabChange, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission,
     Which,
 };
+use store::Store;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use trust::token::Token;
 
@@ -19,7 +20,6 @@ use crate::agents::{AgentSession, Questions, Unheard};
 use crate::bookmarks::Bookmarks;
 use crate::cargo::Cargo;
 use crate::feed::Feed;
-use crate::objects::Store;
 use crate::registry::{LOCAL_KEY, NoJoin, Registry, Rejected, Stranger};
 use crate::sessions::{FromManager, Incoming, Opened};
 use crate::traces::Traces;

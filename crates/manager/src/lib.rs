@@ -47,6 +47,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use agents::{AgentSession, NoAnswer};
+pub use cargo::{LandedHere, land_here, list_inputs};
 pub use handle::{Handle, Unavailable};
 pub use numbers::{has_journal, is_in_use, next_cluster};
 pub use reload::{Reload, Reloaded};
@@ -64,6 +65,16 @@ pub enum Sharing {
     Shared,
 }
 
+impl Sharing {
+    /// What the store's settings mean in such a pool.
+    fn adapt(self, settings: store::Settings) -> store::Settings {
+        match self {
+            Self::Private => settings.for_one_user(),
+            Self::Shared => settings,
+        }
+    }
+}
+
 /// How to run a manager.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -77,6 +88,8 @@ pub struct Options {
     pub health: Option<SocketAddr>,
     /// Scheduler settings.
     pub settings: scheduler::Settings,
+    /// Limits of the object store.
+    pub store: store::Settings,
     /// How often agents send a beat.
     pub beat_ms: u64,
     /// How the settings are read again; `None` where they never are.

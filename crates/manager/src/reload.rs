@@ -9,6 +9,8 @@ use crate::http::Shared;
 pub struct Reloaded {
     /// For the scheduler.
     pub settings: scheduler::Settings,
+    /// For the object store.
+    pub store: store::Settings,
     /// What is told to whoever asked.
     pub told: Vec<String>,
     /// What else begins when the settings are in force.
@@ -33,10 +35,11 @@ impl Shared {
         };
         // Files may be on a disk that takes its time.
         let read = tokio::task::spawn_blocking(move || read()).await.map_err(|e| e.to_string())?;
-        let Reloaded { settings, told, then } = read.inspect_err(|why| {
+        let Reloaded { settings, store, told, then } = read.inspect_err(|why| {
             tracing::error!("the new configuration is refused, the old one stays in force:\n{why}");
         })?;
         self.handle.reconfigure(settings).await.map_err(|e| e.to_string())?;
+        self.handle.objects.reconfigure(self.sharing.adapt(store));
         then();
         Ok(told)
     }

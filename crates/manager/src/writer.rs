@@ -20,6 +20,7 @@ use model::event::{
 };
 use model::{ClaimId, ClaimKey, Event, MachineName, Now};
 use scheduler::{Effect, Said, Session, understand};
+use store::Store;
 use tokio::sync::mpsc;
 
 use self::pending::Pending;
@@ -32,7 +33,7 @@ use crate::damage::Damage;
 use crate::feed::{Batch, Feed};
 use crate::handle::{Answer, FromAgent, Handle, Input, Query, Unavailable};
 use crate::metrics::Metrics;
-use crate::objects::Store;
+use crate::objects::CheckpointKey;
 use crate::registry::{LOCAL_KEY, Registry, Stranger};
 use crate::sessions::{Incoming, Opened, Sessions};
 use crate::state::StateDir;
@@ -71,8 +72,10 @@ pub(crate) fn start(
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
     let (people, from_people) = mpsc::channel(QUEUE);
     let (agents, from_agents) = mpsc::channel(QUEUE);
-    let objects = Store::open(&dir)
-        .map_err(|source| Error::System { doing: "cannot open the store for checkpoints", source })?;
+    let no_store = |source| Error::System { doing: "cannot open the store for checkpoints", source };
+    let store = options.sharing.adapt(options.store.clone());
+    let objects = Store::open(&dir, store).map_err(no_store)?;
+    let key = CheckpointKey::open(&dir.join("objects")).map_err(no_store)?;
     let damage = Arc::<Damage>::default();
     let handle = Handle {
         people,
@@ -94,7 +97,7 @@ pub(crate) fn start(
         settings: options.settings.clone(),
         beat_ms: options.beat_ms,
         private: options.sharing == crate::Sharing::Private,
-        sessions: Sessions::new(handle.objects.key()),
+        sessions: Sessions::new(key),
         pending: Pending::default(),
         handle_registry: handle.registry.clone(),
         handle_degraded: handle.degraded.clone(),

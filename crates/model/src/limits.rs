@@ -22,6 +22,12 @@ pub const REQUEST_BYTES: usize = 1 << 20;
 pub const MESSAGE_BYTES: usize = 16 << 20;
 /// Bytes of one object in the store (a checkpoint).
 pub const OBJECT_BYTES: u64 = 1 << 40;
+/// What is kept free on a disk of this size for the journal and for others: a twentieth, at most 1 GiB.
+pub const fn disk_reserve(size: u64) -> u64 {
+    let part = size / 20;
+    if part < 1 << 30 { part } else { 1 << 30 }
+}
+
 /// Bytes of one message between agent and starter.
 pub const STARTER_MESSAGE_BYTES: usize = 8 << 20;
 /// Bytes of free text that a person gives (hold reason, batch name).

@@ -458,6 +458,11 @@ impl Core {
         self.queue.clusters.values().flat_map(|c| c.checkpoints.values())
     }
 
+    /// The same, with whose they are.
+    pub fn checkpoints_of_users(&self) -> impl Iterator<Item = (&Arc<str>, &Checkpoint)> {
+        self.queue.clusters.values().flat_map(|c| c.checkpoints.values().map(|saved| (&c.owner, saved)))
+    }
+
     /// Whom a checkpoint of a claim's job is charged to, and what else that user has stored. `None` when the machine has no such claim.
     pub fn charge_checkpoint(&self, machine: &str, claim: ClaimId) -> Option<Charge> {
         let claim = self.pool.claims.get(&claim).filter(|c| host_of(&c.machine) == machine)?;

@@ -125,6 +125,10 @@ impl Landing {
         self.begun += 1;
         let place = match fs::metadata(&target) {
             Ok(meta) if meta.is_dir() => return Err(is_directory()),
+            Ok(meta) if !meta.is_file() && !is_null(&meta) => {
+                let why = "It is a pipe, socket or device, which no result is written to";
+                return Err(Fault::writing(&path.to_string_lossy(), libc::EINVAL as u32, why));
+            }
             Ok(meta) => self.place(&target, Some(&meta)),
             Err(_) => self.place(&target, None),
         };
@@ -150,6 +154,8 @@ impl Landing {
             && let Some(earlier) = self.written.insert(target.clone(), temporary)
         {
             let _ = fs::remove_file(earlier);
+            self.notes
+                .push(format!("two results have the place {}; the last of them is there", target.display()));
         }
         self.current = Some(Current { file, target, left: put.size, is_beside });
         Ok(())
@@ -160,9 +166,6 @@ impl Landing {
         if let Some(meta) = there {
             if is_null(meta) && !meta.is_file() {
                 return Ok(Place::Null);
-            }
-            if !meta.is_file() {
-                return Err(io::Error::from_raw_os_error(libc::EINVAL));
             }
             sys::check_writable(target)?;
         }
@@ -366,7 +369,8 @@ mod tests {
         fs::write(at(".updraft-1.20.1.7"), "another job's").unwrap();
         let mut landing = begin();
         assert!(landing.check().is_empty());
-        assert_eq!(landing.commit(), (vec![], vec![]));
+        let (faults, notes) = landing.commit();
+        assert!(faults.is_empty() && notes.len() == 1 && notes[0].contains("/twice"), "{faults:?} {notes:?}");
         for (name, text) in
             [("old", "new"), ("behind", "through"), ("ro/inside", "x"), ("twice", "second"), ("last", "last")]
         {
@@ -404,6 +408,20 @@ mod tests {
         landing.put(&Put { made_mode: Some(0o700), ..put(&at("a/b/c"), 0o644, 0) });
         assert!(landing.commit().0.is_empty());
         assert_eq!(fs::metadata(at("a/b")).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn nothing_is_written_to_a_pipe_and_who_reads_the_reason_knows_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("pipe");
+        let name = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
+        // SAFETY: a NUL-terminated path.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
+        let mut landing = Landing::new(&Land::default());
+        send(&mut landing, &at, 0o644, b"x");
+        let (faults, _) = landing.commit();
+        assert_eq!((faults.len(), faults[0].errno), (1, 22));
+        assert!(faults[0].details().contains("pipe"), "{}", faults[0].details());
     }
 
     #[test]

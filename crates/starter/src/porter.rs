@@ -7,6 +7,7 @@
 
 #![allow(missing_docs, reason = "the fields of messages are called what they are")]
 
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -25,6 +26,8 @@ use crate::walk::{self, cannot_read, path_of, walk};
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// Files in one message.
 const FOUND_AT_A_TIME: usize = 1_000;
+/// Bytes of a file that says it has none.
+const UNSIZED_BYTES: u64 = 64 << 10;
 
 /// Manager to porter.
 #[derive(Clone, PartialEq, Message)]
@@ -296,11 +299,35 @@ impl Line {
         self.answer(&FromPorter { done: true, faults, notes, ..FromPorter::default() })
     }
 
+    /// Sends what a file without a size of its own has (`/proc/...` says 0): how much it is shows at its end.
+    fn read_to_end(&mut self, path: &Path, file: File) -> io::Result<()> {
+        let mut data = Vec::new();
+        match file.take(UNSIZED_BYTES + 1).read_to_end(&mut data) {
+            Err(e) => return self.end_read(vec![cannot_read(path, &e)], Vec::new()),
+            Ok(n) if n as u64 > UNSIZED_BYTES => {
+                let why = format!(
+                    "It says that it is empty, as files of /proc do, and has more than {} KiB; copy it to a file that has a size",
+                    UNSIZED_BYTES >> 10
+                );
+                let fault = Fault::reading(&path.to_string_lossy(), libc::EFBIG as u32, why);
+                return self.end_read(vec![fault], Vec::new());
+            }
+            Ok(_) => {}
+        }
+        if !data.is_empty() {
+            self.answer(&FromPorter { data, ..FromPorter::default() })?;
+        }
+        self.end_read(Vec::new(), Vec::new())
+    }
+
     fn read(&mut self, path: &Path) -> io::Result<()> {
         let (mut file, meta) = match walk::open(path) {
             Ok(opened) => opened,
             Err(e) => return self.end_read(vec![cannot_read(path, &e)], Vec::new()),
         };
+        if meta.is_file() && meta.len() == 0 {
+            return self.read_to_end(path, file);
+        }
         let mut left = if meta.is_file() { meta.len() } else { 0 };
         let mut chunk = vec![0; CHUNK_BYTES];
         while left > 0 {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
 
+use model::limits::disk_reserve as reserve;
 use model::report::Hold;
 
 use crate::chore::Chore;
@@ -24,11 +25,6 @@ const SUSPECT_LOOKS: [u32; 2] = [2, 5];
 const VACATE_CODE: u32 = 1006;
 /// HoldReasonSubCode of code 34 (out of resources): disk.
 const DISK_SUBCODE: u32 = 104;
-
-/// What is kept free on a disk of this size for the journal and for others: a twentieth, at most 1 GiB.
-pub fn reserve(size: u64) -> u64 {
-    (size / 20).min(1 << 30)
-}
 
 /// True when less than the reserve is free on the disk of this file.
 pub fn is_short_of_room(file: &File) -> io::Result<bool> {

@@ -59,6 +59,7 @@ enum Command {
     Agent(cmd::agent::Args),
     /// Give jobs to a running pool
     Submit(cmd::submit::Args),
+    Fetch(cmd::fetch::Args),
     /// Show what is in the queue
     Queue(cmd::queue::Args),
     /// Show the machines
@@ -194,6 +195,7 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Up(args) => cmd::up::run(args, place),
         Command::Agent(args) => cmd::agent::run(args, place),
         Command::Submit(args) => cmd::submit::run(args, place),
+        Command::Fetch(args) => cmd::fetch::run(&args, place),
         Command::Queue(args) => cmd::queue::run(&args, place),
         Command::Status(args) => cmd::status::run(&args, place),
         Command::Machine(args) => cmd::machine::run(args, place),

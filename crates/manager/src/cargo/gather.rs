@@ -7,13 +7,13 @@ use std::sync::Arc;
 use api::agent::Object;
 use model::report::Hold;
 use starter::porter::{FoundFile, List, ListedSource, Paths, Task};
+use store::Incoming;
 use transfer::bundle::{self, Entry, INLINE_BYTES};
 use transfer::fault::{INPUT, INPUT_TOO_LARGE, Side};
 use transfer::{Fault, Source};
 
 use super::porter::{Failed, Porter};
 use super::{Cargo, KNOWN, NotDone, Shipment};
-use crate::objects::Incoming;
 
 /// Small files that are asked for at a time.
 const TOGETHER: usize = 256;
@@ -32,8 +32,8 @@ pub(super) struct Gathered {
 
 impl Cargo {
     /// Reads a job's inputs.
-    pub(super) fn gather(&self, shipment: &Shipment) -> Result<Gathered, NotDone> {
-        let Shipment { owner, plan, slot } = shipment;
+    pub(super) fn gather(&self, shipment: &Shipment, holder: &str) -> Result<Gathered, NotDone> {
+        let Shipment { owner, plan, slot, .. } = shipment;
         let hold = |fault: &Fault, side| {
             let reason = fault.reason(INPUT, side, &self.host, slot);
             NotDone::Hold(Hold { reason, code: fault.code_of(INPUT), subcode: fault.errno })
@@ -58,7 +58,7 @@ impl Cargo {
             );
             return Err(NotDone::Hold(Hold { reason, code: INPUT_TOO_LARGE, subcode: 0 }));
         }
-        let mut reading = Reading { cargo: self, owner, porter, objects: HashSet::new() };
+        let mut reading = Reading { cargo: self, owner, holder, porter, objects: HashSet::new() };
         match reading.all(&found) {
             Ok(bundle) => {
                 let mut objects = reading.objects;
@@ -69,17 +69,23 @@ impl Cargo {
             Err(Stop::Porter(why)) => Err(failed(why)),
             Err(Stop::Store(error)) => {
                 let fault = Fault::other(format!("the store cannot take the inputs: {error}"));
-                let subcode = error.raw_os_error().map_or(libc::ENOSPC as u32, |n| n as u32);
                 let reason = fault.reason(INPUT, Side::AccessPoint, &self.host, slot);
-                Err(NotDone::Hold(Hold { reason, code: INPUT, subcode }))
+                Err(NotDone::Hold(Hold { reason, code: INPUT, subcode: errno_of(&error) }))
             }
         }
     }
 }
 
-type Listing = (Vec<FoundFile>, Vec<Fault>, Vec<String>);
+/// What a full store, or a full part of it, is called.
+pub(super) fn errno_of(error: &io::Error) -> u32 {
+    let otherwise = if error.kind() == io::ErrorKind::QuotaExceeded { libc::EDQUOT } else { libc::ENOSPC };
+    error.raw_os_error().unwrap_or(otherwise) as u32
+}
 
-fn list(porter: &mut Porter, sources: Vec<Source>) -> Result<Listing, Failed> {
+/// Files, what is wrong, and what is left out.
+pub(super) type Listing = (Vec<FoundFile>, Vec<Fault>, Vec<String>);
+
+pub(super) fn list(porter: &mut Porter, sources: Vec<Source>) -> Result<Listing, Failed> {
     let sources = sources.into_iter().map(ListedSource::from).collect();
     porter.tell(Task::List(List { sources }))?;
     let mut found = Vec::new();
@@ -113,6 +119,8 @@ impl From<io::Error> for Stop {
 struct Reading<'a> {
     cargo: &'a Cargo,
     owner: &'a Arc<str>,
+    /// Who needs what is read.
+    holder: &'a str,
     porter: Porter,
     /// What the bundle names.
     objects: HashSet<String>,
@@ -121,7 +129,10 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Everything that was found, in one bundle.
     fn all(&mut self, found: &[FoundFile]) -> Result<Object, Stop> {
-        let mut bundle = self.cargo.store.begin()?;
+        let headers: u64 =
+            found.iter().map(|f| Entry::file(f.name.clone(), 0, u64::MAX).header().len() as u64).sum();
+        let small: u64 = found.iter().filter(|f| f.size < INLINE_BYTES).map(|f| f.size).sum();
+        let mut bundle = self.cargo.store.begin(self.owner, headers + small)?;
         let is_small = |f: &FoundFile| !f.is_directory && f.size < INLINE_BYTES;
         let mut rest = found;
         while let Some((first, after)) = rest.split_first() {
@@ -143,7 +154,7 @@ impl Reading<'_> {
             }
         }
         bundle.write(&bundle::END)?;
-        let (name, bytes) = bundle.finish()?;
+        let (name, bytes) = bundle.finish(self.holder, false)?;
         Ok(Object { name, bytes, platform: String::new() })
     }
 
@@ -178,10 +189,11 @@ impl Reading<'_> {
     fn large(&mut self, file: &FoundFile) -> Result<(String, u64), Stop> {
         let key = (self.owner.clone(), file.stamp.clone());
         let known = self.cargo.known.lock().ok().and_then(|known| known.get(&key).cloned());
-        if let Some(object) = known.filter(|object| self.cargo.store.has(object)) {
+        let store = &self.cargo.store;
+        if let Some(object) = known.filter(|object| store.hold(self.owner, self.holder, object, file.size)) {
             return Ok((object, file.size));
         }
-        let mut object = self.cargo.store.begin()?;
+        let mut object = store.begin(self.owner, file.size)?;
         self.porter.tell(Task::Read(Paths { paths: vec![file.path.clone()] }))?;
         loop {
             let answer = self.porter.answer()?;
@@ -192,7 +204,7 @@ impl Reading<'_> {
             if !answer.done {
                 continue;
             }
-            let (name, bytes) = object.finish()?;
+            let (name, bytes) = object.finish(self.holder, false)?;
             if !answer.stamp.is_empty() && is_settled(&answer.stamp) && bytes == file.size {
                 self.remember((self.owner.clone(), answer.stamp), &name);
             }

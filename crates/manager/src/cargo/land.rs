@@ -1,6 +1,6 @@
 //! Results from the store to where they belong.
 
-use std::io::{BufReader, Read as _};
+use std::io::{BufReader, Read};
 
 use api::agent::Land;
 use model::MachineName;
@@ -85,56 +85,147 @@ impl Cargo {
         porter: &mut Porter,
         done: &mut Done,
     ) -> Result<Result<Vec<Fault>, Failed>, NotLanded> {
-        let broken = |e: std::io::Error| match e.kind() {
-            // Another job with equal results has landed meanwhile, and they were removed with its own: they are brought again.
-            std::io::ErrorKind::NotFound => NotLanded::Missing,
-            _ => NotLanded::Other(NotDone::Later(format!("the results cannot be read from the store: {e}"))),
-        };
-        let mut from =
-            BufReader::with_capacity(CHUNK_BYTES, self.store.open_object(&land.object).map_err(broken)?);
-        let mut faults = Vec::new();
-        let mut listed = 0;
-        while let Some(entry) = bundle::next(&mut from).map_err(broken)? {
-            let target = landing::place(&shipment.plan, &entry.path);
-            let is_wanted = target.is_ok();
-            let mut task = None;
-            match target {
-                Ok(target) => {
-                    let name = String::from_utf8_lossy(&entry.path).into_owned();
-                    if !target.is_stream && listed + name.len() < NAME_BYTES {
-                        listed += name.len();
-                        done.names.push(name);
-                    }
-                    task = Some(Task::Put(Put {
-                        path: target.path,
-                        is_directory: entry.is_directory(),
-                        mode: entry.mode,
-                        size: entry.size,
-                        made_mode: target.made_mode,
-                        is_stream: target.is_stream,
-                    }));
+        let from = BufReader::with_capacity(CHUNK_BYTES, self.store.read(&land.object).map_err(broken)?);
+        send_bundle(from, |path| landing::place(&shipment.plan, path), porter, done)
+    }
+}
+
+/// Sends all entries of a bundle to the porter, each with its place. Returns what has none.
+#[allow(clippy::type_complexity, reason = "two kinds of failure, each with its own way out")]
+fn send_bundle(
+    mut from: impl Read,
+    place: impl Fn(&[u8]) -> Result<landing::Target, String>,
+    porter: &mut Porter,
+    done: &mut Done,
+) -> Result<Result<Vec<Fault>, Failed>, NotLanded> {
+    let mut faults = Vec::new();
+    let mut listed = 0;
+    while let Some(entry) = bundle::next(&mut from).map_err(broken)? {
+        let target = place(&entry.path);
+        let is_wanted = target.is_ok();
+        let mut task = None;
+        match target {
+            Ok(target) => {
+                let name = String::from_utf8_lossy(&entry.path).into_owned();
+                if !target.is_stream && listed + name.len() < NAME_BYTES {
+                    listed += name.len();
+                    done.names.push(name);
                 }
-                Err(why) => faults.push(Fault::other(why)),
+                task = Some(Task::Put(Put {
+                    path: target.path,
+                    is_directory: entry.is_directory(),
+                    mode: entry.mode,
+                    size: entry.size,
+                    made_mode: target.made_mode,
+                    is_stream: target.is_stream,
+                }));
             }
-            if let Some(task) = task
-                && let Err(failed) = porter.tell(task)
-            {
+            Err(why) => faults.push(Fault::other(why)),
+        }
+        if let Some(task) = task
+            && let Err(failed) = porter.tell(task)
+        {
+            return Ok(Err(failed));
+        }
+        let mut left = entry.following();
+        while left > 0 {
+            let mut data = vec![0; CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES))];
+            from.read_exact(&mut data).map_err(broken)?;
+            left -= data.len() as u64;
+            if is_wanted && let Err(failed) = porter.tell(Task::Data(data)) {
                 return Ok(Err(failed));
             }
-            let mut left = entry.following();
-            while left > 0 {
-                let mut data = vec![0; CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES))];
-                from.read_exact(&mut data).map_err(broken)?;
-                left -= data.len() as u64;
-                if is_wanted && let Err(failed) = porter.tell(Task::Data(data)) {
-                    return Ok(Err(failed));
-                }
-            }
-            if is_wanted && !entry.is_directory() {
-                done.files += 1;
-                done.bytes += entry.size;
-            }
         }
-        Ok(Ok(faults))
+        if is_wanted && !entry.is_directory() {
+            done.files += 1;
+            done.bytes += entry.size;
+        }
+    }
+    Ok(Ok(faults))
+}
+
+pub(super) fn broken(e: std::io::Error) -> NotLanded {
+    match e.kind() {
+        // Another job with equal results has landed meanwhile, and they were removed with its own: they are brought again.
+        std::io::ErrorKind::NotFound => NotLanded::Missing,
+        _ => NotLanded::Other(NotDone::Later(format!("the results cannot be read from the store: {e}"))),
+    }
+}
+
+/// Results that were fetched, and where they are now.
+#[derive(Debug, Default)]
+pub struct Landed {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is to be told.
+    pub notes: Vec<String>,
+    /// What did not get where it belongs.
+    pub faults: Vec<Fault>,
+}
+
+/// Puts the results of a job where `place` says, as this process's own user; all at once, when all are written.
+pub fn land_here(
+    (cluster, proc): (u32, u32),
+    protected: &[String],
+    from: impl Read,
+    place: impl Fn(&[u8]) -> Result<landing::Target, String>,
+) -> Result<Landed, String> {
+    let failed = |failed: Failed| match failed {
+        Failed::Refused(why) | Failed::Gone(why) => why,
+    };
+    let mut porter = Porter::own().map_err(failed)?;
+    let protected = protected.iter().map(|path| path.clone().into_bytes()).collect();
+    porter.tell(Task::Land(LandTask { cluster, proc, protected, attempt: 1 })).map_err(failed)?;
+    let mut done = Done { bytes: 0, files: 0, names: Vec::new(), notes: Vec::new(), hold: None };
+    let mut faults = match send_bundle(from, place, &mut porter, &mut done) {
+        Ok(sent) => sent.map_err(failed)?,
+        Err(NotLanded::Missing) => return Err("the results are gone".to_owned()),
+        Err(NotLanded::Other(NotDone::Hold(hold))) => return Err(hold.reason),
+        Err(NotLanded::Other(NotDone::Later(why))) => return Err(why),
+    };
+    porter.tell(Task::Check(true)).map_err(failed)?;
+    faults.extend(porter.answer().map_err(failed)?.faults);
+    // Where something cannot be written nothing lands: all of it is still in the store.
+    porter.tell(Task::Commit(faults.is_empty())).map_err(failed)?;
+    let last = porter.answer().map_err(failed)?;
+    faults.extend(last.faults);
+    Ok(Landed { files: done.files, bytes: done.bytes, notes: last.notes, faults })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::report::Attempt;
+    use store::Store;
+
+    use super::*;
+
+    #[test]
+    fn results_that_are_not_in_the_store_are_asked_for_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let cargo = Cargo::new(Store::open(dir.path(), store::Settings::default()).unwrap(), true);
+        let shipment = Shipment {
+            owner: "ann".into(),
+            plan: transfer::Plan::of(&classad::ClassAd::new()),
+            slot: "slot1@m".into(),
+            ticket: None,
+            about_files: String::new(),
+        };
+        let job = Attempt { cluster: 1, proc: 0, attempt: 1 };
+        let land = Land { claim: 1, job, object: "0".repeat(64), bytes: 7, left_out: Vec::new() };
+        // Nobody brought it.
+        let machine = "m".parse().unwrap();
+        assert!(matches!(cargo.land(&shipment, &machine, &land, || true), Err(NotLanded::Missing)));
+        // It was brought, and went with another job's equal results before it was read.
+        let (mut porter, _end) = Porter::without_process().unwrap();
+        let mut done = Done { bytes: 0, files: 0, names: Vec::new(), notes: Vec::new(), hold: None };
+        assert!(matches!(cargo.send(&shipment, &land, &mut porter, &mut done), Err(NotLanded::Missing)));
+        // What cannot be read for another reason is tried again as it is.
+        let other = Land { object: "no name".into(), ..land };
+        assert!(matches!(
+            cargo.send(&shipment, &other, &mut porter, &mut done),
+            Err(NotLanded::Other(NotDone::Later(_)))
+        ));
     }
 }

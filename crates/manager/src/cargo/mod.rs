@@ -7,6 +7,7 @@
 mod gather;
 mod land;
 mod porter;
+mod spooled;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -16,13 +17,17 @@ use api::agent::{Down, Inputs, Land, Landed, Piece, ToAgent, Want};
 use classad::ClassAd;
 use model::report::{Attempt, Happening, Hold, MoveStage, Moved};
 use model::{ClaimId, JobTemplate, MachineName};
+use store::Store;
 use tokio::sync::{Semaphore, mpsc};
 use transfer::Plan;
 use transfer::fault::INPUT_TOO_LARGE;
 
 use crate::agents::AgentSession;
 use crate::handle::Handle;
-use crate::objects::Store;
+
+pub use land::{Landed as LandedHere, land_here};
+pub use porter::list_inputs;
+pub(crate) use spooled::{TICKET, ticket_of, user_of};
 
 /// Porters of one user at a time: a user whose disk hangs keeps nobody else waiting.
 const PORTERS_PER_USER: usize = 4;
@@ -47,6 +52,9 @@ pub(crate) struct Shipment {
     plan: Plan,
     /// The slot with its machine.
     slot: String,
+    /// The ticket of a spooled cluster, and what of the job's ad is needed when its results are fetched.
+    ticket: Option<String>,
+    about_files: String,
 }
 
 /// What is done about jobs' files.
@@ -99,6 +107,11 @@ impl Cargo {
 
     /// Forgets what machines were told of for attempts that are over.
     pub(crate) async fn tidy(&self, handle: &Handle) {
+        self.tidy_spooled(handle).await;
+        self.tidy_given(handle).await;
+    }
+
+    async fn tidy_given(&self, handle: &Handle) {
         let Ok(known) = self.given.lock().map(|given| given.keys().cloned().collect::<Vec<_>>()) else {
             return;
         };
@@ -115,8 +128,14 @@ impl Cargo {
         {
             for whose in over {
                 given.remove(&whose);
+                self.store.release(&holder_of(&whose));
             }
         }
+    }
+
+    /// A machine has the inputs of an attempt: the store need not keep them for it.
+    pub(crate) fn release_inputs(&self, machine: &MachineName, claim: u64, job: Attempt) {
+        self.store.release(&holder_of(&(machine.clone(), claim, job)));
     }
 
     fn user(&self, owner: &Arc<str>) -> Arc<Semaphore> {
@@ -146,6 +165,47 @@ impl Cargo {
     }
 }
 
+impl Cargo {
+    /// Reads the inputs of an attempt into the store. Before a user is held for having too much there, what attempts of his needed that
+    /// are over is given up.
+    async fn gather_for(
+        self: &Arc<Self>,
+        handle: &Handle,
+        shipment: Shipment,
+        whose: Whose,
+    ) -> Result<gather::Gathered, NotDone> {
+        let (shipment, holder, job) = (Arc::new(shipment), holder_of(&whose), whose.2);
+        let mut last = NotDone::Later(String::new());
+        for _ in 0..2 {
+            let (at_it, of, by) = (self.clone(), shipment.clone(), holder.clone());
+            let gathered = tokio::task::spawn_blocking(move || match &of.ticket {
+                Some(ticket) => at_it.gather_spooled(&of, job, ticket),
+                None => at_it.gather(&of, &by),
+            });
+            let gathered = gathered.await;
+            match gathered.unwrap_or_else(|e| Err(NotDone::Later(e.to_string()))) {
+                Ok(gathered) => return Ok(gathered),
+                Err(failed) => {
+                    self.store.release(&holder);
+                    let is_full = |hold: &Hold| [libc::EDQUOT, libc::ENOSPC].contains(&(hold.subcode as i32));
+                    if !matches!(&failed, NotDone::Hold(hold) if is_full(hold)) {
+                        return Err(failed);
+                    }
+                    last = failed;
+                    self.tidy_given(handle).await;
+                }
+            }
+        }
+        Err(last)
+    }
+}
+
+/// What an attempt is called where the store says who needs what.
+fn holder_of((machine, claim, job): &Whose) -> String {
+    let Attempt { cluster, proc, attempt } = job;
+    format!("attempt {machine} {claim} {cluster}.{proc}.{attempt}")
+}
+
 /// A job's ad, as it was submitted.
 fn ad_of(template: &JobTemplate, job: Attempt) -> ClassAd {
     let mut ad = ClassAd::new();
@@ -165,7 +225,9 @@ impl Handle {
             Some((slot, template, owner))
         });
         let (slot, template, owner) = found.await.ok()??;
-        Some(Shipment { owner, plan: Plan::of(&ad_of(&template, job)), slot })
+        let (ad, ticket) = (ad_of(&template, job), spooled::ticket_of(&template));
+        let about_files = if ticket.is_some() { spooled::about_files(&ad) } else { String::new() };
+        Some(Shipment { owner, plan: Plan::of(&ad), slot, ticket, about_files })
     }
 }
 
@@ -187,12 +249,12 @@ impl AgentSession {
                     let user = cargo.user(&shipment.owner);
                     // One's own turn first: who waits for it keeps nobody else from theirs.
                     let turns = (user.acquire().await, cargo.all.acquire().await);
-                    let at_it = cargo.clone();
-                    let gathered = tokio::task::spawn_blocking(move || at_it.gather(&shipment)).await;
+                    let whose = (machine.clone(), claim, job);
+                    let gathered = cargo.gather_for(&handle, shipment, whose).await;
                     drop(turns);
                     let started = Moved { job, stage: MoveStage::InputStarted as i32, ..Moved::default() };
                     match gathered {
-                        Ok(Ok(gathered)) => {
+                        Ok(gathered) => {
                             let is_first = cargo.give((machine.clone(), claim, job), gathered.objects);
                             if is_first && gathered.bundle.is_some() {
                                 handle.note_moved(session, claim, started).await;
@@ -209,15 +271,14 @@ impl AgentSession {
                             }
                             inputs.bundle = gathered.bundle;
                         }
-                        Ok(Err(NotDone::Hold(hold))) => {
+                        Err(NotDone::Hold(hold)) => {
                             // What is too large was not even begun.
                             if hold.code != INPUT_TOO_LARGE {
                                 handle.note_moved(session, claim, started).await;
                             }
                             inputs.hold = Some(hold);
                         }
-                        Ok(Err(NotDone::Later(why))) => inputs.later = why,
-                        Err(e) => inputs.later = e.to_string(),
+                        Err(NotDone::Later(why)) => inputs.later = why,
                     }
                 }
             }
@@ -233,7 +294,7 @@ impl AgentSession {
         if !cargo.begin(&key, &self.pieces) {
             return;
         }
-        let session = self.session;
+        let (session, from) = (self.session, self.machine.clone());
         tokio::spawn(async move {
             let mut answer = Landed { job, ..Landed::default() };
             match handle.shipment(&machine, claim, job).await {
@@ -247,11 +308,16 @@ impl AgentSession {
                     let turns = (user.acquire().await, cargo.all.acquire().await);
                     let (at_it, again, asked) = (cargo.clone(), handle.clone(), land.clone());
                     let landed = tokio::task::spawn_blocking(move || {
-                        at_it.land(&shipment, &machine, &asked, || {
+                        let is_live = || {
                             // Meanwhile it may have been given to another machine, whose results these would overwrite.
                             let runtime = tokio::runtime::Handle::current();
                             runtime.block_on(again.shipment(&machine, claim, job)).is_some()
-                        })
+                        };
+                        if shipment.ticket.is_some() {
+                            at_it.keep_results(&shipment, &machine, &asked, is_live)
+                        } else {
+                            at_it.land(&shipment, &machine, &asked, is_live)
+                        }
                     });
                     let landed = landed.await;
                     drop(turns);
@@ -265,7 +331,7 @@ impl AgentSession {
                             handle.note_moved(session, claim, moved).await;
                             answer.hold = landed.hold;
                             // Whoever did not hear of it has it still.
-                            cargo.store.forget(&land.object);
+                            cargo.store.forget(from.as_str(), claim, &land.object);
                         }
                         Ok(Err(land::NotLanded::Missing)) => answer.missing = true,
                         Ok(Err(land::NotLanded::Other(NotDone::Hold(hold)))) => answer.hold = Some(hold),
@@ -291,6 +357,14 @@ impl Handle {
         let report = api::agent::Report { claim, seq: 0, happening, age_ms: Some(0) };
         let message = crate::sessions::Incoming { up: Some(api::agent::Up::Report(report)) };
         let _ = self.hear_agent(session, message, None).await;
+    }
+}
+
+/// The attempt whose inputs are in its scratch directory, when a report says that.
+pub(crate) fn inputs_are_there(report: &api::agent::Report) -> Option<Attempt> {
+    match &report.happening {
+        Some(Happening::Moved(moved)) if moved.stage == MoveStage::InputFinished as i32 => Some(moved.job),
+        _ => None,
     }
 }
 
@@ -322,7 +396,7 @@ mod tests {
     #[tokio::test]
     async fn a_machine_may_fetch_what_it_was_told_of_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let cargo = Cargo::new(Store::open(dir.path()).unwrap(), true);
+        let cargo = Cargo::new(Store::open(dir.path(), store::Settings::default()).unwrap(), true);
         let (one, other): (MachineName, MachineName) = ("one".parse().unwrap(), "other".parse().unwrap());
         let job = Attempt { cluster: 1, proc: 0, attempt: 1 };
         assert!(cargo.give((one.clone(), 5, job), HashSet::from(["a".to_owned()])));

@@ -83,6 +83,20 @@ impl Porter {
         Ok(porter)
     }
 
+    /// One that is this process's own user.
+    pub(super) fn own() -> Result<Self, Failed> {
+        let owner = Arc::from(starter::user::name_of(starter::user::own_uid()));
+        Self::start(&owner, true, &Stuck::default())
+    }
+
+    /// One that nobody answers for, with the other end of its line.
+    #[cfg(test)]
+    pub(super) fn without_process() -> io::Result<(Self, UnixStream)> {
+        let (stream, end) = UnixStream::pair()?;
+        let (buffer, stuck) = (Buffer::default(), Stuck::default());
+        Ok((Self { owner: Arc::from("nobody"), child: None, stream, buffer, stuck }, end))
+    }
+
     fn spawn(owner: &Arc<str>, stuck: &Stuck) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
@@ -147,4 +161,16 @@ impl Drop for Porter {
             all.push((self.owner.clone(), child));
         }
     }
+}
+
+/// What there is of these sources, found with the rights of this process's own user: files, what is wrong, and what is left out.
+#[allow(clippy::type_complexity, reason = "three lists, each named above")]
+pub fn list_inputs(
+    sources: Vec<transfer::Source>,
+) -> Result<(Vec<starter::porter::FoundFile>, Vec<transfer::Fault>, Vec<String>), String> {
+    let words = |failed| match failed {
+        Failed::Refused(why) | Failed::Gone(why) => why,
+    };
+    let mut porter = Porter::own().map_err(words)?;
+    super::gather::list(&mut porter, sources).map_err(words)
 }

@@ -105,7 +105,14 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
     }
     let owner = owner.to_owned();
     let Submit(SubmitRequest { mut template, idempotency_key }) = call.body;
-    if call.caller.is_remote {
+    let ticket = spool_ticket(&template)?;
+    if let Some(ticket) = &ticket {
+        let (cargo, owner, ticket) = (call.shared.handle.cargo.clone(), owner.clone(), ticket.clone());
+        let refused = call.shared.budgets.work(move || cargo.refuse_ticket(&owner, &ticket)).await?;
+        if let Some(why) = refused {
+            return Err(Problem::bad(why));
+        }
+    } else if call.caller.is_remote {
         keep_in_domain(&mut template)?;
     }
     if idempotency_key.len() > limits::NAME_BYTES {
@@ -133,7 +140,29 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
         };
         Problem::new(status, code, refusal.to_string())
     })?;
+    if let Some(ticket) = ticket {
+        let cargo = call.shared.handle.cargo.clone();
+        // It is submitted, whatever becomes of the note.
+        let _ = call.shared.budgets.work(move || cargo.note_ticket(cluster, &ticket)).await;
+    }
     Ok(Json(SubmitReply { cluster, procs }))
+}
+
+/// The ticket of a spooled cluster. The files of one are moved, wherever it runs.
+fn spool_ticket(template: &JobTemplate) -> Result<Option<String>, Problem> {
+    let names = || template.varying.iter().map(|v| &v.name);
+    if names().any(|name| name.eq_ignore_ascii_case(crate::cargo::TICKET)) {
+        return Err(Problem::bad(format!("{} is the same for all jobs of a cluster", crate::cargo::TICKET)));
+    }
+    if template.shared(crate::cargo::TICKET).is_none() {
+        return Ok(None);
+    }
+    let moves = template.shared("ShouldTransferFiles").is_some_and(|text| text.trim() == "\"YES\"");
+    match crate::cargo::ticket_of(template) {
+        Some(ticket) if moves => Ok(Some(ticket)),
+        Some(_) => Err(Problem::bad("a spooled cluster says should_transfer_files = YES")),
+        None => Err(Problem::bad(format!("{} is no ticket", crate::cargo::TICKET))),
+    }
 }
 
 /// The files of a submitter elsewhere are not on this machine, so that nobody can move them: the jobs run where they are seen.

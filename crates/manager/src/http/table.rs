@@ -15,7 +15,7 @@ use super::route::Needs::{self, JoinToken, Right, RunMachine};
 use super::route::Verb::{Delete, Get, Post};
 use super::route::{Door, Route};
 use super::who::{Caller, Problem, establish};
-use super::{Shared, agents, events, explain, health, jobs, machines, openapi, pool, tokens, usage};
+use super::{Shared, agents, events, explain, health, jobs, machines, openapi, pool, spool, tokens, usage};
 
 const NO_MACHINE: &[(u16, &str)] = &[
     (404, "the machine is not connected"),
@@ -37,6 +37,14 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Post, "/v1/submit", Right(Submit), jobs::submit, "`{\"template\": {...}, \"idempotency_key\": \"...\"}` gives `{\"cluster\", \"procs\"}`; on disk when answered. Repeated with the same key and template it is the same cluster; the same key with another template is refused (409 `key_reused`). A key is kept as long as its cluster is in the queue, and until 100,000 clusters have left after it. A template without `Requirements` takes any machine. 400 `bad_request` for members that are not known and lists that are too long, `refused` for a template without `Cmd`, for expressions that cannot be read, and for what no machine of the pool offers (docs/submit.md). The key may also stand in the header `Idempotency-Key`; it has 256 bytes at most. The same template as protobuf with `Content-Type: application/protobuf`")
             .refuses(&[(409, "the key was used for another template")]),
         Route::new(Post, "/v1/act", Right(ActOnOwn), jobs::act, "`{\"act\": \"hold\"|\"release\"|\"remove\"|\"vacate\"|\"suspend\"|\"continue\"|\"checkpoint\"|\"extend\"|\"prio\"|\"return\", \"jobs\": [\"17\", \"17.3\", \"all\", \"user:carol\"], \"reason\": \"...\", \"seconds\": 3600}` (`seconds` for `extend`; `priority`, or for ADMIN `class`, for `prio`); one result per name. Other people's jobs need ADMIN"),
+        Route::new(Post, "/v1/objects/{name}", Right(Submit), spool::upload, "part of an object for a spooled cluster, at most 1 MiB, as it is; its name is the SHA-256 of the whole. `next` says how much has arrived (an empty part asks), `safe` that all of it is in the store")
+            .refuses(&[(429, "the caller's files take more of the store than they may (STORE_QUOTA)"), (503, "the store cannot take it")]),
+        Route::new(Post, "/v1/spools", Right(Submit), spool::spool, "`{\"objects\": [{\"name\", \"bytes\"}], \"bundles\": [{\"first\", \"last\", \"bundle\"}]}` keeps what the caller uploaded for a cluster: the jobs `first` to `last` begin with that bundle. `ticket` goes into the cluster's attribute SpoolTicket; one that is not used within ten minutes is forgotten"),
+        Route::new(Get, "/v1/results", Right(Submit), spool::list, "results of the caller's spooled jobs that wait to be fetched, until `until_ms` (KEEP_RESULTS)"),
+        Route::new(Get, "/v1/results/{job}", Right(Submit), spool::part, "part of a job's results, at most 1 MiB of their bundle from `offset` on")
+            .refuses(&[(404, "no results of this job wait"), (503, "the store cannot give them")]),
+        Route::new(Delete, "/v1/results/{job}", Right(Submit), spool::drop, "a job's results were fetched, or are not wanted")
+            .refuses(&[(404, "no results of this job wait"), (503, "the store cannot forget them")]),
         Route::new(Get, "/v1/queue", Right(Look), jobs::queue, "a page of clusters with their counts; with `owner` a page may be short, or empty, and `next` be there nevertheless"),
         Route::new(Get, "/v1/clusters/{id}", Right(Look), jobs::cluster, "one cluster, with a page of up to `jobs` of its unfinished jobs, or with the one job `proc`; also a cluster that has left the queue")
             .refuses(&[(404, "there is no such cluster, or it is forgotten")]),

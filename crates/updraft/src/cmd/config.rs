@@ -168,6 +168,7 @@ fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     if is_of("MANAGER") {
         note(configuration::load("MANAGER", args.local_name.as_deref(), &files).and_then(|config| {
             let (_, told) = scheduler::Settings::default().configured(&config)?;
+            store::Settings::configured(&config)?;
             Ok(told.into_iter().map(Diagnostic::warning).collect())
         }));
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use ::submit::{Command, Items, Overrides};
 use model::JobTemplate;
 
-use crate::cmd::{Failure, print, print_json, small_runtime, usage};
+use crate::cmd::{Failure, print, print_json, small_runtime, spool, usage};
 use crate::files::{System, context};
 use crate::place::Place;
 use crate::table;
@@ -45,6 +45,9 @@ pub(crate) struct What {
 pub(crate) struct Args {
     #[command(flatten)]
     what: What,
+    /// Upload the inputs now: the files may change or go away afterwards, also those of another machine; `updraft fetch` brings the results
+    #[arg(long, conflicts_with = "dry_run")]
+    spool: bool,
     /// Print the job ads and submit nothing
     #[arg(long)]
     dry_run: bool,
@@ -62,7 +65,10 @@ pub(crate) enum Unnamed {
     Left,
 }
 
-pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
+pub(crate) fn run(mut args: Args, place: &Place) -> Result<ExitCode, Failure> {
+    if args.spool {
+        args.what.set.push("should_transfer_files=YES".to_owned());
+    }
     let mut templates = templates(&args.what, Unnamed::Named)?;
     if args.dry_run {
         return dry_run(&templates, args.json);
@@ -70,9 +76,12 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     note_submit_file(&mut templates, args.what.file.as_deref());
     outputs::check_streams(&templates, outputs::Streams::Refused)?;
     // Elsewhere other files are in other places.
+    if args.spool && place.pool.is_some() {
+        drop_logs(&mut templates);
+    }
     if place.pool.is_none() {
         outputs::check_logs(&templates)?;
-        if !args.what.command.is_empty() && uses_unnamed(&args.what)? {
+        if !args.spool && !args.what.command.is_empty() && uses_unnamed(&args.what)? {
             outputs::check_directory(&std::env::current_dir()?)?;
         }
     }
@@ -80,7 +89,10 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let replies = small_runtime()?.block_on(async {
         let client = place.connect().await?;
         let mut replies = Vec::new();
-        for (i, template) in templates.iter().enumerate() {
+        for (i, template) in templates.iter_mut().enumerate() {
+            if args.spool {
+                spool::spool(&client, template).await?;
+            }
             replies.push(client.submit(template, &format!("{key}.{i}")).await?);
         }
         Ok::<_, Failure>(replies)
@@ -110,6 +122,23 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
         }
     }
     print(&text).map_err(|why| unprinted(&replies, &why))
+}
+
+/// Nobody at the pool could write a log here.
+fn drop_logs(templates: &mut [JobTemplate]) {
+    let is_log = |name: &str| ["UserLog", "DAGManNodesLog"].iter().any(|log| name.eq_ignore_ascii_case(log));
+    let mut dropped = false;
+    for template in templates {
+        let before = template.shared.len() + template.varying.len();
+        template.shared.retain(|a| !is_log(&a.name));
+        template.varying.retain(|v| !is_log(&v.name));
+        dropped |= template.shared.len() + template.varying.len() < before;
+    }
+    if dropped {
+        errln!(
+            "updraft: no log is written: the pool is elsewhere; updraft events --cluster N tells what becomes of the jobs"
+        );
+    }
 }
 
 /// A job's results never overwrite the file that described it, so the pool must know which that is.

@@ -88,6 +88,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             listen: args.listen,
             health: args.health,
             settings: read.settings,
+            store: read.store,
             beat_ms: args.beat,
             reload: Some(reload),
         },
@@ -137,6 +138,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
 /// What the configuration says to the manager.
 struct Read {
     settings: scheduler::Settings,
+    store: store::Settings,
     windows: maintenance::Settings,
     told: Vec<String>,
 }
@@ -145,9 +147,10 @@ impl Read {
     fn of_files(base: &scheduler::Settings, files: &[String]) -> Result<Self, Diagnostics> {
         let config = configuration::load("MANAGER", None, files)?;
         let (settings, mut told) = base.clone().configured(&config)?;
+        let store = store::Settings::configured(&config)?;
         let (windows, findings) = configuration::windows(files)?;
         told.extend(findings);
-        Ok(Self { settings, windows, told })
+        Ok(Self { settings, store, windows, told })
     }
 }
 
@@ -161,7 +164,7 @@ fn reloading(
         let read = Read::of_files(&base, &files).map_err(|e| e.to_string())?;
         let (windows, other) = (windows.clone(), read.windows);
         let then = Box::new(move || drop(windows.send(other)));
-        Ok(Reloaded { settings: read.settings, told: read.told, then })
+        Ok(Reloaded { settings: read.settings, store: read.store, told: read.told, then })
     }))
 }
 

@@ -27,6 +27,11 @@ impl Far {
 
     /// The same with so many cores of the manager's machine, which sees everything.
     fn with_own_cores(cpus: u32) -> Option<Self> {
+        Self::configured(cpus, "")
+    }
+
+    /// The same with a configuration.
+    pub(crate) fn configured(cpus: u32, config: &str) -> Option<Self> {
         if !is_root() {
             skip("hiding directories and becoming another user needs root");
             return None;
@@ -34,13 +39,16 @@ impl Far {
         let mut sandbox = Sandbox::new();
         sandbox.open_dir("work");
         let cpus = cpus.to_string();
-        let manager = sandbox.up(&["--shared", "--cpus", &cpus, "--listen", "127.0.0.1:0"]);
+        let config = crate::policy::write(&sandbox, "pool.conf", config);
+        let manager =
+            sandbox.up(&["--shared", "--cpus", &cpus, "--config", &config, "--listen", "127.0.0.1:0"]);
         let address = sandbox.listen_address();
         let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
         let join = sandbox.path().join("join");
         std::fs::write(&join, format!("{}@{address}", token.trim())).unwrap();
         // The same port when it is started anew.
-        let arguments = ["--shared", "--cpus", &cpus, "--listen", &address].map(str::to_owned).to_vec();
+        let arguments = ["--shared", "--cpus", &cpus, "--config", &config, "--listen", &address];
+        let arguments = arguments.map(str::to_owned).to_vec();
         Some(Self { sandbox, manager, arguments, join })
     }
 
@@ -272,6 +280,31 @@ fn a_pipe_keeps_nobody_waiting_and_a_dead_input_holds_with_its_reason() {
     assert_eq!(std::fs::read_to_string(dir.join("result")).unwrap(), "well\n");
     let moved = far.events(leaves).into_iter().rfind(|e| e["event"] == "JobFilesMoved").unwrap();
     assert!(moved["notes"][0].as_str().is_some_and(|n| n.contains("pipe")), "{moved}");
+}
+
+#[test]
+fn files_without_a_size_arrive_whole_or_are_refused_and_nothing_is_lost_in_silence() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 2);
+    let dir = far.directory("proc");
+    script(&dir.join("job.sh"), "cat version; echo a > a; echo b > b");
+    let common = "executable = job.sh\nshould_transfer_files = YES\noutput = out\n";
+    // The kernel says of these that they are empty.
+    let remaps = "transfer_output_remaps = \"a = same; b = same\"\ntransfer_output_files = a, b\n";
+    let small = far.submit(&dir, &format!("{common}{remaps}transfer_input_files = /proc/version\nqueue\n"));
+    far.wait_for(small, "JobExited", 1);
+    let wanted = std::fs::read_to_string("/proc/version").unwrap();
+    assert_eq!(std::fs::read_to_string(dir.join("out")).unwrap(), wanted);
+    // Of two results with one name one is there, and people are told.
+    assert_eq!(std::fs::read_to_string(dir.join("same")).unwrap(), "b\n");
+    let story = far.events(small);
+    let told = story.iter().filter_map(|e| e["notes"].as_array()).flatten();
+    assert!(told.filter_map(Value::as_str).any(|note| note.contains("two results")), "{story:?}");
+    let large = far.submit(&dir, &format!("{common}transfer_input_files = /proc/kallsyms\nqueue\n"));
+    far.wait_for(large, "JobsHeld", 1);
+    let held = far.events(large).into_iter().find(|e| e["event"] == "JobsHeld").unwrap();
+    assert_eq!((held["code"].as_u64(), held["subcode"].as_u64()), (Some(13), Some(27)), "{held}");
+    assert!(held["reason"].as_str().unwrap().contains("copy it to a file"), "{held}");
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn options(record: &Record, args: &Args, first_cluster: u32) -> Options {
                 first_cluster,
                 ..scheduler::Settings::in_zone(jiff::tz::TimeZone::system())
             },
+            store: store::Settings::default(),
             beat_ms: 2_000,
             reload: None,
         },

@@ -12,6 +12,7 @@ mod quotas;
 mod scratch;
 mod secrets;
 mod stamps;
+mod store;
 mod submits;
 mod survivors;
 mod weight;

@@ -1,0 +1,107 @@
+//! What the configuration says about the store.
+
+use std::time::Duration;
+
+use config::{Config, Diagnostic, Diagnostics};
+
+/// Limits of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// STORE_QUOTA: bytes that the store keeps for one user; 0 for half of the store's room.
+    pub user_bytes: u64,
+    /// STORE_QUOTA_OBJECTS: objects that the store keeps for one user; 0 for any number.
+    pub user_objects: u64,
+    /// STORE_LIMIT: bytes of all objects together; 0 for what the disk has.
+    pub pool_bytes: u64,
+    /// STORE_SPARE: how long an object stays that nobody needs; others may want the same.
+    pub spare: Duration,
+    /// KEEP_RESULTS: how long results of spooled jobs wait to be fetched.
+    pub keep: Duration,
+}
+
+/// As long as nobody says otherwise.
+const SPARE: Duration = Duration::from_secs(600);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            user_bytes: 0,
+            user_objects: 0,
+            pool_bytes: 0,
+            spare: SPARE,
+            keep: Duration::from_secs(864_000),
+        }
+    }
+}
+
+impl Settings {
+    /// The same for a pool that one user has for himself: there is nobody to leave room for.
+    #[must_use]
+    pub fn for_one_user(mut self) -> Self {
+        if self.user_bytes == 0 {
+            self.user_bytes = u64::MAX;
+        }
+        self
+    }
+
+    /// Reads them; any error refuses the whole.
+    pub fn configured(config: &Config<'_>) -> Result<Self, Diagnostics> {
+        let mut errors = Vec::new();
+        let mut number = |name: &str, otherwise: u64| {
+            let text = match config.text(name) {
+                Ok(text) => text.trim().to_owned(),
+                Err(error) => {
+                    errors.push(error);
+                    return otherwise;
+                }
+            };
+            if text.is_empty() {
+                return otherwise;
+            }
+            let value = config::scalar::evaluate(&text).ok().and_then(|v| v.as_real());
+            if let Some(n) = value.filter(|n| n.is_finite() && *n >= 0.0) {
+                return n as u64;
+            }
+            let message = format!("{name} must be a number of at least 0, not {text}");
+            errors.push(Diagnostic::error(message));
+            otherwise
+        };
+        let settings = Self {
+            user_bytes: number("STORE_QUOTA", 0).saturating_mul(1 << 20),
+            user_objects: number("STORE_QUOTA_OBJECTS", 0),
+            pool_bytes: number("STORE_LIMIT", 0).saturating_mul(1 << 20),
+            spare: Duration::from_secs(number("STORE_SPARE", SPARE.as_secs())),
+            keep: Duration::from_secs(number("KEEP_RESULTS", 864_000)),
+        };
+        if errors.is_empty() { Ok(settings) } else { Err(Diagnostics(errors)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{Loader, Nothing};
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, Diagnostics> {
+        Settings::configured(&Loader::new(&Nothing, "MANAGER").text("test", text).load().unwrap())
+    }
+
+    #[test]
+    fn settings_are_read_and_nonsense_is_named() {
+        assert_eq!(read("").unwrap(), Settings::default());
+        let settings = read(
+            "STORE_QUOTA = 2 * 3\nSTORE_QUOTA_OBJECTS = 7\nSTORE_LIMIT = 8\nSTORE_SPARE = 0\nKEEP_RESULTS = 9\n",
+        );
+        let wanted = Settings {
+            user_bytes: 6 << 20,
+            user_objects: 7,
+            pool_bytes: 8 << 20,
+            spare: Duration::ZERO,
+            keep: Duration::from_secs(9),
+        };
+        assert_eq!(settings.unwrap(), wanted);
+        let wrong = read("STORE_QUOTA = -1\n").unwrap_err().to_string();
+        assert!(wrong.contains("STORE_QUOTA") && wrong.contains("-1"), "{wrong}");
+    }
+}
