@@ -33,7 +33,7 @@ pub(super) struct Gathered {
 impl Cargo {
     /// Reads a job's inputs.
     pub(super) fn gather(&self, shipment: &Shipment) -> Result<Gathered, NotDone> {
-        let Shipment { owner, plan, slot } = shipment;
+        let Shipment { owner, plan, slot, .. } = shipment;
         let hold = |fault: &Fault, side| {
             let reason = fault.reason(INPUT, side, &self.host, slot);
             NotDone::Hold(Hold { reason, code: fault.code_of(INPUT), subcode: fault.errno })

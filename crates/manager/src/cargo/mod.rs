@@ -7,6 +7,7 @@
 mod gather;
 mod land;
 mod porter;
+mod stream;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -47,6 +48,8 @@ pub(crate) struct Shipment {
     plan: Plan,
     /// The slot with its machine.
     slot: String,
+    /// Standard output and error land as they come.
+    streams: [bool; 2],
 }
 
 /// What is done about jobs' files.
@@ -65,7 +68,12 @@ pub(crate) struct Cargo {
     users: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     all: Semaphore,
     stuck: porter::Stuck,
+    /// Places for outputs that land as they come.
+    streams: Arc<Semaphore>,
 }
+
+/// Outputs that land as they come, at a time: each has a process of its own.
+const STREAMS: usize = 256;
 
 /// Contents of so many files are remembered.
 const KNOWN: usize = 100_000;
@@ -83,6 +91,7 @@ impl Cargo {
             users: Mutex::default(),
             all: Semaphore::new(PORTERS),
             stuck: porter::Stuck::default(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
         }
     }
 
@@ -90,6 +99,11 @@ impl Cargo {
     pub(crate) fn may_fetch(&self, machine: &MachineName, object: &str) -> bool {
         let Ok(given) = self.given.lock() else { return false };
         given.iter().any(|((to, ..), objects)| to == machine && objects.contains(object))
+    }
+
+    /// True when a machine has asked for the files of this attempt: they were not there.
+    fn was_given(&self, whose: &Whose) -> bool {
+        self.given.lock().is_ok_and(|given| given.contains_key(whose))
     }
 
     /// From now on this machine may fetch these. True for the first time.
@@ -165,7 +179,10 @@ impl Handle {
             Some((slot, template, owner))
         });
         let (slot, template, owner) = found.await.ok()??;
-        Some(Shipment { owner, plan: Plan::of(&ad_of(&template, job)), slot })
+        let ad = ad_of(&template, job);
+        let is_streamed = |name: &str| matches!(ad.eval(name), classad::Value::Bool(true));
+        let streams = ["StreamOut", "StreamErr"].map(is_streamed);
+        Some(Shipment { owner, plan: Plan::of(&ad), slot, streams })
     }
 }
 

@@ -15,7 +15,7 @@ use super::route::Needs::{self, JoinToken, Right, RunMachine};
 use super::route::Verb::{Delete, Get, Post};
 use super::route::{Door, Route};
 use super::who::{Caller, Problem, establish};
-use super::{Shared, agents, events, explain, health, jobs, machines, openapi, pool, tokens, usage};
+use super::{Shared, agents, events, explain, health, jobs, machines, openapi, pool, tokens, usage, visits};
 
 const NO_MACHINE: &[(u16, &str)] = &[
     (404, "the machine is not connected"),
@@ -37,6 +37,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Post, "/v1/submit", Right(Submit), jobs::submit, "`{\"template\": {...}, \"idempotency_key\": \"...\"}` gives `{\"cluster\", \"procs\"}`; on disk when answered. Repeated with the same key and template it is the same cluster; the same key with another template is refused (409 `key_reused`). A key is kept as long as its cluster is in the queue, and until 100,000 clusters have left after it. A template without `Requirements` takes any machine. 400 `bad_request` for members that are not known and lists that are too long, `refused` for a template without `Cmd`, for expressions that cannot be read, and for what no machine of the pool offers (docs/submit.md). The same template as protobuf with `Content-Type: application/protobuf` and header `Idempotency-Key`")
             .refuses(&[(409, "the key was used for another template")]),
         Route::new(Post, "/v1/act", Right(ActOnOwn), jobs::act, "`{\"act\": \"hold\"|\"release\"|\"remove\"|\"vacate\"|\"suspend\"|\"continue\"|\"checkpoint\"|\"extend\"|\"prio\"|\"return\", \"jobs\": [\"17\", \"17.3\", \"all\", \"user:carol\"], \"reason\": \"...\", \"seconds\": 3600}` (`seconds` for `extend`; `priority`, or for ADMIN `class`, for `prio`); one result per name. Other people's jobs need ADMIN"),
+        Route::stream("/v1/visit/{job}", Right(ActOnOwn), visits::open, "into a running job: its output as it grows, or a command beside it. Both bodies are streams of frames (docs/visits.md); other people's jobs need ADMIN. 403 for others' jobs, 409 for one that does not run"),
         Route::new(Get, "/v1/queue", Right(Look), jobs::queue, "a page of clusters with their counts; with `owner` a page may be short, or empty, and `next` be there nevertheless"),
         Route::new(Get, "/v1/clusters/{id}", Right(Look), jobs::cluster, "one cluster, with a page of up to `jobs` of its unfinished jobs, or with the one job `proc`; also a cluster that has left the queue")
             .refuses(&[(404, "there is no such cluster, or it is forgotten")]),

@@ -270,6 +270,11 @@ impl Story {
                 let body = Body::Generic { text: format!("The job was not checkpointed: {}", e.reason) };
                 Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
             }
+            Kind::JobVisited(e) => {
+                let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
+                let body = Body::Generic { text: format!("The job was visited by {}: {}", e.by, e.what) };
+                Telling::new(self, cluster, at, e.cluster, time_ms, each).line(e.proc, e.claim, body)?;
+            }
             Kind::JobWarned(e) => {
                 let Some(cluster) = self.clusters.get(&e.cluster) else { return ControlFlow::Continue(()) };
                 let why = if e.reason.is_empty() { String::new() } else { format!(": {}", e.reason) };

@@ -38,3 +38,4 @@ mod transitions;
 mod transparent;
 mod trust;
 mod usage;
+mod visits;
