@@ -90,12 +90,16 @@ const ALL_STORMS: &str = "4000000";
 /// Moments of a vacate at which the agent is killed then, and of a collection at which the manager is; the seed is UPDRAFT_SEED.
 const ALL_KILLS: &str = "50";
 
+/// Kills while jobs' files are moved then, with four machines and 200 jobs instead of two and 40; the seed is printed.
+const ALL_TRANSFER_KILLS: &str = "60";
+
 fn tests(all: bool) -> Result<(), String> {
     let found = [
         ("BOLERO_RANDOM_TEST_TIME_MS", all.then(|| ALL_FUZZ_MS.to_owned())),
         ("UPDRAFT_STORM_EVENTS", all.then(|| ALL_STORMS.to_owned())),
         ("UPDRAFT_VACATE_KILLS", all.then(|| ALL_KILLS.to_owned())),
         ("UPDRAFT_COLLECT_KILLS", all.then(|| ALL_KILLS.to_owned())),
+        ("UPDRAFT_TRANSFER_KILLS", all.then(|| ALL_TRANSFER_KILLS.to_owned())),
         ("UPDRAFT_JUDGE", judge()),
         ("UPDRAFT_SCHEMATHESIS", schemathesis()),
         ("UPDRAFT_SCHEMATHESIS_SECONDS", all.then(|| ALL_SECONDS.to_owned())),

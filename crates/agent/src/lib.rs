@@ -9,7 +9,7 @@
 //! - `hooks`: the machine's own commands before and after a claim
 //! - `machine`: what this machine is
 //! - `questions`: what administrators ask of a machine through its manager
-//! - `transfers`: checkpoints to and from the store
+//! - `transfers`: checkpoints to and from the store; `cargo`: jobs' files; `visits`: people who look into jobs
 //! - `sensors`: what the machine ad says about owner, load and hardware, measured or scripted
 //! - `starters`: starter processes: spawning, adopting, reading what dead ones left
 //! - `link`: the connection to the manager, over the network or within the process
@@ -36,6 +36,7 @@ mod run;
 pub mod sensors;
 mod starters;
 mod transfers;
+mod visits;
 
 use std::path::PathBuf;
 

@@ -28,6 +28,7 @@ use crate::sensors::benchmark;
 use crate::sensors::watch::InputWatch;
 use crate::starters::{self, News, Orders, Spare};
 use crate::transfers::{self, Reply, Transfers};
+use crate::visits::Visits;
 use crate::{Error, Options, machine};
 
 /// First and longest wait between attempts to connect.
@@ -107,6 +108,7 @@ pub async fn run(
         orders: HashMap::new(),
         news: news_sender,
         transfers: Transfers::new(transfer_news),
+        visits: Visits::default(),
         hooks: Hooks::new(hook_news),
         signs: signs_sender,
         criu_settings: None,
@@ -219,6 +221,8 @@ pub(crate) struct Agent {
     cache: Arc<Cache>,
     /// Jobs whose results are on their way.
     landing: HashSet<Attempt>,
+    /// Visits to jobs.
+    pub(crate) visits: Visits,
     pub(crate) hooks: Hooks,
     pub(crate) signs: mpsc::Sender<Sign>,
     /// What was asked of CRIU last.
@@ -399,6 +403,7 @@ impl Agent {
                 return on_stop;
             }
             self.up = None;
+            self.visits.end_all();
             self.core.session_closed();
             let _ = done.send(());
         }
@@ -486,6 +491,8 @@ impl Agent {
                 let about = cargo::about_landing(landed.job);
                 self.transfers.line().answer(&about, Reply::Landed(landed));
             }
+            Down::Visit(visit) => self.visit(visit),
+            Down::VisitPart(part) => self.visits.hear(part),
             Down::Ask(ask) => self.answer(ask),
             Down::Stop(stop) if self.hooks.withdraw(stop.claim, stop.job) => {
                 self.core.returned(stop.claim, &[stop.job]);

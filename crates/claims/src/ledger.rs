@@ -269,6 +269,8 @@ impl Ledger {
             | Down::Piece(_)
             | Down::Inputs(_)
             | Down::Landed(_)
+            | Down::Visit(_)
+            | Down::VisitPart(_)
             // `seats` hears these, as the owner has a word in them.
             | Down::Better(_)
             | Down::Activate(_)

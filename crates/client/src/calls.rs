@@ -369,7 +369,7 @@ pub(crate) fn broken(error: hyper::Error) -> Error {
     Error::Broken(error.to_string())
 }
 
-fn refusal(status: StatusCode, body: &[u8]) -> Error {
+pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> Error {
     match serde_json::from_slice::<ErrorReply>(body) {
         Ok(reply) => Error::Refused { status: status.as_u16(), code: reply.code, message: reply.message },
         Err(_) => Error::Refused {

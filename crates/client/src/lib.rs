@@ -1,7 +1,7 @@
 //! A typed client of a manager, used by the command line, by agents, by the tests, and by anyone else.
 //!
 //! - `connect`: where a manager is, and one HTTP/2 connection to it
-//! - `calls`: the REST calls; `events`: the event stream; `usage`: where the time went, row by row; `lines`: bodies in lines
+//! - `calls`: the REST calls; `events`: the event stream; `usage`: where the time went, row by row; `lines`: bodies in lines; `visit`: into running jobs
 
 #![forbid(unsafe_code)]
 
@@ -10,11 +10,13 @@ mod connect;
 mod events;
 mod lines;
 mod usage;
+mod visit;
 
 pub use calls::Client;
 pub use connect::{Endpoint, grpc_service, http2};
 pub use events::Events;
 pub use usage::{UsagePart, UsageRows};
+pub use visit::{Visit, VisitSender};
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]

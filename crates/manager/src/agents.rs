@@ -169,8 +169,17 @@ impl AgentSession {
                     let _ = waiting.send(answer);
                 }
             }
+            Some(Up::Visit(part)) => {
+                self.handle.visits.hear(&self.machine, self.session, &self.pieces, part);
+            }
             Some(Up::Trace(trace)) => self.handle.traces.take(crate::clock::wall_ms(), &self.machine, trace),
             up => {
+                if let Some(Up::Report(Report {
+                    claim, happening: Some(Happening::Started(started)), ..
+                })) = &up
+                {
+                    self.begin_streams(*claim, started.job);
+                }
                 let up = match up {
                     Some(Up::Report(report)) => Some(Up::Report(self.doubt_checkpoint(report).await?)),
                     up => up,
@@ -274,6 +283,7 @@ impl AgentSession {
 
     /// Ends the session.
     pub async fn close(self) {
+        self.handle.visits.end_session(self.session);
         self.handle.close_session(self.session).await;
     }
 }

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use api::agent::Down;
 use model::event::{MachineStanding, PoolDrained, PrioritySet, TokenIssued};
-use model::{MachineName, Now};
+use model::visit::Want;
+use model::{JobId, MachineName, Now};
 use scheduler::{
     Act, Actor, Core, LabChange, Outcome, Refusal, Session, StandingChange, StandingRefusal, Submission,
-    Which,
+    Visited, Which,
 };
 use store::Store;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -55,6 +56,12 @@ pub(crate) enum Input {
         which: Vec<Which>,
         reason: String,
         answer: Answer<Vec<Result<Outcome, Refusal>>>,
+    },
+    Visit {
+        actor: Actor,
+        job: JobId,
+        want: Box<Want>,
+        answer: Answer<Result<Visited, Refusal>>,
     },
     IssueToken(TokenIssued, Answer<()>),
     SetPriority(PrioritySet, Answer<()>),
@@ -116,6 +123,7 @@ pub struct Handle {
     pub(crate) traces: Arc<Traces>,
     pub(crate) questions: Arc<Questions>,
     pub(crate) windows: Arc<Windows>,
+    pub(crate) visits: Arc<crate::visits::Visits>,
 }
 
 impl std::fmt::Debug for Handle {
@@ -153,6 +161,16 @@ impl Handle {
         reason: String,
     ) -> Result<Vec<Result<Outcome, Refusal>>, Unavailable> {
         self.ask(|answer| Input::Act { actor, act, which, reason, answer }).await?
+    }
+
+    /// Where a running job is, for somebody who may look into it; what is recorded of that is on disk.
+    pub(crate) async fn visit(
+        &self,
+        actor: Actor,
+        job: JobId,
+        want: Want,
+    ) -> Result<Result<Visited, Refusal>, Unavailable> {
+        self.ask(|answer| Input::Visit { actor, job, want: Box::new(want), answer }).await?
     }
 
     pub(crate) async fn issue_token(&self, issued: TokenIssued) -> Result<(), Unavailable> {

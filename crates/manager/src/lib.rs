@@ -39,6 +39,7 @@ mod sessions;
 mod state;
 mod traces;
 mod usage;
+mod visits;
 mod windows;
 mod writer;
 

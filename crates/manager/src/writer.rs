@@ -89,6 +89,7 @@ pub(crate) fn start(
         traces: Arc::default(),
         questions: Arc::default(),
         windows: Arc::default(),
+        visits: Arc::default(),
     };
     let mut writer = Writer {
         books,
@@ -397,6 +398,10 @@ impl Writer {
                     .map(|w| self.books.core.act(now, &actor, act, w, &reason, digest, out))
                     .collect();
                 self.answer_after(answer, results);
+            }
+            Input::Visit { actor, job, want, answer } => {
+                let result = self.books.core.visit(now, &actor, job, &want, out);
+                self.answer_after(answer, result);
             }
             Input::IssueToken(issued, answer) => {
                 self.record(Kind::TokenIssued(issued));

@@ -14,7 +14,7 @@ use crate::template::Attribute;
 #[derive(Clone, PartialEq, Message)]
 pub struct ToManager {
     /// What.
-    #[prost(oneof = "Up", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Up", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub up: Option<Up>,
 }
 
@@ -51,6 +51,9 @@ pub enum Up {
     /// Asks for a job's results, which are in the store, to be put where they belong; answered by `Landed`.
     #[prost(message, tag = "10")]
     Land(Land),
+    /// Part of a visit to a job.
+    #[prost(message, tag = "11")]
+    Visit(crate::visit::Part),
 }
 
 /// Asks for the inputs of a job.
@@ -484,7 +487,7 @@ pub struct Report {
 #[derive(Clone, PartialEq, Message)]
 pub struct ToAgent {
     /// What.
-    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 30, 31, 32")]
+    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 30, 31, 32")]
     pub down: Option<Down>,
     /// What the manager's wall clock shows, with every `Welcome` and `Beat`: so a machine learns how far off its own is.
     #[prost(uint64, optional, tag = "20")]
@@ -540,6 +543,12 @@ pub enum Down {
     /// What became of a job's results.
     #[prost(message, tag = "15")]
     Landed(Landed),
+    /// Somebody visits a job; answered by the first part of the visit.
+    #[prost(message, tag = "16")]
+    Visit(crate::visit::Visit),
+    /// Part of a visit.
+    #[prost(message, tag = "17")]
+    VisitPart(crate::visit::Part),
     /// A better match for a claim's slot.
     #[prost(message, tag = "30")]
     Better(Better),

@@ -14,7 +14,7 @@ pub use crate::maintenance::{JobWarned, PoolDrained};
 use crate::procs::Span;
 pub use crate::run::{
     ClaimEnded, ClaimMade, Exit, JobCheckpointed, JobContinued, JobExited, JobFilesMoved, JobNotSaved,
-    JobStarted, JobSuspended, JobsAssigned, JobsLeft, JobsRequeued, Resources,
+    JobStarted, JobSuspended, JobVisited, JobsAssigned, JobsLeft, JobsRequeued, Resources,
 };
 use crate::template::JobTemplate;
 
@@ -27,7 +27,7 @@ pub struct Event {
     /// What happened.
     #[prost(
         oneof = "Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46, 47, 48, 49"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30, 40, 45, 46, 47, 48, 49, 50"
     )]
     #[serde(flatten)]
     pub kind: Option<Kind>,
@@ -139,6 +139,9 @@ pub enum Kind {
     /// A job's files are on their way, or have arrived.
     #[prost(message, tag = "49")]
     JobFilesMoved(JobFilesMoved),
+    /// Somebody looked into a running job.
+    #[prost(message, tag = "50")]
+    JobVisited(JobVisited),
 }
 
 /// Somebody gave the jobs of a cluster another place in the order.
@@ -447,6 +450,7 @@ pub fn cluster_of(kind: &Kind) -> Option<u32> {
         Kind::JobWarned(e) => Some(e.cluster),
         Kind::JobNotSaved(e) => Some(e.cluster),
         Kind::JobFilesMoved(e) => Some(e.cluster),
+        Kind::JobVisited(e) => Some(e.cluster),
         Kind::JobsLeft(e) => Some(e.cluster),
         Kind::GangPlanned(e) => Some(e.cluster),
         Kind::JobProvisioning(e) => Some(e.cluster),

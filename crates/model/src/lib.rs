@@ -24,6 +24,7 @@ pub mod starter;
 pub mod template;
 pub mod text;
 mod time;
+pub mod visit;
 
 pub use class::Class;
 pub use event::Event;

@@ -231,6 +231,29 @@ pub struct JobFilesMoved {
     pub notes: Vec<String>,
 }
 
+/// Somebody looked into a running job: opened a shell in it, ran a command there, or was shown what is another's.
+#[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
+pub struct JobVisited {
+    /// Claim.
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// Cluster.
+    #[prost(uint32, tag = "2")]
+    pub cluster: u32,
+    /// Proc.
+    #[prost(uint32, tag = "3")]
+    pub proc: u32,
+    /// Attempt.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// Who.
+    #[prost(string, tag = "5")]
+    pub by: String,
+    /// What for: the command, or what was looked at.
+    #[prost(string, tag = "6")]
+    pub what: String,
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct Exit {

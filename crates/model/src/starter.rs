@@ -32,7 +32,7 @@ pub struct Account {
 #[derive(Clone, PartialEq, Message)]
 pub struct ToStarter {
     /// What.
-    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "Order", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub order: Option<Order>,
 }
 
@@ -81,6 +81,23 @@ pub enum Order {
     /// The running job's results are where they belong, or cannot be; its end may be told.
     #[prost(message, tag = "14")]
     Landed(Landed),
+    /// Somebody visits the running job.
+    #[prost(message, tag = "15")]
+    Visit(Visit),
+}
+
+/// Somebody visits the running job: whoever serves the visit is connected with a socket in the claim's directory.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Visit {
+    /// Which job.
+    #[prost(message, required, tag = "1")]
+    pub job: Attempt,
+    /// The socket's name in the claim's directory.
+    #[prost(string, tag = "2")]
+    pub socket: String,
+    /// What is wanted.
+    #[prost(message, required, tag = "3")]
+    pub want: crate::visit::Want,
 }
 
 /// How much time the running job has left.

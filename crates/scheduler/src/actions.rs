@@ -1,10 +1,10 @@
 //! What people ask: submit, hold, release, remove; users' priorities.
 
 use model::event::{
-    Afterwards, ClusterReordered, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind,
-    PrioritySet, StopRequested,
+    Afterwards, ClusterReordered, ClusterSubmitted, JobVisited, JobsHeld, JobsLeft, JobsReleased,
+    JobsRemoved, Kind, PrioritySet, StopRequested,
 };
-use model::{Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
+use model::{ClaimId, Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
 
 use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
@@ -21,6 +21,17 @@ pub struct Actor {
     pub user: String,
     /// May act on other people's jobs.
     pub any_owner: bool,
+}
+
+/// Where a job is that somebody visits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Visited {
+    /// Its machine.
+    pub machine: String,
+    /// The claim that it runs in.
+    pub claim: ClaimId,
+    /// Its live attempt.
+    pub attempt: model::report::Attempt,
 }
 
 /// A submit.
@@ -187,6 +198,9 @@ pub enum Refusal {
         /// To whom.
         gang: u32,
     },
+    /// There is nothing to look into.
+    #[error("job {0} does not run at the moment; `updraft queue` says where it stands")]
+    NotRunning(model::JobId),
     /// Somebody else's job.
     #[error("job {job} belongs to {owner}")]
     NotYours {
@@ -309,6 +323,34 @@ impl Core {
     pub fn set_priority(&mut self, now: Now, set: PrioritySet, digest: Digest, out: &mut Out) {
         self.record(now, Kind::PrioritySet(set), out);
         self.resume(now, digest, out);
+    }
+
+    /// Somebody wants to look into a running job: where it is, when that may be. A shell is recorded, and whatever is looked at of
+    /// another's.
+    pub fn visit(
+        &mut self,
+        now: Now,
+        actor: &Actor,
+        job: JobId,
+        want: &model::visit::Want,
+        out: &mut Out,
+    ) -> Result<Visited, Refusal> {
+        let name = JobName::Job(job);
+        self.select(actor, &Which::Named(name))?;
+        let cluster = self.queue.clusters.get(&job.cluster).ok_or(Refusal::NoSuchJob(name))?;
+        let live = cluster.live.get(&job.proc).filter(|live| live.started_ms.is_some());
+        let live = live.ok_or(Refusal::NotRunning(job))?;
+        let claim = self.pool.claims.get(&live.claim).ok_or(Refusal::NotRunning(job))?;
+        let machine = crate::pool::host_of(&claim.machine).to_owned();
+        let (claim, attempt) = (live.claim, live.attempt);
+        if want.shell.is_some() || *cluster.owner != actor.user {
+            let what = model::text::one_line(&want.in_words(), model::limits::REASON_BYTES);
+            let (by, JobId { cluster, proc }) = (actor.user.clone(), job);
+            let visited = JobVisited { claim: claim.0, cluster, proc, attempt, by, what };
+            self.record(now, Kind::JobVisited(visited), out);
+        }
+        let attempt = model::report::Attempt { cluster: job.cluster, proc: job.proc, attempt };
+        Ok(Visited { machine, claim, attempt })
     }
 
     /// Holds, releases, removes or vacates jobs.

@@ -70,6 +70,7 @@ impl Core {
             Kind::ClockStepped(e) => self.apply_step(e.by_ms),
             Kind::GangPlanned(_)
             | Kind::JobFilesMoved(_)
+            | Kind::JobVisited(_)
             | Kind::JobWarned(_)
             | Kind::ManagerStarted(_)
             | Kind::TokenIssued(_)

@@ -92,7 +92,7 @@ use model::{ClaimId, ClaimKey, Event, JobId, Now};
 use shape::ShapeId;
 
 pub use accounts::{Group, Quota, Shares, UserView};
-pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
+pub use actions::{Act, Actor, Outcome, Refusal, Submission, Visited, Which};
 pub use admission::{Scarce, Shortage};
 pub use concurrency::Limits;
 pub use explain::{

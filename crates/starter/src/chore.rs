@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::sys::{self, Watch};
+use crate::terminal::Surroundings;
 use crate::wire::Identity;
 
 /// More than this is no answer.
@@ -48,13 +49,24 @@ impl Chore {
         keep: &[BorrowedFd<'_>],
         work: impl FnOnce() -> io::Result<Vec<u8>>,
     ) -> io::Result<Self> {
+        Self::begin_in(None, doer, keep, work)
+    }
+
+    /// The same, done in the surroundings of somebody else.
+    pub(crate) fn begin_in(
+        place: Option<&Surroundings>,
+        doer: Doer<'_>,
+        keep: &[BorrowedFd<'_>],
+        work: impl FnOnce() -> io::Result<Vec<u8>>,
+    ) -> io::Result<Self> {
         let (news, theirs) = sys::pipe()?;
         let parent = sys::own_pid();
         // SAFETY: this process has one thread, so that the child may do what a process does.
         let pid = unsafe { sys::fork_into(0) }?;
         if pid == 0 {
             let keep: Vec<_> = keep.iter().copied().chain([theirs.as_fd()]).collect();
-            let done = settle(&doer, &keep, parent).and_then(|()| work());
+            let arrived = place.map_or(Ok(parent), |place| go_to(place, &keep, parent));
+            let done = arrived.and_then(|parent| settle(&doer, &keep, parent)).and_then(|()| work());
             let (tag, bytes) = match done {
                 Ok(bytes) => (b'+', bytes),
                 Err(error) => (b'-', error.to_string().into_bytes()),
@@ -105,9 +117,35 @@ impl Chore {
         }
     }
 
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
     pub(crate) fn kill(&self) {
         sys::signal(self.pid, libc::SIGKILL);
     }
+}
+
+/// In the child: goes where somebody else lives; who our parent is there. Where processes have numbers of their own only a child of
+/// ours has one of them: it is the one that returns, and we wait for it.
+fn go_to(place: &Surroundings, keep: &[BorrowedFd<'_>], parent: i32) -> io::Result<i32> {
+    place.enter()?;
+    if !place.has_numbers() {
+        return Ok(parent);
+    }
+    sys::close_all_but(keep)?;
+    sys::die_with_parent()?;
+    if sys::parent_pid() != parent {
+        return Err(io::Error::other("the starter is gone"));
+    }
+    // SAFETY: a copy of a process with one thread.
+    let child = unsafe { sys::fork_into(0) }?;
+    if child == 0 {
+        // Our parent has no number among ours.
+        return Ok(0);
+    }
+    sys::collect(child);
+    sys::leave_with(Ok(()))
 }
 
 /// In the child: nothing of the starter's, nothing but the user's rights.

@@ -296,7 +296,7 @@ impl Landing {
 }
 
 /// Makes the directories above a result, if it is to be so.
-fn make_above(put: &Put, path: &Path) -> Result<(), Fault> {
+pub(crate) fn make_above(put: &Put, path: &Path) -> Result<(), Fault> {
     let above = path.parent().unwrap_or(Path::new("/"));
     if let Some(mode) = put.made_mode
         && fs::symlink_metadata(above).is_err()
@@ -320,7 +320,7 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// True for two names of one file.
-fn is_same(one: &Path, other: &Path) -> bool {
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     match (fs::metadata(one), fs::metadata(other)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => one == other,

@@ -51,6 +51,11 @@ const HURRY: u32 = 50;
 /// Kills and collects all children of this process until none is left; orphans of killed ones arrive here in turn. False
 /// when some cannot be killed.
 pub(crate) fn kill_children() -> bool {
+    kill_children_but(&[])
+}
+
+/// The same, but for these.
+pub(crate) fn kill_children_but(spared: &[i32]) -> bool {
     let began = Instant::now();
     for round in 0.. {
         loop {
@@ -60,7 +65,13 @@ pub(crate) fn kill_children() -> bool {
                 Reaped::NoneEnded => break,
             }
         }
-        for pid in children() {
+        let mut found: Vec<i32> = children();
+        found.retain(|pid| !spared.contains(pid));
+        // With nobody to spare the end of them is what `reap` says.
+        if found.is_empty() && !spared.is_empty() {
+            return true;
+        }
+        for pid in found {
             sys::signal(pid, libc::SIGKILL);
         }
         match round {

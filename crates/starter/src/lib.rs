@@ -21,10 +21,11 @@
 //! - `streams`: which standard streams the process was started with
 //! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
 //! - `stage`: a job's inputs into its scratch directory, its results out of it; `results`: which files these are; `walk`: finding files that are to be moved
-//! - `porter`, `landing`: the process that reads one user's inputs and lands his results (for the manager)
+//! - `visit`: people who look into the running job; `look`: what it writes, as it grows; `shell`: a command beside it; `terminal`: what that needs
+//! - `porter`, `landing`: the process that reads one user's inputs and lands his results (for the manager); `streaming`: outputs that land as they come
 //! - `logbook`: the process that writes one user's job logs (for the manager)
 //!
-//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages`, `streams` and `uptime`.
+//! Unsafe code is confined to `sys`, `raw`, `spawn`, `board`, `keeper`, `chore`, `nest`, `pages`, `streams`, `terminal` and `uptime`.
 
 #![allow(unsafe_code)]
 
@@ -43,6 +44,7 @@ mod landing;
 pub mod leftovers;
 pub mod lock;
 pub mod logbook;
+mod look;
 mod memory;
 pub mod nest;
 pub mod pages;
@@ -55,16 +57,20 @@ mod run;
 mod running;
 mod scratch;
 mod seal;
+mod shell;
 mod spawn;
 pub mod spool;
 mod stage;
+mod streaming;
 pub mod streams;
 mod sys;
+mod terminal;
 mod transparent;
 mod tree;
 pub mod uptime;
 mod usage;
 pub mod user;
+mod visit;
 mod walk;
 
 pub use model::starter as wire;

@@ -135,6 +135,17 @@ impl Starter<'_> {
         made
     }
 
+    /// Makes a process that counts as one of the running job's.
+    pub(crate) fn beside_job<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+        let is_in =
+            self.limited.is_some() && self.memory.as_ref().is_some_and(|memory| memory.enter().is_ok());
+        let made = make(self);
+        if let Some(memory) = self.memory.as_ref().filter(|_| is_in) {
+            memory.leave();
+        }
+        made
+    }
+
     /// Steps into a group with this limit; false where none can be had.
     fn set_limit(&mut self, bytes: u64) -> bool {
         if self.memory.is_none() {

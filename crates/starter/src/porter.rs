@@ -19,6 +19,7 @@ use transfer::{Fault, Source};
 use crate::frame::{self, Buffer};
 use crate::landing::Landing;
 use crate::logbook::{Become, become_owner};
+use crate::streaming::Streaming;
 use crate::sys;
 use crate::walk::{self, cannot_read, path_of, walk};
 
@@ -33,7 +34,7 @@ const UNSIZED_BYTES: u64 = 64 << 10;
 #[derive(Clone, PartialEq, Message)]
 pub struct ToPorter {
     /// What.
-    #[prost(oneof = "Task", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "Task", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub task: Option<Task>,
 }
 
@@ -64,6 +65,23 @@ pub enum Task {
     /// Put them where they belong (false: remove them); answered when they are.
     #[prost(bool, tag = "8")]
     Commit(bool),
+    /// An output that lands as it comes, from its beginning on; its bytes follow. Not answered.
+    #[prost(message, tag = "9")]
+    Stream(Stream),
+}
+
+/// Where an output lands as it comes.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Stream {
+    /// Absolute path.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// The mode of directories above it that are made; absent when none are.
+    #[prost(uint32, optional, tag = "2")]
+    pub made_mode: Option<u32>,
+    /// Files that are never overwritten.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub protected: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -199,6 +217,7 @@ pub fn serve(stream: UnixStream) -> io::Result<()> {
     // What one makes is for oneself, unless a mode says otherwise.
     sys::set_mask(0);
     let mut landing = None;
+    let mut streaming: Option<Streaming> = None;
     while let Some(task) = line.next()? {
         match task {
             Task::Become(_) => return Err(io::ErrorKind::InvalidInput.into()),
@@ -217,8 +236,11 @@ pub fn serve(stream: UnixStream) -> io::Result<()> {
             Task::Data(data) => {
                 if let Some(landing) = &mut landing {
                     landing.write(&data);
+                } else if let Some(streaming) = &mut streaming {
+                    streaming.write(&data);
                 }
             }
+            Task::Stream(stream) => streaming = Some(Streaming::begin(&stream)),
             Task::Check(_) => {
                 let faults = landing.as_mut().map(Landing::check).unwrap_or_default();
                 line.answer(&FromPorter { done: true, faults, ..FromPorter::default() })?;

@@ -23,6 +23,7 @@ use crate::scratch::Scratch;
 use crate::spawn::{Spawner, Starting};
 use crate::spool::Spool;
 use crate::sys::{self, Watch};
+use crate::visit::Visitor;
 use crate::wire::{Begin, Eviction, Job, Order, Report, Standing, Stop, Warn, Word};
 use crate::{frame, leftovers, uptime};
 
@@ -130,6 +131,8 @@ pub(crate) struct Starter<'a> {
     /// A checkpoint may be so large; 0 for any size.
     pub(crate) checkpoint_bytes: u64,
     keeper: Option<Keeper>,
+    /// People who look into the running job.
+    pub(crate) visitors: Vec<Visitor>,
     /// What the last job left is being removed.
     pub(crate) cleaning: Option<Chore>,
     /// What the running job has in its scratch directory is being counted.
@@ -196,6 +199,7 @@ impl<'a> Starter<'a> {
             start_us: if begin.start_ms == 0 { START_US } else { begin.start_ms.saturating_mul(1000) },
             checkpoint_bytes: begin.checkpoint_bytes,
             keeper,
+            visitors: Vec::new(),
             cleaning: None,
             measuring: None,
             next_look_us: 0,
@@ -261,6 +265,8 @@ impl<'a> Starter<'a> {
 
     /// Nothing of the claim is left behind.
     fn clean_up(&mut self) {
+        self.end_looks();
+        self.wait_for_looks();
         // Whatever the lease: from here on nothing of a job runs.
         leftovers::kill_children();
         if let Some(memory) = self.memory.take() {
@@ -281,6 +287,7 @@ impl<'a> Starter<'a> {
 
     /// Begins to remove what the last job left in the scratch directory.
     pub(crate) fn empty_scratch(&mut self) {
+        self.end_looks();
         let Some(scratch) = &self.scratch else { return };
         match scratch.begin_to_empty() {
             Ok(None) => {}
@@ -444,6 +451,7 @@ impl<'a> Starter<'a> {
                 Order::Stored(stored) => self.stored(stored),
                 Order::Warn(warn) => self.warn(warn),
                 Order::Landed(landed) => self.landed(landed),
+                Order::Visit(visit) => self.visit(&visit),
                 Order::Begin(_) => {}
             }
         }

@@ -500,7 +500,8 @@ impl Starter<'_> {
     /// The job is over when its first process is; what it left behind goes too.
     pub(crate) fn clear_away(&mut self, running: &Running) {
         self.measuring = None;
-        if !leftovers::kill_children() {
+        let looks = self.looks();
+        if !leftovers::kill_children_but(&looks) {
             self.stuck = Some("processes of a job are stuck in the kernel (a dead file system?)".to_owned());
         }
         if let Some(group) = self.group.filter(|_| running.suspended) {

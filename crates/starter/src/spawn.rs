@@ -302,6 +302,11 @@ impl Spawner {
         self.spawn_again(job, false)
     }
 
+    /// The variable by which whatever belongs to the claim is found.
+    pub(crate) fn marker(&self) -> &[u8] {
+        self.marker.as_bytes()
+    }
+
     /// The same; `appends` for one whose outputs go on.
     pub(crate) fn spawn_again(&mut self, job: &Job, appends: bool) -> Result<Starting, Failure> {
         let nul = |stage| move |_| Failure::system(stage, io::ErrorKind::InvalidInput.into());

@@ -70,6 +70,10 @@ enum Command {
     Lab(cmd::lab::Args),
     /// Wait until jobs are over
     Wait(cmd::wait::Args),
+    /// Show the end of what a running job has written, and what it goes on to write
+    Tail(cmd::tail::Args),
+    /// Open a shell, or run a command, where a job runs
+    Ssh(cmd::ssh::Args),
     /// Remove jobs
     Rm(cmd::act::Args),
     /// Put jobs on hold
@@ -201,6 +205,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Machine(args) => cmd::machine::run(args, place),
         Command::Lab(args) => cmd::lab::run(&args, place),
         Command::Wait(args) => cmd::wait::run(&args, place),
+        Command::Tail(args) => cmd::tail::run(args, place),
+        Command::Ssh(args) => cmd::ssh::run(args, place),
         Command::Rm(args) => cmd::act::run(args, Act::Remove, place),
         Command::Hold(args) => cmd::act::run(args, Act::Hold, place),
         Command::Release(args) => cmd::act::run(args, Act::Release, place),

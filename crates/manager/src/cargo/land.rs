@@ -211,6 +211,7 @@ mod tests {
             slot: "slot1@m".into(),
             ticket: None,
             about_files: String::new(),
+            streams: [false; 2],
         };
         let job = Attempt { cluster: 1, proc: 0, attempt: 1 };
         let land = Land { claim: 1, job, object: "0".repeat(64), bytes: 7, left_out: Vec::new() };

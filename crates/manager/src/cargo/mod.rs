@@ -8,6 +8,7 @@ mod gather;
 mod land;
 mod porter;
 mod spooled;
+mod stream;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -55,6 +56,8 @@ pub(crate) struct Shipment {
     /// The ticket of a spooled cluster, and what of the job's ad is needed when its results are fetched.
     ticket: Option<String>,
     about_files: String,
+    /// Standard output and error land as they come.
+    streams: [bool; 2],
 }
 
 /// What is done about jobs' files.
@@ -73,7 +76,12 @@ pub(crate) struct Cargo {
     users: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     all: Semaphore,
     stuck: porter::Stuck,
+    /// Places for outputs that land as they come.
+    streams: Arc<Semaphore>,
 }
+
+/// Outputs that land as they come, at a time: each has a process of its own.
+const STREAMS: usize = 256;
 
 /// Contents of so many files are remembered.
 const KNOWN: usize = 100_000;
@@ -91,6 +99,7 @@ impl Cargo {
             users: Mutex::default(),
             all: Semaphore::new(PORTERS),
             stuck: porter::Stuck::default(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
         }
     }
 
@@ -98,6 +107,11 @@ impl Cargo {
     pub(crate) fn may_fetch(&self, machine: &MachineName, object: &str) -> bool {
         let Ok(given) = self.given.lock() else { return false };
         given.iter().any(|((to, ..), objects)| to == machine && objects.contains(object))
+    }
+
+    /// True when a machine has asked for the files of this attempt: they were not there.
+    fn was_given(&self, whose: &Whose) -> bool {
+        self.given.lock().is_ok_and(|given| given.contains_key(whose))
     }
 
     /// From now on this machine may fetch these. True for the first time.
@@ -227,7 +241,9 @@ impl Handle {
         let (slot, template, owner) = found.await.ok()??;
         let (ad, ticket) = (ad_of(&template, job), spooled::ticket_of(&template));
         let about_files = if ticket.is_some() { spooled::about_files(&ad) } else { String::new() };
-        Some(Shipment { owner, plan: Plan::of(&ad), slot, ticket, about_files })
+        let is_streamed = |name: &str| matches!(ad.eval(name), classad::Value::Bool(true));
+        let streams = ["StreamOut", "StreamErr"].map(is_streamed);
+        Some(Shipment { owner, plan: Plan::of(&ad), slot, ticket, about_files, streams })
     }
 }
 

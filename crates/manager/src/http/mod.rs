@@ -6,7 +6,7 @@
 //! - `who`: from a connection and its headers to a principal
 //! - `budgets`: what each caller may use at a time
 //! - `table`: every path, with what it needs, takes and gives; `route`: what happens on each of them; `openapi`: the table as documents
-//! - `jobs`, `spool`, `pool`, `machines`, `tokens`, `explain`, `usage`, `events`, `health`: what is done; `agents`: agent sessions over gRPC
+//! - `jobs`, `spool`, `pool`, `machines`, `tokens`, `explain`, `usage`, `events`, `visits`, `health`: what is done; `agents`: agent sessions over gRPC
 
 mod agents;
 mod budgets;
@@ -27,6 +27,7 @@ mod spool;
 mod table;
 mod tokens;
 mod usage;
+mod visits;
 mod who;
 
 use std::path::PathBuf;

@@ -192,6 +192,45 @@ impl Route {
         }
     }
 
+    /// A pair of streams of bytes, for those who have what it needs; nothing of the request's body is read before.
+    pub(super) fn stream<F>(
+        path: &'static str,
+        needs: Needs,
+        handler: impl Fn(Arc<Shared>, Caller, String, Body) -> F + Clone + Send + Sync + 'static,
+        says: &'static str,
+    ) -> Self
+    where
+        F: Future<Output = Result<Response, Problem>> + Send + 'static,
+    {
+        let serve = move |State(shared): State<Arc<Shared>>,
+                          params: Result<RawPathParams, RawPathParamsRejection>,
+                          request: Request| {
+            let handler = handler.clone();
+            async move {
+                let params = params.map_err(|e| Problem::bad(text::one_line(&e.body_text(), 300)))?;
+                let part = params.iter().next().map_or("", |(_, value)| value).to_owned();
+                let caller = known_caller(&request)?;
+                needs.check(&shared, &caller, &part).await?;
+                handler(shared, caller, part, request.into_body()).await
+            }
+        };
+        Self {
+            verb: Verb::Post,
+            path,
+            needs,
+            door: Door::Main,
+            body_bytes: usize::MAX,
+            says,
+            refusals: &[],
+            query: SchemaGenerator::subschema_for::<()>,
+            part: Some(SchemaGenerator::subschema_for::<String>),
+            takes: &[],
+            gives: (StatusCode::OK, &[]),
+            is_rest: false,
+            serve: on(MethodFilter::POST, serve),
+        }
+    }
+
     /// A gRPC service, which says no in its own protocol.
     pub(super) fn grpc<S>(path: &'static str, needs: Needs, service: S, says: &'static str) -> Self
     where

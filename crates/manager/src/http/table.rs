@@ -15,7 +15,9 @@ use super::route::Needs::{self, JoinToken, Right, RunMachine};
 use super::route::Verb::{Delete, Get, Post};
 use super::route::{Door, Route};
 use super::who::{Caller, Problem, establish};
-use super::{Shared, agents, events, explain, health, jobs, machines, openapi, pool, spool, tokens, usage};
+use super::{
+    Shared, agents, events, explain, health, jobs, machines, openapi, pool, spool, tokens, usage, visits,
+};
 
 const NO_MACHINE: &[(u16, &str)] = &[
     (404, "the machine is not connected"),
@@ -45,6 +47,7 @@ pub(super) fn routes() -> Vec<Route> {
             .refuses(&[(404, "no results of this job wait"), (503, "the store cannot give them")]),
         Route::new(Delete, "/v1/results/{job}", Right(Submit), spool::drop, "a job's results were fetched, or are not wanted")
             .refuses(&[(404, "no results of this job wait"), (503, "the store cannot forget them")]),
+        Route::stream("/v1/visit/{job}", Right(ActOnOwn), visits::open, "into a running job: its output as it grows, or a command beside it. Both bodies are streams of frames (docs/visits.md); other people's jobs need ADMIN. 403 for others' jobs, 409 for one that does not run"),
         Route::new(Get, "/v1/queue", Right(Look), jobs::queue, "a page of clusters with their counts; with `owner` a page may be short, or empty, and `next` be there nevertheless"),
         Route::new(Get, "/v1/clusters/{id}", Right(Look), jobs::cluster, "one cluster, with a page of up to `jobs` of its unfinished jobs, or with the one job `proc`; also a cluster that has left the queue")
             .refuses(&[(404, "there is no such cluster, or it is forgotten")]),

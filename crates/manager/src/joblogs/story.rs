@@ -184,6 +184,10 @@ impl Story {
                 let body = Body::Generic { text: format!("The job was not checkpointed: {}", e.reason) };
                 self.tell_one(moment, (e.cluster, e.proc, e.claim), body, each)?;
             }
+            Kind::JobVisited(e) => {
+                let body = Body::Generic { text: format!("The job was visited by {}: {}", e.by, e.what) };
+                self.tell_one(moment, (e.cluster, e.proc, e.claim), body, each)?;
+            }
             Kind::JobWarned(e) => {
                 let why = if e.reason.is_empty() { String::new() } else { format!(": {}", e.reason) };
                 let text = format!("The job has {} seconds left on its machine{why}", e.remaining_s);
@@ -333,6 +337,7 @@ impl Story {
             | Kind::JobFilesMoved(_)
             | Kind::JobNotSaved(_)
             | Kind::JobWarned(_)
+            | Kind::JobVisited(_)
             | Kind::StopRequested(_)
             // Nothing to users.
             | Kind::ManagerStarted(_)

@@ -36,6 +36,7 @@ impl Writer {
         match input {
             Input::Submit(_, answer) => drop(answer.send(Err(told()))),
             Input::Act { answer, .. } => drop(answer.send(Err(told()))),
+            Input::Visit { answer, .. } => drop(answer.send(Err(told()))),
             Input::IssueToken(_, answer) | Input::SetPriority(_, answer) | Input::Reconfigure(_, answer) => {
                 drop(answer.send(Err(told())))
             }

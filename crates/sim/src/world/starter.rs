@@ -137,8 +137,12 @@ impl Starter {
                     deeds.push(Deed::Say(Word::Use(used)));
                 }
             }
-            Order::Begin(_) | Order::Checkpoint(_) | Order::Stored(_) | Order::Landed(_) | Order::Warn(_) => {
-            }
+            Order::Begin(_)
+            | Order::Checkpoint(_)
+            | Order::Stored(_)
+            | Order::Landed(_)
+            | Order::Visit(_)
+            | Order::Warn(_) => {}
         }
     }
 

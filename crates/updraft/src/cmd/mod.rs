@@ -23,9 +23,11 @@ pub(crate) mod run;
 pub(crate) mod seg;
 pub(crate) mod sim;
 pub(crate) mod spool;
+pub(crate) mod ssh;
 pub(crate) mod starter;
 pub(crate) mod status;
 pub(crate) mod submit;
+pub(crate) mod tail;
 pub(crate) mod token;
 pub(crate) mod up;
 pub(crate) mod usage;
@@ -88,6 +90,15 @@ pub(crate) fn print(text: &str) -> Result<ExitCode, Failure> {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Writes to standard output, or to standard error, on a thread of its own: whoever does not read it keeps nothing else waiting.
+pub(crate) async fn write_bytes(bytes: Vec<u8>, to_error: bool) -> std::io::Result<()> {
+    let write = move || {
+        let all = |out: &mut dyn std::io::Write| out.write_all(&bytes).and_then(|()| out.flush());
+        if to_error { all(&mut std::io::stderr().lock()) } else { all(&mut std::io::stdout().lock()) }
+    };
+    tokio::task::spawn_blocking(write).await.map_err(std::io::Error::other)?
 }
 
 /// Prints a value as JSON.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Random, Sandbox, is_root, skip, text, updraft};
+use crate::harness::{Sandbox, is_root, skip, text, updraft};
+use crate::network::{in_namespace, must, namespace};
 
 pub(crate) const NOBODY: u32 = 65_534;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,7 +18,18 @@ pub(crate) struct Far {
     pub(crate) manager: u32,
     arguments: Vec<String>,
     join: PathBuf,
+    /// The hosts of machines that have one, by name; each a network namespace. The manager's is at the bridge.
+    hosts: Option<Hosts>,
 }
+
+/// A bridge in the manager's network namespace, and what is plugged into it.
+struct Hosts {
+    manager: u32,
+    machines: Vec<(String, u32)>,
+}
+
+/// The first three numbers of the addresses at the bridge.
+const NET: &str = "10.79.0";
 
 impl Far {
     /// `None` where that cannot be.
@@ -43,13 +55,57 @@ impl Far {
         let manager =
             sandbox.up(&["--shared", "--cpus", &cpus, "--config", &config, "--listen", "127.0.0.1:0"]);
         let address = sandbox.listen_address();
-        let token = sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
-        let join = sandbox.path().join("join");
-        std::fs::write(&join, format!("{}@{address}", token.trim())).unwrap();
         // The same port when it is started anew.
         let arguments = ["--shared", "--cpus", &cpus, "--config", &config, "--listen", &address];
         let arguments = arguments.map(str::to_owned).to_vec();
-        Some(Self { sandbox, manager, arguments, join })
+        let far = Self { sandbox, manager, arguments, join: PathBuf::new(), hosts: None };
+        Some(far.with_token(&address))
+    }
+
+    /// The same with a host for each: the manager's and every machine's network is its own.
+    pub(crate) fn on_hosts() -> Option<Self> {
+        if !is_root() {
+            skip("network namespaces need root");
+            return None;
+        }
+        let mut sandbox = Sandbox::new();
+        sandbox.open_dir("work");
+        let host = namespace(&mut sandbox);
+        must(in_namespace(host, &["ip", "link", "add", "bridge", "type", "bridge"]));
+        must(in_namespace(host, &["ip", "link", "set", "bridge", "address", "02:00:00:00:00:01"]));
+        must(in_namespace(host, &["ip", "addr", "add", &format!("{NET}.1/24"), "dev", "bridge"]));
+        must(in_namespace(host, &["ip", "link", "set", "bridge", "up"]));
+        let address = format!("{NET}.1:9618");
+        let arguments = ["--shared", "--cpus", "0", "--listen", &address].map(str::to_owned).to_vec();
+        let hosts = Some(Hosts { manager: host, machines: Vec::new() });
+        let mut far = Self { sandbox, manager: 0, arguments, join: PathBuf::new(), hosts };
+        far.start_manager();
+        Some(far.with_token(&address))
+    }
+
+    fn with_token(mut self, address: &str) -> Self {
+        let token = self.sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
+        self.join = self.sandbox.path().join("join");
+        std::fs::write(&self.join, format!("{}@{address}", token.trim())).unwrap();
+        self
+    }
+
+    /// The host of a machine; it is made for the first start of its agent.
+    fn host(&mut self, name: &str) -> Option<u32> {
+        let hosts = self.hosts.as_mut()?;
+        if let Some((_, host)) = hosts.machines.iter().find(|(known, _)| known == name) {
+            return Some(*host);
+        }
+        let host = namespace(&mut self.sandbox);
+        let (cable, number) = (format!("cable{}", hosts.machines.len()), hosts.machines.len() + 2);
+        let netns = host.to_string();
+        let peer = ["ip", "link", "add", &cable, "type", "veth", "peer", "name", "eth", "netns", &netns];
+        must(in_namespace(hosts.manager, &peer));
+        must(in_namespace(hosts.manager, &["ip", "link", "set", &cable, "master", "bridge", "up"]));
+        must(in_namespace(host, &["ip", "addr", "add", &format!("{NET}.{number}/24"), "dev", "eth"]));
+        must(in_namespace(host, &["ip", "link", "set", "eth", "up"]));
+        hosts.machines.push((name.to_owned(), host));
+        Some(host)
     }
 
     pub(crate) fn work(&self) -> PathBuf {
@@ -60,7 +116,10 @@ impl Far {
     pub(crate) fn machine(&mut self, name: &str, cpus: u32) -> u32 {
         let hide =
             "mount --make-rprivate / && mount -t tmpfs -o mode=755 none \"$1\" && shift && exec \"$@\"";
-        let mut command = Command::new("unshare");
+        let mut command = match self.host(name) {
+            Some(host) => in_namespace(host, &["unshare"]),
+            None => Command::new("unshare"),
+        };
         command.args(["--mount", "sh", "-c", hide, "sh"]).arg(self.work()).arg(updraft());
         command.args(["agent", "--name", name, "--cpus", &cpus.to_string(), "--filesystem-domain", name]);
         command.arg("--join").arg(format!("@{}", self.join.display()));
@@ -75,8 +134,20 @@ impl Far {
     /// Kills the manager and starts the next one.
     pub(crate) fn restart_manager(&mut self) {
         self.sandbox.kill(self.manager);
+        self.start_manager();
+    }
+
+    fn start_manager(&mut self) {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        self.manager = self.sandbox.up(&arguments);
+        let Some(hosts) = &self.hosts else {
+            self.manager = self.sandbox.up(&arguments);
+            return;
+        };
+        let program = updraft().to_string_lossy().into_owned();
+        let mut up = in_namespace(hosts.manager, &[&[&*program, "up"], &arguments[..]].concat());
+        up.env("UPDRAFT_STATE_DIR", self.sandbox.state()).env_remove("UPDRAFT_POOL");
+        self.manager = self.sandbox.spawn(up, "up.log");
+        self.sandbox.wait_until_up();
     }
 
     /// Does something as the ordinary user.
@@ -180,85 +251,6 @@ fn a_sweep_runs_on_machines_that_see_none_of_its_files() {
     let litter: Vec<_> =
         left.map(|e| e.file_name()).filter(|n| n.to_string_lossy().starts_with(".updraft")).collect();
     assert!(litter.is_empty(), "{litter:?}");
-}
-
-/// Processes of starters in this sandbox.
-fn starters(far: &Far) -> Vec<u32> {
-    let is_starter = |pid: &u32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|b| *b == 0).nth(1) == Some(b"starter")
-    };
-    far.sandbox.processes().into_iter().filter(is_starter).collect()
-}
-
-#[test]
-fn whoever_is_killed_while_files_are_moved_every_job_ends_once_with_its_own_bytes() {
-    let Some(mut far) = Far::new() else { return };
-    // More of everything with `cargo xtask test --all`.
-    let is_long = std::env::var_os("PROPTEST_CASES").is_some();
-    let (names, jobs, kills): (&[&'static str], usize, u32) =
-        if is_long { (&["far1", "far2", "far3", "far4"], 200, 40) } else { (&["far1", "far2"], 40, 12) };
-    let mut agents: Vec<(&str, u32)> = names.iter().map(|name| (*name, far.machine(name, 3))).collect();
-    let dir = far.directory("kills");
-    let input: Vec<u8> = (0..700_000u32).map(|n| (n ^ (n >> 7)) as u8).collect();
-    std::fs::create_dir_all(dir.join("in/deep")).unwrap();
-    std::fs::write(dir.join("in/deep/large"), &input).unwrap();
-    // Large enough to be under way when somebody is killed; some fail, and their results come back all the same.
-    script(
-        &dir.join("job.sh"),
-        "sleep 1; for i in 1 2 3 4; do cat in/deep/large; done > out.$1; echo $1 >> out.$1; mkdir -p d; echo $1 > d/$1; echo $1 > name\n\
-         exit $(( $1 % 7 == 0 ? 3 : 0 ))",
-    );
-    let description = "executable = job.sh\narguments = $(Process)\ntransfer_input_files = in\nshould_transfer_files = YES\n\
-                       when_to_transfer_output = ON_EXIT_OR_EVICT\ntransfer_output_files = out.$(Process), d, name\n\
-                       transfer_output_remaps = \"name = res/$(Process)\"\noutput = o.$(Process)\nlog = log\n";
-    let cluster = far.submit(&dir, &format!("{description}queue {jobs}\n"));
-    let seed = u64::from_le_bytes(trust::random()) | 1;
-    println!("seed {seed}");
-    let mut random = Random(seed);
-    for _ in 0..kills {
-        std::thread::sleep(Duration::from_millis(100 + random.below(900)));
-        match random.below(5) {
-            0 => far.restart_manager(),
-            1 | 2 => {
-                let at = random.below(agents.len() as u64) as usize;
-                far.sandbox.kill(agents[at].1);
-                agents[at].1 = far.machine(agents[at].0, 3);
-            }
-            3 => {
-                if let Some(pid) = starters(&far).first() {
-                    crate::harness::signal(*pid, libc::SIGKILL);
-                }
-            }
-            _ => {
-                let job = format!("{cluster}.{}", random.below(jobs as u64));
-                far.as_nobody(&dir, &updraft(), &["vacate", &job]);
-            }
-        }
-    }
-    let all_ended = || far.events(cluster).iter().filter(|e| e["event"] == "JobExited").count() >= jobs;
-    far.sandbox.until("all jobs end", Duration::from_secs(150), all_ended);
-    let mut ended: Vec<u64> = Vec::new();
-    for event in far.events(cluster).iter().filter(|e| e["event"] == "JobExited") {
-        let proc = event["proc"].as_u64().unwrap();
-        assert_eq!(event["exit"]["code"], if proc % 7 == 0 { 3 } else { 0 }, "{event}");
-        ended.push(proc);
-    }
-    ended.sort_unstable();
-    assert_eq!(ended, (0..jobs as u64).collect::<Vec<_>>(), "each once");
-    for n in 0..jobs {
-        let wanted = [input.repeat(4), format!("{n}\n").into_bytes()].concat();
-        assert!(std::fs::read(dir.join(format!("out.{n}"))).unwrap() == wanted, "job {n}");
-        for name in [format!("d/{n}"), format!("res/{n}")] {
-            assert_eq!(std::fs::read_to_string(dir.join(&name)).unwrap(), format!("{n}\n"), "{name}");
-        }
-    }
-    let left =
-        std::fs::read_dir(&dir).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
-    let litter: Vec<_> = left.filter(|name| name.starts_with(".updraft")).collect();
-    assert!(litter.is_empty(), "{litter:?}");
-    let held = far.events(cluster).iter().filter(|e| e["event"] == "JobsHeld").count();
-    assert_eq!(held, 0, "nobody is held because somebody was killed");
 }
 
 #[test]
