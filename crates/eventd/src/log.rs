@@ -119,7 +119,7 @@ mod tests {
         let path = dir.path().join("new/eventd.log");
         let mut settings =
             maintenance::Settings { log: path.to_string_lossy().into_owned(), ..Default::default() };
-        let detail = Record::Estimated { event: "W".into(), slots: 1, needed_s: 2, left_s: 3 };
+        let detail = Record::Estimated { event: "W".into(), slots: 1, needed_s: 2, transfer_s: 1, left_s: 3 };
         let fact = Record::Deactivated { event: "W".into() };
         let mut log = Log::new(&settings);
         log.tell(&detail);

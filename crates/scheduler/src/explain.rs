@@ -268,7 +268,7 @@ impl Core {
             return None;
         }
         let (owner, submitted_ms) = (cluster.owner.clone(), cluster.submitted_ms);
-        let attempts = cluster.attempts.get(&job.proc).copied().unwrap_or(0);
+        let attempts = cluster.times_begun(job.proc);
         let guest_of = cluster.host_of(job.proc).map(|proc| JobId { proc, ..job });
         let standing = if let Some(live) = cluster.live.get(&job.proc) {
             let claim = self.pool.claims.get(&live.claim)?;
@@ -340,9 +340,14 @@ impl Core {
                 (refusing, obstacle) = (*guest, Some(Obstacle::Requirements));
             }
             if obstacle == Some(Obstacle::Requirements)
-                && self.pool.machines.get(name).is_some_and(|m| is_owners(&m.ad))
+                && let Some(machine) = self.pool.machines.get(name)
             {
-                obstacle = Some(Obstacle::Owners);
+                let job = self.shapes.ad(refusing);
+                if job.is_some_and(|job| rests_from(&machine.ad, job)) {
+                    obstacle = Some(Obstacle::Resting);
+                } else if is_owners(&machine.ad) {
+                    obstacle = Some(Obstacle::Owners);
+                }
             }
             match obstacle {
                 None => (open, capable) = (open + 1, capable + 1),
@@ -350,6 +355,7 @@ impl Core {
                     let kept = matches!(
                         obstacle,
                         Obstacle::Owners
+                            | Obstacle::Resting
                             | Obstacle::Shut(_)
                             | Obstacle::Lent
                             | Obstacle::NotAllowed
@@ -561,6 +567,13 @@ impl Clauses {
         all
     }
 }
+/// Does the machine say that it lets no such job in for a while, because it would have to leave at once?
+fn rests_from(ad: &ClassAd, job: &ClassAd) -> bool {
+    let users = ad.eval_str("RestingFrom").unwrap_or_default();
+    let is_kept_out = |owner: String| users.split(',').any(|user| user == owner);
+    ad.fact("Resting").is_true() || job.eval_str("Owner").is_some_and(is_kept_out)
+}
+
 /// Does the machine say that it is its owner's?
 fn is_owners(ad: &ClassAd) -> bool {
     ad.fact("State") == classad::Value::from("Owner")

@@ -143,6 +143,7 @@ fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",
         Obstacle::Owners => "owners",
+        Obstacle::Resting => "resting",
         Obstacle::Busy => "busy",
         Obstacle::Promised => "promised",
         Obstacle::Maintenance => "maintenance",

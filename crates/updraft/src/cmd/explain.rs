@@ -277,6 +277,9 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "too_small" => "too small",
             "requirements" => "excluded by requirements",
             "owners" => "in their owners' hands (Owner/Idle; `updraft status --why HOST`)",
+            "resting" => {
+                "resting, as PREEMPT made such a job leave at once that START had let in (`updraft status --why HOST`)"
+            }
             "busy" => "able, but busy",
             "promised" => "kept for a gang",
             "maintenance" => "due for maintenance before it would be over",
