@@ -76,6 +76,8 @@ pub enum Standing {
         suspended: bool,
         /// The machine is in contact.
         connected: bool,
+        /// It starts with the others of its gang.
+        gang: bool,
     },
     /// It waits.
     Waiting(Box<Waiting>),
@@ -278,6 +280,7 @@ impl Core {
                 started_ms: live.started_ms,
                 suspended: live.suspended,
                 connected: self.pool.machines.get(&claim.machine).is_some_and(|m| m.session.is_some()),
+                gang: cluster.gang,
             }
         } else if let Some(hold) = cluster.holds.iter().find(|h| h.procs.contains(job.proc)) {
             let (reason, code, since_ms) = (hold.reason.clone(), hold.code, hold.since_ms);
@@ -571,7 +574,10 @@ impl Clauses {
 fn rests_from(ad: &ClassAd, job: &ClassAd) -> bool {
     let users = ad.eval_str("RestingFrom").unwrap_or_default();
     let is_kept_out = |owner: String| users.split(',').any(|user| user == owner);
-    ad.fact("Resting").is_true() || job.eval_str("Owner").is_some_and(is_kept_out)
+    let rests = ad.fact("Resting").is_true() || job.eval_str("Owner").is_some_and(is_kept_out);
+    // What the job itself does not want is its own doing.
+    let wants = |expr| classad::Scope::of(job).target(ad).is_true(expr);
+    rests && job.get("Requirements").is_none_or(wants)
 }
 
 /// Does the machine say that it is its owner's?

@@ -330,7 +330,10 @@ impl Core {
         out: &mut Out,
     ) {
         let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return };
-        let candidate = candidate.filter(|_| self.throttle.may_start(now.mono_ms));
+        // A slot that changes hands is not held up: somebody worse would have it meanwhile. It counts as a start all the same.
+        if candidate.is_some() {
+            self.throttle.may_start(now.mono_ms);
+        }
         let is_heir = |e: &Estate| candidate.is_some_and(|c| c.shape == e.announced.shape);
         let (heir, other) =
             if estate.as_ref().is_some_and(is_heir) { (estate, None) } else { (None, estate) };

@@ -247,9 +247,14 @@ fn the_room_goes_to_the_better_job_of_the_same_user_not_back_to_the_older_one() 
     assert!(p.stops().is_empty(), "they do not change places for ever");
 }
 
-/// A pool in which a job of ann's, worth 1, is to leave for one of bob's, worth 5, and its machine agrees.
-fn leaving(p: &mut Pool) -> (ClaimId, u32, model::ClaimKey) {
+/// A job of ann's, worth 1, is to leave for one of bob's, worth 5, and its machine agrees: who leaves, for whom, and the keys of both
+/// claims, that to come first.
+fn leaving(p: &mut Pool) -> (ClaimId, u32, model::ClaimKey, model::ClaimKey) {
     p.submit("ann", with(1, &[("Worth", "1")]));
+    let own = p.out.effects.iter().rev().find_map(|e| match e {
+        Effect::Claim { key, .. } => Some(key.clone()),
+        _ => None,
+    });
     p.stops();
     let better = p.submit("bob", with(1, &[("Worth", "5")]));
     let found = p.out.effects.iter().find_map(|e| match e {
@@ -258,7 +263,7 @@ fn leaving(p: &mut Pool) -> (ClaimId, u32, model::ClaimKey) {
     });
     let (victim, key) = found.unwrap();
     seat(p, victim, SeatAnswer::BetterWaits);
-    (victim, better, key)
+    (victim, better, key, own.unwrap())
 }
 
 #[test]
@@ -280,16 +285,9 @@ fn the_ad_of_a_slot_that_is_to_change_hands_says_for_whom_and_what_that_is_worth
 #[test]
 fn a_manager_that_comes_back_hands_the_slot_over_to_whom_it_was_meant_for() {
     let mut p = pool(1, 1, "Rank = TARGET.Worth");
-    // Another waits that would be first in line.
-    let key_of = |p: &Pool, id: ClaimId| {
-        p.out.effects.iter().find_map(|e| match e {
-            Effect::Claim { claim, key, .. } if *claim == id => Some(key.clone()),
-            _ => None,
-        })
-    };
-    let (victim, better, key) = leaving(&mut p);
+    let (victim, better, key, own_key) = leaving(&mut p);
+    // Others wait that would be first in line.
     let lower = p.submit("ann", with(3, &[("Worth", "2")]));
-    let own_key = key_of(&p, victim).unwrap();
     let mut core = crate::Core::new(p.core.settings.clone());
     for event in &p.out.events {
         core.apply(event.kind.as_ref().unwrap(), event.time_ms);
@@ -307,7 +305,6 @@ fn a_manager_that_comes_back_hands_the_slot_over_to_whom_it_was_meant_for() {
         stage: Stage::Active,
     };
     let waiting = ClaimId(victim.0 | model::agent::BETTER);
-    // A machine cannot make claims of others leave, nor name one that has no job.
     let claims = vec![held(victim, &own_key, 1, 1), held(waiting, &key, better, 0)];
     let total = Resources { cpus: 1, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
     // It is Preempting, and says so.
@@ -338,7 +335,7 @@ fn a_manager_that_comes_back_hands_the_slot_over_to_whom_it_was_meant_for() {
 #[test]
 fn a_better_match_of_an_earlier_manager_whose_job_is_gone_is_dropped() {
     let mut p = pool(1, 1, "Rank = TARGET.Worth");
-    let (victim, better, key) = leaving(&mut p);
+    let (victim, better, key, _) = leaving(&mut p);
     p.core.pool.claims.get_mut(&victim).unwrap().better = None;
     let held = |cluster| crate::HeldClaim {
         claim: ClaimId(victim.0 | model::agent::BETTER),

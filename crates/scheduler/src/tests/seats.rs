@@ -84,7 +84,7 @@ fn a_seat_that_is_refused_or_late_gives_the_others_back_and_the_gang_waits_again
         assert!(p.core.queue.clusters[&pair].is_idle(0) && p.core.queue.clusters[&pair].is_idle(1));
         // Its attempts have their numbers, and it has not begun.
         for proc in 0..2 {
-            let told = p.core.explain(JobId { cluster: pair, proc }, p.now).unwrap();
+            let told = p.core.explain_job(JobId { cluster: pair, proc }, p.now).unwrap();
             assert_eq!(told.attempts, 0);
             assert_eq!(p.core.queue.clusters[&pair].attempts[&proc], 1);
         }
