@@ -174,7 +174,7 @@ impl Policy {
         let Self {
             plain, vanilla, attributes, job_attributes, timers, alias_vanilla, slot_attributes, ..
         } = self;
-        let of_slots = self.of_slots.iter().zip(&other.of_slots);
+        let mut of_slots = self.of_slots.iter().zip(&other.of_slots);
         *plain == other.plain
             && *vanilla == other.vanilla
             && *attributes == other.attributes
@@ -183,7 +183,7 @@ impl Policy {
             && *alias_vanilla == other.alias_vanilla
             && *slot_attributes == other.slot_attributes
             && self.of_slots.len() == other.of_slots.len()
-            && of_slots.fold(true, |same, (mine, its)| same && mine.0 == its.0 && mine.1.is_same_as(its.1))
+            && of_slots.all(|(mine, its)| mine.0 == its.0 && mine.1.is_same_as(its.1))
     }
 
     /// A policy of these expressions; those that are not named have their built-in values.
