@@ -60,8 +60,13 @@ impl Agent {
         self.override_files.write(&set.set, overrides.get(&set.set).map_or("", String::as_str))?;
         tracing::info!(set = set.set, by = set.by, removed = set.text.trim().is_empty(), "overrides changed");
         self.overrides = overrides;
+        // What `config check` would say of it; what was doubtful before is not repeated.
+        let new =
+            rules.warnings.iter().filter(|w| !self.rules.warnings.iter().any(|old| old.message == w.message));
+        let warnings: String = new.map(|warning| format!("\n{warning}")).collect();
         self.use_rules(rules);
-        Ok(if set.text.trim().is_empty() { "removed" } else { "set" }.to_owned())
+        let done = if set.text.trim().is_empty() { "removed" } else { "set" };
+        Ok(format!("{done}{warnings}"))
     }
 
     /// Reads the configuration again; one that cannot be used leaves the old one in force.

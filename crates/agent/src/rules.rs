@@ -125,6 +125,8 @@ pub fn check(config: &Config<'_>, total: Resources) -> Result<Vec<Diagnostic>, D
 fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Result<Rules, Diagnostics> {
     let mut layout = Layout::of_machine(config, slot_resources(total))?;
     let mut warnings = config.warnings.clone();
+    // What goes round in a circle costs only what uses it, and nothing here does.
+    warnings.extend(config.broken.iter().map(Diagnostic::as_warning));
     if let Some(running) = running {
         if layout.plans != running.plans {
             warnings.push(Diagnostic::warning(
@@ -140,6 +142,9 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
         let text = text(name)?;
         if text.trim().is_empty() {
             return Ok(None);
+        }
+        if config::scalar::is_beyond_numbers(&text) {
+            return Err(wrong(config, name, format!("{name} is too large: {text}")));
         }
         let value = config::scalar::evaluate(&text).ok().and_then(|v| v.as_real());
         match value {
@@ -419,12 +424,27 @@ mod tests {
             ("CKPT_BANDWIDTH = -1\n", "CKPT_BANDWIDTH must not be below 0"),
             ("RESERVED_DISK = -5\n", "RESERVED_DISK must not be below 0"),
             ("SLOT7_START = 3+\n", "SLOT7_START"),
+            ("SLOT_TYPE_3_START = 3+\n", "SLOT_TYPE_3_START"),
+            (
+                "KILLING_TIMEOUT = 99999999999999999999\n",
+                "KILLING_TIMEOUT is too large: 99999999999999999999",
+            ),
+            ("CKPT_BANDWIDTH = 99999999999999999999\n", "CKPT_BANDWIDTH is too large"),
+            ("START = $(A)\nA = $(B)\nB = $(A)\n", "circular definition"),
         ] {
             let error = read(text, None).map(|_| ()).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
         let warned = read("SLOT7_START = False\n", None).unwrap().warnings;
         assert!(warned.iter().any(|w| w.message == "SLOT7_START: this machine has no slot7"), "{warned:?}");
+        // What goes round in a circle and is used by nobody is told, and refuses nothing.
+        let warned = read("A = $(B)\nB = $(A)\n", None).unwrap().warnings;
+        assert!(
+            warned.iter().any(|w| !w.is_error() && w.message.contains("circular definition")),
+            "{warned:?}"
+        );
+        let warned = read("SLOT_TYPE_3_START = False\n", None).unwrap().warnings;
+        assert!(warned.iter().any(|w| w.message.contains("no slot of type 3")), "{warned:?}");
         assert!(read("JOB_RENICE_INCREMENT = 19\nSLOT1_START = True\n", None).unwrap().warnings.is_empty());
     }
 

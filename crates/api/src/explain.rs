@@ -56,6 +56,9 @@ pub enum Standing {
         suspended: bool,
         /// The machine is in contact.
         connected: bool,
+        /// It starts with the others of its gang.
+        #[serde(default)]
+        gang: bool,
     },
     /// It waits.
     Waiting(Box<Waiting>),

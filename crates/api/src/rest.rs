@@ -406,6 +406,9 @@ pub struct Claim {
     /// Bytes per second at which they go, as measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub checkpoint_rate: Option<u64>,
+    /// How long its job saved its work when it last had to leave, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub saving_ms: Option<u64>,
     /// Its job belongs to a gang.
     #[serde(default)]
     pub gang: bool,

@@ -20,7 +20,7 @@ use policy::SlotId;
 use crate::core::Action;
 use crate::job::{Cargo, NOT_HERE, Prepared, Refused, Site};
 use crate::record::{Record, scratch};
-use crate::seats::{Step, Way};
+use crate::seats::{BetterMatch, Step, Way};
 
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -69,8 +69,8 @@ pub struct Ledger {
     /// Whom the agent runs as.
     agent: Account,
     pub(crate) claims: BTreeMap<u64, Held>,
-    /// Keys of better matches that wait for the slots of these claims, or have them already.
-    pub(crate) better: BTreeMap<u64, Vec<u8>>,
+    /// Better matches that wait for the slots of these claims, or have them already.
+    pub(crate) better: BTreeMap<u64, BetterMatch>,
     pub(crate) clusters: HashMap<u32, Arc<Prepared>>,
     /// The pool is one user's own.
     private: bool,
@@ -214,9 +214,11 @@ impl Ledger {
             ending: held.releasing,
             stage: held.way.told(),
         });
-        let better = self.better.iter().map(|(claim, key)| HeldClaim {
+        // With its job: a manager that was started anew takes the match up again by it.
+        let better = self.better.iter().map(|(claim, better)| HeldClaim {
             claim: BETTER | claim,
-            key: key.clone(),
+            key: better.key.clone(),
+            jobs: vec![better.job],
             ..HeldClaim::default()
         });
         let claims = claims.chain(better).collect();

@@ -23,6 +23,15 @@ pub(crate) struct Way {
     pub(crate) waiting: Option<(Assign, Option<Arc<Prepared>>)>,
 }
 
+/// A match that waits for the slot of another claim, or has it already.
+#[derive(Debug, Clone)]
+pub(crate) struct BetterMatch {
+    /// What the claim to come will be proven with.
+    pub(crate) key: Vec<u8>,
+    /// The job that it is for.
+    pub(crate) job: Attempt,
+}
+
 /// The steps of the way.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -179,7 +188,7 @@ impl Core {
         let ad = self.ledger.ad(id, &better.values);
         match self.owner.prefer(now, claim, BETTER | claim, ad, &better.reason) {
             Ok(()) => {
-                self.ledger.better.insert(claim, better.key);
+                self.ledger.better.insert(claim, BetterMatch { key: better.key, job: id });
                 self.say_seat(claim, SeatAnswer::BetterWaits, "");
             }
             Err(Refusal::Late) => self.say_seat(claim, SeatAnswer::BetterLate, "its job is leaving already"),

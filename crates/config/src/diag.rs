@@ -56,6 +56,12 @@ impl Diagnostic {
         Self { severity: Severity::Warning, message: message.into(), place: None, hint: None }
     }
 
+    /// The same, as something that refuses nothing.
+    #[must_use]
+    pub fn as_warning(&self) -> Self {
+        Self { severity: Severity::Warning, ..self.clone() }
+    }
+
     /// Says where.
     #[must_use]
     pub fn at(mut self, place: Place) -> Self {

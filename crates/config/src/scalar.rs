@@ -67,6 +67,12 @@ impl fmt::Display for Scalar {
     }
 }
 
+/// A plain whole number that is larger than any that can be reckoned with; the language itself would make another one of it.
+pub fn is_beyond_numbers(text: &str) -> bool {
+    let digits = text.trim().trim_start_matches(['-', '+']);
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && digits.parse::<i64>().is_err()
+}
+
 /// Evaluates an expression that refers to no ad and to no time.
 pub fn evaluate(text: &str) -> Result<Scalar, String> {
     evaluate_at(text, 0)

@@ -287,6 +287,9 @@ impl Config<'_> {
     /// A value that must be a whole number (arithmetic is allowed).
     pub fn integer(&self, name: &str) -> Result<Option<i64>, Diagnostic> {
         let Some(text) = self.filled(name)? else { return Ok(None) };
+        if scalar::is_beyond_numbers(&text) {
+            return Err(self.wrong(name, &format!("{name} is too large: {text}")));
+        }
         let number = scalar::evaluate(&text).ok().and_then(|v| match v {
             scalar::Scalar::Bool(_) => None,
             other => other.as_integer(),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use api::rest::DrainRequest;
 use client::{Client, Endpoint};
-use maintenance::Begun;
 use maintenance::settings::Manager;
+use maintenance::{Begun, Record};
 use trust::token::Token;
 
 use crate::pool::Pool;
@@ -96,21 +96,23 @@ impl Drains {
         words
     }
 
-    /// One that failed is said again after a while.
-    pub(crate) fn heard(&mut self, heard: Heard, now: Instant) {
-        let Some(told) = self.managers.get_mut(heard.index) else { return };
-        let name = told.manager.as_ref().map_or("this pool", |m| &m.address);
-        match heard.failed {
-            None => tracing::info!(manager = name, event = heard.event, "drain said"),
+    /// What came of it, for the log; one that failed is said again after a while.
+    pub(crate) fn heard(&mut self, heard: Heard, now: Instant) -> Option<Record> {
+        let told = self.managers.get_mut(heard.index)?;
+        let manager = told.manager.as_ref().map_or("this pool", |m| &m.address).to_owned();
+        let Heard { event, lifted, failed, .. } = heard;
+        match failed {
+            None => Some(Record::Drained { event, manager, lifted }),
             Some(why) => {
-                tracing::warn!(manager = name, event = heard.event, why, "a manager could not be drained");
-                if heard.lifted {
+                let what = if lifted { "lifting the drain of" } else { "draining" }.to_owned();
+                if lifted {
                     // Still there, as far as we know: it is taken back again.
-                    told.said.entry(heard.event).or_default();
+                    told.said.entry(event).or_default();
                 } else {
-                    told.said.remove(&heard.event);
+                    told.said.remove(&event);
                 }
                 told.retry = Some(now + AGAIN);
+                Some(Record::Failed { what, whom: manager, why })
             }
         }
     }

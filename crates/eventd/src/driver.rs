@@ -138,7 +138,11 @@ impl<P: Pool> Driver<P> {
     fn take(&mut self, done: Done) {
         match done {
             Done::Input(input) => self.feed(input),
-            Done::Drained(heard) => self.drains.heard(heard, Instant::now()),
+            Done::Drained(heard) => {
+                if let Some(record) = self.drains.heard(heard, Instant::now()) {
+                    self.log.tell(&record);
+                }
+            }
             Done::Machines(machines, query) => {
                 self.announce(&machines);
                 let answer = Ok(slot_ads(&machines));

@@ -119,7 +119,7 @@ mod tests {
         let path = dir.path().join("new/eventd.log");
         let mut settings =
             maintenance::Settings { log: path.to_string_lossy().into_owned(), ..Default::default() };
-        let detail = Record::Estimated { event: "W".into(), slots: 1, needed_s: 2, left_s: 3 };
+        let detail = Record::Estimated { event: "W".into(), slots: 1, needed_s: 2, transfer_s: 1, left_s: 3 };
         let fact = Record::Deactivated { event: "W".into() };
         let mut log = Log::new(&settings);
         log.tell(&detail);
@@ -129,7 +129,10 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<(&str, &str)> = text.lines().map(|l| l.split_at(26)).collect();
         let words: Vec<&str> = lines.iter().map(|(_, words)| *words).collect();
-        assert_eq!(words, ["W: over", "W: 1 slots match, emptying them takes 2 s, 3 s are left"]);
+        assert_eq!(
+            words,
+            ["W: over", "W: 1 slots match, emptying them takes 2 s (1 s of transfer), 3 s are left"]
+        );
         for (time, _) in lines {
             let time = time.trim().replacen(' ', "T", 1);
             assert!(time.parse::<Timestamp>().is_ok(), "{time}");

@@ -82,6 +82,9 @@ fn ad_of(whole: &ClassAd, machine: &str, claim: &Claim) -> ClassAd {
     ad.set("JobUniverse", claim.universe);
     ad.set("JobCheckpointable", claim.checkpointable);
     ad.set("ImageSize", claim.image_kib as i64);
+    if let Some(ms) = claim.saving_ms {
+        ad.set("CheckpointSaving", ms.div_ceil(1_000) as i64);
+    }
     // What is really left of a checkpoint on its way, at the rate at which it really goes.
     if let (Some(left), Some(rate)) = (claim.checkpoint_left, claim.checkpoint_rate.filter(|r| *r > 0)) {
         ad.set("CheckpointRemaining", left.div_ceil(rate) as i64);

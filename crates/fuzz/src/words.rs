@@ -291,6 +291,7 @@ fn happening(choices: &mut Choices<'_>, heard: &Heard, job: Attempt) -> Happenin
             transfer_ms: choices.number(),
             cap: choices.number(),
             platform: word(choices),
+            saving_ms: choices.number(),
         }),
         9 => Happening::Warned(Warned {
             job,

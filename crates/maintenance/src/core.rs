@@ -16,8 +16,9 @@ use classad::{ClassAd, Expr};
 use model::Now;
 
 pub use self::operator::Command;
-pub(crate) use self::pass::lane_cost_ms;
 use crate::calendar::{self, Override, Window};
+use crate::estimate::{self, Known};
+use crate::event::Event;
 use crate::limits;
 use crate::machine::{self, Lane, Seen};
 use crate::record::Record;
@@ -632,12 +633,19 @@ impl Core {
         let window = calendar::occurrence(&event, &self.settings.zone, &self.overrides, wall_s(now));
         let Some(window) = window else { return };
         self.rates.extend(machine::measure_rates(seen));
-        let needed_s = machine::needed_s(&event, seen, &self.rates);
+        let transfer_s = estimate::transfer_s(&event, seen, &self.rates);
+        let needed_s = self.needed_s(now, &event, seen, PAUSE_MS);
         self.progress[index].needed_s = Some(needed_s);
         let left_ms = window.start.saturating_mul(1_000) - now.wall_ms as i64;
         let left_s = left_ms.div_euclid(1_000);
         let slots = seen.iter().filter(|s| s.matches).count();
-        out.push(Output::Log(Record::Estimated { event: event.name.clone(), slots, needed_s, left_s }));
+        out.push(Output::Log(Record::Estimated {
+            event: event.name.clone(),
+            slots,
+            needed_s,
+            transfer_s,
+            left_s,
+        }));
         let margin_ms = left_ms - needed_s.saturating_add(self.settings.interval_s).saturating_mul(1_000);
         let is_due = margin_ms <= 0;
         if is_due || left_s <= self.settings.warning_s {
@@ -654,6 +662,18 @@ impl Core {
         self.note_lateness(now, index, window, needed_s, out);
         self.activate(now, index, window);
         self.configure_missing(now, index, seen, out);
+    }
+
+    /// Whole seconds until everything has left, when the first command can be sent in `begins_ms`.
+    fn needed_s(&self, now: Now, event: &Event, seen: &[Seen], begins_ms: u64) -> i64 {
+        let leaving = self.leaving.iter().map(|(slot, l)| (slot.clone(), l.lasts_ms(now)));
+        let busy = self.lanes.iter().map(|(lane, used)| (lane.clone(), used.busy_until));
+        let known = Known {
+            rates: self.rates.clone(),
+            leaving_ms: leaving.collect(),
+            busy_ms: busy.map(|(lane, until)| (lane, until.saturating_sub(now.mono_ms))).collect(),
+        };
+        estimate::timetable(event, seen, &known, begins_ms).needed_s()
     }
 
     /// Says at once when a window can no longer be met, and again when it is worse by a minute and by a tenth.

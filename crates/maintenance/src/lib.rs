@@ -10,6 +10,7 @@
 
 pub mod calendar;
 pub mod core;
+pub mod estimate;
 pub mod event;
 pub mod limits;
 pub mod machine;

@@ -16,5 +16,7 @@ pub const INTERVAL_SECONDS: i64 = 366 * 86_400;
 pub const OVERRIDES: usize = 10_000;
 /// Largest image in KiB that is believed (1 PiB); sums of any number of them stay finite.
 pub const IMAGE_KB: i64 = 1 << 40;
+/// Longest that a job is believed to write what it saves.
+pub const SAVING_SECONDS: i64 = 86_400;
 /// Longest transfer that is reckoned with, some 34 years; sums of a great many of them still fit.
 pub const TRANSFER_MS: u64 = 1 << 40;

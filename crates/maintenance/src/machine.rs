@@ -2,14 +2,13 @@
 //!
 //! Ads in, plain facts and vacate units out; nothing here knows about time passing or commands sent. Attributes read:
 //! Name, Machine, State, JobUniverse, JobCheckpointable, ImageSize (KiB), EndDownTime, ClockOffset, GangId, CheckpointRemaining
-//! (seconds), CheckpointRate (bytes per second), JobId, and the attribute that names the bandwidth domain.
+//! (seconds), CheckpointRate (bytes per second), CheckpointSaving (seconds), JobId, and the attribute that names the bandwidth domain.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use classad::{ClassAd, Name, Scope, Value};
 
-use crate::core::PAUSE_MS;
 use crate::event::Event;
 use crate::limits;
 
@@ -50,6 +49,8 @@ pub struct Job {
     pub remaining_s: Option<i64>,
     /// How fast its checkpoint goes, if it is on its way.
     pub bytes_per_second: Option<i64>,
+    /// How long it wrote what it saves when it last had to leave, if that was seen.
+    pub saving_ms: Option<u64>,
     /// The jobs it must go together with.
     pub gang: Option<String>,
 }
@@ -82,6 +83,7 @@ struct Names {
     gang: Name,
     remaining: Name,
     rate: Name,
+    saving: Name,
     job: Name,
 }
 
@@ -97,6 +99,7 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
     gang: Name::new("GangId"),
     remaining: Name::new("CheckpointRemaining"),
     rate: Name::new("CheckpointRate"),
+    saving: Name::new("CheckpointSaving"),
     job: Name::new("JobId"),
 });
 
@@ -133,6 +136,8 @@ impl Slot {
             preempting: state.eq_ignore_ascii_case("Preempting"),
             remaining_s: whole(scope.named(&NAMES.remaining)).map(|s| s.clamp(0, 1 << 32)),
             bytes_per_second: whole(scope.named(&NAMES.rate)).filter(|rate| *rate > 0),
+            saving_ms: whole(scope.named(&NAMES.saving))
+                .map(|s| s.clamp(0, limits::SAVING_SECONDS) as u64 * 1_000),
             gang: text(scope.named(&NAMES.gang)),
         });
         let clock_offset_s = whole(scope.named(&NAMES.clock_offset)).unwrap_or(0);
@@ -289,30 +294,39 @@ pub fn measure_rates(seen: &[Seen]) -> BTreeMap<Lane, f64> {
 }
 
 /// Bytes per second that a lane carries: its cap, or less where less was measured.
-fn rate_of(event: &Event, lane: &Lane, rates: &BTreeMap<Lane, f64>) -> f64 {
+pub(crate) fn rate_of(event: &Event, lane: &Lane, rates: &BTreeMap<Lane, f64>) -> f64 {
     let cap = event.bytes_per_second();
     rates.get(lane).copied().filter(|rate| *rate >= 1.0).map_or(cap, |rate| rate.min(cap))
 }
 
-/// Whole seconds that emptying takes: lanes work side by side, so the longest counts. Jobs on their way out count
-/// for the time they still need, if known. A lane that was seen to carry less than its cap is believed. Truncated at the very
-/// end, as the original did.
-pub fn needed_s(event: &Event, seen: &[Seen], rates: &BTreeMap<Lane, f64>) -> i64 {
-    let mut lanes: BTreeMap<&Lane, f64> = BTreeMap::new();
-    for entry in seen {
-        let Some(job) = entry.slot.job.as_ref().filter(|job| job.checkpointable) else { continue };
-        let seconds = match (job.preempting, job.remaining_s) {
-            (true, remaining) => remaining.unwrap_or(0) as f64,
-            // However small: a lane takes a breath between two vacates, which adds up where jobs are many and small.
-            (false, _) => {
-                match job.image_kb.unwrap_or(0) as f64 * 1_024.0 / rate_of(event, &entry.lane, rates) {
-                    nothing if nothing <= 0.0 => 0.0,
-                    seconds => seconds.max(PAUSE_MS as f64 / 1_000.0),
-                }
-            }
+/// A member's part of its lane's cap. Members of a gang send at the same time: by size, so that all end together,
+/// or in equal parts if a size is unknown.
+pub(crate) fn share(cap: f64, unit: &Unit, seen: &[Seen], member: usize) -> Option<f64> {
+    let entry = &seen[member];
+    let job = entry.slot.job.as_ref().filter(|job| job.checkpointable)?;
+    let load = unit.load.get(&entry.lane)?;
+    let rate = if load.unknown {
+        let in_lane = |m: &&usize| {
+            let other = &seen[**m];
+            other.lane == entry.lane && other.slot.job.as_ref().is_some_and(|job| job.checkpointable)
         };
-        *lanes.entry(&entry.lane).or_default() += seconds;
-    }
-    let longest = lanes.values().fold(0.0, |a: f64, b| a.max(*b)) as i64;
-    longest.min(limits::TRANSFER_MS as i64 / 1_000)
+        cap / unit.members.iter().filter(in_lane).count().max(1) as f64
+    } else if load.kb > 0 {
+        cap * job.image_kb.unwrap_or(0) as f64 / load.kb as f64
+    } else {
+        return None;
+    };
+    // Commands carry whole bytes; the estimate must use the same number.
+    Some(rate.floor().max(1.0))
+}
+
+/// How long a unit keeps a lane; none if it sends nothing there.
+pub(crate) fn lane_cost_ms(cap: f64, unit: &Unit, seen: &[Seen], lane: &Lane) -> Option<u64> {
+    unit.load.get(lane).filter(|load| load.is_costly())?;
+    let members = unit.members.iter().filter(|m| seen[**m].lane == *lane);
+    let each = members.filter_map(|&m| {
+        let rate = share(cap, unit, seen, m)?;
+        Some(transfer_ms(seen[m].slot.job.as_ref()?.image_kb.unwrap_or(0), rate))
+    });
+    each.max()
 }

@@ -1,6 +1,6 @@
 //! What would happen: who vacates when in which lane, how much slack is left, what is at risk.
 //!
-//! A prediction from one list of slots, with the same order, costs and lanes as the core; nothing is commanded. It
+//! A prediction from one list of slots, by the timetable that the core activates events by; nothing is commanded. It
 //! assumes that every agent obeys at once and that nobody arrives. [`Plan::text`] and [`Plan::svg`] show it.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use classad::{ClassAd, Expr};
 use jiff::tz::TimeZone;
 
 use crate::calendar::{self, Override, Window};
-use crate::core::{PAUSE_MS, lane_cost_ms};
+use crate::core::PAUSE_MS;
+use crate::estimate::{self, Known, Timetable};
 use crate::event::{self, Event};
 use crate::machine::{self, Lane};
 use crate::record::moment;
@@ -24,7 +25,7 @@ pub struct Step {
     pub gang: Option<String>,
     /// When it is sent, in milliseconds since the epoch.
     pub from_ms: i64,
-    /// When the checkpoint has arrived; the same moment when there is none.
+    /// When the checkpoint has arrived, at the latest; the same moment when there is none.
     pub to_ms: i64,
     /// What this lane carries for it.
     pub image_kb: i64,
@@ -58,8 +59,10 @@ pub struct EventPlan {
     pub slots: usize,
     /// See `slots`.
     pub machines: usize,
-    /// Seconds of transfer in the longest lane.
+    /// Seconds until everything has left, once the event is active.
     pub needed_s: i64,
+    /// Of these, seconds of transfer in the longest lane.
+    pub transfer_s: i64,
     /// When the core will activate it, give or take one poll.
     pub activates: i64,
     /// Lanes by name.
@@ -110,36 +113,33 @@ fn plan_event(
     free: &mut BTreeMap<Lane, i64>,
 ) -> EventPlan {
     let seen = machine::look(event, slots, now);
-    let needed_s = machine::needed_s(event, &seen, &machine::measure_rates(&seen));
+    let rates = machine::measure_rates(&seen);
+    let transfer_s = estimate::transfer_s(event, &seen, &rates);
+    let known = |busy_ms| Known { rates: rates.clone(), busy_ms, ..Known::default() };
+    let needed_s = estimate::timetable(event, &seen, &known(BTreeMap::new()), PAUSE_MS).needed_s();
     let activates = (window.start - needed_s - settings.interval_s).max(now);
-    let first_ms = activates.saturating_mul(1_000) + PAUSE_MS as i64;
+    let active_ms = activates.saturating_mul(1_000);
+    let first_ms = active_ms + PAUSE_MS as i64;
     let start_ms = window.start.saturating_mul(1_000);
     let cap = event.bytes_per_second();
-    for entry in &seen {
-        let leaving = entry.slot.job.as_ref().filter(|job| job.preempting && job.checkpointable);
-        if let Some(seconds) = leaving.and_then(|job| job.remaining_s) {
-            let at = free.entry(entry.lane.clone()).or_insert(first_ms);
-            *at = (*at).max((now + seconds).saturating_mul(1_000));
-        }
-    }
-    let mut lanes: BTreeMap<&Lane, LanePlan> = BTreeMap::new();
+    // What is on its way out now has gone on by the time of the activation.
+    let busy = free.iter().map(|(lane, at)| (lane.clone(), at.saturating_sub(active_ms).max(0) as u64));
+    let Timetable { turns, free_ms, .. } =
+        estimate::timetable(event, &seen, &known(busy.collect()), PAUSE_MS);
+    let moment = |ms: u64| active_ms.saturating_add_unsigned(ms);
+    free.extend(free_ms.into_iter().map(|(lane, ms)| (lane, moment(ms))));
+    let mut lanes: BTreeMap<Lane, LanePlan> = BTreeMap::new();
     let (mut at_risk, mut loses_work) = (Vec::new(), Vec::new());
-    let units = machine::units(&seen, event.line.standard);
-    for unit in &units {
-        let ready = unit.load.keys().filter_map(|lane| free.get(lane)).max();
-        let from_ms = ready.map_or(first_ms, |at| first_ms.max(*at));
+    for turn in &turns {
+        let unit = &turn.unit;
         let names: Vec<String> = unit.members.iter().map(|m| seen[*m].slot.name.clone()).collect();
         let loses = |m: &&usize| seen[**m].slot.job.as_ref().is_some_and(|job| !job.checkpointable);
         let lost: Vec<String> =
             unit.members.iter().filter(loses).map(|m| seen[*m].slot.name.clone()).collect();
-        let mut over_ms = from_ms;
-        for (lane, load) in &unit.load {
-            let cost = lane_cost_ms(cap, unit, &seen, lane).unwrap_or(0) as i64;
-            let to_ms = from_ms + cost;
-            over_ms = over_ms.max(to_ms);
-            let busy = if cost > 0 { cost.max(PAUSE_MS as i64) } else { 0 };
-            free.insert(lane.clone(), from_ms + busy);
-            let entry = lanes.entry(lane).or_insert_with(|| LanePlan {
+        let from_ms = moment(turn.from_ms);
+        for (lane, over_ms) in &turn.lanes {
+            let to_ms = moment(*over_ms);
+            let entry = lanes.entry(lane.clone()).or_insert_with(|| LanePlan {
                 lane: lane.to_string(),
                 bytes_per_second: cap,
                 steps: Vec::new(),
@@ -147,17 +147,17 @@ fn plan_event(
                 used: 0.0,
             });
             entry.finish_ms = entry.finish_ms.max(to_ms);
-            entry.used += cost as f64;
+            entry.used += (to_ms - from_ms) as f64;
             entry.steps.push(Step {
                 slots: names.clone(),
                 gang: unit.gang.clone(),
                 from_ms,
                 to_ms,
-                image_kb: load.kb,
+                image_kb: unit.load.get(lane).map_or(0, |load| load.kb),
                 loses_work: !lost.is_empty(),
             });
         }
-        if over_ms > start_ms {
+        if moment(turn.to_ms) > start_ms {
             at_risk.extend(names);
         }
         loses_work.extend(lost);
@@ -176,6 +176,7 @@ fn plan_event(
         slots: seen.iter().filter(|s| s.matches).count(),
         machines: machines.len(),
         needed_s,
+        transfer_s,
         activates,
         lanes,
         slack_s: (start_ms - finish_ms).div_euclid(1_000),
@@ -194,13 +195,14 @@ impl Plan {
         for event in &self.events {
             let at = |seconds: i64| moment(&self.zone, seconds);
             text.push_str(&format!(
-                "\n{}: {} to {}\n  {} slots on {} machines, {} s of transfer, activation about {}, slack {} s\n",
+                "\n{}: {} to {}\n  {} slots on {} machines, emptying takes {} s ({} s of transfer), activation about {}, slack {} s\n",
                 event.event,
                 at(event.window.start),
                 at(event.window.end),
                 event.slots,
                 event.machines,
                 event.needed_s,
+                event.transfer_s,
                 at(event.activates),
                 event.slack_s,
             ));

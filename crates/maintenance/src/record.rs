@@ -32,6 +32,8 @@ pub enum Record {
         slots: usize,
         /// Seconds that emptying them takes.
         needed_s: i64,
+        /// Of these, seconds of transfer.
+        transfer_s: i64,
         /// Seconds until the start; negative when it is past.
         left_s: i64,
     },
@@ -82,6 +84,15 @@ pub enum Record {
         slot: String,
         /// Seconds left.
         remaining_s: i64,
+    },
+    /// A manager was told to start nothing new, or that it may again.
+    Drained {
+        /// The event.
+        event: String,
+        /// Which manager.
+        manager: String,
+        /// The drain was taken back.
+        lifted: bool,
     },
     /// A command did not work; it is repeated on later passes.
     Failed {
@@ -166,8 +177,15 @@ impl Record {
             Record::Next { event, window } => {
                 format!("{event}: next window {} to {}", at(&window.start), at(&window.end))
             }
-            Record::Estimated { event, slots, needed_s, left_s } => {
-                format!("{event}: {slots} slots match, emptying them takes {needed_s} s, {left_s} s are left")
+            Record::Estimated { event, slots, needed_s, transfer_s, left_s } => {
+                let left = if *left_s < 0 {
+                    format!("the window began {} s ago", left_s.unsigned_abs())
+                } else {
+                    format!("{left_s} s are left")
+                };
+                format!(
+                    "{event}: {slots} slots match, emptying them takes {needed_s} s ({transfer_s} s of transfer), {left}"
+                )
             }
             Record::Activated { event, window, needed_s } => {
                 let (start, end) = (at(&window.start), at(&window.end));
@@ -188,6 +206,12 @@ impl Record {
             }
             Record::Warned { slot, remaining_s } => {
                 format!("{slot}: job without a checkpoint warned, {remaining_s} s left")
+            }
+            Record::Drained { event, manager, lifted: false } => {
+                format!("{event}: {manager} starts nothing new on its machines")
+            }
+            Record::Drained { event, manager, lifted: true } => {
+                format!("{event}: {manager} may start jobs on its machines again")
             }
             Record::Failed { what, whom, why } => format!("{what} {whom} failed: {why}; tried again later"),
             Record::CleaningUp { machine, end_down_time } => {

@@ -88,6 +88,9 @@ impl std::str::FromStr for Manager {
     }
 }
 
+/// What is said of a configuration without events.
+pub const NO_EVENTS: &str = "EVENT_LIST is empty: there is nothing to do";
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -217,7 +220,7 @@ impl Settings {
         }
         if seen.is_empty() {
             findings.push(
-                Diagnostic::warning("EVENT_LIST is empty: there is nothing to do")
+                Diagnostic::warning(NO_EVENTS)
                     .hint("EVENT_LIST = Weekly, and Weekly = SHUTDOWN W 16:00 3600 2 Constraint Rank"),
             );
         }

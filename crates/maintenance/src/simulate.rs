@@ -15,6 +15,7 @@ use model::Now;
 use self::world::World;
 use crate::calendar::{self, Override, Window};
 use crate::core::{Command, Core, Input, Outcome, Output};
+use crate::estimate;
 use crate::machine::Slot;
 use crate::record::Record;
 use crate::settings::Settings;
@@ -28,6 +29,10 @@ pub struct SimJob {
     pub image_kb: i64,
     /// It can checkpoint.
     pub checkpointable: bool,
+    /// How long it writes what it saves before anything can be sent.
+    pub saving_ms: u64,
+    /// Its ad says so.
+    pub tells_saving: bool,
     /// Its gang.
     pub gang: Option<String>,
 }
@@ -73,9 +78,11 @@ pub fn machines_of(ads: &[ClassAd], now: i64) -> Vec<SimMachine> {
         let machine = &mut machines[at];
         machine.end_down_time = machine.end_down_time.max(slot.end_down_time);
         machine.slots.push(slot.job.map(|job| SimJob {
-            id: job.id,
             image_kb: job.image_kb.unwrap_or(0),
             checkpointable: job.checkpointable,
+            saving_ms: estimate::saving_ms(&job),
+            tells_saving: job.saving_ms.is_some(),
+            id: job.id,
             gang: job.gang,
         }));
         let mut base = ad.clone();
@@ -138,6 +145,13 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// The ads that the agents have at the beginning.
+    pub fn ads(&self) -> Vec<ClassAd> {
+        World::new(self).ads(0, self.tells_remaining)
+    }
+}
+
 /// One window that began during the simulation.
 #[derive(Debug, Clone)]
 pub struct Began {
@@ -173,6 +187,8 @@ pub struct Report {
     pub began: Vec<Began>,
     /// Vacates in the order in which agents obeyed them.
     pub vacated: Vec<(i64, String)>,
+    /// Slots whose jobs have left, in order: milliseconds of the wall clock.
+    pub left: Vec<(u64, String)>,
     /// Overrides in the order in which agents took them: machine and end.
     pub configured: Vec<(i64, String, i64)>,
     /// Overrides removed.
@@ -442,7 +458,9 @@ impl Simulation {
             }
             Item::Restart(machine) => self.world.restart(machine),
             Item::Gone { machine, slot, job } => {
-                if self.world.leave(machine, slot, job) && self.scenario.machines[machine].respawns {
+                let Some(name) = self.world.leave(machine, slot, job) else { return };
+                self.report.left.push((self.now().wall_ms, name));
+                if self.scenario.machines[machine].respawns {
                     self.push(self.mono + 5_000, Item::Respawn { machine, slot });
                 }
             }
@@ -492,12 +510,12 @@ impl Simulation {
                             }
                             let (machine, slot, job) = (left.machine, left.slot, left.job);
                             self.push(left.to_ms, Item::Gone { machine, slot, job });
-                            if left.to_ms > self.mono {
+                            if left.to_ms > left.from_ms {
                                 self.report.transfers.push(Transfer {
                                     slot: order.slot.clone(),
                                     domain: left.domain,
                                     command,
-                                    from_ms: self.mono,
+                                    from_ms: left.from_ms,
                                     to_ms: left.carried_ms,
                                     bytes_per_second: left.bytes_per_second,
                                 });

@@ -234,6 +234,9 @@ pub struct Checkpointed {
     /// The kind of machine that it is good for; empty for any.
     #[prost(string, tag = "6")]
     pub platform: String,
+    /// From being asked to leave to having packed what it saved, in milliseconds; 0 when it was not asked.
+    #[prost(uint64, tag = "7")]
+    pub saving_ms: u64,
 }
 
 impl Checkpointed {

@@ -169,6 +169,10 @@ pub struct JobCheckpointed {
     #[prost(string, tag = "9")]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub platform: String,
+    /// From being asked to leave to having packed what it saved, in milliseconds; 0 when it was not asked.
+    #[prost(uint64, tag = "10")]
+    #[serde(default)]
+    pub saving_ms: u64,
 }
 
 /// A job's work was to be saved and was not: it goes on, or leaves without; the older checkpoint stands.

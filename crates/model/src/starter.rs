@@ -437,6 +437,9 @@ pub struct Packed {
     /// The kind of machine that it is good for; empty for any.
     #[prost(string, tag = "7")]
     pub platform: String,
+    /// From being asked to leave to having packed what it saved, in milliseconds; 0 when it was not asked.
+    #[prost(uint64, tag = "8")]
+    pub saving_ms: u64,
 }
 
 /// What a running job uses.

@@ -280,6 +280,7 @@ impl Machine {
         {
             ad.insert("Requirements", narrower);
         }
+        self.put_rests(at, &mut ad);
         ad
     }
 

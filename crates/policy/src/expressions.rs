@@ -168,6 +168,24 @@ pub(crate) struct Verdict {
 }
 
 impl Policy {
+    /// Would a machine do the same by the other one?
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        // Warnings name places in files, which may have moved.
+        let Self {
+            plain, vanilla, attributes, job_attributes, timers, alias_vanilla, slot_attributes, ..
+        } = self;
+        let mut of_slots = self.of_slots.iter().zip(&other.of_slots);
+        *plain == other.plain
+            && *vanilla == other.vanilla
+            && *attributes == other.attributes
+            && *job_attributes == other.job_attributes
+            && *timers == other.timers
+            && *alias_vanilla == other.alias_vanilla
+            && *slot_attributes == other.slot_attributes
+            && self.of_slots.len() == other.of_slots.len()
+            && of_slots.all(|(mine, its)| mine.0 == its.0 && mine.1.is_same_as(its.1))
+    }
+
     /// A policy of these expressions; those that are not named have their built-in values.
     pub fn new(given: impl IntoIterator<Item = (Expression, Expr)>) -> Self {
         let built_in = |e: Expression| {

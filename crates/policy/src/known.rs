@@ -49,6 +49,8 @@ pub(crate) const ATTRIBUTES: &[&str] = &[
     "RemoteOwner",
     "RemoteUser",
     "Requirements",
+    "Resting",
+    "RestingFrom",
     "SlotDynamicID",
     "SlotID",
     "SlotType",

@@ -56,12 +56,18 @@ fn slips(policy: &Policy, of: &str, expr: &Expr) -> Vec<Diagnostic> {
     let names = expr.references();
     let unknown = names.iter().map(classad::Name::as_str).filter(|name| !is_known(name));
     let slip = |name: &str| {
-        let near = config::names::suggest(name, known.iter().copied())?;
+        let meant = |near: &str| near.to_owned();
+        // The name of a state is a text, and stands in State.
+        let of_state = || config::names::suggest(name, STATES).map(|near| format!("State == \"{near}\""));
+        let near = config::names::suggest(name, known.iter().copied()).map(meant).or_else(of_state)?;
         let message = format!("{of} mentions {name}, which no machine and no job has by itself");
         Some(Diagnostic::warning(message).hint(format!("did you mean {near}?")))
     };
     unknown.filter_map(slip).collect()
 }
+
+/// What State may say.
+const STATES: [&str; 5] = ["Owner", "Unclaimed", "Matched", "Claimed", "Preempting"];
 
 const NOW: i64 = 1_700_000_000;
 

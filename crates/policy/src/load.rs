@@ -46,17 +46,26 @@ fn of_no_slot(config: &Config<'_>, layout: &Layout) -> Result<Vec<Diagnostic>, D
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     for definition in config.definitions() {
         let name = definition.name.to_ascii_uppercase();
-        let Some((slot, what)) = name.strip_prefix("SLOT").and_then(|rest| rest.split_once('_')) else {
+        let of_type = name.strip_prefix("SLOT_TYPE_").and_then(|rest| rest.split_once('_'));
+        let Some((slot, what)) =
+            of_type.or_else(|| name.strip_prefix("SLOT").and_then(|rest| rest.split_once('_')))
+        else {
             continue;
         };
         let Ok(number) = slot.parse::<u32>() else { continue };
-        let there = layout.plans.is_empty() || layout.plans.iter().any(|p| p.id.number == number);
+        let is_meant = |p: &crate::slots::Plan| match of_type {
+            Some(_) => p.of_type == Some(number),
+            None => p.id.number == number,
+        };
+        let there = layout.plans.is_empty() || layout.plans.iter().any(is_meant);
         if there || !known.iter().any(|k| k == what) {
             continue;
         }
+        let missing =
+            if of_type.is_some() { format!("slot of type {number}") } else { format!("slot{number}") };
         match config.expression(&definition.name) {
             Ok(_) => {
-                let message = format!("{}: this machine has no slot{number}", definition.name);
+                let message = format!("{}: this machine has no {missing}", definition.name);
                 let finding = Diagnostic::warning(message);
                 warnings.push(match place(config, &definition.name) {
                     Some(place) => finding.at(place),

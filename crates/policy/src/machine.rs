@@ -142,6 +142,11 @@ impl Machine {
         self.slots.iter().find(waits).map(|s| s.id)
     }
 
+    /// True if the job of a slot leaves, and not for anybody that is known.
+    pub fn leaves_for_nobody(&self, slot: SlotId) -> bool {
+        self.position(slot).is_some_and(|at| self.may_leave_for_another(at))
+    }
+
     /// The claim that holds a slot.
     pub fn claim_of(&self, slot: SlotId) -> Option<ClaimId> {
         self.holder(self.position(slot)?)
@@ -193,6 +198,10 @@ impl Machine {
     }
 
     fn on_policy(&mut self, policy: Policy) {
+        // Read again and nothing in it is new: what came of it still counts.
+        if self.policy.is_same_as(&policy) {
+            return;
+        }
         self.policy = policy;
         self.forget_rests();
         self.next_update_ms = self.after_now(self.policy.timers.update_ms);

@@ -128,6 +128,10 @@ impl Machine {
             Standing::ClaimedIdle | Standing::Busy | Standing::Suspended => {
                 self.on_rival(at, claim, job, out)
             }
+            // What it leaves for was forgotten with the agent before, and is told again.
+            Standing::Vacating | Standing::Killing if self.may_leave_for_another(at) => {
+                self.on_rival(at, claim, job, out);
+            }
             Standing::Vacating | Standing::Killing
                 if self.slots[at].rival.as_ref().is_some_and(|r| r.id == claim) =>
             {
@@ -182,7 +186,16 @@ impl Machine {
         if self.slots[at].running().is_some() {
             out.push(Action::ClaimWaits { slot, claim });
         }
-        self.preempt(at, Eviction::Polite, cause, out);
+        self.slots[at].changed = true;
+        if !matches!(self.slots[at].standing, Standing::Vacating | Standing::Killing) {
+            self.preempt(at, Eviction::Polite, cause, out);
+        }
+    }
+
+    /// A slot whose job was leaving when the agent began takes a better claim for it, as nobody knows any more for whom it leaves.
+    pub(crate) fn may_leave_for_another(&self, at: usize) -> bool {
+        let slot = &self.slots[at];
+        slot.rival.is_none() && slot.claim.as_ref().is_some_and(|claim| claim.was_leaving)
     }
 
     /// Why a job may not come here.
@@ -273,6 +286,9 @@ impl Machine {
             let since_ms = self.now_ms.saturating_sub(leaving_ms);
             let slot = &mut self.slots[at];
             (slot.entered_state_ms, slot.entered_activity_ms) = (since_ms, since_ms);
+            if let Some(held) = &mut slot.claim {
+                held.was_leaving = true;
+            }
         } else if found.suspended {
             self.go(at, Standing::Suspended, Cause::Event("it was suspended before"), out);
         }

@@ -142,6 +142,17 @@ impl Machine {
         Expr::parse(&format!("{start}{clauses}")).ok().filter(|_| !users.is_empty())
     }
 
+    /// What the pool may tell those whose jobs are kept out: that it is neither the owner nor their requirements.
+    pub(crate) fn put_rests(&self, at: usize, ad: &mut ClassAd) {
+        if self.rest_forbids(at).is_some() {
+            ad.insert_bool("Resting", true);
+        }
+        let users: Vec<String> = self.users_kept_out(at).into_iter().map(|(user, _)| user).collect();
+        if !users.is_empty() {
+            ad.insert_str("RestingFrom", &users.join(","));
+        }
+    }
+
     /// The slot that jobs are cut from goes to its owner as soon as the job that began its rest has left it.
     pub(crate) fn rest_if_due(&mut self, at: usize, out: &mut Vec<Action>) {
         if matches!(self.slots[at].standing, Standing::UnclaimedIdle | Standing::Benchmarking)

@@ -65,6 +65,8 @@ pub(crate) struct Claim {
     pub(crate) has_run: bool,
     /// An operator stopped the job.
     pub(crate) stopped_by_operator: bool,
+    /// Its job was on its way out before this agent began: for whom, an earlier one knew.
+    pub(crate) was_leaving: bool,
     /// Its holder has given it up, or was not heard of: nobody is to be told of its end.
     pub(crate) lease_expired: bool,
 }
@@ -87,6 +89,7 @@ impl Claim {
             running: None,
             has_run: false,
             stopped_by_operator: false,
+            was_leaving: false,
             lease_expired: false,
         }
     }

@@ -51,7 +51,9 @@ impl Core {
                 .is_some_and(|c| host_of(&c.machine) == &*name && equal(&c.key_digest, &digest(&claim.key)))
             {
                 held.insert(claim.claim, claim);
-            } else if !self.is_announced(claim, &hello.claims) {
+            } else if !self.is_announced(claim, &hello.claims)
+                && !self.take_up_announcement(&name, claim, &hello.claims, digest)
+            {
                 out.effects.push(Effect::Drop { session: hello.session, claim: claim.claim });
             }
         }
@@ -329,7 +331,7 @@ impl Core {
                 let (Some(live), Some(object)) = (self.live_of(id, e.job), e.object()) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = e.job.job();
-                let Checkpointed { bytes, transfer_ms, cap, platform, .. } = e;
+                let Checkpointed { bytes, transfer_ms, cap, platform, saving_ms, .. } = e;
                 if self.checkpoint(e.job.job()).is_none_or(|c| *c.object != *object) {
                     self.record(
                         now,
@@ -343,6 +345,7 @@ impl Core {
                             transfer_ms,
                             cap,
                             platform,
+                            saving_ms,
                         }),
                         out,
                     );
@@ -675,6 +678,6 @@ pub(crate) fn by_cluster(jobs: &[JobId]) -> Vec<(u32, Vec<Span>)> {
 }
 
 /// Equal, in a time that does not depend on where they differ.
-fn equal(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

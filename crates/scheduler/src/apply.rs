@@ -131,6 +131,9 @@ impl Core {
             cluster.held.insert_range(span.first, span.procs().end);
         }
         cluster.note_hold(e, time_ms);
+        if e.exit.is_none() {
+            cluster.note_unbegun(&e.procs);
+        }
         let procs: ProcSet = e.procs.iter().collect();
         let (reason, code, subcode) = (e.reason.clone(), e.code, e.subcode);
         cluster.holds.push(Hold { procs, reason, code, subcode, since_ms: time_ms });
@@ -163,6 +166,7 @@ impl Core {
             count += u64::from(span.count);
             for proc in span.procs() {
                 cluster.attempts.remove(&proc);
+                cluster.unbegun.remove(&proc);
                 cluster.past.remove(&proc);
                 cluster.checkpoints.remove(&proc);
             }
@@ -277,7 +281,10 @@ impl Core {
     fn apply_checkpointed(&mut self, e: &JobCheckpointed, time_ms: u64) {
         let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
         let (object, platform) = (Arc::from(e.object.as_str()), Arc::from(e.platform.as_str()));
-        cluster.checkpoints.insert(e.proc, Checkpoint { object, bytes: e.bytes, platform });
+        // One that it was not asked for says nothing of how long it takes to leave.
+        let known_ms = cluster.checkpoints.get(&e.proc).map_or(0, |before| before.saving_ms);
+        let saving_ms = if e.saving_ms > 0 { e.saving_ms } else { known_ms };
+        cluster.checkpoints.insert(e.proc, Checkpoint { object, bytes: e.bytes, platform, saving_ms });
         if !e.platform.is_empty() {
             self.bind(e.cluster, e.proc, &e.platform, time_ms);
         }
@@ -295,6 +302,7 @@ impl Core {
             cluster.completed.insert(e.proc);
         } else {
             cluster.attempts.remove(&e.proc);
+            cluster.unbegun.remove(&e.proc);
             cluster.past.remove(&e.proc);
         }
         if e.exit.success() {
@@ -321,6 +329,7 @@ impl Core {
             cluster.completed.remove_range(span.first, span.procs().end);
             for proc in span.procs() {
                 cluster.attempts.remove(&proc);
+                cluster.unbegun.remove(&proc);
                 cluster.past.remove(&proc);
             }
         }
@@ -331,6 +340,9 @@ impl Core {
     fn apply_requeued(&mut self, e: &JobsRequeued, time_ms: u64) {
         if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
             cluster.note_requeue(e, time_ms);
+            if e.exit.is_none() {
+                cluster.note_unbegun(&e.procs);
+            }
         }
         if e.code == provision::FAILED {
             self.exclude(e, time_ms);

@@ -76,6 +76,8 @@ pub enum Standing {
         suspended: bool,
         /// The machine is in contact.
         connected: bool,
+        /// It starts with the others of its gang.
+        gang: bool,
     },
     /// It waits.
     Waiting(Box<Waiting>),
@@ -268,7 +270,7 @@ impl Core {
             return None;
         }
         let (owner, submitted_ms) = (cluster.owner.clone(), cluster.submitted_ms);
-        let attempts = cluster.attempts.get(&job.proc).copied().unwrap_or(0);
+        let attempts = cluster.times_begun(job.proc);
         let guest_of = cluster.host_of(job.proc).map(|proc| JobId { proc, ..job });
         let standing = if let Some(live) = cluster.live.get(&job.proc) {
             let claim = self.pool.claims.get(&live.claim)?;
@@ -278,6 +280,7 @@ impl Core {
                 started_ms: live.started_ms,
                 suspended: live.suspended,
                 connected: self.pool.machines.get(&claim.machine).is_some_and(|m| m.session.is_some()),
+                gang: cluster.gang,
             }
         } else if let Some(hold) = cluster.holds.iter().find(|h| h.procs.contains(job.proc)) {
             let (reason, code, since_ms) = (hold.reason.clone(), hold.code, hold.since_ms);
@@ -340,9 +343,14 @@ impl Core {
                 (refusing, obstacle) = (*guest, Some(Obstacle::Requirements));
             }
             if obstacle == Some(Obstacle::Requirements)
-                && self.pool.machines.get(name).is_some_and(|m| is_owners(&m.ad))
+                && let Some(machine) = self.pool.machines.get(name)
             {
-                obstacle = Some(Obstacle::Owners);
+                let job = self.shapes.ad(refusing);
+                if job.is_some_and(|job| rests_from(&machine.ad, job)) {
+                    obstacle = Some(Obstacle::Resting);
+                } else if is_owners(&machine.ad) {
+                    obstacle = Some(Obstacle::Owners);
+                }
             }
             match obstacle {
                 None => (open, capable) = (open + 1, capable + 1),
@@ -350,6 +358,7 @@ impl Core {
                     let kept = matches!(
                         obstacle,
                         Obstacle::Owners
+                            | Obstacle::Resting
                             | Obstacle::Shut(_)
                             | Obstacle::Lent
                             | Obstacle::NotAllowed
@@ -561,6 +570,16 @@ impl Clauses {
         all
     }
 }
+/// Does the machine say that it lets no such job in for a while, because it would have to leave at once?
+fn rests_from(ad: &ClassAd, job: &ClassAd) -> bool {
+    let users = ad.eval_str("RestingFrom").unwrap_or_default();
+    let is_kept_out = |owner: String| users.split(',').any(|user| user == owner);
+    let rests = ad.fact("Resting").is_true() || job.eval_str("Owner").is_some_and(is_kept_out);
+    // What the job itself does not want is its own doing.
+    let wants = |expr| classad::Scope::of(job).target(ad).is_true(expr);
+    rests && job.get("Requirements").is_none_or(wants)
+}
+
 /// Does the machine say that it is its owner's?
 fn is_owners(ad: &ClassAd) -> bool {
     ad.fact("State") == classad::Value::from("Owner")

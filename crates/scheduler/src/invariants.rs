@@ -93,6 +93,11 @@ pub const INVARIANTS: &[Invariant] = &[
         says: "users and groups hold the cores of their claims, and named limits what claims take",
         check: accounts,
     },
+    Invariant {
+        name: "shown_standings",
+        says: "what is shown of a claim's slot is a state with an activity that the book has: Matched is Idle only",
+        check: a_slot_is_shown_in_a_standing_of_the_book,
+    },
     Invariant { name: "line", says: "in line are exactly the plain jobs that wait", check: line },
 ];
 
@@ -112,8 +117,10 @@ impl Core {
         for (id, c) in &self.queue.clusters {
             let mut attempts: Vec<_> = c.attempts.iter().collect();
             attempts.sort();
+            let mut unbegun: Vec<_> = c.unbegun.iter().collect();
+            unbegun.sort();
             text += &format!(
-                "{id} {} {:?} {:?} {:?} {:?} {attempts:?} {:?} {} {:?} {:?}\n",
+                "{id} {} {:?} {:?} {:?} {:?} {attempts:?} {unbegun:?} {:?} {} {:?} {:?}\n",
                 c.owner,
                 c.class,
                 c.idle().spans(),
@@ -492,6 +499,24 @@ fn line(core: &mut Core, _: Now) -> Result<(), String> {
         let first = shape.ready.first().copied();
         if first.is_some() != core.accounts.is_in_line(shape.user, *id, first) {
             return wrong(format!("jobs of {} are not where they stand", core.accounts.get(shape.user).name));
+        }
+    }
+    Ok(())
+}
+
+fn a_slot_is_shown_in_a_standing_of_the_book(core: &mut Core, _: Now) -> Result<(), String> {
+    const BOOK: [(&str, &[&str]); 3] = [
+        ("Matched", &["Idle"]),
+        ("Claimed", &["Idle", "Busy", "Suspended"]),
+        ("Preempting", &["Vacating", "Killing"]),
+    ];
+    for (name, machine) in core.pool.machines.iter() {
+        for claim in core.machine_view(name, machine).claims {
+            let (state, activity) = claim.standing();
+            let known = BOOK.iter().any(|(of, all)| *of == state && all.contains(&activity));
+            if !known {
+                return Err(format!("claim {} of {name} is shown as {state}/{activity}", claim.claim.0));
+            }
         }
     }
     Ok(())

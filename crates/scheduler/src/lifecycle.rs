@@ -21,7 +21,7 @@ mod limits;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Expr};
@@ -193,6 +193,22 @@ impl Cluster {
         self.policies.at_exit || self.policies.periodic || self.policies.deferred
     }
 
+    /// Attempts of these procs end before their jobs have begun: they have their numbers, and do not count as starts.
+    /// Called while they are still there.
+    pub(crate) fn note_unbegun(&mut self, procs: &[Span]) {
+        for proc in procs.iter().flat_map(|s| s.procs()) {
+            if self.live.get(&proc).is_some_and(|live| live.started_ms.is_none()) {
+                *self.unbegun.entry(proc).or_default() += 1;
+            }
+        }
+    }
+
+    /// How often a proc was begun, or is about to be.
+    pub(crate) fn times_begun(&self, proc: u32) -> u32 {
+        let of = |counts: &HashMap<u32, u32>| counts.get(&proc).copied().unwrap_or(0);
+        of(&self.attempts).saturating_sub(of(&self.unbegun))
+    }
+
     pub(crate) fn note_start(&mut self, proc: u32) {
         if self.has_policies() {
             self.past.entry(proc).or_default().starts += 1;
@@ -307,7 +323,7 @@ impl Cluster {
             ("QDate", seconds(self.submitted_ms)),
             ("CurrentTime", seconds(now.wall_ms)),
             ("NumJobStarts", i64::from(past.starts)),
-            ("NumShadowStarts", i64::from(self.attempts.get(&proc).copied().unwrap_or(0))),
+            ("NumShadowStarts", i64::from(self.times_begun(proc))),
             ("NumJobCompletions", i64::from(completions)),
             ("NumHolds", i64::from(past.holds)),
             ("NumSystemHolds", i64::from(past.system_holds)),

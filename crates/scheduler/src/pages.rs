@@ -172,7 +172,7 @@ impl Core {
             started_ms: None,
             machine: None,
             slot: None,
-            attempts: c.attempts.get(&proc).copied().unwrap_or(0),
+            attempts: c.times_begun(proc),
             hold_reason: None,
             recipe: (c.gang && state == JobState::Idle).then_some(waits),
             guest_of: c.host_of(proc).map(|host| JobId { cluster: id, proc: host }),

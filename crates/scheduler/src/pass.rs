@@ -54,6 +54,8 @@ pub enum Obstacle {
     Requirements,
     /// Its owner has it: its policy takes no job now, and may again later.
     Owners,
+    /// It would let the job in and make it leave at once, as it did before: it rests from such jobs for a while.
+    Resting,
     /// It takes nothing new from anybody.
     Shut(Shut),
     /// It is lent to somebody else.

@@ -151,6 +151,8 @@ pub(crate) struct Begun {
     pub(crate) live: BTreeMap<u32, Live>,
     /// Attempts begun so far, for procs that have begun any and are not finished.
     pub(crate) attempts: HashMap<u32, u32>,
+    /// How many of them were over before they had begun.
+    pub(crate) unbegun: HashMap<u32, u32>,
     pub(crate) summary: Summary,
     /// Jobs whose attempt ended abnormally, for the people who look: how often.
     pub(crate) requeues: u64,
@@ -195,6 +197,8 @@ pub struct Checkpoint {
     pub bytes: u64,
     /// The kind of machine that it is good for; empty for any.
     pub platform: Arc<str>,
+    /// How long the job saved its work when it last had to leave, in milliseconds; 0 when it never had to.
+    pub saving_ms: u64,
 }
 
 /// A template, kept small: jobs that are alike share all but a few attributes.

@@ -15,6 +15,7 @@ use model::event::Afterwards;
 use model::report::{SeatAnswer, SeatSaid};
 use model::{ClaimId, ClaimKey, JobId, Now};
 
+use crate::agents::equal;
 use crate::pass::Candidate;
 use crate::shape::ShapeId;
 use crate::{Core, Digest, Effect, HeldClaim, Out};
@@ -254,6 +255,41 @@ impl Core {
             && hello.iter().any(|other| other.claim == of)
     }
 
+    /// A machine has a better match that an earlier manager told it of: it is taken up again, if its job still waits, so that the slot
+    /// is handed over as it was meant to be.
+    pub(crate) fn take_up_announcement(
+        &mut self,
+        name: &str,
+        held: &HeldClaim,
+        hello: &[HeldClaim],
+        digest: Digest,
+    ) -> bool {
+        let of = ClaimId(held.claim.0 & !BETTER);
+        let Some(claim) = self.pool.claims.get(&of).filter(|_| held.claim.0 & BETTER > 0) else {
+            return false;
+        };
+        let is_proven =
+            |other: &HeldClaim| other.claim == of && equal(&claim.key_digest, &digest(&other.key));
+        let is_theirs = crate::pool::host_of(&claim.machine) == name && hello.iter().any(is_proven);
+        if !is_theirs || claim.better.is_some() || claim.rival.is_some() {
+            return false;
+        }
+        let job = held.jobs.first().map(|attempt| attempt.job());
+        let waits = |job: &JobId| {
+            self.queue.clusters.get(&job.cluster).is_some_and(|c| !c.gang && c.is_idle(job.proc))
+        };
+        let Some(shape) = job.filter(waits).and_then(|job| self.shape_of(job)) else { return false };
+        let why = Arc::from(
+            "preempted: its machine was told of a better match before the manager was started anew",
+        );
+        let announced = Announced { shape, key: held.key.clone(), why };
+        if let Some(claim) = self.pool.claims.get_mut(&of) {
+            (claim.better, claim.rival) = (Some(announced), Some(shape));
+            *self.pool.rivals.entry(shape).or_default() += 1;
+        }
+        true
+    }
+
     /// The machine does not prefer what it was told of: nobody leaves for it. Of a gang all leave.
     fn forget_announcement(&mut self, now: Now, id: ClaimId) {
         let Some(claim) = self.pool.claims.get_mut(&id) else { return };
@@ -294,7 +330,10 @@ impl Core {
         out: &mut Out,
     ) {
         let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return };
-        let candidate = candidate.filter(|_| self.throttle.may_start(now.mono_ms));
+        // A slot that changes hands is not held up: somebody worse would have it meanwhile. It counts as a start all the same.
+        if candidate.is_some() {
+            self.throttle.may_start(now.mono_ms);
+        }
         let is_heir = |e: &Estate| candidate.is_some_and(|c| c.shape == e.announced.shape);
         let (heir, other) =
             if estate.as_ref().is_some_and(is_heir) { (estate, None) } else { (None, estate) };

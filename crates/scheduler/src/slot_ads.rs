@@ -63,14 +63,16 @@ fn put_claim(ad: &mut ClassAd, claim: &RunningView, client: &str) {
     ad.insert_str("RemoteOwner", &claim.owner);
     ad.insert_str("RemoteUser", &claim.owner);
     ad.insert_str("ClientMachine", client);
-    let state = if claim.promised { "Matched" } else { "Claimed" };
-    ad.insert_str("State", claim.now.as_ref().map_or(state, |n| &n.state));
+    let (state, activity) = claim.standing();
+    ad.insert_str("State", state);
+    ad.insert_str("Activity", activity);
     if let Some(user) = &claim.preempting {
         ad.insert_str("PreemptingUser", user);
         ad.insert_str("PreemptingOwner", user);
     }
-    let activity = if claim.started_ms.is_some() { "Busy" } else { "Idle" };
-    ad.insert_str("Activity", claim.now.as_ref().map_or(activity, |n| &n.activity));
+    if let Some(rank) = claim.preempting_rank {
+        ad.insert_real("PreemptingRank", rank);
+    }
     let leaving_ms = claim.now.as_ref().filter(|n| n.state != "Claimed").map(|n| n.since_ms);
     ad.insert_int("EnteredCurrentState", seconds(leaving_ms.unwrap_or(claim.since_ms)));
     if let Some(now) = &claim.now {

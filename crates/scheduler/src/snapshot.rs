@@ -109,6 +109,9 @@ struct SavedCluster {
     /// When the excluded machines failed, in Unix milliseconds; older snapshots do not say.
     #[prost(uint64, repeated, tag = "21")]
     excluded_ms: Vec<u64>,
+    /// Flattened pairs (proc, attempts that were over before they had begun).
+    #[prost(uint32, repeated, tag = "40")]
+    unbegun: Vec<u32>,
     /// Procs that left without the checkpoint that they declare.
     #[prost(message, repeated, tag = "22")]
     missed: Vec<Span>,
@@ -130,6 +133,8 @@ struct SavedCheckpoint {
     bytes: u64,
     #[prost(string, tag = "4")]
     platform: String,
+    #[prost(uint64, tag = "5")]
+    saving_ms: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -387,6 +392,7 @@ impl Core {
             .collect();
         let live: BTreeMap<u32, Live> = saved.live.into_iter().map(load_live).collect();
         let attempts: HashMap<u32, u32> = saved.attempts.as_chunks().0.iter().map(|&[p, n]| (p, n)).collect();
+        let unbegun: HashMap<u32, u32> = saved.unbegun.as_chunks().0.iter().map(|&[p, n]| (p, n)).collect();
         let held: ProcSet = holds.iter().flat_map(|h| h.procs.spans()).collect::<Vec<_>>().iter().collect();
         let completed: ProcSet = saved.completed.iter().collect();
         let here = idle.len() + held.len() + live.len() as u64 + completed.len();
@@ -410,6 +416,7 @@ impl Core {
             holds,
             live,
             attempts,
+            unbegun,
             summary: load_summary(saved.summary),
             requeues: saved.requeues,
             past: saved.past.into_iter().map(load_past).collect(),
@@ -418,7 +425,7 @@ impl Core {
                 .into_iter()
                 .map(|c| {
                     let (object, platform) = (c.object.into(), c.platform.into());
-                    (c.proc, Checkpoint { object, bytes: c.bytes, platform })
+                    (c.proc, Checkpoint { object, bytes: c.bytes, platform, saving_ms: c.saving_ms })
                 })
                 .collect(),
             completed,
@@ -487,6 +494,7 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
         holds: c.holds.iter().map(hold).collect(),
         live: c.live.iter().map(|(&proc, l)| save_live(proc, l)).collect(),
         attempts: c.attempts.iter().flat_map(|(&p, &n)| [p, n]).collect(),
+        unbegun: c.unbegun.iter().flat_map(|(&p, &n)| [p, n]).collect(),
         summary: save_summary(id, c.summary),
         requeues: c.requeues,
         priority: c.priority,
@@ -500,6 +508,7 @@ fn save_cluster(id: u32, c: &Cluster, templates: &mut Templates) -> SavedCluster
                 object: c.object.to_string(),
                 bytes: c.bytes,
                 platform: c.platform.to_string(),
+                saving_ms: c.saving_ms,
             })
             .collect(),
         completed: c.completed.spans(),

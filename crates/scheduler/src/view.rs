@@ -151,6 +151,8 @@ pub struct RunningView {
     pub checkpointable: bool,
     /// Size of its job's last checkpoint.
     pub checkpoint_bytes: Option<u64>,
+    /// How long its job saved its work when it last had to leave, in milliseconds.
+    pub saving_ms: Option<u64>,
     /// ImageSize as its job was submitted with: declared, or the size of its program.
     pub declared_kib: u64,
     /// Its job belongs to a gang.
@@ -161,6 +163,20 @@ pub struct RunningView {
     pub promised: bool,
     /// Whose better job its own is to leave for.
     pub preempting: Option<Arc<str>>,
+    /// What its machine thinks of that job.
+    pub preempting_rank: Option<f64>,
+}
+
+impl RunningView {
+    /// State and activity of its slot: as its machine says, or as they follow from the claim while it has said nothing.
+    pub fn standing(&self) -> (&str, &str) {
+        match &self.now {
+            Some(now) => (&now.state, &now.activity),
+            None if self.promised => ("Matched", "Idle"),
+            None if self.started_ms.is_some() => ("Claimed", "Busy"),
+            None => ("Claimed", "Idle"),
+        }
+    }
 }
 
 /// Totals.
@@ -346,6 +362,12 @@ impl Core {
                     universe: self.job_number(c.jobs.first(), "JobUniverse").unwrap_or(5),
                     checkpointable: self.can_save(c.jobs.first()),
                     checkpoint_bytes: c.jobs.first().and_then(|j| self.checkpoint(*j)).map(|c| c.bytes),
+                    saving_ms: c
+                        .jobs
+                        .first()
+                        .and_then(|j| self.checkpoint(*j))
+                        .map(|c| c.saving_ms)
+                        .filter(|ms| *ms > 0),
                     declared_kib: c.jobs.first().and_then(|j| self.declared_kib(*j)).unwrap_or(0),
                     gang: c.job().and_then(|j| self.queue.clusters.get(&j.cluster)).is_some_and(|c| c.gang),
                     claim: *id,
@@ -366,6 +388,7 @@ impl Core {
                         .rival
                         .and_then(|s| self.shapes.all.get(&s))
                         .map(|s| self.accounts.get(s.user).name.clone()),
+                    preempting_rank: c.rival.and_then(|s| self.shapes.machine_rank(m.number, s)),
                 })
                 .collect(),
         }

@@ -137,6 +137,7 @@ impl Starter<'_> {
             bytes: made.bytes,
             leaving: evicted.is_some(),
             platform: running.job.nest.as_ref().map(|n| n.platform.clone()).unwrap_or_default(),
+            saving_ms: self.leaving_for_ms().filter(|_| evicted.is_some()).unwrap_or(0),
         };
         self.checkpoints.leaving = evicted.map(|why| (job, why));
         self.checkpoints.waiting.push(packed.clone());
@@ -150,10 +151,10 @@ impl Starter<'_> {
         };
         let packed = self.checkpoints.waiting.remove(at);
         let _ = std::fs::remove_file(&packed.path);
-        let Packed { job, sha256, bytes, platform, leaving, .. } = packed;
+        let Packed { job, sha256, bytes, platform, leaving, saving_ms, .. } = packed;
         if stored.safe {
             let Stored { transfer_ms, cap, .. } = stored;
-            let checkpointed = Checkpointed { job, sha256, bytes, transfer_ms, cap, platform };
+            let checkpointed = Checkpointed { job, sha256, bytes, transfer_ms, cap, platform, saving_ms };
             self.report(Happening::Checkpointed(checkpointed));
         } else {
             let why = if stored.why.is_empty() { String::new() } else { format!(": {}", stored.why) };

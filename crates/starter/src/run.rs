@@ -458,6 +458,11 @@ impl<'a> Starter<'a> {
         Ok(())
     }
 
+    /// For how long the job that leaves has been asked to, in milliseconds.
+    pub(crate) fn leaving_for_ms(&self) -> Option<u64> {
+        self.leaving_since_ms.map(|since_ms| uptime::moment().mono_ms.saturating_sub(since_ms))
+    }
+
     fn stop(&mut self, stop: &Stop) {
         if let Some(at) = self.waiting.iter().position(|j| j.id == stop.id) {
             self.waiting.remove(at);

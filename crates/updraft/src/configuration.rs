@@ -87,10 +87,21 @@ pub(crate) fn windows(files: &[String]) -> Result<(maintenance::Settings, Vec<St
 /// What is wrong with the maintenance windows of a configuration.
 pub(crate) fn check_windows(files: &[String]) -> Result<Vec<config::Diagnostic>, Diagnostics> {
     let config = load("EVENTD", None, files)?;
-    if config.text("EVENT_LIST").is_ok_and(|list| list.trim().is_empty()) {
-        return Ok(Vec::new());
+    let (settings, mut findings) = read_windows(&config);
+    if let (_, Some(word)) = eventd::Level::read(&settings.debug) {
+        let message = format!("EVENTD_DEBUG: {word} means nothing here; D_ALWAYS or D_FULLDEBUG do");
+        let finding = config::Diagnostic::warning(message);
+        findings.push(match config.origin("EVENTD_DEBUG") {
+            Some(config::settings::Origin::Definition(d)) => finding.at(d.span.place(0, d.raw.len().max(1))),
+            _ => finding,
+        });
     }
-    Ok(read_windows(&config).1)
+    // Without windows nobody uses the rest, and nobody refuses it; but somebody may have meant to.
+    if config.text("EVENT_LIST").is_ok_and(|list| list.trim().is_empty()) {
+        findings.retain(|finding| finding.message != maintenance::settings::NO_EVENTS);
+        findings = findings.iter().map(config::Diagnostic::as_warning).collect();
+    }
+    Ok(findings)
 }
 
 /// The windows that somebody carries out, as told by the manager.

@@ -575,3 +575,20 @@ fn a_notice_that_comes_with_a_plain_claim_costs_no_word() {
     let without = plain(Notice::None);
     assert_eq!(without, (said, ordered, vec![5, 10]), "one that comes first");
 }
+
+#[test]
+fn a_hello_says_for_which_job_a_slot_is_to_be_left() {
+    let (mut core, _) = with_job(600);
+    learned(&mut core, 3);
+    core.hear_manager(AT, better());
+    settle(&mut core, AT, 600);
+    core.session_opened(AT);
+    let actions = settle(&mut core, AT, 600);
+    let hello = actions.iter().find_map(|action| match action {
+        Action::Say(Up::Hello(hello)) => Some(hello),
+        _ => None,
+    });
+    let held = hello.unwrap().claims.iter().find(|held| held.claim == 5 | BETTER).unwrap();
+    let Down::Better(told) = better() else { panic!() };
+    assert_eq!((held.jobs[0].cluster, held.jobs[0].proc, &held.key), (told.cluster, told.proc, &told.key));
+}

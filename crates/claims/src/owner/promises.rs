@@ -71,7 +71,8 @@ impl Owner {
         if self.machine.slot_awaited(ClaimId(waiting)).is_some() {
             return Ok(());
         }
-        if matches!(self.machine.standing(slot), Some(Standing::Vacating | Standing::Killing)) {
+        let is_leaving = matches!(self.machine.standing(slot), Some(Standing::Vacating | Standing::Killing));
+        if is_leaving && !self.machine.leaves_for_nobody(slot) {
             return Err(Refusal::Late);
         }
         self.said = Some(reason.trim().to_owned()).filter(|r| !r.is_empty());

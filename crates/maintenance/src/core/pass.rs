@@ -16,6 +16,8 @@ use crate::record::Record;
 
 /// A lane whose slot says nothing about its progress is given up after twice the estimate and this much.
 const LEAVING_GRACE_MS: u64 = 60_000;
+/// A slot that is past its estimate and says nothing about its progress is looked at so often.
+const LOOK_AGAIN_MS: u64 = 1_000;
 /// No slot is believed that its checkpoint takes longer than a day.
 const MOST_SAID_S: i64 = 86_400;
 /// After this and twice the estimate a slot that still runs the same job is told again.
@@ -35,6 +37,12 @@ pub(super) struct Leaving {
     /// The longest that anybody has said the whole of it takes: the order that was sent, or the slot when it was first seen.
     /// A member of a gang whose others were not reached sends at its part of the cap, which its size alone does not tell.
     takes_ms: u64,
+}
+
+impl Leaving {
+    pub(super) fn lasts_ms(&self, now: Now) -> u64 {
+        now.mono_ms.saturating_sub(self.since)
+    }
 }
 
 impl Core {
@@ -80,7 +88,7 @@ impl Core {
         }
         let event = self.settings.events[index].clone();
         self.rates.extend(machine::measure_rates(seen));
-        let needed_s = machine::needed_s(&event, seen, &self.rates);
+        let needed_s = self.needed_s(now, &event, seen, 0);
         self.progress[index].needed_s = Some(needed_s);
         self.note_lateness(now, index, window, needed_s, out);
         self.configure_missing(now, index, seen, out);
@@ -162,7 +170,7 @@ impl Core {
             let until = match job.remaining_s {
                 Some(seconds) => now.mono_ms + ms(seconds.max(1)),
                 // Who is still seen when the estimate is over has it until the next look.
-                None => (since + cost.max(PAUSE_MS)).max(now.mono_ms + PAUSE_MS),
+                None => (since + cost.max(PAUSE_MS)).max(now.mono_ms + LOOK_AGAIN_MS),
             };
             let longest = since.saturating_add(cost.saturating_mul(2)).saturating_add(LEAVING_GRACE_MS);
             let used = self.lanes.entry(entry.lane.clone()).or_default();
@@ -198,7 +206,7 @@ impl Core {
         let mut lanes = Vec::new();
         let mut longest = 0;
         for lane in unit.load.keys() {
-            let Some(cost) = lane_cost_ms(cap, unit, seen, lane) else { continue };
+            let Some(cost) = machine::lane_cost_ms(cap, unit, seen, lane) else { continue };
             let cost = cost.max(PAUSE_MS);
             longest = longest.max(cost);
             let used = self.lanes.entry(lane.clone()).or_default();
@@ -216,12 +224,15 @@ impl Core {
                 Told { job: job.map_or_else(String::new, |job| job.id.clone()), until },
             );
             if job.is_some_and(|job| job.checkpointable) {
-                self.leaving.insert(slot.name.clone(), Leaving { since: now.mono_ms, takes_ms: longest });
+                // What a gang sends elsewhere keeps this lane from nobody.
+                let takes_ms =
+                    lanes.iter().find(|(lane, _)| *lane == seen[member].lane).map_or(0, |(_, ms)| *ms);
+                self.leaving.insert(slot.name.clone(), Leaving { since: now.mono_ms, takes_ms });
             }
             slots.push(SlotOrder {
                 slot: slot.name.clone(),
                 machine: slot.machine.clone(),
-                bytes_per_second: share(cap, unit, seen, member).map(|rate| rate as u64),
+                bytes_per_second: machine::share(cap, unit, seen, member).map(|rate| rate as u64),
             });
         }
         let names = slots.iter().map(|s| s.slot.clone()).collect();
@@ -239,36 +250,4 @@ impl Core {
     pub fn last_seen_s(&self) -> i64 {
         wall_s(self.last)
     }
-}
-
-/// A member's part of its lane's cap. Members of a gang send at the same time: by size, so that all end together,
-/// or in equal parts if a size is unknown.
-fn share(cap: f64, unit: &Unit, seen: &[Seen], member: usize) -> Option<f64> {
-    let entry = &seen[member];
-    let job = entry.slot.job.as_ref().filter(|job| job.checkpointable)?;
-    let load = unit.load.get(&entry.lane)?;
-    let rate = if load.unknown {
-        let in_lane = |m: &&usize| {
-            let other = &seen[**m];
-            other.lane == entry.lane && other.slot.job.as_ref().is_some_and(|job| job.checkpointable)
-        };
-        cap / unit.members.iter().filter(in_lane).count().max(1) as f64
-    } else if load.kb > 0 {
-        cap * job.image_kb.unwrap_or(0) as f64 / load.kb as f64
-    } else {
-        return None;
-    };
-    // Commands carry whole bytes; the estimate must use the same number.
-    Some(rate.floor().max(1.0))
-}
-
-/// How long a unit keeps a lane; none if it sends nothing there.
-pub(crate) fn lane_cost_ms(cap: f64, unit: &Unit, seen: &[Seen], lane: &Lane) -> Option<u64> {
-    unit.load.get(lane).filter(|load| load.is_costly())?;
-    let members = unit.members.iter().filter(|m| seen[**m].lane == *lane);
-    let each = members.filter_map(|&m| {
-        let rate = share(cap, unit, seen, m)?;
-        Some(machine::transfer_ms(seen[m].slot.job.as_ref()?.image_kb.unwrap_or(0), rate))
-    });
-    each.max()
 }

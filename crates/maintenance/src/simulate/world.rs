@@ -13,7 +13,7 @@ use crate::machine;
 use crate::settings::Settings;
 
 /// What a slot's ad says of its job and of its override, which change while the simulation runs.
-pub(super) const CHANGING: [&str; 11] = [
+pub(super) const CHANGING: [&str; 12] = [
     "State",
     "Activity",
     "EndDownTime",
@@ -26,6 +26,7 @@ pub(super) const CHANGING: [&str; 11] = [
     "GangId",
     "CheckpointRemaining",
     "CheckpointRate",
+    "CheckpointSaving",
 ];
 
 struct Slot {
@@ -34,7 +35,8 @@ struct Slot {
     job: Option<SimJob>,
     /// Counts the jobs of the slot, so that a late end does not hit the next one.
     number: u64,
-    leaves_ms: Option<u64>,
+    /// When its job begins to send, and when it has left.
+    leaves_ms: Option<(u64, u64)>,
     last: Option<SimJob>,
 }
 
@@ -51,6 +53,8 @@ pub(super) struct Left {
     pub(super) machine: usize,
     pub(super) slot: usize,
     pub(super) job: u64,
+    /// When it begins to send.
+    pub(super) from_ms: u64,
     pub(super) to_ms: u64,
     /// The network carries it until then: a machine that is gone sends nothing more.
     pub(super) carried_ms: u64,
@@ -133,7 +137,12 @@ impl World {
             if let Some(gang) = &job.gang {
                 ad.insert_str("GangId", gang);
             }
-            if let Some(at) = slot.leaves_ms.filter(|_| tells_remaining) {
+            if job.tells_saving {
+                ad.insert_int("CheckpointSaving", job.saving_ms.div_ceil(1_000) as i64);
+            }
+            // As real agents do: what is not on its way yet has no rate.
+            let sends = slot.leaves_ms.filter(|(from, _)| tells_remaining && *from <= mono);
+            if let Some((_, at)) = sends {
                 ad.insert_int("CheckpointRemaining", at.saturating_sub(mono).div_ceil(1_000) as i64);
             }
         }
@@ -150,7 +159,7 @@ impl World {
         let there = self.machines.iter().filter(|m| Self::is_there(m, mono));
         let slots = there.flat_map(|m| m.slots.iter().map(move |s| (m, s)));
         // A job whose checkpoint ends in this very millisecond has left.
-        let busy = slots.filter(|(_, s)| s.job.is_some() && s.leaves_ms.is_none_or(|at| at > mono));
+        let busy = slots.filter(|(_, s)| s.job.is_some() && s.leaves_ms.is_none_or(|(_, at)| at > mono));
         busy.filter(|(m, s)| Scope::of(&Self::ad(m, s, mono, false)).now(wall).is_true(&event.constraint))
             .map(|(_, s)| s.name.clone())
             .collect()
@@ -197,23 +206,34 @@ impl World {
         let rate = cap.map_or(f64::INFINITY, |rate| rate.max(1) as f64);
         let takes_ms =
             if job.checkpointable { (job.image_kb as f64 * 1_024_000.0 / rate).ceil() as u64 } else { 0 };
-        let to_ms = mono + takes_ms;
+        let from_ms = mono + if job.checkpointable { job.saving_ms } else { 0 };
+        let to_ms = from_ms + takes_ms;
         let carried_ms = machine.spec.vanishes_ms.map_or(to_ms, |gone| gone.min(to_ms));
-        slot.leaves_ms = Some(to_ms);
+        slot.leaves_ms = Some((from_ms, to_ms));
         let (job, domain) = (slot.number, machine.domain.clone());
         let (machine, slot, bytes_per_second) = (index, at, rate);
-        Ok(Some(Left { machine, slot, job, to_ms, carried_ms, bytes_per_second, domain, could_start }))
+        Ok(Some(Left {
+            machine,
+            slot,
+            job,
+            from_ms,
+            to_ms,
+            carried_ms,
+            bytes_per_second,
+            domain,
+            could_start,
+        }))
     }
 
-    /// True if the job that was meant left.
-    pub(super) fn leave(&mut self, machine: usize, slot: usize, number: u64) -> bool {
+    /// The name of the slot, if the job that was meant left.
+    pub(super) fn leave(&mut self, machine: usize, slot: usize, number: u64) -> Option<String> {
         let slot = &mut self.machines[machine].slots[slot];
         if slot.number != number || slot.job.is_none() {
-            return false;
+            return None;
         }
         slot.job = None;
         slot.leaves_ms = None;
-        true
+        Some(slot.name.clone())
     }
 
     pub(super) fn respawn(&mut self, machine: usize, slot: usize, wall: i64) -> Option<String> {

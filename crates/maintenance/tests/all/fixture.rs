@@ -41,15 +41,21 @@ pub(crate) fn wed(hour: i8, minute: i8, second: i8) -> i64 {
 }
 
 pub(crate) fn job(image_kb: i64) -> Option<SimJob> {
-    Some(SimJob { id: "1.0".into(), image_kb, checkpointable: true, gang: None })
+    Some(SimJob { id: "1.0".into(), image_kb, checkpointable: true, ..SimJob::default() })
 }
 
 pub(crate) fn vanilla() -> Option<SimJob> {
-    Some(SimJob { id: "2.0".into(), image_kb: 50_000, checkpointable: false, gang: None })
+    Some(SimJob { id: "2.0".into(), image_kb: 50_000, ..SimJob::default() })
 }
 
 pub(crate) fn gang(image_kb: i64, gang: &str) -> Option<SimJob> {
-    Some(SimJob { id: "3.0".into(), image_kb, checkpointable: true, gang: Some(gang.into()) })
+    Some(SimJob {
+        id: "3.0".into(),
+        image_kb,
+        checkpointable: true,
+        gang: Some(gang.into()),
+        ..SimJob::default()
+    })
 }
 
 pub(crate) fn machine(name: &str, slots: Vec<Option<SimJob>>) -> SimMachine {

@@ -1,5 +1,8 @@
 //! What holds for every pool, every loss of messages and every restart; each rule is a function with its name.
 
+use std::collections::BTreeMap;
+
+use maintenance::estimate::{BREATH_MS, SAVING_MS};
 use maintenance::simulate::{Report, Scenario, SimJob, SimMachine, simulate};
 use proptest::prelude::*;
 
@@ -27,6 +30,7 @@ fn a_job() -> impl Strategy<Value = Option<SimJob>> {
         image_kb,
         checkpointable,
         gang,
+        ..SimJob::default()
     });
     prop_oneof![1 => Just(None), 4 => job.prop_map(Some)]
 }
@@ -52,6 +56,46 @@ fn a_machine() -> impl Strategy<Value = SimMachine> {
     })
 }
 
+fn everything_is_saved_before_the_window_begins(report: &Report) {
+    assert_eq!(report.began.len(), 1);
+    assert!(report.all_empty(), "{:?}\n{:#?}", report.began, report.log);
+}
+
+fn nobody_leaves_later_than_the_plan_says(report: &Report, plan: &maintenance::plan::EventPlan) {
+    let activated_ms = report.activations(&plan.event)[0] * 1_000;
+    // A gang is in each of its lanes, and has left when the last of them has carried its part.
+    let mut planned: BTreeMap<&str, i64> = BTreeMap::new();
+    for step in plan.lanes.iter().flat_map(|lane| &lane.steps) {
+        for slot in &step.slots {
+            let over_ms = planned.entry(slot).or_default();
+            *over_ms = step.to_ms.max(*over_ms);
+        }
+    }
+    for (slot, over_ms) in planned {
+        // The second in which it was activated may be almost over, and the word of it takes its way.
+        let latest_ms = activated_ms + over_ms - plan.activates * 1_000 + BREATH_MS as i64 + 1_000;
+        let left_ms = report.left.iter().find(|(_, name)| name == slot).map(|(at, _)| *at as i64);
+        assert!(left_ms.is_some_and(|at| at <= latest_ms), "{slot}: {left_ms:?}, planned {latest_ms}");
+    }
+}
+
+/// A job that saves its work for some seconds: as long as it says, or as long as is assumed of one that says nothing.
+fn a_job_that_saves() -> impl Strategy<Value = SimJob> {
+    let gang = prop_oneof![6 => Just(None), 1 => Just(Some("g".to_owned())), 1 => Just(Some("h".to_owned()))];
+    let saving =
+        prop_oneof![(0_u64..20_000).prop_map(|ms| (ms, true)), (0..=SAVING_MS).prop_map(|ms| (ms, false)),];
+    (0_i64..20_000, prop::bool::weighted(0.8), gang, saving).prop_map(
+        |(image_kb, checkpointable, gang, (saving_ms, tells_saving))| SimJob {
+            id: "1".into(),
+            image_kb,
+            checkpointable,
+            saving_ms,
+            tells_saving,
+            gang,
+        },
+    )
+}
+
 /// `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
@@ -59,6 +103,41 @@ fn cases() -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_pool_without_faults_is_empty_in_time_and_as_planned(
+        jobs in proptest::collection::vec((proptest::collection::vec(a_job_that_saves(), 1..3), 0..3_u8), 1..12),
+        latency in prop_oneof![Just(0_u64), Just(20), Just(100)],
+        tells in any::<bool>(),
+        // The shorter the interval the less time is to spare by accident, and with the moment of the first poll it decides how much.
+        interval in 5_i64..60,
+        later in 0_i64..120,
+        domains in any::<bool>(),
+    ) {
+        let domain = if domains { "@Net" } else { "" };
+        let text = REFERENCE.replace("3600 2 ", &format!("3600 2{domain} "));
+        let settings = settings(&format!("{text}EVENTD_INTERVAL = {interval}\n"));
+        let machines: Vec<SimMachine> = jobs
+            .into_iter()
+            .enumerate()
+            .map(|(i, (jobs, net))| SimMachine {
+                name: format!("m{i}"),
+                attributes: vec![("Net".into(), format!("\"n{net}\""))],
+                slots: jobs.into_iter().map(Some).collect(),
+                ..SimMachine::default()
+            })
+            .collect();
+        let begin = wed(14, 0, 0) + later;
+        let mut scenario = Scenario::new(settings.clone(), machines, begin, wed(16, 3, 0) - begin);
+        scenario.latency_ms = latency;
+        scenario.tells_remaining = tells;
+        let ads = scenario.ads();
+        let report = simulate(scenario);
+        everything_is_saved_before_the_window_begins(&report);
+        at_most_one_costly_vacate_is_under_way_in_a_domain(&report);
+        no_second_carries_more_than_the_cap(&report, 2.0);
+        nobody_leaves_later_than_the_plan_says(&report, &maintenance::plan(begin, &settings, &[], &ads).events[0]);
+    }
 
     #[test]
     fn rules_hold_in_any_pool(

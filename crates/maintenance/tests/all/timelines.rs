@@ -20,7 +20,7 @@ fn e1_activates_at_half_past_three() {
     let report = run("", e1(), wed(14, 0, 0), wed(15, 30, 1));
     assert_eq!(report.activations("TestEvent"), [wed(15, 30, 0)]);
     let estimates = report.log.iter().filter_map(|(at, r)| match r {
-        Record::Estimated { needed_s, .. } => Some((*at, *needed_s)),
+        Record::Estimated { transfer_s, .. } => Some((*at, *transfer_s)),
         _ => None,
     });
     assert!(estimates.clone().any(|e| e == (wed(15, 15, 0), 1_000)));

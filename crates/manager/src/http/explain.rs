@@ -29,8 +29,8 @@ pub(super) async fn job(call: Call<String>) -> Result<Json<Job>, Problem> {
     };
     let standing = match found.standing {
         scheduler::Standing::Held { reason, code, since_ms } => Standing::Held { reason, code, since_ms },
-        scheduler::Standing::Placed { machine, slot, started_ms, suspended, connected } => {
-            Standing::Placed { machine: machine.to_string(), slot, started_ms, suspended, connected }
+        scheduler::Standing::Placed { machine, slot, started_ms, suspended, connected, gang } => {
+            Standing::Placed { machine: machine.to_string(), slot, started_ms, suspended, connected, gang }
         }
         scheduler::Standing::Gone(s) => {
             Standing::Gone { succeeded: s.succeeded, failed: s.failed, removed: s.removed }
@@ -143,6 +143,7 @@ fn counts(counts: &[(Obstacle, u64)]) -> Vec<Count> {
         Obstacle::TooSmall => "too_small",
         Obstacle::Requirements => "requirements",
         Obstacle::Owners => "owners",
+        Obstacle::Resting => "resting",
         Obstacle::Busy => "busy",
         Obstacle::Promised => "promised",
         Obstacle::Maintenance => "maintenance",

@@ -111,6 +111,8 @@ fn machine_line(m: MachineView, client: Option<&str>) -> Machine {
 
 /// A claim on a machine, as everybody sees it.
 pub(crate) fn claim_line(c: RunningView) -> Claim {
+    let (state, activity) = c.standing();
+    let (state, activity) = (state.to_owned(), activity.to_owned());
     Claim {
         slot: c.slot,
         owner: c.owner.to_string(),
@@ -118,13 +120,12 @@ pub(crate) fn claim_line(c: RunningView) -> Claim {
         waiting: c.waiting,
         since_ms: c.since_ms,
         cpus: c.resources.cpus,
-        state: c.now.as_ref().map_or(if c.promised { "Matched" } else { "Claimed" }, |n| &n.state).to_owned(),
+        state,
         reserved_until_ms: c.reserved.and_then(|r| r.until_ms),
-        activity: match (&c.now, c.reserved.map(|r| r.until_ms)) {
-            (_, Some(Some(_))) => "Reserved".to_owned(),
-            (_, Some(None)) => "Kept".to_owned(),
-            (Some(now), None) => now.activity.clone(),
-            (None, None) => if c.job.is_some() { "Busy" } else { "Idle" }.to_owned(),
+        activity: match c.reserved.map(|r| r.until_ms) {
+            Some(Some(_)) => "Reserved".to_owned(),
+            Some(None) => "Kept".to_owned(),
+            None => activity,
         },
         rss_kib: c.now.as_ref().map_or(0, |n| n.rss_kib),
         claim: c.claim.0,
@@ -137,6 +138,7 @@ pub(crate) fn claim_line(c: RunningView) -> Claim {
         checkpointable: c.checkpointable,
         checkpoint_left: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.0),
         checkpoint_rate: c.now.as_ref().and_then(|n| n.transfer).map(|t| t.1),
+        saving_ms: c.saving_ms,
         gang: c.gang,
         ad: Vec::new(),
     }

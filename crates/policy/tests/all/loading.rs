@@ -57,6 +57,7 @@ fn doubtful_policies_are_warned_about() {
         ("START = KeyboardIdle > 60\nPREEMPT = KeyboardIdle < 300\n", "PREEMPT and START can both be true"),
         ("START = stringListMembr(Owner, \"a\")\n", "START: there is no function"),
         ("START =\n", "START is empty"),
+        ("START = KeyboardIdle > 15 && Claimd\n", "START mentions Claimd"),
     ];
     for (text, words) in cases {
         let policy = load(text).unwrap();
@@ -104,4 +105,10 @@ fn benchmarks_are_run_at_the_start_where_somebody_wants_them() {
     ] {
         assert_eq!(load(text).unwrap().wants_startup_benchmark(), wants, "{text}");
     }
+}
+
+#[test]
+fn a_state_that_is_written_like_an_attribute_is_found_where_states_stand() {
+    let policy = load("START = KeyboardIdle > 15 && Claimd\n").unwrap();
+    assert_eq!(policy.warnings[0].hint.as_deref(), Some("did you mean State == \"Claimed\"?"));
 }

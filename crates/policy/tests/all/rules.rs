@@ -395,6 +395,12 @@ fn a_machine_that_lets_jobs_in_and_makes_them_leave_lets_them_in_ever_more_seldo
             m.handle(ms(left.unwrap()), Input::StarterGone { claim: id });
             assert_eq!(m.standing(SLOT), Some(Standing::Owner), "it rests");
             assert!(m.why(SLOT).unwrap().to_string().contains("it lets no job in for"));
+            assert_eq!(ad(&m).eval_bool("Resting"), Some(true), "the pool can say why");
+            // Read again without a change, its policy is what it was, and so is what came of it.
+            let same = m.policy().clone();
+            m.handle(ms(left.unwrap()), Input::Policy(Box::new(same)));
+            m.handle(ms(left.unwrap()), Input::Look);
+            assert_eq!(m.standing(SLOT), Some(Standing::Owner), "it rests all the same");
         }
         assert!((8..=13).contains(&begun.len()), "{begun:?}");
         assert!(begun.windows(2).all(|w| w[1] - w[0] < 620), "{begun:?}");
@@ -485,4 +491,37 @@ fn a_job_that_stayed_and_an_owner_who_returns_are_no_reason_to_rest() {
     m.handle(ms(306), Input::Look);
     m.handle(ms(307), Input::StarterGone { claim: CLAIM });
     assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle), "its time was over");
+}
+
+#[test]
+fn a_slot_that_was_leaving_before_its_agent_began_takes_the_better_claim_that_it_leaves_for() {
+    let found = |m: &mut Machine| {
+        let adopt = Input::Adopt {
+            slot: SLOT,
+            claim: CLAIM,
+            job: job(""),
+            runs: true,
+            suspended: false,
+            leaving_ms: Some(2_000),
+        };
+        m.handle(ms(1), adopt);
+        assert_eq!(m.standing(SLOT), Some(Standing::Vacating));
+        m.handle(ms(2), Input::Claim { slot: SLOT, claim: RIVAL, job: job("Better = true;") })
+    };
+    let mut m = machine(policy(&[(Expression::Rank, "ifThenElse(TARGET.Better =?= true, 5, 1)")]));
+    assert_eq!(deeds(&found(&mut m)), ["ClaimWaits"], "nobody is asked to leave twice");
+    assert_eq!(ad(&m).eval_number("PreemptingRank"), Some(5.0));
+    let third = Input::Claim { slot: SLOT, claim: ClaimId(9), job: job("Better = true;") };
+    assert_eq!(deeds(&m.handle(ms(3), third)), ["ClaimRefused"], "one waits already");
+    let actions = m.handle(ms(4), Input::StarterGone { claim: CLAIM });
+    assert_eq!(path(&actions).last().map(|(_, number)| *number), Some(18), "{actions:?}");
+
+    // One that is not better has no part in it, and one whose START is false goes by way of Owner.
+    let mut m = machine(policy(&[(Expression::Rank, "ifThenElse(TARGET.Better =?= true, 0, 1)")]));
+    assert_eq!(deeds(&found(&mut m)), ["ClaimRefused"]);
+    // A job that leaves in this agent's time leaves for whom it was asked to, or for nobody.
+    let mut m = busy(levers(), "");
+    m.handle(ms(101), Input::Vacate { slot: None, fast: false });
+    let late = Input::Claim { slot: SLOT, claim: RIVAL, job: job("") };
+    assert_eq!(deeds(&m.handle(ms(102), late)), ["ClaimRefused"]);
 }

@@ -214,3 +214,26 @@ fn no_expression_of_a_machine_sees_a_jobs_environment() {
         assert_eq!(answers[0], answers[1], "{asks}");
     }
 }
+
+#[test]
+fn machines_that_rest_are_told_from_their_owners_and_from_requirements() {
+    let mut pool = Pool::new(Settings::default());
+    pool.machine("rests", 1, "Requirements = false; State = \"Owner\"; Resting = true; Arch = \"ARM\"");
+    pool.machine("owned", 1, "Requirements = false; State = \"Owner\"; Arch = \"ARM\"");
+    pool.machine(
+        "picky",
+        1,
+        "Requirements = TARGET.Owner isnt \"ann\"; RestingFrom = \"bob,ann\"; Arch = \"ARM\"",
+    );
+    let first = pool.submit("ann", template(1, 1));
+    let w = waiting(&mut pool, first);
+    assert_eq!((count(&w, Obstacle::Resting), count(&w, Obstacle::Owners)), (2, 1));
+    assert_eq!((count(&w, Obstacle::Requirements), w.barred), (0, 3));
+    // A job that would not have it anyway waits for something else.
+    let other = pool.submit("ann", with(1, &[("Requirements", "TARGET.Arch == \"VAX\"")]));
+    let w = waiting(&mut pool, other);
+    assert_eq!((count(&w, Obstacle::Resting), count(&w, Obstacle::Owners)), (0, 2));
+    assert_eq!(count(&w, Obstacle::Requirements), 1);
+    let mine = pool.submit("cid", template(1, 1));
+    assert_eq!(pool.live(mine), 1, "who is not kept out is let in");
+}

@@ -330,8 +330,14 @@ impl World {
         let mut sha256 = vec![job.proc as u8; 32];
         (sha256[0], sha256[1]) = (job.cluster as u8, job.attempt as u8);
         let platform = if bound { format!("kind {}", m % 2) } else { String::new() };
-        let saved =
-            Happening::Checkpointed(Checkpointed { job, sha256, bytes: 1, transfer_ms: 1, cap: 0, platform });
+        let saved = Happening::Checkpointed(Checkpointed {
+            job,
+            sha256,
+            bytes: 1,
+            transfer_ms: 1,
+            platform,
+            ..Checkpointed::default()
+        });
         self.report(m, claim, saved, true);
     }
 

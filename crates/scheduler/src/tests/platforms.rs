@@ -20,8 +20,8 @@ fn save(pool: &mut Pool, cluster: u32, proc: u32, platform: &str) {
             sha256: vec![proc as u8; 32],
             bytes: 5,
             transfer_ms: 1,
-            cap: 0,
             platform: platform.into(),
+            ..Checkpointed::default()
         })
     });
 }

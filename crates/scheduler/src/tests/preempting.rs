@@ -1,13 +1,14 @@
 //! Who must go for a better job, again and again: by the same wake-ups as every start.
 
 use classad::{ClassAd, Expr};
-use model::event::Kind;
-use model::report::{Happening, SeatAnswer, SeatSaid};
+use model::agent::Stage;
+use model::event::{Kind, Resources};
+use model::report::{Attempt, Happening, SeatAnswer, SeatSaid};
 use model::{ClaimId, Class, JobId};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Effect, Settings};
+use crate::{Burst, Effect, Settings};
 
 const OWNERS: &str = "Rank = TARGET.Owner == \"coltrane\"";
 
@@ -244,4 +245,135 @@ fn the_room_goes_to_the_better_job_of_the_same_user_not_back_to_the_older_one() 
     assert_eq!((p.live(worse), p.live(better)), (0, 1));
     p.wait(5_000);
     assert!(p.stops().is_empty(), "they do not change places for ever");
+}
+
+/// A job of ann's, worth 1, is to leave for one of bob's, worth 5, and its machine agrees: who leaves, for whom, and the keys of both
+/// claims, that to come first.
+fn leaving(p: &mut Pool) -> (ClaimId, u32, model::ClaimKey, model::ClaimKey) {
+    p.submit("ann", with(1, &[("Worth", "1")]));
+    let own = p.out.effects.iter().rev().find_map(|e| match e {
+        Effect::Claim { key, .. } => Some(key.clone()),
+        _ => None,
+    });
+    p.stops();
+    let better = p.submit("bob", with(1, &[("Worth", "5")]));
+    let found = p.out.effects.iter().find_map(|e| match e {
+        Effect::Better { claim, key, .. } => Some((*claim, key.clone())),
+        _ => None,
+    });
+    let (victim, key) = found.unwrap();
+    seat(p, victim, SeatAnswer::BetterWaits);
+    (victim, better, key, own.unwrap())
+}
+
+#[test]
+fn the_ad_of_a_slot_that_is_to_change_hands_says_for_whom_and_what_that_is_worth() {
+    let mut p = pool(1, 2, "Rank = TARGET.Worth");
+    p.submit("tyner", with(1, &[("Worth", "9")]));
+    let (victim, ..) = leaving(&mut p);
+    let (name, machine) = p.core.pool.machines.iter().next().unwrap();
+    let view = p.core.machine_view(name, machine);
+    for claim in &view.claims {
+        let ad = crate::ad_of_cut(&view, claim, "here").unwrap();
+        let said =
+            (ad.eval_str("PreemptingUser"), ad.eval_str("PreemptingOwner"), ad.eval_number("PreemptingRank"));
+        let expected = (claim.claim == victim).then(|| "bob".to_owned());
+        assert_eq!(said, (expected.clone(), expected.clone(), expected.map(|_| 5.0)), "{ad}");
+    }
+}
+
+#[test]
+fn a_manager_that_comes_back_hands_the_slot_over_to_whom_it_was_meant_for() {
+    let mut p = pool(1, 1, "Rank = TARGET.Worth");
+    let (victim, better, key, own_key) = leaving(&mut p);
+    // Others wait that would be first in line.
+    let lower = p.submit("ann", with(3, &[("Worth", "2")]));
+    let mut core = crate::Core::new(p.core.settings.clone());
+    for event in &p.out.events {
+        core.apply(event.kind.as_ref().unwrap(), event.time_ms);
+    }
+    core.recovered(p.now);
+    p.core = core;
+    p.out = crate::Out::default();
+    p.answered = 0;
+    p.keys();
+    let held = |claim, key: &model::ClaimKey, cluster, attempt| crate::HeldClaim {
+        claim,
+        key: key.clone(),
+        jobs: vec![Attempt { cluster, proc: 0, attempt }],
+        ending: false,
+        stage: Stage::Active,
+    };
+    let waiting = ClaimId(victim.0 | model::agent::BETTER);
+    let claims = vec![held(victim, &own_key, 1, 1), held(waiting, &key, better, 0)];
+    let total = Resources { cpus: 1, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
+    // It is Preempting, and says so.
+    let ad = "[Name = \"m0\"; Cpus = 1; Memory = 4096; Requirements = false; Rank = TARGET.Worth]";
+    let hello = crate::AgentHello {
+        machine: "m0".into(),
+        session: crate::Session(7),
+        total,
+        ad: ClassAd::parse_new(ad).unwrap(),
+        more: Vec::new(),
+        claims,
+    };
+    p.core.agent_up(p.now, hello, digest, &mut p.out);
+    let is_dropped =
+        |p: &Pool| p.out.effects.iter().any(|e| matches!(e, Effect::Drop { claim, .. } if *claim == waiting));
+    assert!(!is_dropped(&p), "the match stands");
+    // What the machine is goes before what became of its claims.
+    change(&mut p, "m0", 1, "Rank = TARGET.Worth");
+    p.evict(1, 0);
+    let made = p.out.effects.iter().find_map(|e| match e {
+        Effect::Claim { key, instead_of, .. } => Some((key.clone(), *instead_of)),
+        _ => None,
+    });
+    assert_eq!(made, Some((key, Some(victim))), "without passing Owner");
+    assert_eq!((p.live(better), p.live(lower)), (1, 0));
+}
+
+#[test]
+fn a_better_match_of_an_earlier_manager_whose_job_is_gone_is_dropped() {
+    let mut p = pool(1, 1, "Rank = TARGET.Worth");
+    let (victim, better, key, _) = leaving(&mut p);
+    p.core.pool.claims.get_mut(&victim).unwrap().better = None;
+    let held = |cluster| crate::HeldClaim {
+        claim: ClaimId(victim.0 | model::agent::BETTER),
+        key: key.clone(),
+        jobs: vec![Attempt { cluster, proc: 0, attempt: 0 }],
+        ending: false,
+        stage: Stage::Active,
+    };
+    let digest_of = digest;
+    assert!(
+        !p.core.take_up_announcement("m0", &held(better), &[held(better)], digest_of),
+        "the victim is not shown"
+    );
+    assert!(!p.core.take_up_announcement("m0", &held(99), &[held(99)], digest_of), "there is no such job");
+    assert!(!p.core.take_up_announcement("m1", &held(better), &[held(better)], digest_of), "another machine");
+}
+
+#[test]
+fn room_that_was_made_for_a_better_job_goes_to_it_though_starts_are_throttled() {
+    let burst = Burst { count: 1, delay_ms: 5_000 };
+    let mut p = Pool::new(Settings { burst, claim_worklife_ms: 0, ..Settings::default() });
+    p.machine("m0", 1, "Rank = TARGET.Worth");
+    p.machine("m1", 1, "Rank = TARGET.Worth; Requirements = TARGET.Worth == 7");
+    let worse = p.submit("tyner", with(1, &[("Worth", "1")]));
+    p.wait(5_000);
+    let better = p.submit("ann", with(1, &[("Worth", "5")]));
+    p.wait(1_000);
+    assert_eq!(p.stops(), [JobId { cluster: worse, proc: 0 }]);
+    let lower = p.submit("bob", with(3, &[("Worth", "2")]));
+    // Somebody starts in the very moment in which the victim leaves.
+    let other = p.submit("cid", with(1, &[("Worth", "7")]));
+    p.wait(5_000);
+    p.evict(worse, 0);
+    assert_eq!(
+        (p.live(better), p.live(lower)),
+        (1, 0),
+        "not to whoever is next in line when the time has come ({other})"
+    );
+    p.wait(10_000);
+    assert_eq!((p.live(better), p.live(lower)), (1, 0));
 }

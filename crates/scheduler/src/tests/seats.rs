@@ -30,6 +30,13 @@ fn answer(p: &mut Pool, claim: u64, happening: Happening) {
     p.core.agent_report(p.now, &machine, session, said, digest, &mut p.out);
 }
 
+/// What people see of the slots.
+fn shown(p: &Pool) -> Vec<(&'static str, &'static str)> {
+    let known = |word: &str| *["Matched", "Claimed", "Idle", "Busy"].iter().find(|w| **w == word).unwrap();
+    let claims = p.core.pool.machines.iter().flat_map(|(name, m)| p.core.machine_view(name, m).claims);
+    claims.map(|c| (known(c.standing().0), known(c.standing().1))).collect()
+}
+
 fn seat(answer: SeatAnswer) -> Happening {
     Happening::Seat(SeatSaid::new(answer))
 }
@@ -39,6 +46,7 @@ fn a_gang_takes_its_seats_step_by_step_and_begins_with_the_last() {
     let mut p = of_machines(&["a", "b"]);
     let pair = p.submit("ann", with(2, &[("Gang", "true")]));
     assert_eq!((told(&mut p), p.live(pair)), (vec![('m', 1), ('m', 2)], 2));
+    assert_eq!(shown(&p), [("Matched", "Idle"); 2], "before its machines have said anything");
     answer(&mut p, 1, seat(SeatAnswer::Matched));
     assert!(told(&mut p).is_empty(), "the other has not answered");
     answer(&mut p, 2, seat(SeatAnswer::Matched));
@@ -74,6 +82,12 @@ fn a_seat_that_is_refused_or_late_gives_the_others_back_and_the_gang_waits_again
         assert_eq!(told(&mut p), [('d', 1)]);
         assert_eq!((p.live(pair), p.core.pool.claims.len()), (0, 0));
         assert!(p.core.queue.clusters[&pair].is_idle(0) && p.core.queue.clusters[&pair].is_idle(1));
+        // Its attempts have their numbers, and it has not begun.
+        for proc in 0..2 {
+            let told = p.core.explain_job(JobId { cluster: pair, proc }, p.now).unwrap();
+            assert_eq!(told.attempts, 0);
+            assert_eq!(p.core.queue.clusters[&pair].attempts[&proc], 1);
+        }
     }
     // One that does not answer.
     let mut p = of_machines(&["a", "b"]);

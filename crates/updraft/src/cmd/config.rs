@@ -151,10 +151,9 @@ fn load(args: &Args, files: &[String]) -> Result<Config<'static>, Diagnostics> {
 fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     let files = files(args);
     let config = load(args, &files)?;
-    if !config.broken.is_empty() {
-        return Err(Diagnostics(config.broken.clone()));
-    }
     let mut warnings = config.warnings.clone();
+    // Whoever uses one refuses it for itself.
+    warnings.extend(config.broken.iter().map(Diagnostic::as_warning));
     let mut errors = Vec::new();
     let mut note = |found: Result<Vec<Diagnostic>, Diagnostics>| match found {
         Ok(found) => warnings.extend(found),

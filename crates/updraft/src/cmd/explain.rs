@@ -67,7 +67,7 @@ pub(crate) fn words_of_job(job: &Job) -> Vec<String> {
             out.push(format!("{id} is on hold since {}: {reason} (code {code}).", table::time(*since_ms)));
             out.push(format!("It stays so until somebody says `updraft release {id}`."));
         }
-        Standing::Placed { machine, slot, started_ms, suspended, connected } => {
+        Standing::Placed { machine, slot, started_ms, suspended, connected, gang } => {
             out.push(match started_ms {
                 Some(at) => {
                     let how = if *suspended { "is suspended" } else { "runs" };
@@ -75,13 +75,18 @@ pub(crate) fn words_of_job(job: &Job) -> Vec<String> {
                 }
                 None => match &job.guest_of {
                     Some(host) => format!("{id} was given to {machine} ({slot}) and starts when its host {host} runs."),
+                    None if *gang => {
+                        format!("{id} has a seat on {machine} ({slot}) and starts when every machine of its gang has taken its own.")
+                    }
                     None => format!("{id} was given to {machine} ({slot}) and starts when the job before it ends."),
                 },
             });
             if *suspended {
                 out.push("The machine's owner needs it; the job goes on when the machine is idle again.".into());
             }
-            if !connected {
+            if !connected && *gang {
+                out.push("The machine is out of contact; if it stays so, the gang is called back as a whole and waits again.".into());
+            } else if !connected {
                 out.push("The machine is out of contact; if it stays so, the job is run elsewhere when the lease ends.".into());
             }
         }
@@ -277,6 +282,9 @@ fn parts(counts: &[Count], open: u64, open_words: &str) -> String {
             "too_small" => "too small",
             "requirements" => "excluded by requirements",
             "owners" => "in their owners' hands (Owner/Idle; `updraft status --why HOST`)",
+            "resting" => {
+                "resting, as PREEMPT made such a job leave at once that START had let in (`updraft status --why HOST`)"
+            }
             "busy" => "able, but busy",
             "promised" => "kept for a gang",
             "maintenance" => "due for maintenance before it would be over",

@@ -10,12 +10,12 @@ const HOSTS: u32 = 8;
 /// Megabits, 128 KiB each.
 const CAP: u64 = 20 * 131_072;
 
-/// Counts, a step each 50 ms, beside a file of some size; saves and exits with 85 when asked by USR1.
+/// Counts, a step each 50 ms, beside a file of some size; saves, for a while if it is told to, and exits with 85 when asked by USR1.
 const JOB: &str = r#"#!/bin/sh
 n=$(cat saved.$1 2>/dev/null || echo 0)
 echo "start $n" >> starts.$1
 [ -f bulk.$1 ] || head -c $2 /dev/urandom > bulk.$1
-trap 'echo $n > saved.$1; exit 85' USR1
+trap 'sleep ${3:-0}; echo $n > saved.$1; exit 85' USR1
 while [ $n -lt 100000 ]; do n=$((n+1)); echo $n > now.$1; sleep 0.05; done
 "#;
 
@@ -33,7 +33,7 @@ impl Lab {
             conf.path(),
             format!(
                 "EVENT_LIST = Rack\nRack = SHUTDOWN {} 03:00 600 20 Everything Last\nEverything = True\n\
-                 Last = int(substr(Machine, 4))\nEVENTD_INTERVAL = 10\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
+                 Last = int(substr(Machine, 4))\nEVENTD_INTERVAL = 1\nUPDATE_INTERVAL = 2\nPOLLING_INTERVAL = 1\n\
                  EVENTD_SHUTDOWN_CLEANUP_INTERVAL = 5\nEVENTD_LOG = {}.log\n",
                 far_day(),
                 conf.path().display()
@@ -106,7 +106,7 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
     });
     let submit = lab.work.join("jobs.sub");
     let text = format!("initialdir = {}\n", lab.work.display())
-        + "executable = job.sh\narguments = $(Process) $(size)\ncheckpoint_signal = SIGUSR1\n\
+        + "executable = job.sh\narguments = $(Process) $(size) 3\ncheckpoint_signal = SIGUSR1\n\
          checkpoint_exit_code = 85\ntransfer_checkpoint_files = saved.$(Process), bulk.$(Process)\n\
          request_memory = 10\nqueue size in (200000 400000 600000 800000 1000000 1200000 1400000 1600000)\n";
     std::fs::write(&submit, text).unwrap();
@@ -117,12 +117,12 @@ fn machines_are_empty_by_the_start_under_the_cap_and_jobs_go_on_afterwards() {
     });
 
     // Of the running pool, without naming its configuration.
-    lab.bridge.sandbox.ok(&["maintenance", "start", "Rack", "--in", "35s", "--duration", "20s"]);
-    let begin = Instant::now() + Duration::from_secs(35);
+    lab.bridge.sandbox.ok(&["maintenance", "start", "Rack", "--in", "85s", "--duration", "20s"]);
+    let begin = Instant::now() + Duration::from_secs(85);
     lab.bridge.sandbox.until("the list shows the window", Duration::from_secs(10), || {
         let listed = lab.bridge.sandbox.json(&["maintenance", "list", "--json"]);
         let start = listed[0]["start"].as_i64().unwrap_or(0);
-        listed[0]["event"] == "Rack" && start < jiff::Timestamp::now().as_second() + 60
+        listed[0]["event"] == "Rack" && start < jiff::Timestamp::now().as_second() + 90
     });
     // What will happen, by the plan and by the simulation, as slots in order.
     let planned = slots_in(&lab.bridge.sandbox.ok(&["maintenance", "plan"]));

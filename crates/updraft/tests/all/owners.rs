@@ -360,3 +360,36 @@ fn a_machine_that_is_its_owners_is_said_to_be() {
     assert!(status.contains("Owner/Idle") && status.contains("in their owners' use"), "{status}");
     end(sandbox, pool, &[]);
 }
+
+#[test]
+fn a_claim_keeps_the_cap_that_it_was_told_to_leave_under_when_its_agent_dies() {
+    let mut sandbox = Sandbox::new();
+    manager(&mut sandbox);
+    let policy = "use POLICY : AlwaysRun\nPOLLING_INTERVAL = 1\nUPDATE_INTERVAL = 1\n";
+    let desk = agent(&mut sandbox, "desk", policy, None);
+    write(&sandbox, "count.sh", COUNT);
+    let description = "executable = /bin/sh\narguments = count.sh\ncheckpoint_signal = SIGUSR1\n\
+                       checkpoint_exit_code = 85\ntransfer_checkpoint_files = saved, bulk\nqueue\n";
+    write(&sandbox, "count.sub", description);
+    let job = sandbox.json(&["submit", "--json", "count.sub"])[0]["cluster"].as_i64().unwrap() as i32;
+    sandbox.until("it runs", PATIENCE, || sandbox.path().join("ready").exists());
+    // As a window does it: half a megabyte at a tenth of one in a second.
+    let cap = 100_000;
+    let order = format!(r#"{{"verb": "vacate", "reason": "a window", "bytes_per_second": {cap}}}"#);
+    let (status, said) = crate::attacks::request(&sandbox, "POST", "/v1/machines/desk/control", &order);
+    assert_eq!(status, 200, "{said}");
+    let sends = || {
+        let machines = sandbox.json(&["status", "--json"])["machines"].to_string();
+        machines.contains("checkpoint_left")
+    };
+    sandbox.until("it is being sent", PATIENCE, sends);
+    signal(desk, libc::SIGKILL);
+    sandbox.reap(desk);
+    let desk = agent(&mut sandbox, "desk", policy, None);
+    let saved = || events(&sandbox, job).into_iter().find(|e| e["event"] == "JobCheckpointed");
+    sandbox.until("it is saved", PATIENCE, || saved().is_some());
+    assert_eq!(saved().unwrap()["cap"], cap, "the next agent knows it");
+    sandbox.ok(&["rm", &job.to_string()]);
+    let state = sandbox.path().join("desk");
+    nothing_left(&mut sandbox, &[(state, desk)]);
+}

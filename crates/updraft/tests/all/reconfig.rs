@@ -114,9 +114,33 @@ fn a_check_refuses_what_manager_machine_and_windows_would_refuse() {
         assert_eq!(out.status.code(), Some(1), "{line}: {said}");
         assert!(said.contains(why), "{line}: {said}");
     }
+    // What nobody would refuse is told all the same.
+    for (line, why) in [
+        ("EVENTD_TIME_ZONE = Mars/Base", "no time zone is called"),
+        ("EVENTD_DRAIN_MANAGERS = =x=", "EVENTD_DRAIN_MANAGERS"),
+        ("EVENTD_DEBUG = D_NONSENSE", "D_NONSENSE means nothing here"),
+        ("A = $(B)\nB = $(A)", "circular definition"),
+    ] {
+        let path = write(&sandbox, "pool.conf", &format!("{line}\n"));
+        let out = sandbox.run(&["config", "check", "-f", &path]);
+        let said = text(&out.stderr);
+        assert!(out.status.success() && said.contains("warning: ") && said.contains(why), "{line}: {said}");
+    }
     let path = write(&sandbox, "pool.conf", "START = KeybordIdle > 15 * 60 && SitesOwnThing =!= True\n");
     let out = sandbox.run(&["config", "check", "-f", &path]);
     let said = text(&out.stderr);
     assert!(out.status.success() && said.contains("did you mean KeyboardIdle?"), "{said}");
     assert_eq!(said.matches(" mentions ").count(), 1, "{said}");
+}
+
+#[test]
+fn what_is_set_from_afar_is_warned_of_like_what_is_checked() {
+    let mut sandbox = Sandbox::new();
+    let config = write(&sandbox, "pool.conf", "POLLING_INTERVAL = 1\n");
+    sandbox.up(&["--cpus", "1", "--config", &config]);
+    let here = machine(&sandbox).name;
+    let said = sandbox.ok(&["config", "set", "--machine", &here, "START=KeybordIdle > 15"]);
+    assert!(said.starts_with("set") && said.contains("did you mean KeyboardIdle?"), "{said}");
+    let said = sandbox.ok(&["config", "set", "--machine", &here, "--set", "other", "KILL=False"]);
+    assert_eq!(said.trim(), "set", "what was doubtful before is not repeated");
 }
