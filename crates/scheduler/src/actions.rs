@@ -4,12 +4,12 @@ use model::event::{
     Afterwards, ClusterReordered, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind,
     PrioritySet, StopRequested,
 };
-use model::{Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
+use model::{Class, JobId, JobName, JobTemplate, ProcSet, Span, limits};
 
 use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
-use crate::{Control, Core, Digest, Effect, Out};
+use crate::{Control, Core, Effect, Out, Turn};
 
 /// Vacate code of a run that a removal by hand ended.
 const REMOVED_WHILE_RUNNING: u32 = 1023;
@@ -209,18 +209,12 @@ impl From<Unsorted> for Refusal {
 
 impl Core {
     /// Checks and records a submit, and starts what can start. Returns the cluster's id.
-    pub fn submit(
-        &mut self,
-        now: Now,
-        mut s: Submission,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Result<u32, Refusal> {
-        self.shapes.set_now(now.wall_ms);
-        self.refill(now);
+    pub fn submit(&mut self, turn: &mut Turn<'_>, mut s: Submission) -> Result<u32, Refusal> {
+        self.shapes.set_now(turn.now.wall_ms);
+        self.refill(turn.now);
         s.template.check()?;
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
-        crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, now.wall_ms)?;
+        crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, turn.now.wall_ms)?;
         crate::gangs::unfold(&mut s.template)?;
         if let Some(keyed) = self.queue.keys.get(&key) {
             let same = keyed.template == template_digest(&s.template);
@@ -236,7 +230,8 @@ impl Core {
         let mut sorted = Vec::new();
         if self.shapes.may_differ(&s.owner, cluster, &s.template) {
             // Sorting twice (here and in apply) is cheap next to a refused journal event: what is made here is found there.
-            let parts = self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, now.wall_ms);
+            let parts =
+                self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, turn.now.wall_ms);
             let parts = parts?;
             let checked = crate::gangs::check_sizes(&guests, &parts, &self.shapes).map_err(Refusal::from);
             let checked = checked.and_then(|()| self.check_kinds(&s.owner, 0));
@@ -263,19 +258,18 @@ impl Core {
             template: s.template,
             idempotency_key: s.idempotency_key,
         };
-        self.record(now, Kind::ClusterSubmitted(submitted), out);
+        self.record(turn, Kind::ClusterSubmitted(submitted));
         self.shapes.release(&sorted);
         if held {
             let reason = hold_reason.unwrap_or_else(|| "submitted on hold at user's request".to_owned());
             let procs = vec![Span { first: 0, count: procs }];
             self.record(
-                now,
+                turn,
                 Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: 15, subcode: 0, exit: None }),
-                out,
             );
-        } else if !self.hold_impossible(now, cluster, out) {
-            self.offer_jobs(now, cluster, digest, out);
-            self.gang_pass(now, digest, out);
+        } else if !self.hold_impossible(turn, cluster) {
+            self.offer_jobs(turn, cluster);
+            self.gang_pass(turn);
         }
         Ok(cluster)
     }
@@ -306,76 +300,66 @@ impl Core {
     }
 
     /// Sets a user's priority or factor: it may be somebody else's turn now.
-    pub fn set_priority(&mut self, now: Now, set: PrioritySet, digest: Digest, out: &mut Out) {
-        self.record(now, Kind::PrioritySet(set), out);
-        self.resume(now, digest, out);
+    pub fn set_priority(&mut self, turn: &mut Turn<'_>, set: PrioritySet) {
+        self.record(turn, Kind::PrioritySet(set));
+        self.resume(turn);
     }
 
     /// Holds, releases, removes or vacates jobs.
     #[allow(clippy::too_many_arguments)]
     pub fn act(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         act: Act,
         which: &Which,
         reason: &str,
-        digest: Digest,
-        out: &mut Out,
     ) -> Result<Outcome, Refusal> {
-        self.refill(now);
+        self.refill(turn.now);
         if act == Act::Return {
-            let outcome = self.return_reserved(now, actor, which, digest, out)?;
-            self.gang_pass(now, digest, out);
+            let outcome = self.return_reserved(turn, actor, which)?;
+            self.gang_pass(turn);
             return Ok(outcome);
         }
         let mut outcome = Outcome::default();
         for (cluster, procs) in self.select(actor, which)? {
             match act {
-                Act::Hold => self.hold(now, cluster, procs.as_ref(), reason, &mut outcome, out),
-                Act::Release => self.release(now, cluster, procs.as_ref(), reason, &mut outcome, out),
-                Act::Remove => self.remove(now, cluster, procs.as_ref(), reason, &mut outcome, out),
+                Act::Hold => self.hold(turn, cluster, procs.as_ref(), reason, &mut outcome),
+                Act::Release => self.release(turn, cluster, procs.as_ref(), reason, &mut outcome),
+                Act::Remove => self.remove(turn, cluster, procs.as_ref(), reason, &mut outcome),
                 Act::Vacate => {
-                    let stopped = self.stop_live(
-                        now,
-                        cluster,
-                        procs.as_ref(),
-                        Afterwards::Idle,
-                        reason,
-                        (1022, 0),
-                        out,
-                    );
+                    let stopped =
+                        self.stop_live(turn, cluster, procs.as_ref(), Afterwards::Idle, reason, (1022, 0));
                     outcome.changed += stopped;
                     let named = procs.as_ref().map_or(0, ProcSet::len);
                     outcome.unsuitable += named.saturating_sub(stopped);
                 }
                 Act::Return => {}
                 Act::Reorder { priority, class } => {
-                    outcome.changed +=
-                        self.reorder(now, actor, cluster, procs.as_ref(), priority, class, out)?;
+                    outcome.changed += self.reorder(turn, actor, cluster, procs.as_ref(), priority, class)?;
                 }
                 Act::Extend(seconds) => {
-                    let more = self.extend(now, actor, cluster, procs.as_ref(), seconds, out)?;
+                    let more = self.extend(turn, actor, cluster, procs.as_ref(), seconds)?;
                     outcome.changed += more.changed;
                     outcome.unsuitable += more.unsuitable;
                 }
                 Act::Control(what) => {
-                    let told = self.control(cluster, procs.as_ref(), what, out);
+                    let told = self.control(cluster, procs.as_ref(), what, turn.out);
                     outcome.changed += told;
                     outcome.unsuitable += procs.as_ref().map_or(0, ProcSet::len).saturating_sub(told);
                 }
             }
             if act == Act::Release {
-                self.offer_jobs(now, cluster, digest, out);
+                self.offer_jobs(turn, cluster);
             }
         }
         if matches!(act, Act::Reorder { .. }) {
             // What is promised to a gang that went down in the order may be another's now.
-            self.gang_pass(now, digest, out);
-            self.offer_overtaken(now, digest, out);
-            self.resume(now, digest, out);
+            self.gang_pass(turn);
+            self.offer_overtaken(turn);
+            self.resume(turn);
         }
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
         Ok(outcome)
     }
 
@@ -383,13 +367,12 @@ impl Core {
     #[allow(clippy::too_many_arguments)]
     fn reorder(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         id: u32,
         procs: Option<&ProcSet>,
         priority: Option<i32>,
         class: Option<Class>,
-        out: &mut Out,
     ) -> Result<u64, Refusal> {
         let Some(cluster) = self.queue.clusters.get(&id) else { return Ok(0) };
         if class.is_some() && !actor.any_owner {
@@ -401,7 +384,7 @@ impl Core {
         let changed = cluster.unfinished();
         let class = class.map(|c| c.name().to_owned());
         let by = actor.user.clone();
-        self.record(now, Kind::ClusterReordered(ClusterReordered { cluster: id, priority, class, by }), out);
+        self.record(turn, Kind::ClusterReordered(ClusterReordered { cluster: id, priority, class, by }));
         Ok(changed)
     }
 
@@ -451,12 +434,11 @@ impl Core {
 
     fn hold(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster: u32,
         procs: Option<&ProcSet>,
         reason: &str,
         outcome: &mut Outcome,
-        out: &mut Out,
     ) {
         let idle = self.chosen(cluster, procs, Part::Idle);
         let already = self.chosen(cluster, procs, Part::Held).len();
@@ -465,41 +447,39 @@ impl Core {
         if !idle.is_empty() {
             let reason = reason.to_owned();
             let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0, exit: None };
-            self.record(now, Kind::JobsHeld(held), out);
+            self.record(turn, Kind::JobsHeld(held));
         }
-        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Held, reason, (1, 0), out);
+        outcome.changed += self.stop_live(turn, cluster, procs, Afterwards::Held, reason, (1, 0));
     }
 
     fn release(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster: u32,
         procs: Option<&ProcSet>,
         reason: &str,
         outcome: &mut Outcome,
-        out: &mut Out,
     ) {
         let held = self.chosen(cluster, procs, Part::Held);
         outcome.changed += held.len();
         outcome.unsuitable += procs.map_or(0, |p| p.len() - held.len());
         if !held.is_empty() {
             let released = JobsReleased { cluster, procs: held.spans(), reason: reason.to_owned() };
-            self.record(now, Kind::JobsReleased(released), out);
+            self.record(turn, Kind::JobsReleased(released));
         }
     }
 
     fn remove(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster: u32,
         procs: Option<&ProcSet>,
         reason: &str,
         outcome: &mut Outcome,
-        out: &mut Out,
     ) {
         // The live ones first: the cluster is gone once its last job is.
         outcome.changed +=
-            self.stop_live(now, cluster, procs, Afterwards::Removed, reason, (REMOVED_WHILE_RUNNING, 0), out);
+            self.stop_live(turn, cluster, procs, Afterwards::Removed, reason, (REMOVED_WHILE_RUNNING, 0));
         let mut gone = self.chosen(cluster, procs, Part::Idle);
         for span in self.chosen(cluster, procs, Part::Held).spans() {
             gone.insert_range(span.first, span.procs().end);
@@ -508,11 +488,11 @@ impl Core {
         outcome.changed += gone.len() + left.len();
         if !left.is_empty() {
             // They have ended in their own way; only their place in the queue is given up.
-            self.record(now, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }), out);
+            self.record(turn, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }));
         }
         if !gone.is_empty() {
             let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
-            self.record(now, Kind::JobsRemoved(removed), out);
+            self.record(turn, Kind::JobsRemoved(removed));
         }
     }
 
@@ -552,13 +532,12 @@ impl Core {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn stop_live(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster_id: u32,
         procs: Option<&ProcSet>,
         afterwards: Afterwards,
         reason: &str,
         (code, subcode): (u32, u32),
-        out: &mut Out,
     ) -> u64 {
         let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return 0 };
         let live: Vec<(u32, u32, model::ClaimId)> = cluster
@@ -575,14 +554,14 @@ impl Core {
             let afterwards = afterwards as i32;
             let stop =
                 StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code, subcode };
-            self.record(now, Kind::StopRequested(stop), out);
+            self.record(turn, Kind::StopRequested(stop));
             // A machine that has not heard of a job cannot stop it.
             let claimed = self.pool.claims.get(&claim).filter(|c| !c.withheld);
             let session = claimed.and_then(|c| self.pool.machines.get(&c.machine)?.session);
             if let Some(session) = session {
                 let job = JobId { cluster: cluster_id, proc };
                 let vacate = afterwards == Afterwards::Idle as i32;
-                out.effects.push(Effect::Stop { session, claim, job, attempt, vacate });
+                turn.out.effects.push(Effect::Stop { session, claim, job, attempt, vacate });
             }
         }
         count

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use classad::ClassAd;
+use model::ProcSet;
 use model::changing::{changes_by_itself, words_of};
 use model::event::{JobsHeld, Kind};
-use model::{Now, ProcSet};
 
 use crate::gangs::UNSATISFIABLE;
 use crate::pool::{Machine, fits};
 use crate::shape::ShapeId;
-use crate::{Core, Out};
+use crate::{Core, Turn};
 
 /// Kinds of jobs that are looked at in one go.
 const KINDS: u32 = 64;
@@ -49,8 +49,8 @@ fn asks_for_what_changes(job: &ClassAd) -> bool {
 
 impl Core {
     /// Looks for jobs that nothing can ever satisfy.
-    pub(crate) fn find_hopeless(&mut self, now: Now, out: &mut Out) {
-        let second = now.mono_ms / 1_000;
+    pub(crate) fn find_hopeless(&mut self, turn: &mut Turn<'_>) {
+        let second = turn.now.mono_ms / 1_000;
         if std::mem::replace(&mut self.hopeless.second, second) == second || self.settings.grace_ms == 0 {
             return;
         }
@@ -68,7 +68,7 @@ impl Core {
                 self.hopeless.next = shape.0;
                 break;
             }
-            self.judge_kind(now, shape, out);
+            self.judge_kind(turn, shape);
         }
         let queue = &self.queue;
         self.hopeless.since.retain(|(cluster, part), _| {
@@ -80,7 +80,7 @@ impl Core {
         self.hopeless.told.retain(is_waiting);
     }
 
-    fn judge_kind(&mut self, now: Now, shape: ShapeId, out: &mut Out) {
+    fn judge_kind(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
         if self.shapes.all.get(&shape).is_none_or(|s| s.ready.is_empty()) {
             return;
         }
@@ -97,15 +97,15 @@ impl Core {
                 }
                 continue;
             };
-            let since = *self.hopeless.since.entry((cluster, part)).or_insert(now.wall_ms);
+            let since = *self.hopeless.since.entry((cluster, part)).or_insert(turn.now.wall_ms);
             if self.hopeless.told.insert(cluster) {
                 let grace_s = self.settings.grace_ms / 1000;
-                out.warnings.push(format!(
+                turn.out.warnings.push(format!(
                     "jobs of cluster {cluster} can never start: {why}; they are held in {grace_s} s unless that changes"
                 ));
             }
-            if now.wall_ms >= since.saturating_add(self.settings.grace_ms) {
-                self.hold_hopeless(now, (cluster, part), why, out);
+            if turn.now.wall_ms >= since.saturating_add(self.settings.grace_ms) {
+                self.hold_hopeless(turn, (cluster, part), why);
             }
         }
     }
@@ -159,7 +159,7 @@ impl Core {
         large().step_by(step).any(|m| self.shapes.evaluate(|| agrees(m)).unwrap_or(true))
     }
 
-    fn hold_hopeless(&mut self, now: Now, (cluster, part): (u32, u32), why: &str, out: &mut Out) {
+    fn hold_hopeless(&mut self, turn: &mut Turn<'_>, (cluster, part): (u32, u32), why: &str) {
         self.hopeless.since.remove(&(cluster, part));
         let Some(found) = self.queue.clusters.get(&cluster) else { return };
         let idle: ProcSet = found.parts.get(part as usize).map(|p| p.idle.clone()).unwrap_or_default();
@@ -172,6 +172,6 @@ impl Core {
         );
         let procs = idle.spans();
         let held = JobsHeld { cluster, procs, reason, code: UNSATISFIABLE, subcode: 0, exit: None };
-        self.record(now, Kind::JobsHeld(held), out);
+        self.record(turn, Kind::JobsHeld(held));
     }
 }

@@ -15,7 +15,7 @@ use crate::agents::by_cluster;
 use crate::pool::{Machine, host_of};
 use crate::queue::Stage;
 use crate::shape::ShapeId;
-use crate::{Actor, Core, Digest, Out};
+use crate::{Actor, Core, Turn};
 
 /// How long an ordinary user may have a machine for themselves, in milliseconds: a week; a day when they do not say.
 const HOLD_MS: (u64, u64) = (7 * 86_400_000, 86_400_000);
@@ -222,24 +222,22 @@ impl Core {
     #[allow(clippy::too_many_arguments)]
     pub fn set_machine(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         machine: &str,
         change: StandingChange,
-        digest: Digest,
-        out: &mut Out,
     ) -> Result<MachineStanding, StandingRefusal> {
-        self.refill(now);
+        self.refill(turn.now);
         let before = self.labs.standing(machine);
-        let after = self.changed(now, actor, &before, change)?;
+        let after = self.changed(turn.now, actor, &before, change)?;
         if self.labs.machines.len() >= limits::STANDINGS
             && !self.labs.machines.contains_key(machine)
             && !after.is_blank()
         {
             return Err(StandingRefusal::TooMany);
         }
-        self.settle_standing(now, before.condition(), after.clone(), out);
-        self.wake_machines(now, &self.pool.places(machine), digest, out);
+        self.settle_standing(turn, before.condition(), after.clone());
+        self.wake_machines(turn, &self.pool.places(machine));
         Ok(after)
     }
 
@@ -336,14 +334,8 @@ impl Core {
     }
 
     /// Changes what people decided about a lab, and lets every waiting job know.
-    pub fn set_lab(
-        &mut self,
-        now: Now,
-        change: LabChange,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Result<(), StandingRefusal> {
-        self.refill(now);
+    pub fn set_lab(&mut self, turn: &mut Turn<'_>, change: LabChange) -> Result<(), StandingRefusal> {
+        self.refill(turn.now);
         let before = self.labs.decided.get(&change.lab);
         let known = before.is_some();
         let mut set = before.cloned().unwrap_or_default();
@@ -364,29 +356,23 @@ impl Core {
         let machines = self.pool.machines.iter();
         let here: Vec<Arc<str>> =
             machines.filter(|(_, m)| *m.lab == *set.lab).map(|(name, _)| name.clone()).collect();
-        self.record(now, Kind::LabSet(set), out);
-        self.wake_machines(now, &here, digest, out);
+        self.record(turn, Kind::LabSet(set));
+        self.wake_machines(turn, &here);
         Ok(())
     }
 
     /// Records a standing, and calls back what may not begin under it.
-    pub(crate) fn settle_standing(
-        &mut self,
-        now: Now,
-        before: Condition,
-        after: MachineStanding,
-        out: &mut Out,
-    ) {
+    pub(crate) fn settle_standing(&mut self, turn: &mut Turn<'_>, before: Condition, after: MachineStanding) {
         let condition = after.condition();
         let name: Arc<str> = Arc::from(after.machine.as_str());
-        self.record(now, Kind::MachineStanding(after), out);
+        self.record(turn, Kind::MachineStanding(after));
         if condition != before && matches!(condition, Condition::Broken | Condition::Removed) {
-            self.revoke(now, &name, &format!("{name} was set to {}", condition.word()), out);
+            self.revoke(turn, &name, &format!("{name} was set to {}", condition.word()));
         }
     }
 
     /// Every job that a machine has but has not begun to install or run goes back to the queue, a gang as a whole.
-    fn revoke(&mut self, now: Now, name: &str, why: &str, out: &mut Out) {
+    fn revoke(&mut self, turn: &mut Turn<'_>, name: &str, why: &str) {
         let places = self.pool.places(name);
         let machines = places.iter().filter_map(|place| self.pool.machines.get(place));
         let claims = machines.flat_map(|m| &m.claims).filter_map(|id| self.pool.claims.get(id));
@@ -396,7 +382,7 @@ impl Core {
             let procs: ProcSet = procs.iter().collect();
             let gang = self.queue.clusters.get(&cluster).is_some_and(|c| c.gang);
             let which = if gang { None } else { Some(&procs) };
-            self.stop_live(now, cluster, which, Afterwards::Idle, why, (BY_HAND, 0), out);
+            self.stop_live(turn, cluster, which, Afterwards::Idle, why, (BY_HAND, 0));
             self.gangs.stir(cluster);
         }
     }
@@ -409,31 +395,32 @@ impl Core {
     }
 
     /// Machines may have become usable: the same pass as for everything else.
-    pub(crate) fn wake_machines(&mut self, now: Now, names: &[Arc<str>], digest: Digest, out: &mut Out) {
+    pub(crate) fn wake_machines(&mut self, turn: &mut Turn<'_>, names: &[Arc<str>]) {
         if names.is_empty() {
             return;
         }
         // Gangs first: a plain job must not take what one of them has waited for.
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
         for name in names {
-            self.offer_machine(now, name, digest, out);
+            self.offer_machine(turn, name);
         }
-        self.preempt_on(now, names, out);
+        self.preempt_on(turn, names);
         // Each plain job that starts moves its user's share: a gang may have taken the machines of another, whose plan is still
         // to be made anew.
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
     }
 
     /// Holds whose time is over.
-    pub(crate) fn end_holds(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        while let Some((_, name)) = self.labs.ends.first().filter(|(at, _)| *at <= now.wall_ms).cloned() {
+    pub(crate) fn end_holds(&mut self, turn: &mut Turn<'_>) {
+        while let Some((_, name)) = self.labs.ends.first().filter(|(at, _)| *at <= turn.now.wall_ms).cloned()
+        {
             let mut standing = self.labs.standing(&name);
             (standing.held_by, standing.held_until_ms) = (String::new(), 0);
             standing.held_stage = String::new();
             (standing.by, standing.reason) = (String::new(), "the time of the hold is over".to_owned());
-            self.settle_standing(now, standing.condition(), standing.clone(), out);
+            self.settle_standing(turn, standing.condition(), standing.clone());
             for place in self.pool.places(&name) {
-                self.offer_machine(now, &place, digest, out);
+                self.offer_machine(turn, &place);
             }
         }
     }

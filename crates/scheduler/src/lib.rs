@@ -218,6 +218,17 @@ pub struct Out {
     pub warnings: Vec<String>,
 }
 
+/// One input's turn: when it is, and what comes of it. Every decision is handed the same one, so that nobody asks for another time.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// When, by both clocks.
+    pub now: Now,
+    /// What claim keys are remembered as: the driver's hash function, so that the core needs no cryptography of its own.
+    pub digest: Digest,
+    /// Where facts, effects and warnings go.
+    pub out: &'a mut Out,
+}
+
 /// Something to do, once the events that justify it are durable. Repeating one is harmless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
@@ -431,8 +442,8 @@ impl Core {
     }
 
     /// Records a fact: applies it and hands it to the journal.
-    pub(crate) fn record(&mut self, now: Now, kind: Kind, out: &mut Out) {
-        self.apply(&kind, now.wall_ms);
-        out.events.push(Event { time_ms: now.wall_ms, kind: Some(kind) });
+    pub(crate) fn record(&mut self, turn: &mut Turn<'_>, kind: Kind) {
+        self.apply(&kind, turn.now.wall_ms);
+        turn.out.events.push(Event { time_ms: turn.now.wall_ms, kind: Some(kind) });
     }
 }

@@ -12,7 +12,7 @@ use crate::labs::Shut;
 use crate::pool::{Machine, fits, host_of, plus, slot_of};
 use crate::seats::Seat;
 use crate::shape::{Ready, ShapeId};
-use crate::{Core, Digest, Effect, Out};
+use crate::{Core, Effect, Turn};
 
 /// Kinds of jobs of one cluster that are offered to the machines in one go.
 const KINDS_AT_ONCE: usize = 64;
@@ -75,7 +75,7 @@ pub enum Obstacle {
 impl Core {
     /// Jobs of a cluster became idle: look for room. What waited before could not use that room, so only these are
     /// tried.
-    pub(crate) fn offer_jobs(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
+    pub(crate) fn offer_jobs(&mut self, turn: &mut Turn<'_>, cluster: u32) {
         let Some(found) = self.queue.clusters.get(&cluster) else { return };
         let mut shapes: Vec<ShapeId> =
             found.parts.iter().filter(|p| !p.idle.is_empty()).map(|p| p.shape).collect();
@@ -92,14 +92,14 @@ impl Core {
             self.undone.add_again(shape);
         }
         for shape in shapes {
-            self.offer_shape(now, shape, digest, out);
+            self.offer_shape(turn, shape);
         }
     }
 
     /// Finds room for waiting jobs of a shape while there is any. Machines that could not be asked are asked later.
-    pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
+    pub(crate) fn offer_shape(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
         self.undone.take_missed();
-        while self.offer_once(now, shape, digest, out) {}
+        while self.offer_once(turn, shape) {}
         let waits = self.shapes.all.get(&shape).is_some_and(|s| !s.ready.is_empty());
         if self.undone.take_missed() && waits {
             self.undone.add_kind(shape);
@@ -107,23 +107,22 @@ impl Core {
     }
 
     /// Finds room for one claim of a shape's waiting jobs, or has somebody leave for them. True when there may be more.
-    fn offer_once(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) -> bool {
+    fn offer_once(&mut self, turn: &mut Turn<'_>, shape: ShapeId) -> bool {
         let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
         let Some(ready) = ready else { return false };
         if !self.may_have_more(shape) {
             self.kept_back.insert(shape);
             return false;
         }
-        let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, now.wall_ms) };
+        let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, turn.now.wall_ms) };
         let Some(name) = room else {
-            self.preempt_for(now, shape, out);
+            self.preempt_for(turn, shape);
             return false;
         };
         // Usually the first; another one where this machine is no use to it.
         let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
         let candidate = Candidate { shape, ready };
-        self.gangs_go_first(now, &name, candidate, digest, out)
-            || self.start(now, &name, candidate, digest, out)
+        self.gangs_go_first(turn, &name, candidate) || self.start(turn, &name, candidate)
     }
 
     /// The next job of a shape that may start, and where.
@@ -136,7 +135,7 @@ impl Core {
     }
 
     /// Some of a limit or a quota may be free: whoever was kept back by one tries again, those first whose turn it is.
-    pub(crate) fn offer_kept_back(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(crate) fn offer_kept_back(&mut self, turn: &mut Turn<'_>) {
         // What starts here may end at once and free more; a bound, as everywhere.
         for _ in 0..64 {
             if !std::mem::take(&mut self.released) {
@@ -145,7 +144,7 @@ impl Core {
             let mut kept = std::mem::take(&mut self.kept_back);
             // One claim at a time: whose turn it is changes with each.
             while let Some(shape) = self.first_in_line(&kept) {
-                if !self.offer_once(now, shape, digest, out) {
+                if !self.offer_once(turn, shape) {
                     kept.remove(&shape);
                 }
             }
@@ -244,24 +243,24 @@ impl Core {
     }
 
     /// A machine has room: fill it, each time with whose turn it is. As long as that is not known nobody gets it.
-    pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
+    pub(crate) fn offer_machine(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         while let Some(machine) = self.pool.machines.get(name) {
             let number = machine.number;
             if !machine.is_open() || machine.free.cpus == 0 {
                 self.undone.settle_machine(number);
                 return;
             }
-            let best = self.best(name, machine.free, now.wall_ms);
+            let best = self.best(name, machine.free, turn.now.wall_ms);
             if best == Best::Unknown {
                 self.undone.add_machine(number);
                 return;
             }
             self.undone.settle_machine(number);
             let Best::Found(candidate) = best else { return };
-            if self.gangs_go_first(now, name, candidate, digest, out) {
+            if self.gangs_go_first(turn, name, candidate) {
                 continue;
             }
-            if !self.start(now, name, candidate, digest, out) {
+            if !self.start(turn, name, candidate) {
                 return;
             }
         }
@@ -269,59 +268,45 @@ impl Core {
 
     /// Gangs that are before a plain job which is about to start on a machine: they start if they can, or have the machine
     /// kept for them, and then the job is another question. Costs nothing while no gang waits.
-    fn gangs_go_first(
-        &mut self,
-        now: Now,
-        name: &Arc<str>,
-        candidate: Candidate,
-        digest: Digest,
-        out: &mut Out,
-    ) -> bool {
+    fn gangs_go_first(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, candidate: Candidate) -> bool {
         if !self.gangs.has_waiting() {
             return false;
         }
         let Some(user) = self.shapes.all.get(&candidate.shape).map(|s| s.user) else { return false };
         let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return false };
-        let rank = self.rank_of_jobs(user, candidate.ready, now.wall_ms);
+        let rank = self.rank_of_jobs(user, candidate.ready, turn.now.wall_ms);
         let before = self.gangs.earmark(number);
-        self.start_gangs(now, Some(rank), digest, out) || self.gangs.earmark(number) != before
+        self.start_gangs(turn, Some(rank)) || self.gangs.earmark(number) != before
     }
 
     /// Goes on with what was left undone for want of keys, or for the throttle.
-    pub fn resume(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        self.refill(now);
+    pub fn resume(&mut self, turn: &mut Turn<'_>) {
+        self.refill(turn.now);
         self.starved = false;
         let roomy: Vec<Arc<str>> =
             self.pool.roomy.iter().filter_map(|n| self.pool.name(n).cloned()).collect();
         for machine in roomy {
-            self.offer_machine(now, &machine, digest, out);
+            self.offer_machine(turn, &machine);
         }
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
     }
 
     /// Makes a claim for waiting jobs and gives it the first; false when that must wait.
-    pub(crate) fn start(
-        &mut self,
-        now: Now,
-        name: &Arc<str>,
-        candidate: Candidate,
-        digest: Digest,
-        out: &mut Out,
-    ) -> bool {
+    pub(crate) fn start(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, candidate: Candidate) -> bool {
         let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return false };
         if self.keys.is_empty() {
             self.starved = true;
             return false;
         }
-        if !self.throttle.may_start(now.mono_ms) {
+        if !self.throttle.may_start(turn.now.mono_ms) {
             return false;
         }
         let Some(key) = self.keys.pop() else { return false };
-        let Some(claim) = self.make_claim(now, name, candidate, None, &key, digest, out) else {
+        let Some(claim) = self.make_claim(turn, name, candidate, None, &key) else {
             return false;
         };
-        out.effects.push(self.claim_effect(session, claim, key));
-        self.feed(now, claim, digest, out);
+        turn.out.effects.push(self.claim_effect(session, claim, key));
+        self.feed(turn, claim);
         true
     }
 
@@ -443,13 +428,11 @@ impl Core {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn make_claim(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         name: &Arc<str>,
         candidate: Candidate,
         of: Option<Resources>,
         key: &ClaimKey,
-        digest: Digest,
-        out: &mut Out,
     ) -> Option<ClaimId> {
         let shape = self.shapes.all.get(&candidate.shape)?;
         let owner = self.queue.clusters.get(&candidate.ready.cluster)?.owner.to_string();
@@ -459,7 +442,7 @@ impl Core {
         let heir = self.pool.heir_slot.filter(|n| !machine.slots.contains(n));
         let number = heir.or_else(|| (1..=u32::MAX).find(|n| !machine.slots.contains(n)))?;
         let claim = self.pool.next_claim.max(1);
-        let backfill = self.is_backfill(machine, candidate, now.wall_ms);
+        let backfill = self.is_backfill(machine, candidate, turn.now.wall_ms);
         let whole = machine.whole && of.is_none();
         let made = ClaimMade {
             claim,
@@ -467,7 +450,7 @@ impl Core {
             slot: if whole { slot_of(name).to_owned() } else { format!("{}_{number}", slot_of(name)) },
             owner,
             resources: if whole { machine.total } else { of.unwrap_or(shape.request) },
-            key_digest: digest(key).to_vec(),
+            key_digest: (turn.digest)(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,
             backfill,
@@ -475,7 +458,7 @@ impl Core {
             swept: self.sweep.passing,
         };
         let limits = shape.limits.clone();
-        self.record(now, Kind::ClaimMade(made), out);
+        self.record(turn, Kind::ClaimMade(made));
         if let Some(claim) = self.pool.claims.get_mut(&ClaimId(claim)) {
             self.in_use.take(&limits);
             self.pool.recount.takes(&claim.machine, &limits);
@@ -501,43 +484,36 @@ impl Core {
 
     /// Gives a claim its next jobs: enough that its starter need not wait for the disk between two short ones, never
     /// more than its part of what is left. A claim that nobody waits for ends.
-    pub(crate) fn feed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
-        self.feed_first(now, id, None, digest, out);
+    pub(crate) fn feed(&mut self, turn: &mut Turn<'_>, id: ClaimId) {
+        self.feed_first(turn, id, None);
     }
 
     /// The same, beginning with the job that the claim was made for, whatever else its user has in line.
-    pub(crate) fn feed_first(
-        &mut self,
-        now: Now,
-        id: ClaimId,
-        mut first: Option<Candidate>,
-        digest: Digest,
-        out: &mut Out,
-    ) {
+    pub(crate) fn feed_first(&mut self, turn: &mut Turn<'_>, id: ClaimId, mut first: Option<Candidate>) {
         loop {
             let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending && c.reserved.is_none()) else {
                 return;
             };
             let held = claim.jobs.len() as u32;
-            if held > 0 && self.is_busy_for_long(claim, now) {
+            if held > 0 && self.is_busy_for_long(claim, turn.now) {
                 return;
             }
             let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
             let (closed, rival, is_seat) = (machine.shut.is_some(), claim.rival, claim.seat.is_some());
             // A claim goes on with its own user for a while; then it is everybody's turn again.
-            let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
+            let old = claim.made_ms + self.settings.claim_worklife_ms < turn.now.wall_ms;
             let candidate = if closed || rival.is_some() || is_seat {
                 None
             } else if first.is_some() {
                 first.take()
             } else {
-                let next = self.next_for(id, now.wall_ms);
-                next.filter(|next| !old || held > 0 || self.is_still_their_turn(id, *next, now.wall_ms))
+                let next = self.next_for(id, turn.now.wall_ms);
+                next.filter(|next| !old || held > 0 || self.is_still_their_turn(id, *next, turn.now.wall_ms))
             };
             let Some(candidate) = candidate else {
                 if held == 0 {
-                    self.drop_claim(now, id, "no more jobs for it", digest, out);
+                    self.drop_claim(turn, id, "no more jobs for it");
                 }
                 return;
             };
@@ -555,21 +531,27 @@ impl Core {
             }
             let assigned = JobsAssigned { claim: id.0, cluster: cluster_id, procs: idle.peek(count) };
             let procs: Vec<u32> = assigned.procs.iter().flat_map(|s| s.procs()).collect();
-            self.record(now, Kind::JobsAssigned(assigned), out);
+            self.record(turn, Kind::JobsAssigned(assigned));
             let live = &self.queue.clusters[&cluster_id].live;
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
-            out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs, waits: false });
+            turn.out.effects.push(Effect::Assign {
+                session,
+                claim: id,
+                cluster: cluster_id,
+                jobs,
+                waits: false,
+            });
         }
     }
 
     /// A claim without jobs is over: its room goes to whom it was made for, or to who is next.
-    pub(crate) fn drop_claim(&mut self, now: Now, id: ClaimId, why: &str, digest: Digest, out: &mut Out) {
+    pub(crate) fn drop_claim(&mut self, turn: &mut Turn<'_>, id: ClaimId, why: &str) {
         let Some(claim) = self.pool.claims.get_mut(&id) else { return };
         let (name, rival) = (claim.machine.clone(), claim.rival);
         let Some(machine) = self.pool.machines.get(&name) else { return };
         // Nothing is known of a machine that is away: it is settled when it is back, or when the lease is over.
         let Some(session) = machine.session else { return };
-        out.effects.push(Effect::Drop { session, claim: id });
+        turn.out.effects.push(Effect::Drop { session, claim: id });
         // What was only promised leaves nothing behind.
         if machine.releases && claim.seat.is_none_or(|seat| seat >= Seat::Asked) {
             // It is over when its machine says that it is in order again.
@@ -577,11 +559,11 @@ impl Core {
             return;
         }
         let estate = self.estate(id);
-        self.end_claim(now, id, why, out);
+        self.end_claim(turn, id, why);
         if let Some(shape) = rival {
-            self.replace(now, &name, shape, estate, digest, out);
+            self.replace(turn, &name, shape, estate);
         }
-        self.offer_machine(now, &name, digest, out);
+        self.offer_machine(turn, &name);
     }
 
     /// Would the room of this claim go to the same jobs if it were free?
@@ -622,8 +604,8 @@ impl Core {
     }
 
     /// Records that a claim is over. Its jobs must have been dealt with before.
-    pub(crate) fn end_claim(&mut self, now: Now, id: ClaimId, reason: &str, out: &mut Out) {
-        self.record(now, Kind::ClaimEnded(ClaimEnded { claim: id.0, reason: reason.to_owned() }), out);
+    pub(crate) fn end_claim(&mut self, turn: &mut Turn<'_>, id: ClaimId, reason: &str) {
+        self.record(turn, Kind::ClaimEnded(ClaimEnded { claim: id.0, reason: reason.to_owned() }));
     }
 }
 

@@ -10,7 +10,7 @@ use model::event::Resources;
 use model::{ClaimId, Now};
 
 use crate::pool::{Machine, down_time, host_of, is_static, minus, place_of};
-use crate::{AgentHello, Core, Out};
+use crate::{AgentHello, Core, Turn};
 
 /// A slot of a divided machine.
 #[derive(Debug, Clone)]
@@ -59,10 +59,9 @@ impl Core {
     /// Puts the slots of a machine that connected into the pool; returns the claims that were known on it.
     pub(crate) fn seat(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         host: &Arc<str>,
         hello: &AgentHello,
-        out: &mut Out,
     ) -> BTreeSet<ClaimId> {
         let mut places = vec![(host.clone(), hello.total, &hello.ad)];
         for slot in &hello.more {
@@ -73,7 +72,7 @@ impl Core {
             // Its owner divided the machine anew: what ran in a slot that is no more has no place.
             let claims = self.pool.machines.get(place).map(|m| m.claims.clone()).unwrap_or_default();
             for id in claims {
-                self.lose_claim(now, id, "the machine no longer has the slot", 1006, out);
+                self.lose_claim(turn, id, "the machine no longer has the slot", 1006);
             }
             self.forget_machine(place);
         }
@@ -81,7 +80,7 @@ impl Core {
         for (place, total, ad) in &places {
             let number = self.pool.number(place);
             if self.shapes.put_machine(number, ad) {
-                self.reshape(now.wall_ms, out);
+                self.reshape(turn.now.wall_ms, turn.out);
             }
             let (claims, slots) = match self.pool.machines.get_mut(place) {
                 Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),
@@ -99,7 +98,7 @@ impl Core {
                 slots,
                 whole: is_static(ad),
                 undecided: true,
-                ..Machine::unknown(number, now)
+                ..Machine::unknown(number, turn.now)
             };
             machine.settle();
             self.pool.put(place, machine);

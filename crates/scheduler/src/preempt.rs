@@ -19,7 +19,7 @@ use crate::pass::Candidate;
 use crate::pool::{fits, host_of, minus, plus};
 use crate::seats::Estate;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Mutation, Out};
+use crate::{Core, Mutation, Turn};
 
 /// Machines that are looked at for victims, at most: a waiting job must not stop the pool to find one. The next look goes
 /// on behind them.
@@ -66,7 +66,7 @@ impl Core {
     }
 
     /// No machine has room for such jobs: are there some whose present jobs are worth less?
-    pub(crate) fn preempt_for(&mut self, now: Now, shape: ShapeId, out: &mut Out) {
+    pub(crate) fn preempt_for(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
         if !self.preempts() || self.missing_room(shape) == 0 {
             return;
         }
@@ -81,11 +81,11 @@ impl Core {
             .take(LOOKED_AT)
             .collect();
         self.pool.looked_at = if numbers.len() < LOOKED_AT { 0 } else { numbers.last().map_or(0, |n| n + 1) };
-        self.preempt_among(now, shape, &numbers, out);
+        self.preempt_among(turn, shape, &numbers);
     }
 
     /// Machines have changed: may somebody who waits have them now?
-    pub(crate) fn preempt_on(&mut self, now: Now, names: &[Arc<str>], out: &mut Out) {
+    pub(crate) fn preempt_on(&mut self, turn: &mut Turn<'_>, names: &[Arc<str>]) {
         if !self.preempts() || self.settings.is_mutated(Mutation::NoRepreemption) {
             return;
         }
@@ -94,14 +94,14 @@ impl Core {
         for shape in self.kinds_in_line(None) {
             let suited: Vec<u32> = numbers.iter().copied().filter(|n| self.shapes.suits(shape, *n)).collect();
             if !suited.is_empty() && self.may_have_more(shape) {
-                self.preempt_among(now, shape, &suited, out);
+                self.preempt_among(turn, shape, &suited);
             }
         }
     }
 
     /// Looks again at jobs that wait: what is better may be so only because time has passed, or victims have gone.
-    pub(crate) fn preempt_again(&mut self, now: Now, out: &mut Out) {
-        let second = now.mono_ms / 1_000;
+    pub(crate) fn preempt_again(&mut self, turn: &mut Turn<'_>) {
+        let second = turn.now.mono_ms / 1_000;
         if self.settings.is_mutated(Mutation::NoRepreemption) {
             return;
         }
@@ -111,8 +111,8 @@ impl Core {
         let kinds = self.kinds_in_line(self.pool.preempted_for);
         self.pool.preempted_for = kinds.last().copied().filter(|_| kinds.len() == KINDS);
         for shape in kinds {
-            if self.may_have_more(shape) && self.first_room(shape, now.wall_ms).is_none() {
-                self.preempt_for(now, shape, out);
+            if self.may_have_more(shape) && self.first_room(shape, turn.now.wall_ms).is_none() {
+                self.preempt_for(turn, shape);
             }
         }
     }
@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// Asks as many of these machines' claims to leave as there are better jobs of a shape.
-    fn preempt_among(&mut self, now: Now, shape: ShapeId, numbers: &[u32], out: &mut Out) {
+    fn preempt_among(&mut self, turn: &mut Turn<'_>, shape: ShapeId, numbers: &[u32]) {
         let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else { return };
         if self.missing_room(shape) == 0 {
             return;
@@ -171,7 +171,7 @@ impl Core {
                 let Some(claim) = self.pool.claims.get(&id).filter(|c| c.rival.is_none()) else { continue };
                 // Whoever has nothing makes no room.
                 if claim.resources != Resources::default() {
-                    victims.extend(self.judge(now, id, number, shape));
+                    victims.extend(self.judge(turn.now, id, number, shape));
                 }
             }
         }
@@ -187,7 +187,7 @@ impl Core {
             let room = plus(*left, claim.resources);
             if fits(request, room) {
                 *left = minus(room, request);
-                self.ask_to_leave(now, &victim, shape, out);
+                self.ask_to_leave(turn, &victim, shape);
             }
         }
     }
@@ -238,7 +238,7 @@ impl Core {
         Some(Victim { claim: id, machine, why, by_rank: false, seats, rank: -rank, made_ms })
     }
 
-    fn ask_to_leave(&mut self, now: Now, victim: &Victim, shape: ShapeId, out: &mut Out) {
+    fn ask_to_leave(&mut self, turn: &mut Turn<'_>, victim: &Victim, shape: ShapeId) {
         let Some(claim) = self.pool.claims.get(&victim.claim) else { return };
         let jobs = claim.jobs.clone();
         let why = match victim.why {
@@ -268,7 +268,7 @@ impl Core {
                 continue;
             }
             // Without a gang nobody is stopped: the machine says whether its job leaves.
-            let told = self.announce(id, shape, &why, out);
+            let told = self.announce(id, shape, &why, turn.out);
             let Some(claim) = self.pool.claims.get_mut(&id).filter(|_| told || !gangs.is_empty()) else {
                 continue;
             };
@@ -276,7 +276,7 @@ impl Core {
             *self.pool.rivals.entry(shape).or_default() += 1;
         }
         for gang in gangs {
-            self.stop_live(now, gang, None, Afterwards::Idle, &why, (1000, 0), out);
+            self.stop_live(turn, gang, None, Afterwards::Idle, &why, (1000, 0));
         }
     }
 
@@ -288,12 +288,10 @@ impl Core {
     /// likes no other more.
     pub(crate) fn replace(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         name: &Arc<str>,
         rival: ShapeId,
         estate: Option<Estate>,
-        digest: Digest,
-        out: &mut Out,
     ) {
         let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return };
         let mut best: Option<(f64, Candidate)> = None;
@@ -303,12 +301,12 @@ impl Core {
             let rank = self.shapes.machine_rank(number, shape).unwrap_or(0.0);
             let better = best.as_ref().is_none_or(|(most, _)| rank > *most);
             let machine = self.pool.machines.get(name);
-            let given = machine.is_some_and(|m| self.may_take(m, shape, now.wall_ms));
+            let given = machine.is_some_and(|m| self.may_take(m, shape, turn.now.wall_ms));
             if better && given && self.obstacle(shape, name).is_none() {
                 best = Some((rank, Candidate { shape, ready }));
             }
         }
-        self.start_heir(now, name, best.map(|(_, candidate)| candidate), estate, digest, out);
+        self.start_heir(turn, name, best.map(|(_, candidate)| candidate), estate);
     }
 
     /// The shape of a job.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
 use model::report::Attempt;
-use model::{ClaimId, JobId, Now, Span};
+use model::{ClaimId, JobId, Span};
 
 use crate::pool::{Machine, host_of};
 use crate::queue::Stage;
 use crate::shape::{Ready, ShapeId};
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// Vacate code of an attempt whose machine could not be made ready.
 pub(crate) const FAILED: u32 = 1101;
@@ -25,11 +25,10 @@ impl Core {
     /// A machine is made ready for a job.
     pub(crate) fn note_provisioning(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         id: ClaimId,
         job: Attempt,
         installing: bool,
-        out: &mut Out,
     ) {
         let stage = if installing { Stage::Installing } else { Stage::Waiting };
         if self.live_of(id, job).is_none_or(|l| l.started_ms.is_some() || l.stage == stage) {
@@ -37,18 +36,11 @@ impl Core {
         }
         let JobId { cluster, proc } = job.job();
         let kind = JobProvisioning { claim: id.0, cluster, proc, attempt: job.attempt, installing };
-        self.record(now, Kind::JobProvisioning(kind), out);
+        self.record(turn, Kind::JobProvisioning(kind));
     }
 
     /// A machine could not be made ready for a job: the whole set is tried elsewhere, or held for a person.
-    pub(crate) fn provision_failed(
-        &mut self,
-        now: Now,
-        id: ClaimId,
-        job: JobId,
-        reason: &str,
-        out: &mut Out,
-    ) {
+    pub(crate) fn provision_failed(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId, reason: &str) {
         let JobId { cluster, proc } = job;
         let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) else { return };
         let Some(found) = self.queue.clusters.get(&cluster) else { return };
@@ -61,25 +53,25 @@ impl Core {
         if failures < asked.unwrap_or(RETRIES) {
             let requeued =
                 JobsRequeued { claim: id.0, cluster, procs, reason: why, code: FAILED, exit: None };
-            self.record(now, Kind::JobsRequeued(requeued), out);
+            self.record(turn, Kind::JobsRequeued(requeued));
             return;
         }
         let reason = format!("{why}; no other machine is tried (ProvisionRetries)");
         let held = |procs: Vec<Span>, reason: String| {
             Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: GIVEN_UP, subcode: 0, exit: None })
         };
-        self.record(now, held(procs, reason.clone()), out);
+        self.record(turn, held(procs, reason.clone()));
         if gang {
             let idle = self.queue.clusters.get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
             if !idle.is_empty() {
-                self.record(now, held(idle, reason.clone()), out);
+                self.record(turn, held(idle, reason.clone()));
             }
-            self.stop_live(now, cluster, None, Afterwards::Held, &reason, (GIVEN_UP, 0), out);
+            self.stop_live(turn, cluster, None, Afterwards::Held, &reason, (GIVEN_UP, 0));
         }
     }
 
     /// A machine could not be put in order after a claim: nobody can use it before somebody has looked.
-    pub(crate) fn release_failed(&mut self, now: Now, machine: &str, reason: &str, out: &mut Out) {
+    pub(crate) fn release_failed(&mut self, turn: &mut Turn<'_>, machine: &str, reason: &str) {
         let before = self.labs.standing(machine);
         if matches!(before.condition(), Condition::Broken | Condition::Removed) {
             return;
@@ -90,7 +82,7 @@ impl Core {
             reason: format!("it could not be put in order after a claim: {reason}"),
             ..before.clone()
         };
-        self.settle_standing(now, before.condition(), after, out);
+        self.settle_standing(turn, before.condition(), after);
     }
 
     /// Remembers a failure.
@@ -121,17 +113,17 @@ impl Core {
     }
 
     /// Machines that were left out long enough may be tried again.
-    pub(crate) fn end_exclusions(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let before = std::mem::replace(&mut self.clock_ms, now.wall_ms);
+    pub(crate) fn end_exclusions(&mut self, turn: &mut Turn<'_>) {
+        let before = std::mem::replace(&mut self.clock_ms, turn.now.wall_ms);
         let excluding =
             self.queue.excluding.iter().filter_map(|id| Some((*id, self.queue.clusters.get(id)?)));
         let over = excluding.filter(|(_, cluster)| {
             let mut ends = cluster.excluded.values().map(|at| self.excluded_until_ms(*at));
-            ends.any(|end| before < end && end <= now.wall_ms)
+            ends.any(|end| before < end && end <= turn.now.wall_ms)
         });
         for id in over.map(|(id, _)| id).collect::<Vec<u32>>() {
             self.gangs.stir(id);
-            self.offer_jobs(now, id, digest, out);
+            self.offer_jobs(turn, id);
         }
     }
 

@@ -11,11 +11,11 @@
 
 use classad::{ClassAd, Value};
 use model::event::{Afterwards, Exit, JobReserved, JobsExtended, Kind};
-use model::{ClaimId, JobId, JobName, Now, ProcSet};
+use model::{ClaimId, JobId, JobName, ProcSet};
 
 use crate::pool::Reserved;
 use crate::queue::Cluster;
-use crate::{Actor, Core, Digest, Out, Outcome, Refusal, Which};
+use crate::{Actor, Core, Outcome, Refusal, Turn, Which};
 
 /// The longest reservation, and the most that a job can be extended by: 30 days.
 const MOST_S: u64 = 30 * 86_400;
@@ -53,15 +53,15 @@ impl Core {
     }
 
     /// A job has ended, and its owner keeps the claim.
-    pub(crate) fn reserve(&mut self, now: Now, id: ClaimId, job: JobId, seconds: u64, out: &mut Out) {
-        self.keep(now, id, Reserved { job, until_ms: Some(now.wall_ms + seconds * 1000) }, out);
+    pub(crate) fn reserve(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId, seconds: u64) {
+        self.keep(turn, id, Reserved { job, until_ms: Some(turn.now.wall_ms + seconds * 1000) });
     }
 
-    fn keep(&mut self, now: Now, id: ClaimId, kept: Reserved, out: &mut Out) {
+    fn keep(&mut self, turn: &mut Turn<'_>, id: ClaimId, kept: Reserved) {
         let JobId { cluster, proc } = kept.job;
         let (until_ms, for_gang) = (kept.until_ms.unwrap_or(0), kept.until_ms.is_none());
         let kind = JobReserved { claim: id.0, cluster, proc, until_ms, for_gang };
-        self.record(now, Kind::JobReserved(kind), out);
+        self.record(turn, Kind::JobReserved(kind));
     }
 
     pub(crate) fn apply_reserved(&mut self, e: &JobReserved) {
@@ -77,13 +77,13 @@ impl Core {
     }
 
     /// An attempt is over: its claim waits for the rest of its gang, goes on with other jobs, or ends.
-    pub(crate) fn go_on(&mut self, now: Now, id: ClaimId, job: JobId, digest: Digest, out: &mut Out) {
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId) {
         let over = self.queue.clusters.get(&job.cluster).is_some_and(|c| c.is_over(job.proc));
         let free = |c: &crate::pool::Claim| c.jobs.is_empty() && c.reserved.is_none() && !c.ending;
         if over && self.pool.claims.get(&id).is_some_and(free) && self.is_reserved_for_gang(job) {
-            self.keep(now, id, Reserved { job, until_ms: None }, out);
+            self.keep(turn, id, Reserved { job, until_ms: None });
         }
-        self.feed(now, id, digest, out);
+        self.feed(turn, id);
     }
 
     /// Does the machine of a job that is over stay with its gang?
@@ -108,22 +108,22 @@ impl Core {
     }
 
     /// Something happened to a gang: when it needs what is kept for it no more, all of that goes back in this step.
-    pub(crate) fn release_reserved(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
+    pub(crate) fn release_reserved(&mut self, turn: &mut Turn<'_>, cluster: u32) {
         let of_gang = self.pool.reserved_of(cluster);
         let over: Vec<ClaimId> = of_gang.filter(|id| self.is_reserved_in_vain(*id)).collect();
         for id in over {
-            self.drop_claim(now, id, "its gang is over", digest, out);
+            self.drop_claim(turn, id, "its gang is over");
         }
     }
 
     /// Reservations whose time is over.
-    pub(crate) fn end_reservations(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let over = self.reservations().filter(|(_, k)| k.until_ms.is_some_and(|at| at <= now.wall_ms));
+    pub(crate) fn end_reservations(&mut self, turn: &mut Turn<'_>) {
+        let over = self.reservations().filter(|(_, k)| k.until_ms.is_some_and(|at| at <= turn.now.wall_ms));
         for (id, kept) in over.collect::<Vec<_>>() {
             if self.is_reserved_for_gang(kept.job) {
-                self.keep(now, id, Reserved { until_ms: None, ..kept }, out);
+                self.keep(turn, id, Reserved { until_ms: None, ..kept });
             } else {
-                self.drop_claim(now, id, "the reservation is over", digest, out);
+                self.drop_claim(turn, id, "the reservation is over");
             }
         }
     }
@@ -136,11 +136,9 @@ impl Core {
     /// Owners return machines that are kept after the run.
     pub(crate) fn return_reserved(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         which: &Which,
-        digest: Digest,
-        out: &mut Out,
     ) -> Result<Outcome, Refusal> {
         let mut outcome = Outcome::default();
         let found: Vec<(ClaimId, JobId)> = self
@@ -161,7 +159,7 @@ impl Core {
             if owner != actor.user && !actor.any_owner {
                 return Err(Refusal::NotYours { job: JobName::Job(job), owner });
             }
-            self.drop_claim(now, id, "it was returned", digest, out);
+            self.drop_claim(turn, id, "it was returned");
             outcome.changed += 1;
         }
         Ok(outcome)
@@ -170,12 +168,11 @@ impl Core {
     /// Running jobs get more time.
     pub(crate) fn extend(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         cluster: u32,
         procs: Option<&ProcSet>,
         seconds: u64,
-        out: &mut Out,
     ) -> Result<Outcome, Refusal> {
         let Some(found) = self.queue.clusters.get(&cluster) else { return Ok(Outcome::default()) };
         let live = found.live.iter().filter(|(proc, _)| procs.is_none_or(|p| p.contains(**proc)));
@@ -183,8 +180,8 @@ impl Core {
         for (&proc, live) in live {
             let machine = self.pool.claims.get(&live.claim).map(|c| &c.machine);
             let number = machine.and_then(|m| self.pool.machines.get(m)).map(|m| m.number);
-            let promised = number.and_then(|n| self.kept_for(n, now.wall_ms));
-            let end_s = self.end_of(found, proc, now.wall_ms).unwrap_or(0).saturating_add(seconds);
+            let promised = number.and_then(|n| self.kept_for(n, turn.now.wall_ms));
+            let end_s = self.end_of(found, proc, turn.now.wall_ms).unwrap_or(0).saturating_add(seconds);
             let late = promised.filter(|(_, until_s)| end_s > *until_s);
             if let Some((gang, _)) = late.filter(|_| !actor.any_owner) {
                 let job = JobName::Job(JobId { cluster, proc });
@@ -196,7 +193,7 @@ impl Core {
         if changed > 0 {
             let (procs, seconds) = (chosen.spans(), seconds.min(MOST_S));
             let by = actor.user.clone();
-            self.record(now, Kind::JobsExtended(JobsExtended { cluster, procs, seconds, by }), out);
+            self.record(turn, Kind::JobsExtended(JobsExtended { cluster, procs, seconds, by }));
         }
         Ok(Outcome { changed, unsuitable: procs.map_or(0, ProcSet::len).saturating_sub(changed) })
     }

@@ -17,7 +17,7 @@ use model::{ClaimId, ClaimKey, JobId, Now};
 
 use crate::pass::Candidate;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Effect, HeldClaim, Out};
+use crate::{Core, Effect, HeldClaim, Out, Turn};
 
 /// So long a machine that did not prefer a job is not asked again for the same claim.
 const REFUSED_MS: u64 = 30_000;
@@ -59,13 +59,13 @@ pub(crate) type Seating = BTreeMap<ClaimId, u64>;
 
 impl Core {
     /// A claim of a gang was made: its machine is told of the match.
-    pub(crate) fn notice(&mut self, now: Now, id: ClaimId, effect: Effect, out: &mut Out) {
+    pub(crate) fn notice(&mut self, turn: &mut Turn<'_>, id: ClaimId, effect: Effect) {
         let Effect::Claim { session, claim, key, slot, owner, resources, lease_ms, instead_of, .. } = effect
         else {
             return;
         };
         let notice = Notice::Before;
-        out.effects.push(Effect::Claim {
+        turn.out.effects.push(Effect::Claim {
             session,
             claim,
             key,
@@ -76,7 +76,7 @@ impl Core {
             notice,
             instead_of,
         });
-        self.set_seat(now, id, Some(Seat::Noticed));
+        self.set_seat(turn.now, id, Some(Seat::Noticed));
     }
 
     /// Says how far a seat is. As long as its machine has not heard of its job nobody can be asked to stop that.
@@ -107,43 +107,36 @@ impl Core {
     }
 
     /// What a machine says of a claim itself.
-    pub(crate) fn take_seat(
-        &mut self,
-        now: Now,
-        id: ClaimId,
-        said: &SeatSaid,
-        digest: Digest,
-        out: &mut Out,
-    ) {
+    pub(crate) fn take_seat(&mut self, turn: &mut Turn<'_>, id: ClaimId, said: &SeatSaid) {
         let Some(claim) = self.pool.claims.get_mut(&id) else { return };
         match SeatAnswer::try_from(said.answer) {
             Ok(SeatAnswer::Matched) if claim.seat == Some(Seat::Noticed) => {
-                self.set_seat(now, id, Some(Seat::Matched));
+                self.set_seat(turn.now, id, Some(Seat::Matched));
             }
             Ok(SeatAnswer::Accepted) if claim.seat == Some(Seat::Asked) => {
-                self.set_seat(now, id, Some(Seat::Accepted));
+                self.set_seat(turn.now, id, Some(Seat::Accepted));
             }
-            Ok(SeatAnswer::BetterRefused) => self.forget_announcement(now, id),
+            Ok(SeatAnswer::BetterRefused) => self.forget_announcement(turn.now, id),
             // Its job leaves all the same, and its room goes to who is best then.
             Ok(SeatAnswer::BetterLate) => claim.better = None,
-            Ok(SeatAnswer::Unfed) => self.answer_unfed(now, id, digest, out),
+            Ok(SeatAnswer::Unfed) => self.answer_unfed(turn, id),
             Ok(SeatAnswer::Matched | SeatAnswer::Accepted | SeatAnswer::BetterWaits) | Err(_) => {}
         }
     }
 
     /// A machine asks whether a claim without jobs is still wanted.
-    fn answer_unfed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
+    fn answer_unfed(&mut self, turn: &mut Turn<'_>, id: ClaimId) {
         let Some(claim) = self.pool.claims.get(&id) else { return };
         let idle = claim.jobs.is_empty() && claim.reserved.is_none() && !claim.withheld && !claim.ending;
         if idle {
-            return self.feed(now, id, digest, out);
+            return self.feed(turn, id);
         }
         let session = self.pool.machines.get(&claim.machine).and_then(|m| m.session);
-        out.effects.extend(session.map(|session| Effect::Keep { session, claim: id }));
+        turn.out.effects.extend(session.map(|session| Effect::Keep { session, claim: id }));
     }
 
     /// Something happened to a gang: its seats go on together.
-    pub(crate) fn settle_seats(&mut self, now: Now, id: u32, digest: Digest, out: &mut Out) {
+    pub(crate) fn settle_seats(&mut self, turn: &mut Turn<'_>, id: u32) {
         if self.pool.seating.is_empty() {
             return;
         }
@@ -169,8 +162,8 @@ impl Core {
         }
         for (proc, claim, stop) in stopped {
             let job = JobId { cluster: id, proc };
-            self.after_stop(now, claim, &[job], &stop, out);
-            self.drop_claim(now, claim, "its gang was called back", digest, out);
+            self.after_stop(turn, claim, &[job], &stop);
+            self.drop_claim(turn, claim, "its gang was called back");
         }
         if !together {
             return;
@@ -180,24 +173,24 @@ impl Core {
             let session = machine.and_then(|m| self.pool.machines.get(&m)).and_then(|m| m.session);
             let Some(session) = session else { continue };
             if slowest == Some(Seat::Accepted) {
-                self.set_seat(now, claim, None);
-                out.effects.push(Effect::Activate { session, claim });
+                self.set_seat(turn.now, claim, None);
+                turn.out.effects.push(Effect::Activate { session, claim });
             } else if seat == Seat::Matched && slowest >= Some(Seat::Matched) {
-                self.set_seat(now, claim, Some(Seat::Asked));
+                self.set_seat(turn.now, claim, Some(Seat::Asked));
                 let jobs = vec![(proc, attempt)];
-                out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: true });
+                turn.out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: true });
             }
         }
     }
 
     /// Gangs whose machines did not all take their seats in time wait again.
-    pub(crate) fn end_seating(&mut self, now: Now, out: &mut Out) {
+    pub(crate) fn end_seating(&mut self, turn: &mut Turn<'_>) {
         let patience_ms = self.settings.match_ms;
-        let late = self.pool.seating.iter().filter(|(_, since)| now.mono_ms >= *since + patience_ms);
+        let late = self.pool.seating.iter().filter(|(_, since)| turn.now.mono_ms >= *since + patience_ms);
         let late: Vec<ClaimId> = late.map(|(id, _)| *id).collect();
         for id in late {
             // Once is enough; those that do not hear of it have their leases.
-            self.pool.seating.insert(id, now.mono_ms);
+            self.pool.seating.insert(id, turn.now.mono_ms);
             let Some(job) = self.pool.claims.get(&id).and_then(|c| c.jobs.first().copied()) else { continue };
             let cluster = job.cluster;
             let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&job.proc));
@@ -205,7 +198,7 @@ impl Core {
                 continue;
             }
             let why = "not every machine took its seat of the gang in time (MATCH_TIMEOUT)";
-            self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
+            self.stop_live(turn, cluster, None, Afterwards::Idle, why, (1000, 0));
             self.gangs.stir(cluster);
         }
     }
@@ -236,12 +229,12 @@ impl Core {
     }
 
     /// A machine that connected knows nothing of a better match that it was told of: its agent was started anew.
-    pub(crate) fn announce_again(&mut self, now: Now, id: ClaimId, listed: bool, out: &mut Out) {
+    pub(crate) fn announce_again(&mut self, turn: &mut Turn<'_>, id: ClaimId, listed: bool) {
         let announced = self.pool.claims.get(&id).and_then(|c| c.better.clone()).filter(|_| !listed);
         if let Some(Announced { shape, why, .. }) = announced
-            && !self.announce(id, shape, &why, out)
+            && !self.announce(id, shape, &why, turn.out)
         {
-            self.forget_announcement(now, id);
+            self.forget_announcement(turn.now, id);
         }
     }
 
@@ -286,20 +279,18 @@ impl Core {
     /// The room of a victim goes to a job: by way of the match that waits when it is one of its kind.
     pub(crate) fn start_heir(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         name: &Arc<str>,
         candidate: Option<Candidate>,
         estate: Option<Estate>,
-        digest: Digest,
-        out: &mut Out,
     ) {
         let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return };
-        let candidate = candidate.filter(|_| self.throttle.may_start(now.mono_ms));
+        let candidate = candidate.filter(|_| self.throttle.may_start(turn.now.mono_ms));
         let is_heir = |e: &Estate| candidate.is_some_and(|c| c.shape == e.announced.shape);
         let (heir, other) =
             if estate.as_ref().is_some_and(is_heir) { (estate, None) } else { (None, estate) };
         if let Some(estate) = other {
-            out.effects.push(Effect::Drop { session, claim: ClaimId(BETTER | estate.of.0) });
+            turn.out.effects.push(Effect::Drop { session, claim: ClaimId(BETTER | estate.of.0) });
         }
         let Some(candidate) = candidate else { return };
         let Some(key) = heir.as_ref().map(|e| e.announced.key.clone()).or_else(|| self.keys.pop()) else {
@@ -307,15 +298,15 @@ impl Core {
             return;
         };
         self.pool.heir_slot = heir.as_ref().map(|e| e.slot_number);
-        let made = self.make_claim(now, name, candidate, None, &key, digest, out);
+        let made = self.make_claim(turn, name, candidate, None, &key);
         self.pool.heir_slot = None;
         let Some(claim) = made else { return };
         let mut effect = self.claim_effect(session, claim, key);
         if let Effect::Claim { instead_of, .. } = &mut effect {
             *instead_of = heir.map(|e| e.of);
         }
-        out.effects.push(effect);
+        turn.out.effects.push(effect);
         // Whom it replaces may be before it in its own user's line, and would come back in its place.
-        self.feed_first(now, claim, Some(candidate), digest, out);
+        self.feed_first(turn, claim, Some(candidate));
     }
 }

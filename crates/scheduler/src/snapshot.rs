@@ -563,13 +563,13 @@ mod tests {
 
     use super::*;
     use crate::tests::{digest, template};
-    use crate::{Out, Submission};
+    use crate::{Out, Submission, Turn};
 
     fn submit(core: &mut Core, owner: &str, key: &str) -> u32 {
         let submission =
             Submission { owner: owner.into(), template: template(1, 1), idempotency_key: key.into() };
         let now = Now { mono_ms: 1, wall_ms: 1_000 };
-        core.submit(now, submission, digest, &mut Out::default()).unwrap()
+        core.submit(&mut Turn { now, digest, out: &mut Out::default() }, submission).unwrap()
     }
 
     #[test]
@@ -603,7 +603,10 @@ mod tests {
                 template: template.clone(),
                 idempotency_key: String::new(),
             };
-            sent.push((core.submit(now, submission, digest, &mut Out::default()).unwrap(), template));
+            sent.push((
+                core.submit(&mut Turn { now, digest, out: &mut Out::default() }, submission).unwrap(),
+                template,
+            ));
         }
         let whole = |core: &Core| {
             core.queue.clusters.values().filter(|c| matches!(c.template, Stored::Whole(_))).count()

@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::event::{JobsRequeued, Kind, Resources};
-use model::{ClaimId, JobId, Now, Span};
+use model::{ClaimId, JobId, Span};
 use planner::SetId;
 
 use crate::pool::{Claim, host_of, minus};
 use crate::recount::Reach;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Effect, Out};
+use crate::{Core, Effect, Out, Turn};
 
 /// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a third of a millisecond.
 const STEP: usize = 500;
@@ -202,15 +202,15 @@ impl Core {
     }
 
     /// The next step of a round, if one is due.
-    pub(crate) fn sweep(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(crate) fn sweep(&mut self, turn: &mut Turn<'_>) {
         if self.settings.sweep_ms == 0 {
             return;
         }
         let stage = match self.sweep.stage.take() {
             Some(stage) => stage,
-            None if now.mono_ms < self.sweep.due_ms => return,
+            None if turn.now.mono_ms < self.sweep.due_ms => return,
             None => {
-                self.sweep.due_ms = now.mono_ms + self.settings.sweep_ms;
+                self.sweep.due_ms = turn.now.mono_ms + self.settings.sweep_ms;
                 (self.queue.recount, self.pool.recount) = Default::default();
                 Stage::Clusters(0)
             }
@@ -219,14 +219,14 @@ impl Core {
         let mut stage = Some(stage);
         while let Some(at) = stage.take_if(|_| budget > 0) {
             stage = match at {
-                Stage::Machines(after) => Some(self.sweep_machines(now, after, &mut budget, digest, out)),
-                Stage::Claims(after) => Some(self.sweep_claims(now, after, &mut budget, digest, out)),
-                Stage::Clusters(from) => Some(self.sweep_clusters(now, from, &mut budget, digest, out)),
-                Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, out)),
-                Stage::Users(from) => Some(self.sweep_users(now, from, &mut budget, digest, out)),
-                Stage::Limits(after) => Some(self.sweep_limits(now, after, &mut budget, digest, out)),
-                Stage::Gangs(from) => Some(self.sweep_gangs(now, from, &mut budget, digest, out)),
-                Stage::Shapes(from) => self.sweep_shapes(now, from, &mut budget, digest, out),
+                Stage::Machines(after) => Some(self.sweep_machines(turn, after, &mut budget)),
+                Stage::Claims(after) => Some(self.sweep_claims(turn, after, &mut budget)),
+                Stage::Clusters(from) => Some(self.sweep_clusters(turn, from, &mut budget)),
+                Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, turn.out)),
+                Stage::Users(from) => Some(self.sweep_users(turn, from, &mut budget)),
+                Stage::Limits(after) => Some(self.sweep_limits(turn, after, &mut budget)),
+                Stage::Gangs(from) => Some(self.sweep_gangs(turn, from, &mut budget)),
+                Stage::Shapes(from) => self.sweep_shapes(turn, from, &mut budget),
             };
         }
         self.sweep.stage = stage;
@@ -245,20 +245,13 @@ impl Core {
         names
     }
 
-    fn sweep_machines(
-        &mut self,
-        now: Now,
-        after: Option<Arc<str>>,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_machines(&mut self, turn: &mut Turn<'_>, after: Option<Arc<str>>, budget: &mut usize) -> Stage {
         let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
-            if self.sweep_machine(name, out) {
-                self.offer_machine(now, name, digest, out);
+            if self.sweep_machine(name, turn.out) {
+                self.offer_machine(turn, name);
             }
-            self.sweep_leases(now, name, digest, out);
+            self.sweep_leases(turn, name);
         }
         names.pop().map_or(Stage::Users(0), |last| Stage::Machines(Some(last)))
     }
@@ -318,37 +311,34 @@ impl Core {
     }
 
     /// The tick that runs this pass has just ended leases: one that is left was forgotten.
-    fn sweep_leases(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
+    fn sweep_leases(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
         let Some(machine) = self.pool.machines.get(name).filter(|m| m.session.is_none()) else { return };
         // Word from a machine is noted at its first place.
         let heard_ms = self.pool.machines.get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
         let over = machine.claims.iter().copied().filter(|id| {
             let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
-            now.mono_ms >= heard_ms.saturating_add(patience)
+            turn.now.mono_ms >= heard_ms.saturating_add(patience)
         });
         for id in over.collect::<Vec<_>>() {
-            self.sweep.note(Finding::Lease, &format!("the lease of claim {id} on {name} had run out"), out);
+            self.sweep.note(
+                Finding::Lease,
+                &format!("the lease of claim {id} on {name} had run out"),
+                turn.out,
+            );
             let jobs = self.pool.claims.get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
-            self.lose_claim(now, id, "its machine was out of contact for longer than the lease", 1008, out);
+            self.lose_claim(turn, id, "its machine was out of contact for longer than the lease", 1008);
             for cluster in jobs.iter().map(|j| j.cluster).collect::<BTreeSet<u32>>() {
-                self.offer_jobs(now, cluster, digest, out);
+                self.offer_jobs(turn, cluster);
             }
         }
     }
 
-    fn sweep_claims(
-        &mut self,
-        now: Now,
-        after: Option<Arc<str>>,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_claims(&mut self, turn: &mut Turn<'_>, after: Option<Arc<str>>, budget: &mut usize) -> Stage {
         let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
             let claims = self.pool.machines.get(name).map(|m| m.claims.clone());
             for id in claims.into_iter().flatten() {
-                self.sweep_claim(now, name, id, digest, out);
+                self.sweep_claim(turn, name, id);
             }
             self.count_machine(name);
         }
@@ -357,18 +347,18 @@ impl Core {
         }
         self.pool.recount.reach = Reach::All;
         if self.pool.recount.claims != self.pool.claims.len() {
-            self.sweep_lost_claims(now, out);
+            self.sweep_lost_claims(turn);
         }
         Stage::Machines(None)
     }
 
-    fn sweep_claim(&mut self, now: Now, name: &Arc<str>, id: ClaimId, digest: Digest, out: &mut Out) {
+    fn sweep_claim(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: ClaimId) {
         let Some(claim) = self.pool.claims.get(&id).filter(|c| c.machine == *name) else { return };
         let strays: Vec<JobId> = claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
         let deep = claim.jobs.len() > 1;
         if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
             let what = format!("claim {id} had jobs that are not its");
-            self.sweep.note(Finding::StrayJob, &what, out);
+            self.sweep.note(Finding::StrayJob, &what, turn.out);
             if let Some(claim) = self.pool.claims.get_mut(&id) {
                 claim.jobs.retain(|job| !strays.contains(job));
             }
@@ -377,23 +367,23 @@ impl Core {
         let connected = self.pool.machines.get(name).is_some_and(|m| m.session.is_some());
         if connected && self.is_reserved_in_vain(id) {
             let what = format!("claim {id} on {name} was kept for a gang that is over");
-            self.sweep.note(Finding::KeptClaim, &what, out);
-            return self.drop_claim(now, id, "its gang is over", digest, out);
+            self.sweep.note(Finding::KeptClaim, &what, turn.out);
+            return self.drop_claim(turn, id, "its gang is over");
         }
         // It may be kept for a while after the run, and its machine may be put in order.
         let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
         let empty = self.pool.claims.get(&id).is_some_and(idle);
         let session = self.pool.machines.get(name).and_then(|m| m.session);
         if let Some(session) = session.filter(|_| empty) {
-            self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), out);
-            self.end_claim(now, id, "none of its jobs is alive", out);
-            out.effects.push(Effect::Drop { session, claim: id });
-            self.offer_machine(now, name, digest, out);
+            self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), turn.out);
+            self.end_claim(turn, id, "none of its jobs is alive");
+            turn.out.effects.push(Effect::Drop { session, claim: id });
+            self.offer_machine(turn, name);
         }
     }
 
     /// Machines have fewer claims than there are: looks at all of them, which nobody does who finds nothing wrong.
-    fn sweep_lost_claims(&mut self, now: Now, out: &mut Out) {
+    fn sweep_lost_claims(&mut self, turn: &mut Turn<'_>) {
         let is_lost = |(id, claim): &(&ClaimId, &Claim)| {
             self.pool.machines.get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
         };
@@ -401,12 +391,12 @@ impl Core {
             self.pool.claims.iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
         for (id, claim) in lost {
             let name = &claim.machine;
-            self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), out);
+            self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), turn.out);
             if self.pool.machines.contains_key(name) {
                 self.give_back(name, id, claim.slot_number);
             } else {
                 // As after a restart: it has the time of its lease to come back.
-                self.expect(now, name, [id].into());
+                self.expect(turn.now, name, [id].into());
             }
             self.recount_claim(&claim, 1);
         }
@@ -430,14 +420,7 @@ impl Core {
         self.pool.note_room(name);
     }
 
-    fn sweep_clusters(
-        &mut self,
-        now: Now,
-        from: u32,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_clusters(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
         let (mut next, mut odd) = (None, Vec::new());
         let mut recount = std::mem::take(&mut self.queue.recount);
         for (&id, cluster) in self.queue.clusters.range(from..) {
@@ -476,12 +459,16 @@ impl Core {
         self.queue.recount = recount;
         for (id, in_line, lost) in odd {
             if !in_line {
-                self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), out);
+                self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), turn.out);
                 self.reindex(id);
             }
             for (proc, claim) in lost {
                 let job = JobId { cluster: id, proc };
-                self.sweep.note(Finding::LostJob, &format!("claim {claim} did not have the job {job}"), out);
+                self.sweep.note(
+                    Finding::LostJob,
+                    &format!("claim {claim} did not have the job {job}"),
+                    turn.out,
+                );
                 if let Some(claim) = self.pool.claims.get_mut(&claim) {
                     claim.jobs.push(job);
                 } else {
@@ -489,11 +476,11 @@ impl Core {
                         (vec![Span { first: proc, count: 1 }], "its claim is over".to_owned());
                     let requeued =
                         JobsRequeued { claim: claim.0, cluster: id, procs, reason, code: 1006, exit: None };
-                    self.record(now, Kind::JobsRequeued(requeued), out);
+                    self.record(turn, Kind::JobsRequeued(requeued));
                 }
                 self.pool.note_depth(claim);
             }
-            self.offer_jobs(now, id, digest, out);
+            self.offer_jobs(turn, id);
         }
         match next {
             Some(next) => Stage::Clusters(next),
@@ -502,37 +489,23 @@ impl Core {
     }
 
     /// The pass itself, for gangs that no event concerns.
-    fn sweep_gangs(
-        &mut self,
-        now: Now,
-        from: u32,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_gangs(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
         let some: Vec<u32> = self.gangs.waiting_from(from).take(GANGS).collect();
         let Some(last) = some.last().copied() else { return Stage::Shapes(0) };
         *budget = budget.saturating_sub(STEP / GANGS * some.len());
         for id in some {
             self.gangs.look_again(SetId(u64::from(id)));
         }
-        let before = out.events.len();
+        let before = turn.out.events.len();
         self.sweep.passing = true;
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
         self.sweep.passing = false;
-        self.count_starts(before, out);
+        self.count_starts(before, turn.out);
         Stage::Gangs(last + 1)
     }
 
     /// The pass itself, for jobs that no event concerns.
-    fn sweep_shapes(
-        &mut self,
-        now: Now,
-        from: u32,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Option<Stage> {
+    fn sweep_shapes(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Option<Stage> {
         // What waits for keys, for the throttle or for its first look is waited for.
         if self.starved || !self.undone.is_empty() || self.throttle.due_ms().is_some() {
             return None;
@@ -550,25 +523,25 @@ impl Core {
             if first.is_some() != self.accounts.is_in_line(shape.user, id, first) {
                 let (user, cores) = (shape.user, f64::from(shape.request.cpus));
                 let what = format!("jobs of {} were not in line", self.accounts.get(user).name);
-                self.sweep.note(Finding::Line, &what, out);
+                self.sweep.note(Finding::Line, &what, turn.out);
                 self.accounts.forget_ready(user, id);
                 self.accounts.set_ready(user, id, cores, None, first);
-                self.offer_shape(now, id, digest, out);
+                self.offer_shape(turn, id);
             }
             if first.is_none() || !self.may_have_more(id) {
                 continue;
             }
             *budget = budget.saturating_sub(per_shape);
-            let before = out.events.len();
+            let before = turn.out.events.len();
             self.sweep.passing = true;
-            while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, now.wall_ms)) {
+            while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, turn.now.wall_ms)) {
                 let candidate = crate::pass::Candidate { shape: id, ready };
-                if !self.start(now, &name, candidate, digest, out) {
+                if !self.start(turn, &name, candidate) {
                     break;
                 }
             }
             self.sweep.passing = false;
-            self.count_starts(before, out);
+            self.count_starts(before, turn.out);
         }
         None
     }

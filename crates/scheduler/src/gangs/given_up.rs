@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::Now;
 use model::event::{JobsHeld, Kind, Resources};
 use planner::bits::Bits;
 use planner::matching::{self, Choice};
@@ -12,7 +11,7 @@ use super::{fit_of, larger};
 use crate::labs::Shut;
 use crate::pool::Machine;
 use crate::shape::ShapeId;
-use crate::{Core, Out};
+use crate::{Core, Turn};
 
 /// HoldReasonCode of a gang that no lab could hold for too long.
 pub(crate) const UNSATISFIABLE: u32 = 1102;
@@ -57,7 +56,7 @@ impl Core {
     }
 
     /// A gang that no lab could ever hold is held at once, where the pool's owner wants that.
-    pub(crate) fn hold_impossible(&mut self, now: Now, cluster: u32, out: &mut Out) -> bool {
+    pub(crate) fn hold_impossible(&mut self, turn: &mut Turn<'_>, cluster: u32) -> bool {
         let gang = self.queue.clusters.get(&cluster).is_some_and(|c| c.gang);
         if !gang || !self.settings.abort_impossible || self.is_conceivable(cluster) {
             return false;
@@ -65,18 +64,21 @@ impl Core {
         let procs = self.queue.clusters.get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
         let reason = "no lab could ever hold all its jobs, not even were all its machines empty and in order (ABORT_IMPOSSIBLE)";
         let (reason, code, subcode) = (reason.to_owned(), UNSATISFIABLE, IMPOSSIBLE);
-        self.record(now, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None }), out);
+        self.record(turn, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None }));
         true
     }
 
     /// Gangs that no lab could hold for too long are held: a person decides.
-    pub(crate) fn give_up_gangs(&mut self, now: Now, out: &mut Out) {
+    pub(crate) fn give_up_gangs(&mut self, turn: &mut Turn<'_>) {
         let grace_ms = self.settings.grace_ms;
         if grace_ms == 0 {
             return;
         }
-        let over =
-            self.gangs.hopeless.iter().filter(|(_, since)| now.wall_ms >= since.saturating_add(grace_ms));
+        let over = self
+            .gangs
+            .hopeless
+            .iter()
+            .filter(|(_, since)| turn.now.wall_ms >= since.saturating_add(grace_ms));
         for cluster in over.map(|(id, _)| *id).collect::<Vec<u32>>() {
             let Some(found) = self.queue.clusters.get(&cluster).filter(|c| c.live.is_empty()) else {
                 continue;
@@ -93,7 +95,7 @@ impl Core {
             );
             self.gangs.hopeless.remove(&cluster);
             let held = JobsHeld { cluster, procs, reason, code: UNSATISFIABLE, subcode: 0, exit: None };
-            self.record(now, Kind::JobsHeld(held), out);
+            self.record(turn, Kind::JobsHeld(held));
         }
     }
 }

@@ -7,11 +7,11 @@ use planner::{Rank, SetId, Standing};
 
 use crate::accounts::UserId;
 use crate::shape::Ready;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// The turn of a gang that still waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct GangTurn {
     number: u64,
     user: UserId,
     /// What counts as held by its user meanwhile.
@@ -90,7 +90,7 @@ impl Core {
                 continue;
             }
             self.gangs.next_turn += 1;
-            self.gangs.turns.insert(id, Turn { number: self.gangs.next_turn, user, cores });
+            self.gangs.turns.insert(id, GangTurn { number: self.gangs.next_turn, user, cores });
             self.accounts.promise(user, cores);
         }
     }
@@ -111,9 +111,9 @@ impl Core {
     }
 
     /// Offers the machines of gangs that somebody who waits is before by now: shares move with time, which no event tells.
-    pub(crate) fn offer_overtaken(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        for machine in self.overtaken_machines(now.wall_ms) {
-            self.offer_machine(now, &machine, digest, out);
+    pub(crate) fn offer_overtaken(&mut self, turn: &mut Turn<'_>) {
+        for machine in self.overtaken_machines(turn.now.wall_ms) {
+            self.offer_machine(turn, &machine);
         }
     }
 

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use model::Now;
 use model::event::{GangPlanned, Kind, Resources};
 use planner::{SetId, loads};
 
@@ -14,7 +13,7 @@ use super::{Gangs, larger, times};
 use crate::pass::Candidate;
 use crate::pool::Machine;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// A promise that moves by no more than this is not told again.
 const NEWS_S: u64 = 60;
@@ -181,22 +180,22 @@ impl Core {
     }
 
     /// A gang starts: what it was promised is no promise any more.
-    pub(super) fn forget_plan(&mut self, now: Now, cluster: u32, out: &mut Out) -> Vec<Arc<str>> {
+    pub(super) fn forget_plan(&mut self, turn: &mut Turn<'_>, cluster: u32) -> Vec<Arc<str>> {
         let Some(told) = self.gangs.told.remove(&cluster) else { return Vec::new() };
         let gone = GangPlanned { cluster, ..GangPlanned::default() };
-        self.record(now, Kind::GangPlanned(gone), out);
+        self.record(turn, Kind::GangPlanned(gone));
         told.machines
     }
 
     /// Tells what became of plans: the journal, and plain jobs that may use what is promised to nobody any more, or later.
-    pub(super) fn tell_plans(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(super) fn tell_plans(&mut self, turn: &mut Turn<'_>) {
         let mut open: BTreeSet<Arc<str>> = std::mem::take(&mut self.gangs.left).into_iter().collect();
         let lost: Vec<u32> = {
             let is_planned = |id: u32| self.gangs.planner.plan(SetId(u64::from(id))).is_some();
             self.gangs.told.keys().copied().filter(|id| !is_planned(*id)).collect()
         };
         for cluster in lost {
-            open.extend(self.forget_plan(now, cluster, out));
+            open.extend(self.forget_plan(turn, cluster));
         }
         let planned: Vec<SetId> = self.gangs.planner.planned().collect();
         let mut promises = BTreeMap::new();
@@ -204,7 +203,7 @@ impl Core {
             let Some(plan) = self.gangs.planner.plan(id) else { continue };
             let names = plan.systems.iter().filter_map(|n| self.pool.name(*n as u32).cloned());
             let (cluster, machines): (u32, Vec<Arc<str>>) = (id.0 as u32, names.collect());
-            let promise_s = self.promise(id, now.wall_ms).unwrap_or(now.wall_ms / 1000);
+            let promise_s = self.promise(id, turn.now.wall_ms).unwrap_or(turn.now.wall_ms / 1000);
             promises.insert(cluster, promise_s);
             let told = self.gangs.told.get_mut(&cluster);
             let moved = told.as_ref().is_none_or(|t| t.machines != machines);
@@ -220,13 +219,13 @@ impl Core {
             if news {
                 let names = machines.iter().map(ToString::to_string).collect();
                 let planned = GangPlanned { cluster, machines: names, promise_s };
-                self.record(now, Kind::GangPlanned(planned), out);
+                self.record(turn, Kind::GangPlanned(planned));
                 self.gangs.told.insert(cluster, Told { machines, promise_s, offered_s: promise_s });
             }
         }
         open.extend(self.wrongly_refused(&promises));
         for machine in open {
-            self.offer_machine(now, &machine, digest, out);
+            self.offer_machine(turn, &machine);
         }
     }
 

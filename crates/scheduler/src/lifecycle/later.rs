@@ -20,7 +20,7 @@ use super::Past;
 use super::asked::Asked;
 use super::cron::{Crontab, FIELDS};
 use crate::queue::Cluster;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// Attributes that a job's time depends on, beside the Cron fields.
 pub(super) const DEFERRAL: [&str; 2] = ["DeferralTime", "DeferralWindow"];
@@ -162,15 +162,17 @@ impl Core {
     }
 
     /// Gives away jobs whose time has come, and holds those for which it is over.
-    pub(crate) fn wake(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        while let Some(&(due_ms, id)) = self.queue.due.first().filter(|(due_ms, _)| *due_ms <= now.wall_ms) {
+    pub(crate) fn wake(&mut self, turn: &mut Turn<'_>) {
+        while let Some(&(due_ms, id)) =
+            self.queue.due.first().filter(|(due_ms, _)| *due_ms <= turn.now.wall_ms)
+        {
             self.queue.due.remove(&(due_ms, id));
             let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
             let mut ready = ProcSet::default();
             let mut missed: BTreeMap<u64, ProcSet> = BTreeMap::new();
-            let waits = cluster.later.split_off(&(now.wall_ms + 1, 0));
+            let waits = cluster.later.split_off(&(turn.now.wall_ms + 1, 0));
             for ((_, until_ms), procs) in std::mem::replace(&mut cluster.later, waits) {
-                if until_ms <= now.wall_ms {
+                if until_ms <= turn.now.wall_ms {
                     missed.entry(until_ms).or_default().insert_all(&procs);
                     continue;
                 }
@@ -180,7 +182,7 @@ impl Core {
                     self.queue.due.insert((until_ms, id));
                 }
             }
-            let open = cluster.until.split_off(&(now.wall_ms + 1));
+            let open = cluster.until.split_off(&(turn.now.wall_ms + 1));
             for (until_ms, procs) in std::mem::replace(&mut cluster.until, open) {
                 missed.entry(until_ms).or_default().insert_all(&procs);
             }
@@ -194,10 +196,10 @@ impl Core {
                 let reason = self.missed_reason(until_ms);
                 let (code, procs) = (MISSED, procs.spans());
                 let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
-                self.record(now, Kind::JobsHeld(held), out);
+                self.record(turn, Kind::JobsHeld(held));
             }
             if !ready.is_empty() {
-                self.offer_jobs(now, id, digest, out);
+                self.offer_jobs(turn, id);
             }
         }
     }

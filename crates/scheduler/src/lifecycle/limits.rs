@@ -8,7 +8,7 @@ use model::{JobId, Now, ProcSet};
 use super::asked::Asked;
 use super::{Look, Verdict};
 use crate::queue::Cluster;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 impl Cluster {
     /// When a run is over at the latest, in Unix milliseconds; `None` for one without a limit, or that has not begun.
@@ -44,18 +44,20 @@ impl Core {
     }
 
     /// Ends runs that have lasted as long as they may.
-    pub(crate) fn end_overruns(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        while let Some(&(due_ms, job)) = self.queue.limits.first().filter(|(due, _)| *due <= now.wall_ms) {
+    pub(crate) fn end_overruns(&mut self, turn: &mut Turn<'_>) {
+        while let Some(&(due_ms, job)) = self.queue.limits.first().filter(|(due, _)| *due <= turn.now.wall_ms)
+        {
             self.queue.limits.remove(&(due_ms, job));
             let id = job.cluster;
             let Some(cluster) = self.queue.clusters.get(&id) else { continue };
-            let later = cluster.run_limit_ms(id, job.proc).filter(|due| *due > now.wall_ms);
+            let later = cluster.run_limit_ms(id, job.proc).filter(|due| *due > turn.now.wall_ms);
             if let Some(due_ms) = later {
                 self.queue.limits.insert((due_ms, job));
                 continue;
             }
-            let patient = cluster.is_within_limits(id, None, now);
-            let mut look = Look { cluster, id, now, patient, verdicts: Vec::new(), doubts: Vec::new() };
+            let patient = cluster.is_within_limits(id, None, turn.now);
+            let mut look =
+                Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
             let procs: Vec<u32> = if cluster.policies.together {
                 cluster.live.keys().copied().collect()
             } else {
@@ -66,10 +68,10 @@ impl Core {
                 verdicts.extend(look.ask(proc).map(|verdict| ([proc].into_iter().collect(), verdict)));
             }
             for (proc, doubts) in look.doubts {
-                self.round.tell(JobId { cluster: id, proc }, doubts, out);
+                self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
             }
             for (procs, verdict) in verdicts {
-                self.carry_out(now, id, &procs, verdict, digest, out);
+                self.carry_out(turn, id, &procs, verdict);
             }
         }
     }

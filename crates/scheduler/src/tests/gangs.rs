@@ -6,7 +6,7 @@ use model::{Class, JobTemplate};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Act, Actor, Core, GangView, Settings, Which};
+use crate::{Act, Actor, Core, GangView, Settings, Turn, Which};
 
 fn gang(procs: u32) -> JobTemplate {
     with(procs, &[("Gang", "true")])
@@ -232,7 +232,7 @@ fn what_no_lab_can_hold_is_held_after_the_grace_and_tried_again_when_released() 
     assert_eq!(p.live(pair), 0, "a person decides");
     let ann = Actor { user: "ann".into(), any_owner: false };
     let all = Which::Named(model::JobName::Cluster(pair));
-    p.core.act(p.now, &ann, Act::Release, &all, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, Act::Release, &all, "").unwrap();
     assert_eq!(p.live(pair), 2);
 }
 
@@ -265,7 +265,7 @@ fn set_open(p: &mut Pool, name: &str, open: bool) {
     let session = p.core.pool.machines[name].session.unwrap();
     let ad = format!("[Name = \"{name}\"; Cpus = 3; Memory = 4096; Requirements = {open}]");
     let ads = vec![(1, ClassAd::parse_new(&ad).unwrap())];
-    p.core.machine_changed(p.now, name, session, ads, Vec::new(), digest, &mut p.out);
+    p.core.machine_changed(&mut Turn { now: p.now, digest, out: &mut p.out }, name, session, ads, Vec::new());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::sharing::{Pool, with};
 use super::{World, digest, sweep_all};
 use crate::{
     AgentHello, Core, Effect, GangView, HeldClaim, JobState, Out, Refusal, Session, Settings, Standing,
-    Submission,
+    Submission, Turn,
 };
 
 fn pool(machines: &[(&str, &str)]) -> Pool {
@@ -62,14 +62,14 @@ fn states(p: &Pool, cluster: u32) -> Vec<&'static str> {
 
 fn sound(p: &mut Pool) {
     p.keys();
-    sweep_all(&mut p.core, p.now, &mut p.out);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
     assert_eq!(p.core.findings().total(), 0, "{:?}", p.out.warnings);
 }
 
 fn refused(template: JobTemplate) -> String {
     let mut p = pool(&[]);
     let submission = Submission { owner: "ann".into(), template, idempotency_key: String::new() };
-    match p.core.submit(p.now, submission, digest, &mut p.out) {
+    match p.core.submit(&mut Turn { now: p.now, digest, out: &mut p.out }, submission) {
         Err(refusal @ Refusal::BadGuest(_)) => refusal.to_string(),
         other => panic!("{other:?}"),
     }
@@ -130,7 +130,9 @@ fn a_guest_goes_where_its_host_goes_and_takes_nothing() {
     // Whoever releases it learns the same; nobody waits for it.
     let which = crate::Which::Named(model::JobName::Cluster(x));
     let ann = crate::Actor { user: "ann".into(), any_owner: false };
-    p.core.act(p.now, &ann, crate::Act::Release, &which, "", digest, &mut p.out).unwrap();
+    p.core
+        .act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, crate::Act::Release, &which, "")
+        .unwrap();
     assert_eq!(states(&p, x), ["held"]);
     sound(&mut p);
 }
@@ -198,13 +200,13 @@ fn a_machine_that_breaks_under_a_running_host_keeps_both_to_their_end() {
         ..crate::StandingChange::default()
     };
     let root = crate::Actor { user: "root".into(), any_owner: true };
-    p.core.set_machine(p.now, &root, "a", broken(), digest, &mut p.out).unwrap();
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &root, "a", broken()).unwrap();
     assert!(p.stops().is_empty(), "the guest has begun with its host");
     // One that has not begun goes back, its guest with it.
     let mut p = pool(&[("a", "")]);
     let x = p.submit("ann", set(&[NONE, "0"]));
     p.take_seats();
-    p.core.set_machine(p.now, &root, "a", broken(), digest, &mut p.out).unwrap();
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &root, "a", broken()).unwrap();
     assert_eq!(p.stops(), [JobId { cluster: x, proc: 0 }]);
     assert_eq!(p.live(x), 1);
 }
@@ -288,7 +290,7 @@ fn reconnect(core: &mut Core, p: &Pool, held: &[(u32, bool)], cluster: u32, out:
     let claims = claims.collect();
     let hello =
         AgentHello { machine: "a".into(), session: Session(9_999), total, ad, more: Vec::new(), claims };
-    core.agent_up(p.now, hello, digest, out);
+    core.agent_up(&mut Turn { now: p.now, digest, out }, hello);
 }
 
 #[test]
@@ -327,7 +329,7 @@ fn in_a_world_with_guests_everything_ends() {
         template: super::random::hosting(4),
         idempotency_key: String::new(),
     };
-    let id = world.core.submit(world.now, submission, digest, &mut out).unwrap();
+    let id = world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
     world.commit(out);
     for _ in 0..20 {
         for m in 0..3 {

@@ -5,7 +5,7 @@ use model::report::{CannotStart, Happening};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Actor, Group, Limits, Obstacle, Quota, Settings, Shares, Standing, StandingChange};
+use crate::{Actor, Group, Limits, Obstacle, Quota, Settings, Shares, Standing, StandingChange, Turn};
 
 fn admin() -> Actor {
     Actor { user: "root".into(), any_owner: true }
@@ -13,7 +13,7 @@ fn admin() -> Actor {
 
 fn set(p: &mut Pool, machine: &str, change: StandingChange) {
     p.keys();
-    p.core.set_machine(p.now, &admin(), machine, change, digest, &mut p.out).unwrap();
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &admin(), machine, change).unwrap();
 }
 
 #[test]
@@ -108,7 +108,11 @@ fn a_machine_takes_only_jobs_of_those_on_its_list() {
     set(&mut p, "m", allow(&[]));
     assert_eq!((p.live(bob), p.live(pair)), (1, 2), "a changed list is a wake-up");
     let ann = Actor { user: "ann".into(), any_owner: false };
-    assert!(p.core.set_machine(p.now, &ann, "m", allow(&["ann"]), digest, &mut p.out).is_err());
+    assert!(
+        p.core
+            .set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, "m", allow(&["ann"]))
+            .is_err()
+    );
 }
 
 #[test]
@@ -141,7 +145,9 @@ fn a_machine_on_which_different_sets_fail_in_a_row_is_broken() {
         fail(&mut p, same);
         let ann = Actor { user: "ann".into(), any_owner: false };
         let which = crate::Which::Named(model::JobName::Cluster(same));
-        p.core.act(p.now, &ann, crate::Act::Release, &which, "", digest, &mut p.out).unwrap();
+        p.core
+            .act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, crate::Act::Release, &which, "")
+            .unwrap();
     }
     assert!(fine(&p), "one set that cannot start anywhere says nothing of the machine");
     p.end(same);

@@ -6,7 +6,7 @@ use model::{JobId, JobTemplate};
 
 use super::said::exited;
 use super::sharing::{Pool, with};
-use crate::{Act, Actor, Core, GangView, Settings, Which};
+use crate::{Act, Actor, Core, GangView, Settings, Turn, Which};
 
 use super::digest;
 
@@ -44,7 +44,7 @@ fn more_time_moves_the_end_and_a_restart_does_not() {
     p.begin(job, 0);
     let ann = Actor { user: "ann".into(), any_owner: false };
     let which = Which::Named(model::JobName::Cluster(job));
-    p.core.act(p.now, &ann, Act::Extend(15), &which, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, Act::Extend(15), &which, "").unwrap();
     p.wait(44_900);
     assert!(p.stops().is_empty());
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();

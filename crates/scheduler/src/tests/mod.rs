@@ -39,7 +39,7 @@ use self::said::exited;
 use crate::queue::Cluster;
 use crate::{
     Act, Actor, AgentHello, Core, Effect, Findings, Group, HeldClaim, LabChange, Limits, Out, Quota, Refusal,
-    Session, Settings, Shares, StandingChange, Submission, Which,
+    Session, Settings, Shares, StandingChange, Submission, Turn, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -181,7 +181,12 @@ impl World {
         if let Some(session) = self.machines[m].session {
             self.machines[m].heard_ms = self.now.mono_ms;
             let mut out = Out::default();
-            self.core.agent_report(self.now, &format!("m{m}"), session, report, digest, &mut out);
+            self.core.agent_report(
+                &mut Turn { now: self.now, digest, out: &mut out },
+                &format!("m{m}"),
+                session,
+                report,
+            );
             self.commit(out);
         }
     }
@@ -219,7 +224,7 @@ impl World {
         };
         let repeated: Vec<Report> = machine.claims.values().flat_map(|c| c.unacknowledged.clone()).collect();
         let mut out = Out::default();
-        self.core.agent_up(self.now, hello, digest, &mut out);
+        self.core.agent_up(&mut Turn { now: self.now, digest, out: &mut out }, hello);
         self.commit(out);
         for report in repeated {
             self.send(m, report);
@@ -388,7 +393,7 @@ impl World {
         }
         self.keys();
         let mut out = Out::default();
-        self.core.tick(self.now, digest, &mut out);
+        self.core.tick(&mut Turn { now: self.now, digest, out: &mut out });
         self.commit(out);
     }
 
@@ -416,24 +421,24 @@ impl World {
 
     /// The same of a part of a round, so that most of what happens happens during one.
     fn sweep_on(&mut self) {
-        self.sweep_with(|core, now, out| {
+        self.sweep_with(|core, turn| {
             core.sweep.step = 2;
             if !core.sweep.is_under_way() {
                 core.sweep.hurry();
             }
-            core.sweep(now, digest, out);
+            core.sweep(turn);
         });
     }
 
-    fn sweep_with(&mut self, sweep: fn(&mut Core, Now, &mut Out)) {
+    fn sweep_with(&mut self, sweep: fn(&mut Core, &mut Turn<'_>)) {
         self.keys();
         // As a tick does: a machine that was lost takes part in no plan any more.
         let mut out = Out::default();
-        self.core.gang_pass(self.now, digest, &mut out);
+        self.core.gang_pass(&mut Turn { now: self.now, digest, out: &mut out });
         self.commit(out);
         assert_eq!(self.core.broken(self.now), Vec::<String>::new());
         let mut out = Out::default();
-        sweep(&mut self.core, self.now, &mut out);
+        sweep(&mut self.core, &mut Turn { now: self.now, digest, out: &mut out });
         assert_eq!(self.core.findings(), Findings::default(), "{:?}", out.warnings);
         assert!(out.events.is_empty(), "{:?}", out.events);
     }
@@ -506,7 +511,12 @@ impl World {
         }
         let actor = Actor { user: "u1".into(), any_owner: what != 6 || machine.is_multiple_of(2) };
         let mut out = Out::default();
-        let _ = self.core.set_machine(self.now, &actor, &format!("m{machine}"), change, digest, &mut out);
+        let _ = self.core.set_machine(
+            &mut Turn { now: self.now, digest, out: &mut out },
+            &actor,
+            &format!("m{machine}"),
+            change,
+        );
         self.commit(out);
     }
 
@@ -514,7 +524,7 @@ impl World {
         let lab = ["east", "west"][lab as usize].to_owned();
         let mut out = Out::default();
         let change = LabChange { lab, disabled: Some(disabled), ..LabChange::default() };
-        self.core.set_lab(self.now, change, digest, &mut out).unwrap();
+        self.core.set_lab(&mut Turn { now: self.now, digest, out: &mut out }, change).unwrap();
         self.commit(out);
     }
 
@@ -532,7 +542,13 @@ impl World {
             let actor = Actor { user: "root".into(), any_owner: true };
             let which = Which::Named(model::JobName::Cluster(gang));
             let mut out = Out::default();
-            let _ = self.core.act(self.now, &actor, Act::Release, &which, "", digest, &mut out);
+            let _ = self.core.act(
+                &mut Turn { now: self.now, digest, out: &mut out },
+                &actor,
+                Act::Release,
+                &which,
+                "",
+            );
             self.commit(out);
         }
     }
@@ -575,11 +591,11 @@ fn is_settled(cluster: &Cluster) -> bool {
 }
 
 /// A whole round of the consistency pass.
-pub(crate) fn sweep_all(core: &mut Core, now: Now, out: &mut Out) {
+pub(crate) fn sweep_all(core: &mut Core, turn: &mut Turn<'_>) {
     core.sweep.hurry();
-    core.sweep(now, digest, out);
+    core.sweep(turn);
     while core.sweep.is_under_way() {
-        core.sweep(now, digest, out);
+        core.sweep(turn);
     }
 }
 
@@ -603,13 +619,16 @@ fn a_retried_submit_makes_one_cluster() {
     let submission =
         || Submission { owner: "u".into(), template: template(3, 1), idempotency_key: "k".into() };
     let mut out = Out::default();
-    let first = world.core.submit(world.now, submission(), digest, &mut out).unwrap();
-    assert_eq!(world.core.submit(world.now, submission(), digest, &mut out).unwrap(), first);
+    let first = world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission()).unwrap();
+    assert_eq!(
+        world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission()).unwrap(),
+        first
+    );
     world.commit(out);
     world.crash();
     let mut out = Out::default();
     assert_eq!(
-        world.core.submit(world.now, submission(), digest, &mut out).unwrap(),
+        world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission()).unwrap(),
         first,
         "also after a restart"
     );
@@ -634,19 +653,29 @@ fn a_key_that_was_used_for_another_submit_is_refused_also_after_recovery() {
     let submission =
         |procs| Submission { owner: "u".into(), template: template(procs, 1), idempotency_key: "k".into() };
     let mut out = Out::default();
-    let first = world.core.submit(world.now, submission(3), digest, &mut out).unwrap();
+    let first =
+        world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission(3)).unwrap();
     let refused = Err(Refusal::KeyReused { cluster: first });
-    assert_eq!(world.core.submit(world.now, submission(4), digest, &mut out), refused);
+    assert_eq!(
+        world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission(4)),
+        refused
+    );
     world.commit(out);
     world.crash();
     let mut out = Out::default();
-    assert_eq!(world.core.submit(world.now, submission(4), digest, &mut out), refused);
+    assert_eq!(
+        world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission(4)),
+        refused
+    );
     let mut restored = Core::restore(Settings::default(), &world.core.snapshot()).unwrap();
-    assert_eq!(restored.submit(world.now, submission(4), digest, &mut out), refused);
-    assert_eq!(restored.submit(world.now, submission(3), digest, &mut out), Ok(first));
+    assert_eq!(restored.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission(4)), refused);
+    assert_eq!(
+        restored.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission(3)),
+        Ok(first)
+    );
     let somebody = Submission { owner: "v".into(), ..submission(4) };
     assert_ne!(
-        world.core.submit(world.now, somebody, digest, &mut out),
+        world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, somebody),
         Ok(first),
         "keys are each user's own"
     );
@@ -659,12 +688,13 @@ fn a_key_is_kept_while_its_cluster_is_queued_and_until_a_hundred_thousand_more_h
     let submit = |core: &mut Core, key: &str| {
         let template = template(1, 1);
         let submission = Submission { owner: "u".into(), template, idempotency_key: key.to_owned() };
-        core.submit(now, submission, digest, &mut Out::default()).unwrap()
+        core.submit(&mut Turn { now, digest, out: &mut Out::default() }, submission).unwrap()
     };
     let remove = |core: &mut Core, cluster: u32| {
         let actor = Actor { user: "u".into(), any_owner: false };
         let which = Which::Named(model::JobName::Cluster(cluster));
-        core.act(now, &actor, Act::Remove, &which, "", digest, &mut Out::default()).unwrap();
+        core.act(&mut Turn { now, digest, out: &mut Out::default() }, &actor, Act::Remove, &which, "")
+            .unwrap();
     };
     let (queued, gone) = (submit(&mut core, "queued"), submit(&mut core, "gone"));
     remove(&mut core, gone);
@@ -687,7 +717,7 @@ fn priority_goes_before_age_and_size_decides_who_fits() {
         template.set("JobPrio", priority.to_string());
         let submission = Submission { owner: "u".into(), template, idempotency_key: String::new() };
         let mut out = Out::default();
-        let id = world.core.submit(world.now, submission, digest, &mut out).unwrap();
+        let id = world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
         world.commit(out);
         id
     };
@@ -712,7 +742,7 @@ fn short_jobs_are_given_ahead_and_taken_back_when_one_turns_out_long() {
     let submission =
         Submission { owner: "u".into(), template: template(500, 2), idempotency_key: String::new() };
     let mut out = Out::default();
-    world.core.submit(world.now, submission, digest, &mut out).unwrap();
+    world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
     world.commit(out);
     world.connect(0);
     let ahead = |w: &World| w.core.pool.claims.values().map(|c| c.jobs.len()).sum::<usize>();

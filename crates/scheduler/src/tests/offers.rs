@@ -4,12 +4,12 @@ use model::JobTemplate;
 use model::template::{Column, PieceKind};
 
 use super::{World, digest, template};
-use crate::{NotOffered, Out, Refusal, Submission};
+use crate::{NotOffered, Out, Refusal, Submission, Turn};
 
 fn submit(world: &mut World, template: JobTemplate) -> Result<u32, Refusal> {
     let submission = Submission { owner: "u".into(), template, idempotency_key: String::new() };
     let mut out = Out::default();
-    let result = world.core.submit(world.now, submission, digest, &mut out);
+    let result = world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission);
     if result.is_err() {
         assert!(out.events.is_empty(), "a refusal leaves nothing behind");
     }

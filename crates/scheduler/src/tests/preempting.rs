@@ -7,7 +7,7 @@ use model::{ClaimId, Class, JobId};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Effect, Settings};
+use crate::{Effect, Settings, Turn};
 
 const OWNERS: &str = "Rank = TARGET.Owner == \"coltrane\"";
 
@@ -34,7 +34,13 @@ fn change(p: &mut Pool, name: &str, cores: u32, more: &str) {
     let text = format!("[Name = \"{name}\"; Cpus = {cores}; Memory = 4096; Requirements = true; {more}]");
     let ad = ClassAd::parse_new(&text).unwrap();
     let session = p.core.pool.machines[name].session.unwrap();
-    p.core.machine_changed(p.now, name, session, vec![(1, ad)], Vec::new(), digest, &mut p.out);
+    p.core.machine_changed(
+        &mut Turn { now: p.now, digest, out: &mut p.out },
+        name,
+        session,
+        vec![(1, ad)],
+        Vec::new(),
+    );
 }
 
 #[test]
@@ -170,7 +176,7 @@ fn seat(p: &mut Pool, claim: ClaimId, answer: SeatAnswer) {
     let machine = crate::pool::host_of(&p.core.pool.claims[&claim].machine).to_owned();
     let session = p.core.pool.machines[&*machine].session.unwrap();
     let said = super::said::report(claim, 0, Happening::Seat(SeatSaid::new(answer)));
-    p.core.agent_report(p.now, &machine, session, said, digest, &mut p.out);
+    p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, said);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
     Act, Actor, AgentHello, Core, Effect, GangView, HeldClaim, JobState, Obstacle, Session, Settings,
-    Standing,
+    Standing, Turn,
 };
 
 fn pool(machines: &[&str], more: &str) -> Pool {
@@ -67,7 +67,7 @@ fn a_gang_is_tried_elsewhere_once_and_then_held_for_a_person() {
     // A person has looked: every machine may be tried again.
     let actor = Actor { user: "ann".into(), any_owner: false };
     let which = crate::Which::Named(model::JobName::Cluster(pair));
-    p.core.act(p.now, &actor, Act::Release, &which, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &actor, Act::Release, &which, "").unwrap();
     assert_eq!(p.live(pair), 2);
     assert!(p.core.queue.excluding.is_empty());
 }
@@ -147,11 +147,11 @@ fn a_machine_is_free_only_when_it_is_in_order_again() {
         more: Vec::new(),
         claims: vec![held],
     };
-    p.core.agent_up(p.now, hello, digest, &mut p.out);
+    p.core.agent_up(&mut Turn { now: p.now, digest, out: &mut p.out }, hello);
     assert_eq!(p.live(next), 0);
 
     let gone = report(claim, 2, Happening::Gone("over".into()));
-    p.core.agent_report(p.now, "a", Session(9), gone, digest, &mut p.out);
+    p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, "a", Session(9), gone);
     assert_eq!(p.live(next), 1);
     let claim = p.core.queue.clusters[&next].live[&0].claim;
 
@@ -160,7 +160,12 @@ fn a_machine_is_free_only_when_it_is_in_order_again() {
     p.end(next);
     for (seq, kind) in [(2, Happening::ReleaseFailed("no power".into())), (3, Happening::Gone("over".into()))]
     {
-        p.core.agent_report(p.now, "a", Session(9), report(claim, seq, kind), digest, &mut p.out);
+        p.core.agent_report(
+            &mut Turn { now: p.now, digest, out: &mut p.out },
+            "a",
+            Session(9),
+            report(claim, seq, kind),
+        );
     }
     assert_eq!(p.live(after), 0);
     let standing = p.core.labs.standing("a");

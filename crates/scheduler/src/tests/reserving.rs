@@ -7,12 +7,12 @@ use model::{JobId, JobName};
 use super::said::exited;
 use super::sharing::{Pool, of_machines as pool, with};
 use super::{digest, template};
-use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, Reserved, Settings, Which};
+use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, Reserved, Settings, Turn, Which};
 
 fn act(p: &mut Pool, user: &str, act: Act, cluster: u32) -> Result<Outcome, Refusal> {
     let actor = Actor { user: user.into(), any_owner: user == "root" };
     let which = Which::Named(JobName::Cluster(cluster));
-    p.core.act(p.now, &actor, act, &which, "", digest, &mut p.out)
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &actor, act, &which, "")
 }
 
 fn exit(p: &mut Pool, cluster: u32, code: u32) {

@@ -7,7 +7,7 @@ use model::report::{Attempt, Happening, SeatAnswer, SeatSaid};
 
 use super::digest;
 use super::sharing::{Pool, of_machines, with};
-use crate::Effect;
+use crate::{Effect, Turn};
 
 /// What machines are told of seats, in order: promised, asked, begun, given up.
 fn told(p: &mut Pool) -> Vec<(char, u64)> {
@@ -27,7 +27,7 @@ fn answer(p: &mut Pool, claim: u64, happening: Happening) {
     let machine = crate::pool::host_of(&p.core.pool.claims[&model::ClaimId(claim)].machine).to_owned();
     let session = p.core.pool.machines[&*machine].session.unwrap();
     let said = super::said::report(model::ClaimId(claim), 0, happening);
-    p.core.agent_report(p.now, &machine, session, said, digest, &mut p.out);
+    p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, said);
 }
 
 fn seat(answer: SeatAnswer) -> Happening {
@@ -81,10 +81,10 @@ fn a_seat_that_is_refused_or_late_gives_the_others_back_and_the_gang_waits_again
     told(&mut p);
     answer(&mut p, 1, seat(SeatAnswer::Matched));
     p.now.mono_ms += 299_000;
-    p.core.tick(p.now, digest, &mut p.out);
+    p.core.tick(&mut Turn { now: p.now, digest, out: &mut p.out });
     assert!(told(&mut p).is_empty());
     p.now.mono_ms += 1_000;
-    p.core.tick(p.now, digest, &mut p.out);
+    p.core.tick(&mut Turn { now: p.now, digest, out: &mut p.out });
     let words = told(&mut p);
     assert!(words.contains(&('d', 1)) && words.contains(&('d', 2)), "{words:?}");
     assert!(
@@ -136,7 +136,7 @@ fn a_manager_that_comes_back_goes_on_with_the_seats_where_its_machines_are() {
             let session = crate::Session(900 + n as u64);
             let hello =
                 crate::AgentHello { machine, session, total, ad, more: Vec::new(), claims: vec![held] };
-            p.core.agent_up(p.now, hello, digest, &mut p.out);
+            p.core.agent_up(&mut Turn { now: p.now, digest, out: &mut p.out }, hello);
         }
         assert_eq!((told(&mut p), p.live(pair)), (next, 2), "{stages:?}");
     }

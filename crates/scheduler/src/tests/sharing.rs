@@ -11,7 +11,7 @@ use super::{digest, template};
 use crate::pool::host_of;
 use crate::{
     Act, Actor, AgentHello, Burst, Core, Effect, Group, Limits, Out, Quota, Refusal, Session, Settings,
-    Shares, Submission, Which,
+    Shares, Submission, Turn, Which,
 };
 
 /// A core, a clock, and what became of the last input.
@@ -50,7 +50,7 @@ impl Pool {
         let session = Session(self.key + 1_000 + self.core.pool.numbers() as u64);
         let hello =
             AgentHello { machine: name.into(), session, total, ad, more: Vec::new(), claims: Vec::new() };
-        self.core.agent_up(self.now, hello, digest, &mut self.out);
+        self.core.agent_up(&mut Turn { now: self.now, digest, out: &mut self.out }, hello);
     }
 
     pub(super) fn submit(&mut self, owner: &str, template: JobTemplate) -> u32 {
@@ -69,7 +69,7 @@ impl Pool {
     ) -> Result<u32, Refusal> {
         self.keys();
         let submission = Submission { owner: owner.into(), template, idempotency_key: key.into() };
-        self.core.submit(self.now, submission, digest, &mut self.out)
+        self.core.submit(&mut Turn { now: self.now, digest, out: &mut self.out }, submission)
     }
 
     pub(super) fn wait(&mut self, ms: u64) {
@@ -82,7 +82,7 @@ impl Pool {
         for (name, session) in sessions {
             self.core.agent_heard(self.now, &name, session);
         }
-        self.core.tick(self.now, digest, &mut self.out);
+        self.core.tick(&mut Turn { now: self.now, digest, out: &mut self.out });
     }
 
     /// Jobs that claims hold, by cluster.
@@ -105,7 +105,12 @@ impl Pool {
         let kind = exited(held, exit);
         let session = self.core.pool.machines[&*machine].session.unwrap();
         let report = report(id, 1, kind);
-        self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
+        self.core.agent_report(
+            &mut Turn { now: self.now, digest, out: &mut self.out },
+            &machine,
+            session,
+            report,
+        );
     }
 
     /// A job's machine makes it go, and its claim with it.
@@ -120,7 +125,12 @@ impl Pool {
         let given = self.core.pool.claims.get(&claim).is_some_and(|c| !c.jobs.is_empty());
         assert!(!given, "nothing is given to a claim that its machine ends");
         let gone = report(claim, 2, Happening::Gone(reason()));
-        self.core.agent_report(self.now, &machine, session, gone, digest, &mut self.out);
+        self.core.agent_report(
+            &mut Turn { now: self.now, digest, out: &mut self.out },
+            &machine,
+            session,
+            gone,
+        );
     }
 
     /// An administrator gives a cluster another class.
@@ -129,7 +139,9 @@ impl Pool {
         let admin = Actor { user: "root".into(), any_owner: true };
         let act = Act::Reorder { priority: None, class: Some(class) };
         let which = Which::Named(JobName::Cluster(cluster));
-        self.core.act(self.now, &admin, act, &which, "", digest, &mut self.out).unwrap();
+        self.core
+            .act(&mut Turn { now: self.now, digest, out: &mut self.out }, &admin, act, &which, "")
+            .unwrap();
     }
 
     /// A job's process was started.
@@ -161,7 +173,12 @@ impl Pool {
         let session = self.core.pool.machines[&*machine].session.unwrap();
         let kind = what(Attempt { cluster, proc, attempt: live.attempt });
         let report = Report { age_ms, ..report(live.claim, 1, kind) };
-        self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
+        self.core.agent_report(
+            &mut Turn { now: self.now, digest, out: &mut self.out },
+            &machine,
+            session,
+            report,
+        );
     }
 
     /// An administrator takes a cluster out of the queue.
@@ -169,7 +186,9 @@ impl Pool {
         self.keys();
         let (actor, which) =
             (Actor { user: "root".into(), any_owner: true }, Which::Named(JobName::Cluster(cluster)));
-        self.core.act(self.now, &actor, Act::Remove, &which, "", digest, &mut self.out).unwrap();
+        self.core
+            .act(&mut Turn { now: self.now, digest, out: &mut self.out }, &actor, Act::Remove, &which, "")
+            .unwrap();
     }
 
     /// Jobs that are to leave: by the manager's word, or for better ones.
@@ -199,7 +218,12 @@ impl Pool {
             let machine = host_of(&held.machine).to_owned();
             let Some(session) = self.core.pool.machines[&*machine].session else { continue };
             let said = report(claim, 0, Happening::Seat(SeatSaid::new(answer)));
-            self.core.agent_report(self.now, &machine, session, said, digest, &mut self.out);
+            self.core.agent_report(
+                &mut Turn { now: self.now, digest, out: &mut self.out },
+                &machine,
+                session,
+                said,
+            );
         }
     }
 }

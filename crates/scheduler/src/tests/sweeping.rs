@@ -4,8 +4,8 @@ use model::event::{ClusterSubmitted, JobsRemoved, Kind};
 use model::{ClaimId, JobId, Span};
 
 use super::sharing::{Pool, with};
-use super::{sweep_all, template};
-use crate::{Finding, Group, Limits, Quota, Settings, Shares};
+use super::{digest, sweep_all, template};
+use crate::{Finding, Group, Limits, Quota, Settings, Shares, Turn};
 
 /// One machine with one core that has the first job, and a second job that waits.
 fn busy() -> Pool {
@@ -24,9 +24,9 @@ fn found(p: &mut Pool) -> Vec<(Finding, u64)> {
     p.keys();
     let before = p.core.findings();
     p.out.warnings.clear();
-    sweep_all(&mut p.core, p.now, &mut p.out);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
     let after = p.core.findings();
-    sweep_all(&mut p.core, p.now, &mut p.out);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
     assert_eq!(p.core.findings(), after, "put right once and for all: {:?}", p.out.warnings);
     let new = after.total() - before.total();
     assert_eq!(p.out.warnings.len() as u64, new, "each is told");

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::sharing::Pool;
 use super::{digest, template};
-use crate::{AgentHello, AgentSlot, Session, Settings};
+use crate::{AgentHello, AgentSlot, Session, Settings, Turn};
 
 /// No input of the core takes more steps than this: the allowance of the pass, the periodic look, and the last evaluation of each.
 const MOST: u64 = 400_000;
@@ -108,7 +108,7 @@ fn costly_machine(pool: &mut Pool, name: &str, slots: u32, start: &str) {
     let more = (2..=slots).map(|number| AgentSlot { number, ad: ad(number), total }).collect();
     let session = Session(900_000);
     let hello = AgentHello { machine: name.into(), session, total, ad: ad(1), more, claims: Vec::new() };
-    pool.core.agent_up(pool.now, hello, digest, &mut pool.out);
+    pool.core.agent_up(&mut Turn { now: pool.now, digest, out: &mut pool.out }, hello);
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn a_machine_that_ends_claims_before_their_jobs_begin_gets_such_jobs_ever_more_s
             let session = scales.pool.core.pool.machines[&held.machine].session.unwrap();
             let gone = super::said::report(claim, 1, model::report::Happening::Gone("START is false".into()));
             scales.weigh("an end", |p| {
-                p.core.agent_report(p.now, "m", session, gone, digest, &mut p.out);
+                p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, "m", session, gone);
             });
         }
         scales.wait(100);

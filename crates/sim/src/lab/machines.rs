@@ -12,7 +12,7 @@ use model::{ClaimId, JobId};
 use scheduler::{AgentHello, Effect, HeldClaim, Session};
 
 use super::ads::machine_ad;
-use super::{Claim, Lab, System, digest};
+use super::{Claim, Lab, System};
 use crate::script::Step;
 
 /// What a machine says of a claim itself.
@@ -111,7 +111,7 @@ impl Lab {
     fn report(&mut self, system: &str, claim: ClaimId, happening: Happening) {
         let Some(session) = self.systems.get(system).map(|s| s.session) else { return };
         let report = Report { claim: claim.0, seq: 0, happening: Some(happening), age_ms: Some(0) };
-        self.with_core(|core, now, out| core.agent_report(now, system, session, report, digest, out));
+        self.with_core(|core, turn| core.agent_report(turn, system, session, report));
     }
 
     fn hello(&mut self, name: &str) -> Option<AgentHello> {
@@ -133,7 +133,7 @@ impl Lab {
 
     pub(super) fn connect(&mut self, name: &str) {
         if let Some(hello) = self.hello(name) {
-            self.with_core(|core, now, out| core.agent_up(now, hello, digest, out));
+            self.with_core(|core, turn| core.agent_up(turn, hello));
         }
     }
 
