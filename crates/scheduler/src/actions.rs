@@ -216,16 +216,16 @@ impl Core {
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
         crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, turn.now.wall_ms)?;
         crate::gangs::unfold(&mut s.template)?;
-        if let Some(keyed) = self.queue.keys.get(&key) {
+        if let Some(keyed) = self.queue.keyed(key) {
             let same = keyed.template == template_digest(&s.template);
             return if same { Ok(keyed.cluster) } else { Err(Refusal::KeyReused { cluster: keyed.cluster }) };
         }
-        let queued = self.queue.jobs_of.get(s.owner.as_str()).copied().unwrap_or(0);
+        let queued = self.queue.jobs_of().get(s.owner.as_str()).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }
         let guests = crate::gangs::read_guests(&s.template)?;
-        let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
+        let cluster = self.queue.next_cluster().max(self.settings.first_cluster).max(1);
         self.check_price(&s.owner, cluster, &s.template)?;
         let mut sorted = Vec::new();
         if self.shapes.may_differ(&s.owner, cluster, &s.template) {
@@ -374,7 +374,7 @@ impl Core {
         priority: Option<i32>,
         class: Option<Class>,
     ) -> Result<u64, Refusal> {
-        let Some(cluster) = self.queue.clusters.get(&id) else { return Ok(0) };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return Ok(0) };
         if class.is_some() && !actor.any_owner {
             return Err(Refusal::ClassByAdministrators);
         }
@@ -391,11 +391,11 @@ impl Core {
     /// Clusters and, where only some jobs are meant, their procs.
     fn select(&self, actor: &Actor, which: &Which) -> Result<Vec<(u32, Option<ProcSet>)>, Refusal> {
         let of_user = |user: &str| {
-            let clusters = self.queue.clusters.iter().filter(|(_, c)| &*c.owner == user);
+            let clusters = self.queue.clusters().iter().filter(|(_, c)| &*c.owner == user);
             clusters.map(|(&id, _)| (id, None)).collect::<Vec<_>>()
         };
         match which {
-            Which::All if actor.any_owner => Ok(self.queue.clusters.keys().map(|&id| (id, None)).collect()),
+            Which::All if actor.any_owner => Ok(self.queue.clusters().keys().map(|&id| (id, None)).collect()),
             Which::All => Ok(of_user(&actor.user)),
             Which::User(user) => {
                 let found = of_user(user);
@@ -411,7 +411,7 @@ impl Core {
                     JobName::Cluster(id) => *id,
                     JobName::Job(job) => job.cluster,
                 };
-                let cluster = self.queue.clusters.get(&id).ok_or(Refusal::NoSuchJob(*name))?;
+                let cluster = self.queue.clusters().get(&id).ok_or(Refusal::NoSuchJob(*name))?;
                 if *cluster.owner != actor.user && !actor.any_owner {
                     return Err(Refusal::NotYours { job: *name, owner: cluster.owner.to_string() });
                 }
@@ -498,14 +498,14 @@ impl Core {
 
     /// Tells the machines of running jobs; returns how many.
     fn control(&self, cluster: u32, procs: Option<&ProcSet>, what: Control, out: &mut Out) -> u64 {
-        let Some(cluster) = self.queue.clusters.get(&cluster) else { return 0 };
+        let Some(cluster) = self.queue.clusters().get(&cluster) else { return 0 };
         let mut count = 0;
         for (proc, live) in &cluster.live {
             if live.started_ms.is_none() || procs.is_some_and(|p| !p.contains(*proc)) {
                 continue;
             }
-            let claim = self.pool.claims.get(&live.claim);
-            let session = claim.and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            let claim = self.pool.claims().get(&live.claim);
+            let session = claim.and_then(|c| self.pool.machines().get(&c.machine)?.session);
             if let Some(session) = session {
                 out.effects.push(Effect::Control { session, claim: live.claim, what });
                 count += 1;
@@ -516,7 +516,7 @@ impl Core {
 
     /// The chosen procs of a cluster that are idle, or held.
     fn chosen(&self, cluster: u32, procs: Option<&ProcSet>, part: Part) -> ProcSet {
-        let Some(cluster) = self.queue.clusters.get(&cluster) else { return ProcSet::default() };
+        let Some(cluster) = self.queue.clusters().get(&cluster) else { return ProcSet::default() };
         let all: ProcSet = match part {
             Part::Held => cluster.held.clone(),
             Part::Idle => cluster.idle(),
@@ -539,7 +539,7 @@ impl Core {
         reason: &str,
         (code, subcode): (u32, u32),
     ) -> u64 {
-        let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return 0 };
+        let Some(cluster) = self.queue.clusters().get(&cluster_id) else { return 0 };
         let live: Vec<(u32, u32, model::ClaimId)> = cluster
             .live
             .iter()
@@ -556,8 +556,8 @@ impl Core {
                 StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code, subcode };
             self.record(turn, Kind::StopRequested(stop));
             // A machine that has not heard of a job cannot stop it.
-            let claimed = self.pool.claims.get(&claim).filter(|c| !c.withheld);
-            let session = claimed.and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            let claimed = self.pool.claims().get(&claim).filter(|c| !c.withheld);
+            let session = claimed.and_then(|c| self.pool.machines().get(&c.machine)?.session);
             if let Some(session) = session {
                 let job = JobId { cluster: cluster_id, proc };
                 let vacate = afterwards == Afterwards::Idle as i32;

@@ -15,10 +15,8 @@ use model::report::{
 };
 use model::{ClaimId, Event, JobId, Now, ProcSet, Span, WallMs};
 
-use crate::pool::{Claim, SlotState, down_time, host_of, place_of};
-use crate::price::CLUSTER_BYTES;
+use crate::pool::{Claim, SlotState, host_of, place_of};
 use crate::queue::{Live, Stop};
-use crate::shape::{PARTS_PER_CLUSTER, Sorting};
 use crate::{AgentHello, Core, Effect, HeldClaim, Out, Session, Turn};
 
 /// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
@@ -40,13 +38,13 @@ impl Core {
         // has under one is ended, and that takes a while: no new claim may have the same.
         let numbers =
             hello.claims.iter().map(|held| held.claim.0).filter(|number| *number < HIGHEST_BELIEVED);
-        self.pool.next_claim = numbers.map(|number| number + 1).fold(self.pool.next_claim, u64::max);
+        self.pool.skip_to(numbers.map(|number| number + 1).max().unwrap_or(0));
         let claims = self.seat(turn, &name, &hello);
         self.count_cores();
 
         let mut held: HashMap<ClaimId, &HeldClaim> = HashMap::new();
         for claim in &hello.claims {
-            let ours = self.pool.claims.get(&claim.claim);
+            let ours = self.pool.claims().get(&claim.claim);
             if ours.is_some_and(|c| {
                 host_of(&c.machine) == &*name && equal(&c.key_digest, &(turn.digest)(&claim.key))
             }) {
@@ -61,23 +59,19 @@ impl Core {
                 Some(claim) => {
                     // What it does not have, it never got: the message was lost on the way.
                     let has: HashSet<Attempt> = claim.jobs.iter().copied().collect();
-                    let jobs = self.pool.claims[&id].jobs.iter().copied();
+                    let jobs = self.pool.claims()[&id].jobs.iter().copied();
                     let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
                         .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
                         .partition(|j| claim.stage == Stage::Matched || self.is_withheld(*j));
                     for job in &withheld {
-                        self.gangs.stir(job.cluster);
+                        self.changes.note_gang(job.cluster);
                     }
                     let (withheld, ending, stage) = (!withheld.is_empty(), claim.ending, claim.stage);
                     let listed = hello.claims.iter().any(|other| other.claim.0 == id.0 | BETTER);
                     let last = lost.last().copied();
                     self.end_attempts_at(turn, id, lost, "the machine never got it", 0);
                     self.repeat_stops(id, hello.session, turn.out);
-                    if let Some(claim) = self.pool.claims.get_mut(&id) {
-                        claim.recalled = false;
-                        claim.ending = ending;
-                        claim.withheld = withheld;
-                    }
+                    self.pool.settle_claim(id, ending, withheld);
                     self.note_stage(turn.now, id, stage);
                     self.announce_again(turn, id, listed);
                     match last {
@@ -98,20 +92,20 @@ impl Core {
 
     /// Quotas that are parts of the pool follow its size.
     pub(crate) fn count_cores(&mut self) {
-        self.accounts.set_cores(self.pool.cores as f64);
-        self.released |= !self.kept_back.is_empty();
+        self.accounts.set_cores(self.pool.cores() as f64);
+        self.changes.release();
     }
 
     /// The live attempt at a job.
     fn attempt(&self, job: JobId) -> Option<Attempt> {
-        let live = self.queue.clusters.get(&job.cluster)?.live.get(&job.proc)?;
+        let live = self.queue.clusters().get(&job.cluster)?.live.get(&job.proc)?;
         Some(Attempt::at(job, live.attempt))
     }
 
     /// Stops that were asked for while the machine was away, or whose message was lost.
     fn repeat_stops(&self, id: ClaimId, session: Session, out: &mut Out) {
-        for job in &self.pool.claims[&id].jobs {
-            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        for job in &self.pool.claims()[&id].jobs {
+            let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             let Some(live) = live else { continue };
             if let Some(stop) = &live.stop {
                 let (attempt, vacate) = (live.attempt, stop.afterwards == Afterwards::Idle);
@@ -136,24 +130,19 @@ impl Core {
         self.refill(turn.now);
         for (id, mut state) in slots {
             state.since_ms = turn.now.wall_ms.saturating_sub(state.age_ms);
-            if let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| host_of(&c.machine) == name) {
-                claim.slot_now = Some(state);
-            }
+            self.pool.note_slot(name, id, state);
         }
         let mut changed = Vec::new();
         for (slot, ad) in ads {
             let place = place_of(name, &format!("slot{slot}"));
-            if !self.pool.machines.contains_key(&place) {
+            if !self.pool.machines().contains_key(&place) {
                 continue;
             }
             let number = self.pool.number(&place);
-            if self.shapes.put_machine(number, &ad) {
+            if self.shapes.put_machine(number, &ad, &mut self.changes) {
                 self.reshape(turn.now.wall_ms, turn.out);
             }
-            if let Some(machine) = self.pool.machines.get_mut(&place) {
-                machine.down_s = down_time(&ad);
-                machine.ad = Arc::new(ad);
-            }
+            self.pool.set_ad(&place, ad);
             // It may have changed its lab, or what a drain is about.
             self.note_standing(&place);
             changed.push(place);
@@ -165,7 +154,7 @@ impl Core {
     pub fn agent_down(&mut self, session: Session) {
         let Some(name) = self.pool.machine_of(session).cloned() else { return };
         for place in self.pool.places(&name) {
-            self.pool.disconnect(&place);
+            self.pool.disconnect(&place, &mut self.changes);
         }
         self.forget_empty(&name);
         self.count_cores();
@@ -173,14 +162,7 @@ impl Core {
 
     /// Word from an agent: its leases begin anew. False when the session is not the machine's current one.
     pub fn agent_heard(&mut self, now: Now, machine: &str, session: Session) -> bool {
-        match self.pool.machines.get_mut(machine) {
-            Some(m) if m.session == Some(session) => {
-                m.heard_ms = now.mono_ms;
-                m.heard_wall_ms = now.wall_ms;
-                true
-            }
-            _ => false,
-        }
+        self.pool.hear(machine, session, now)
     }
 
     /// A report from a machine's current session.
@@ -190,7 +172,7 @@ impl Core {
         }
         self.refill(turn.now);
         let id = ClaimId(report.claim);
-        if self.pool.claims.get(&id).is_some_and(|c| host_of(&c.machine) == machine) {
+        if self.pool.claims().get(&id).is_some_and(|c| host_of(&c.machine) == machine) {
             // The machine says how long ago; when that was is for our own clock to say.
             let happened = report.age_ms.map(|age_ms| turn.now.wall().ago(age_ms));
             if let Some(happening) = report.happening {
@@ -208,7 +190,7 @@ impl Core {
 
     /// True when a claim has so many jobs before it that nobody need hurry to hear of the one that ended.
     pub fn has_plenty(&self, claim: ClaimId) -> bool {
-        self.pool.claims.get(&claim).is_some_and(|c| c.jobs.len() >= 8)
+        self.pool.claims().get(&claim).is_some_and(|c| c.jobs.len() >= 8)
     }
 
     fn take_report(
@@ -234,7 +216,7 @@ impl Core {
                 if let Some(stop) = stop {
                     self.after_stop(turn, id, &[job.job()], &stop);
                 } else {
-                    if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
+                    if let Some(machine) = self.pool.claims().get(&id).map(|c| c.machine.clone()) {
                         self.clear_aborts(host_of(&machine));
                     }
                     let reserved = self.reservation(job.job(), &exit);
@@ -292,9 +274,10 @@ impl Core {
                 }
                 // What makes a job leave takes its claim too, and says so in a moment; a job that was given to it meanwhile
                 // would come back unseen.
-                match self.pool.claims.get_mut(&id) {
-                    Some(claim) if !stays => claim.ending = true,
-                    _ => self.go_on(turn, id, job.job()),
+                if stays {
+                    self.go_on(turn, id, job.job());
+                } else {
+                    self.pool.let_end(id);
                 }
                 self.offer_jobs(turn, job.job().cluster);
             }
@@ -369,13 +352,13 @@ impl Core {
                 self.offer_jobs(turn, job.job().cluster);
             }
             Happening::ReleaseFailed(reason) => {
-                let machine = self.pool.claims[&id].machine.clone();
+                let machine = self.pool.claims()[&id].machine.clone();
                 self.release_failed(turn, host_of(&machine), &reason);
             }
             Happening::Seat(said) => self.take_seat(turn, id, &said),
             Happening::Returned(e) => self.take_back(turn, id, &e.jobs),
             Happening::Gone(reason) => {
-                let claim = &self.pool.claims[&id];
+                let claim = &self.pool.claims()[&id];
                 let (machine, rival) = (claim.machine.clone(), claim.rival);
                 let estate = self.estate(id);
                 self.note_refusal_of(turn.now, id);
@@ -390,10 +373,10 @@ impl Core {
 
     /// A claim ends whose first job was given to it and has not begun: its machine wants no such jobs, whatever its ad says.
     fn note_refusal_of(&mut self, now: Now, id: ClaimId) {
-        let Some(claim) = self.pool.claims.get(&id) else { return };
+        let Some(claim) = self.pool.claims().get(&id) else { return };
         let Some(job) = claim.jobs.first().copied() else { return };
-        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
-        let number = self.pool.machines.get(&claim.machine).map(|m| m.number);
+        let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let number = self.pool.machines().get(&claim.machine).map(|m| m.number);
         let waits = live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none());
         if let (true, Some(number), Some(shape)) = (waits, number, self.shape_of(job)) {
             self.refusals.note(number, shape, now.mono_ms);
@@ -408,15 +391,13 @@ impl Core {
     }
 
     fn note_abort_of(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId, why: &str) {
-        if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
+        if let Some(machine) = self.pool.claims().get(&id).map(|c| c.machine.clone()) {
             self.note_abort(turn, host_of(&machine), job, why);
         }
     }
 
     fn take_back(&mut self, turn: &mut Turn<'_>, id: ClaimId, jobs: &[Attempt]) {
-        if let Some(claim) = self.pool.claims.get_mut(&id) {
-            claim.recalled = false;
-        }
+        self.pool.set_recalled(id, false);
         let mut back = Vec::new();
         let mut clusters = BTreeSet::new();
         for job in jobs {
@@ -440,12 +421,12 @@ impl Core {
 
     fn note_start(&mut self, turn: &mut Turn<'_>, id: ClaimId, held: Attempt, began: WallMs) {
         let JobId { cluster, proc } = held.job();
-        let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&proc));
+        let live = self.queue.clusters().get(&cluster).and_then(|c| c.live.get(&proc));
         if live.is_some_and(|l| l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()) {
             let WallMs(started_ms) = self.date_start(turn.now, id, held.job(), began);
             let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
             self.record(turn, Kind::JobStarted(started));
-            let machine = self.pool.claims.get(&id).and_then(|c| self.pool.machines.get(&c.machine));
+            let machine = self.pool.claims().get(&id).and_then(|c| self.pool.machines().get(&c.machine));
             if let Some((number, shape)) = machine.map(|m| m.number).zip(self.shape_of(held.job())) {
                 self.refusals.forgive(number, shape);
             }
@@ -454,15 +435,15 @@ impl Core {
 
     /// When a run began, by our own clock: not before the job was given to its machine, whatever that says, and not after now.
     fn date_start(&self, now: Now, id: ClaimId, job: JobId, began: WallMs) -> WallMs {
-        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
-        let made_ms = self.pool.claims.get(&id).map_or(0, |c| c.made_ms);
+        let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let made_ms = self.pool.claims().get(&id).map_or(0, |c| c.made_ms);
         let given_ms = live.map_or(0, |l| l.assigned_ms).max(made_ms).min(now.wall_ms);
         began.clamp(WallMs(given_ms), now.wall())
     }
 
     /// The record of an attempt, when it is the live one of this claim.
     pub(crate) fn live_of(&self, id: ClaimId, held: Attempt) -> Option<&Live> {
-        let live = self.queue.clusters.get(&held.cluster)?.live.get(&held.proc)?;
+        let live = self.queue.clusters().get(&held.cluster)?.live.get(&held.proc)?;
         (live.claim == id && live.attempt == held.attempt).then_some(live)
     }
 
@@ -496,7 +477,7 @@ impl Core {
 
     /// A claim is known to be dead: its jobs go where they belong, and it is over.
     pub(crate) fn lose_claim(&mut self, turn: &mut Turn<'_>, id: ClaimId, reason: &str, code: u32) {
-        let Some(claim) = self.pool.claims.get(&id) else { return };
+        let Some(claim) = self.pool.claims().get(&id) else { return };
         let jobs = claim.jobs.clone();
         self.end_attempts_at(turn, id, jobs, reason, code);
         self.end_claim(turn, id, reason);
@@ -513,7 +494,7 @@ impl Core {
     ) {
         let mut plain = Vec::new();
         for job in jobs {
-            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+            let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             match live.and_then(|l| l.stop.clone()) {
                 Some(stop) => self.after_stop(turn, id, &[job], &stop),
                 None => plain.push(job),
@@ -529,22 +510,22 @@ impl Core {
         self.offer_refused(turn.now);
         self.look_again_at_gangs();
         self.accounts.refresh(turn.now.wall_ms);
-        let away = self.pool.away.iter().filter_map(|place| {
-            let heard = self.pool.machines.get(host_of(place)).map_or(0, |m| m.heard_ms);
-            Some((self.pool.machines.get(place)?, heard))
+        let away = self.pool.away().iter().filter_map(|place| {
+            let heard = self.pool.machines().get(host_of(place)).map_or(0, |m| m.heard_ms);
+            Some((self.pool.machines().get(place)?, heard))
         });
         let claims = away.flat_map(|(m, heard)| m.claims.iter().map(move |id| (*id, heard)));
         let expired: Vec<ClaimId> = claims
             .filter(|(id, heard_ms)| {
-                let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
+                let patience = self.pool.claims().get(id).map_or(0, Claim::patience_ms);
                 turn.now.mono_ms >= heard_ms.saturating_add(patience)
             })
             .map(|(id, _)| id)
             .collect();
         let mut clusters = BTreeSet::new();
         for id in expired {
-            clusters.extend(self.pool.claims[&id].jobs.iter().map(|j| j.cluster));
-            let machine = self.pool.claims[&id].machine.clone();
+            clusters.extend(self.pool.claims()[&id].jobs.iter().map(|j| j.cluster));
+            let machine = self.pool.claims()[&id].machine.clone();
             self.lose_claim(turn, id, "its machine was out of contact for longer than the lease", 1008);
             self.forget_empty(host_of(&machine));
         }
@@ -575,15 +556,14 @@ impl Core {
     }
 
     fn recall_stuck(&mut self, turn: &mut Turn<'_>) {
-        let deep = self.pool.deep.iter().filter_map(|id| self.pool.claims.get(id).map(|c| (*id, c)));
+        let deep = self.pool.deep().iter().filter_map(|id| self.pool.claims().get(id).map(|c| (*id, c)));
         let stuck: Vec<(ClaimId, u32)> = deep
             .filter(|(_, claim)| !claim.recalled && self.is_busy_for_long(claim, turn.now))
             .map(|(id, claim)| (id, claim.jobs.len() as u32 - 1))
             .collect();
         for (id, count) in stuck {
-            let Some(claim) = self.pool.claims.get_mut(&id) else { continue };
-            if let Some(session) = self.pool.machines.get(&claim.machine).and_then(|m| m.session) {
-                claim.recalled = true;
+            if let Some(session) = self.pool.place_of_claim(id).and_then(|m| m.session) {
+                self.pool.set_recalled(id, true);
                 turn.out.effects.push(Effect::Recall { session, claim: id, count });
             }
         }
@@ -593,7 +573,7 @@ impl Core {
     pub(crate) fn is_busy_for_long(&self, claim: &Claim, now: Now) -> bool {
         let patience_ms = 3 * self.settings.ahead_us / 1000;
         let head = claim.jobs.first();
-        let live = head.and_then(|job| self.queue.clusters.get(&job.cluster)?.live.get(&job.proc));
+        let live = head.and_then(|job| self.queue.clusters().get(&job.cluster)?.live.get(&job.proc));
         live.and_then(|l| l.started_ms).is_some_and(|at| at.saturating_add(patience_ms) < now.wall_ms)
     }
 
@@ -605,47 +585,11 @@ impl Core {
         if let Some(due) = self.undone_due_ms() {
             return due;
         }
-        let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
+        let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep().is_empty();
         let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
         // To the millisecond: a deferred job starts in its second, and a limit ends one in its.
         let next = self.next_wake_ms().into_iter().chain(self.next_limit_ms()).min();
         next.map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
-    }
-
-    /// Some machine looks at an attribute that nobody looked at before: sort all jobs anew.
-    pub(crate) fn reshape(&mut self, now_ms: u64, out: &mut Out) {
-        self.shapes.clear();
-        self.refusals.clear();
-        self.accounts.clear_ready();
-        let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
-        for id in ids {
-            let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
-            let idle = cluster.idle();
-            let (owner, template) = (cluster.owner.clone(), cluster.template.get());
-            let (mut parts, sorting) =
-                self.shapes.parts_of_accepted(&owner, id, &template, &mut self.accounts, now_ms);
-            if sorting == Sorting::Coarse {
-                out.warnings.push(format!(
-                    "a machine's START, Requirements or Rank looks at attributes in which the jobs of cluster {id} differ in more than \
-                     {PARTS_PER_CLUSTER} ways, or by more than {CLUSTER_BYTES} bytes; they are matched by what the first of each kind has"
-                ));
-            }
-            for part in &mut parts {
-                part.idle = match &part.members {
-                    None => idle.clone(),
-                    Some(members) => members.intersection(&idle),
-                };
-            }
-            cluster.parts = parts;
-            cluster.later.clear();
-            cluster.until.clear();
-            self.bind_all(id, now_ms);
-            self.reindex(id);
-            self.put_off(id, &idle);
-        }
-        // Who was not offered to the machines yet has another number now.
-        let line = self.accounts.in_line().flat_map(|at| at.waiting());
-        self.undone.renumber(line.map(|(_, shape)| shape));
     }
 }
 

@@ -101,7 +101,7 @@ impl Core {
 
     /// Works out which machines take nothing new.
     fn note_drains(&mut self) {
-        for place in self.pool.machines.keys().cloned().collect::<Vec<_>>() {
+        for place in self.pool.machines().keys().cloned().collect::<Vec<_>>() {
             self.note_standing(&place);
         }
     }

@@ -34,7 +34,7 @@ use planner::{Decision, Planner, Rank, Reason, Rules, SEATS_MAX, SetId, Start, S
 
 use crate::accounts::{GangPlace, UserId};
 use crate::admission::{Awaited, Demand, Shortage};
-use crate::pass::Candidate;
+use crate::pass::{Candidate, Cut};
 use crate::queue::Live;
 use crate::shape::ShapeId;
 use crate::{Core, Mutation, Refusal, Settings, Turn};
@@ -67,8 +67,6 @@ const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: planner::FOR
 #[derive(Debug, Clone)]
 pub(crate) struct Gangs {
     planner: Planner,
-    /// Clusters whose standing may have changed.
-    dirty: BTreeSet<u32>,
     waiting: BTreeMap<u32, Wanted>,
     /// The planner knows every machine. Not kept up while no gang waits.
     described: bool,
@@ -142,7 +140,6 @@ impl Gangs {
         };
         Self {
             planner: Planner::new(rules),
-            dirty: BTreeSet::new(),
             waiting: BTreeMap::new(),
             described: false,
             ends: BTreeSet::new(),
@@ -178,11 +175,6 @@ impl Gangs {
         self.turns.contains_key(&cluster)
     }
 
-    /// Something happened to a gang.
-    pub(crate) fn stir(&mut self, cluster: u32) {
-        self.dirty.insert(cluster);
-    }
-
     /// Does any gang wait?
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -193,13 +185,9 @@ impl Gangs {
         self.planner.plan(SetId(u64::from(cluster))).is_some()
     }
 
-    fn is_quiet(&self) -> bool {
-        self.dirty.is_empty() && self.waiting.is_empty()
-    }
-
-    /// Is a gang where it belongs: among those that wait, or not?
-    pub(crate) fn knows(&self, cluster: u32, waits: bool) -> bool {
-        self.dirty.contains(&cluster) || self.waiting.contains_key(&cluster) == waits
+    /// Is this gang among those that wait?
+    pub(crate) fn knows(&self, cluster: u32) -> bool {
+        self.waiting.contains_key(&cluster)
     }
 
     /// Waiting gangs from this number on.
@@ -290,17 +278,16 @@ pub enum GangView {
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, turn: &mut Turn<'_>) {
-        for cluster in self.gangs.dirty.clone() {
+        for cluster in self.changes.gangs() {
             self.settle_gang(turn, cluster);
         }
         // Every input ends here, after whatever it freed.
-        for cluster in std::mem::take(&mut self.returned) {
+        for cluster in self.changes.take_returned() {
             self.offer_jobs(turn, cluster);
         }
         self.offer_kept_back(turn);
-        if self.gangs.is_quiet() {
-            self.pool.touched.clear();
-            self.shapes.changed.clear();
+        if self.changes.leaves_gangs_alone() && !self.gangs.has_waiting() {
+            self.changes.forget_machines();
             self.gangs.described = false;
             return;
         }
@@ -338,12 +325,12 @@ impl Core {
     pub(crate) fn start_gangs(&mut self, turn: &mut Turn<'_>, before: Option<Rank>) -> bool {
         let mut any = false;
         for _ in 0..STARTS_AT_ONCE {
-            for cluster in self.gangs.dirty.clone() {
+            for cluster in self.changes.gangs() {
                 self.describe_gang(cluster);
             }
             if before.is_none() {
                 // In the middle of an input they are still to be settled.
-                self.gangs.dirty.clear();
+                self.changes.settle_gangs();
             }
             self.describe_machines(turn.now);
             self.describe_wants(turn.now);
@@ -376,7 +363,7 @@ impl Core {
 
     /// Waits this cluster as a gang, or will it as soon as its jobs are back?
     pub(crate) fn waits_as_gang(&self, id: u32) -> bool {
-        self.queue.clusters.get(&id).is_some_and(|c| {
+        self.queue.clusters().get(&id).is_some_and(|c| {
             let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
             c.gang
                 && c.live.values().all(back)
@@ -389,10 +376,10 @@ impl Core {
     /// Every job of a gang has its machine: all claims, or none.
     fn start_gang(&mut self, turn: &mut Turn<'_>, start: &Start) -> Outcome {
         let id = start.set.0 as u32;
-        self.gangs.dirty.insert(id);
+        self.changes.note_gang(id);
         // The planner has counted it as started, also where it cannot be.
-        self.pool.touched.extend(start.systems.iter().map(|system| *system as u32));
-        let cluster = self.queue.clusters.get(&id).filter(|c| c.live.is_empty());
+        start.systems.iter().for_each(|system| self.changes.note_machine(*system as u32));
+        let cluster = self.queue.clusters().get(&id).filter(|c| c.live.is_empty());
         let Some(cluster) = cluster else {
             self.forget_gang(id);
             return Outcome::Changed;
@@ -410,12 +397,8 @@ impl Core {
         if short || seats.len() != start.systems.len() {
             return Outcome::Changed;
         }
-        if self.keys.len() < claims {
-            self.starved = true;
-            return Outcome::NotYet;
-        }
         // One start of the throttle is the whole gang.
-        if !self.throttle.may_start(turn.now.mono_ms) {
+        if !self.keys.suffice_for(claims) || !self.throttle.may_start(turn.now.mono_ms) {
             return Outcome::NotYet;
         }
         let lines: Vec<crate::shape::Ready> =
@@ -427,10 +410,10 @@ impl Core {
         self.gangs.left.extend(left);
         for ((proc, part, shape), system) in seats.into_iter().zip(&start.systems) {
             let name = self.pool.name(*system as u32).cloned();
-            let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
-            let (Some(name), Some(session), Some(key)) = (name, session, self.keys.pop()) else { continue };
+            let session = name.as_ref().and_then(|n| self.pool.machines().get(n)).and_then(|m| m.session);
+            let (Some(name), Some(session), Some(key)) = (name, session, self.keys.take()) else { continue };
             let ready = lines[part];
-            let claim = self.make_claim(turn, &name, Candidate { shape, ready }, None, &key);
+            let claim = self.make_claim(turn, &name, Candidate { shape, ready }, Cut::default(), &key);
             let Some(claim) = claim else { continue };
             let procs = vec![Span { first: proc, count: 1 }];
             self.record(turn, Kind::JobsAssigned(JobsAssigned { claim: claim.0, cluster: id, procs }));
@@ -444,12 +427,12 @@ impl Core {
 
     /// A job of a gang is without its machine: the others come back too.
     pub(crate) fn call_gang_back(&mut self, turn: &mut Turn<'_>, cluster: u32) {
-        let Some(gang) = self.queue.clusters.get(&cluster).filter(|c| c.gang) else { return };
+        let Some(gang) = self.queue.clusters().get(&cluster).filter(|c| c.gang) else { return };
         let running = gang.live.values().any(|l| l.stop.is_none());
         if gang.is_broken() && running {
             let why = "another job of its gang lost its machine";
             self.stop_live(turn, cluster, None, Afterwards::Idle, why, (1000, 0));
-            self.gangs.stir(cluster);
+            self.changes.note_gang(cluster);
         }
     }
 

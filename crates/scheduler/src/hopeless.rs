@@ -55,7 +55,7 @@ impl Core {
             return;
         }
         // Before any machine is here nobody knows what there will be.
-        if self.pool.machines.values().all(|m| m.session.is_none()) {
+        if self.pool.machines().values().all(|m| m.session.is_none()) {
             self.hopeless.since.clear();
             self.hopeless.told.clear();
             return;
@@ -72,23 +72,23 @@ impl Core {
         }
         let queue = &self.queue;
         self.hopeless.since.retain(|(cluster, part), _| {
-            let part = queue.clusters.get(cluster).and_then(|c| c.parts.get(*part as usize));
+            let part = queue.clusters().get(cluster).and_then(|c| c.parts.get(*part as usize));
             part.is_some_and(|p| !p.idle.is_empty())
         });
         let is_waiting =
-            |id: &u32| queue.clusters.get(id).is_some_and(|c| c.parts.iter().any(|p| !p.idle.is_empty()));
+            |id: &u32| queue.clusters().get(id).is_some_and(|c| c.parts.iter().any(|p| !p.idle.is_empty()));
         self.hopeless.told.retain(is_waiting);
     }
 
     fn judge_kind(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
-        if self.shapes.all.get(&shape).is_none_or(|s| s.ready.is_empty()) {
+        if self.shapes.all().get(&shape).is_none_or(|s| s.ready.is_empty()) {
             return;
         }
         let why = self.why_never(shape);
         if why.is_none() && self.hopeless.since.is_empty() {
             return;
         }
-        let ready = self.shapes.all.get(&shape).into_iter().flat_map(|s| &s.ready);
+        let ready = self.shapes.all().get(&shape).into_iter().flat_map(|s| &s.ready);
         let parts: Vec<(u32, u32)> = ready.map(|r| (r.cluster, r.part)).collect();
         for (cluster, part) in parts {
             let Some(why) = &why else {
@@ -115,8 +115,8 @@ impl Core {
         if let Some(shortage) = self.shortage_of(shape).filter(crate::Shortage::is_for_ever) {
             return Some(format!("each takes {shortage}"));
         }
-        let (request, trees) = self.shapes.all.get(&shape).map(|s| (s.request, s.trees.clone()))?;
-        let (machines, labs) = (&self.pool.machines, &self.labs);
+        let (request, trees) = self.shapes.all().get(&shape).map(|s| (s.request, s.trees.clone()))?;
+        let (machines, labs) = (&self.pool.machines(), &self.labs);
         // Machines that nobody may use now may be usable one day; those that are too small stay so.
         let (viable, all) = self.shapes.viable_and_whether_all(shape)?;
         // Before everybody was asked nobody knows.
@@ -142,11 +142,13 @@ impl Core {
     /// by chance, by what its sensors say, or because only its owner's policy is against it, which is for now.
     fn may_agree_later(&mut self, shape: ShapeId) -> bool {
         let is_unsure = self.shapes.unsure_of(shape) > 0;
-        let Some((request, job)) = self.shapes.all.get(&shape).map(|s| s.request).zip(self.shapes.ad(shape))
+        let Some((request, job)) =
+            self.shapes.all().get(&shape).map(|s| s.request).zip(self.shapes.ad(shape))
         else {
             return false;
         };
-        let large = || self.pool.machines.values().filter(|m| m.session.is_some() && fits(request, m.total));
+        let large =
+            || self.pool.machines().values().filter(|m| m.session.is_some() && fits(request, m.total));
         if large().next().is_none() {
             return false;
         }
@@ -161,7 +163,7 @@ impl Core {
 
     fn hold_hopeless(&mut self, turn: &mut Turn<'_>, (cluster, part): (u32, u32), why: &str) {
         self.hopeless.since.remove(&(cluster, part));
-        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+        let Some(found) = self.queue.clusters().get(&cluster) else { return };
         let idle: ProcSet = found.parts.get(part as usize).map(|p| p.idle.clone()).unwrap_or_default();
         if idle.is_empty() {
             return;

@@ -41,28 +41,25 @@ mod actions;
 mod admission;
 mod agents;
 mod alike;
-mod apply;
+mod books;
+mod changes;
 mod concurrency;
 mod drain;
 mod explain;
 mod gangs;
 mod hopeless;
 mod invariants;
+mod keys;
 mod labs;
 mod lifecycle;
-mod machines;
 mod mutation;
 mod offers;
 mod pages;
 mod pass;
 mod places;
-mod platform;
-mod pool;
 mod preempt;
 mod price;
 mod provision;
-mod queue;
-mod recount;
 mod refusals;
 mod reports;
 mod reserve;
@@ -70,10 +67,7 @@ mod seats;
 mod settings;
 mod shape;
 mod slot_ads;
-mod snapshot;
 mod stamp;
-mod steps;
-mod sweep;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -81,15 +75,13 @@ mod undone;
 mod view;
 mod words;
 
-use std::collections::BTreeSet;
-
 use classad::Expr;
 use jiff::tz::TimeZone;
 use model::agent::Notice;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
-use shape::ShapeId;
+use books::{pool, queue, snapshot, sweep};
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Which};
@@ -384,22 +376,16 @@ pub struct Core {
     pub(crate) gangs: gangs::Gangs,
     pub(crate) drains: drain::Drains,
     pub(crate) labs: labs::Labs,
-    /// Randomness the driver gave; the core draws none of its own.
-    pub(crate) keys: Vec<ClaimKey>,
-    pub(crate) starved: bool,
+    pub(crate) keys: keys::Keys,
+    pub(crate) changes: changes::Changes,
     /// How far the look at periodic expressions has come.
     pub(crate) round: lifecycle::Round,
     pub(crate) sweep: sweep::Sweep,
     pub(crate) again: pass::Again,
-    /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
-    pub(crate) returned: BTreeSet<u32>,
+    pub(crate) looks: preempt::Looks,
     /// What is not decided yet because it costs too much for one input.
     pub(crate) undone: undone::Undone,
     pub(crate) refusals: refusals::Refusals,
-    /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
-    pub(crate) kept_back: BTreeSet<ShapeId>,
-    /// Some of a limit or a quota may be free again.
-    pub(crate) released: bool,
     pub(crate) hopeless: hopeless::Hopeless,
     pub(crate) aborts: aborts::Aborts,
     /// The time of the last tick, in Unix milliseconds, for what only time ends.
@@ -428,17 +414,17 @@ impl Core {
 
     /// Fresh claim keys from the driver's random source; the core makes no claim without one.
     pub fn give_keys(&mut self, keys: impl IntoIterator<Item = ClaimKey>) {
-        self.keys.extend(keys);
+        self.keys.give(keys);
     }
 
     /// How many keys are left.
     pub fn keys_left(&self) -> usize {
-        self.keys.len()
+        self.keys.left()
     }
 
     /// True when a decision had to be left undone for want of a key: give more, then call [`Core::resume`].
     pub fn is_starved(&self) -> bool {
-        self.starved
+        self.keys.are_wanted()
     }
 
     /// Records a fact: applies it and hands it to the journal.

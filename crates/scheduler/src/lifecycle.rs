@@ -394,7 +394,7 @@ impl Core {
         started_ms: u64,
     ) -> bool {
         let JobId { cluster: id, proc } = held.job();
-        let asks = self.queue.clusters.get(&id).filter(|c| c.policies.at_exit);
+        let asks = self.queue.clusters().get(&id).filter(|c| c.policies.at_exit);
         let mut stays = false;
         let mut doubts = Doubts::new();
         let verdict = asks.map_or(Verdict::Leave, |cluster| {
@@ -445,19 +445,19 @@ impl Core {
         }
         let (first, mut from) = match self.round.next.take() {
             Some(place) => place,
-            None if turn.now.mono_ms < self.round.due_ms || self.queue.periodic.is_empty() => return,
+            None if turn.now.mono_ms < self.round.due_ms || self.queue.periodic().is_empty() => return,
             None => {
                 self.round.due_ms = turn.now.mono_ms.saturating_add(self.settings.periodic_ms);
                 (0, 0)
             }
         };
         let mut left = Portion::whole();
-        let clusters: Vec<u32> = self.queue.periodic.range(first..).copied().collect();
+        let clusters: Vec<u32> = self.queue.periodic().range(first..).copied().collect();
         for id in clusters {
             if id != first {
                 from = 0;
             }
-            let Some(cluster) = self.queue.clusters.get(&id) else { continue };
+            let Some(cluster) = self.queue.clusters().get(&id) else { continue };
             let patient = cluster.is_within_limits(id, None, turn.now);
             let mut look =
                 Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
@@ -479,7 +479,7 @@ impl Core {
     }
 
     fn carry_out(&mut self, turn: &mut Turn<'_>, cluster: u32, procs: &ProcSet, verdict: Verdict) {
-        let Some(c) = self.queue.clusters.get(&cluster) else { return };
+        let Some(c) = self.queue.clusters().get(&cluster) else { return };
         // All procs of one verdict are in one state: they were judged together or alone.
         let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
         let spans = procs.spans();

@@ -34,6 +34,15 @@ pub(crate) struct Candidate {
     pub(crate) ready: Ready,
 }
 
+/// How a claim is cut from its machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cut {
+    /// Of so much instead of what its jobs ask for; then also from a static slot.
+    pub(crate) of: Option<Resources>,
+    /// Under the number of the slot that it takes over, where that is free.
+    pub(crate) slot: Option<u32>,
+}
+
 /// Who is the best for some room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Best {
@@ -76,7 +85,7 @@ impl Core {
     /// Jobs of a cluster became idle: look for room. What waited before could not use that room, so only these are
     /// tried.
     pub(crate) fn offer_jobs(&mut self, turn: &mut Turn<'_>, cluster: u32) {
-        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+        let Some(found) = self.queue.clusters().get(&cluster) else { return };
         let mut shapes: Vec<ShapeId> =
             found.parts.iter().filter(|p| !p.idle.is_empty()).map(|p| p.shape).collect();
         shapes.dedup();
@@ -100,7 +109,7 @@ impl Core {
     pub(crate) fn offer_shape(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
         self.undone.take_missed();
         while self.offer_once(turn, shape) {}
-        let waits = self.shapes.all.get(&shape).is_some_and(|s| !s.ready.is_empty());
+        let waits = self.shapes.all().get(&shape).is_some_and(|s| !s.ready.is_empty());
         if self.undone.take_missed() && waits {
             self.undone.add_kind(shape);
         }
@@ -108,26 +117,26 @@ impl Core {
 
     /// Finds room for one claim of a shape's waiting jobs, or has somebody leave for them. True when there may be more.
     fn offer_once(&mut self, turn: &mut Turn<'_>, shape: ShapeId) -> bool {
-        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
+        let ready = self.shapes.all().get(&shape).and_then(|s| s.ready.first().copied());
         let Some(ready) = ready else { return false };
         if !self.may_have_more(shape) {
-            self.kept_back.insert(shape);
+            self.changes.keep_back(shape);
             return false;
         }
-        let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, turn.now.wall_ms) };
+        let room = if self.pool.roomy().is_empty() { None } else { self.room_for(shape, turn.now.wall_ms) };
         let Some(name) = room else {
             self.preempt_for(turn, shape);
             return false;
         };
         // Usually the first; another one where this machine is no use to it.
-        let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
+        let ready = self.pool.machines().get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
         let candidate = Candidate { shape, ready };
         self.gangs_go_first(turn, &name, candidate) || self.start(turn, &name, candidate)
     }
 
     /// The next job of a shape that may start, and where.
     pub(crate) fn first_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<(Ready, Arc<str>)> {
-        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied())?;
+        let ready = self.shapes.all().get(&shape).and_then(|s| s.ready.first().copied())?;
         if !self.may_have_more(shape) {
             return None;
         }
@@ -138,10 +147,7 @@ impl Core {
     pub(crate) fn offer_kept_back(&mut self, turn: &mut Turn<'_>) {
         // What starts here may end at once and free more; a bound, as everywhere.
         for _ in 0..64 {
-            if !std::mem::take(&mut self.released) {
-                return;
-            }
-            let mut kept = std::mem::take(&mut self.kept_back);
+            let Some(mut kept) = self.changes.take_released() else { return };
             // One claim at a time: whose turn it is changes with each.
             while let Some(shape) = self.first_in_line(&kept) {
                 if !self.offer_once(turn, shape) {
@@ -195,16 +201,16 @@ impl Core {
 
     /// Machines that need not be asked again come first, and among the others those that are cheap to ask.
     fn find_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
-        let (request, picky) = self.shapes.all.get(&shape).map(|s| (s.request, s.picky))?;
+        let (request, picky) = self.shapes.all().get(&shape).map(|s| (s.request, s.picky))?;
         let known = self.shapes.known(shape)?;
         let with_room = |set: &SlotSet| -> Vec<u64> {
-            set.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b).collect()
+            set.words().iter().zip(self.pool.roomy().words()).map(|(a, b)| a & b).collect()
         };
         let (sure, unsure) = (with_room(known.matching), with_room(known.unsure));
         let mut missed = !known.complete;
         let is_free =
             |number: u32| fits(request, self.pool.room(number)) && !self.undone.holds_machine(number);
-        let machine = |number: u32| self.pool.machines.at(number).filter(|_| is_free(number));
+        let machine = |number: u32| self.pool.machines().at(number).filter(|_| is_free(number));
         let mut fitting = bits(sure.into_iter())
             .filter(|&number| machine(number).is_some_and(|m| self.may_take(m, shape, now_ms)));
         let mut found: Vec<u32> =
@@ -217,7 +223,7 @@ impl Core {
             for number in unsure {
                 match self.shapes.answer(shape, number) {
                     Some(true) => {
-                        let machine = self.pool.machines.at(number);
+                        let machine = self.pool.machines().at(number);
                         if machine.is_some_and(|m| self.may_take(m, shape, now_ms)) {
                             found.push(number);
                         }
@@ -244,7 +250,7 @@ impl Core {
 
     /// A machine has room: fill it, each time with whose turn it is. As long as that is not known nobody gets it.
     pub(crate) fn offer_machine(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        while let Some(machine) = self.pool.machines.get(name) {
+        while let Some(machine) = self.pool.machines().get(name) {
             let number = machine.number;
             if !machine.is_open() || machine.free.cpus == 0 {
                 self.undone.settle_machine(number);
@@ -272,8 +278,8 @@ impl Core {
         if !self.gangs.has_waiting() {
             return false;
         }
-        let Some(user) = self.shapes.all.get(&candidate.shape).map(|s| s.user) else { return false };
-        let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return false };
+        let Some(user) = self.shapes.all().get(&candidate.shape).map(|s| s.user) else { return false };
+        let Some(number) = self.pool.machines().get(name).map(|m| m.number) else { return false };
         let rank = self.rank_of_jobs(user, candidate.ready, turn.now.wall_ms);
         let before = self.gangs.earmark(number);
         self.start_gangs(turn, Some(rank)) || self.gangs.earmark(number) != before
@@ -282,9 +288,9 @@ impl Core {
     /// Goes on with what was left undone for want of keys, or for the throttle.
     pub fn resume(&mut self, turn: &mut Turn<'_>) {
         self.refill(turn.now);
-        self.starved = false;
+        self.keys.try_again();
         let roomy: Vec<Arc<str>> =
-            self.pool.roomy.iter().filter_map(|n| self.pool.name(n).cloned()).collect();
+            self.pool.roomy().iter().filter_map(|n| self.pool.name(n).cloned()).collect();
         for machine in roomy {
             self.offer_machine(turn, &machine);
         }
@@ -293,16 +299,12 @@ impl Core {
 
     /// Makes a claim for waiting jobs and gives it the first; false when that must wait.
     pub(crate) fn start(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, candidate: Candidate) -> bool {
-        let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return false };
-        if self.keys.is_empty() {
-            self.starved = true;
+        let Some(session) = self.pool.machines().get(name).and_then(|m| m.session) else { return false };
+        if !self.keys.suffice_for(1) || !self.throttle.may_start(turn.now.mono_ms) {
             return false;
         }
-        if !self.throttle.may_start(turn.now.mono_ms) {
-            return false;
-        }
-        let Some(key) = self.keys.pop() else { return false };
-        let Some(claim) = self.make_claim(turn, name, candidate, None, &key) else {
+        let Some(key) = self.keys.take() else { return false };
+        let Some(claim) = self.make_claim(turn, name, candidate, Cut::default(), &key) else {
             return false;
         };
         turn.out.effects.push(self.claim_effect(session, claim, key));
@@ -319,8 +321,8 @@ impl Core {
 
     /// Why jobs of a shape do not start on a machine now; `None` when they would.
     pub(crate) fn obstacle(&mut self, shape: ShapeId, name: &str) -> Option<Obstacle> {
-        let Some(machine) = self.pool.machines.get(name) else { return Some(Obstacle::NoContact) };
-        let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else {
+        let Some(machine) = self.pool.machines().get(name) else { return Some(Obstacle::NoContact) };
+        let Some(request) = self.shapes.all().get(&shape).map(|s| s.request) else {
             return Some(Obstacle::Requirements);
         };
         if machine.session.is_none() {
@@ -353,14 +355,14 @@ impl Core {
         now_ms: u64,
     ) -> Option<Obstacle> {
         // One that could not be made ready is no better when it is free.
-        let number = self.pool.machines.get(name).map(|m| m.number);
+        let number = self.pool.machines().get(name).map(|m| m.number);
         let refuses = number.is_some_and(|number| self.refusals.rests(number, shape, self.undone.now_ms));
         let unready = refuses || self.is_excluded(cluster, name);
         let found = self.obstacle(shape, name).filter(|o| !unready || *o != Obstacle::Busy);
         if let Some(obstacle) = found.or(unready.then_some(Obstacle::Unready)) {
             return Some(obstacle);
         }
-        match self.leave(self.pool.machines.get(name)?, shape, now_ms) {
+        match self.leave(self.pool.machines().get(name)?, shape, now_ms) {
             Leave::Withheld { gang, .. } if gang != cluster => Some(Obstacle::Promised),
             Leave::Maintenance { .. } => Some(Obstacle::Maintenance),
             _ => None,
@@ -373,10 +375,10 @@ impl Core {
     }
 
     fn find_best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {
-        let Some(machine) = self.pool.machines.get(name) else { return Best::Nobody };
+        let Some(machine) = self.pool.machines().get(name) else { return Best::Nobody };
         for at in self.accounts.in_line() {
             for (_, shape) in at.waiting() {
-                let fits = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
+                let fits = self.shapes.all().get(&shape).is_some_and(|s| fits(s.request, room));
                 // What costs nothing to know is asked first.
                 if !fits || !self.is_for(machine, shape) {
                     continue;
@@ -387,7 +389,7 @@ impl Core {
                         if self.may_have_more(shape) {
                             return Best::Found(Candidate { shape, ready });
                         }
-                        self.kept_back.insert(shape);
+                        self.changes.keep_back(shape);
                     }
                     None if self.undone.is_patient(machine.number) => return Best::Unknown,
                     // It is offered by itself, when more is known.
@@ -401,10 +403,10 @@ impl Core {
 
     /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
     fn next_for(&mut self, id: ClaimId, now_ms: u64) -> Option<Candidate> {
-        let claim = self.pool.claims.get(&id)?;
-        let machine = self.pool.machines.get(&claim.machine)?;
+        let claim = self.pool.claims().get(&id)?;
+        let machine = self.pool.machines().get(&claim.machine)?;
         for (_, shape) in self.accounts.get(claim.user).waiting() {
-            let Some(s) = self.shapes.all.get(&shape) else { continue };
+            let Some(s) = self.shapes.all().get(&shape) else { continue };
             let fit =
                 if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
             // Most of a user's shapes end here, before anything is looked up.
@@ -416,7 +418,8 @@ impl Core {
                 continue;
             }
             let Some(ready) = self.first_for(machine, shape) else { continue };
-            let same_owner = self.queue.clusters.get(&ready.cluster).is_some_and(|c| c.owner == claim.owner);
+            let same_owner =
+                self.queue.clusters().get(&ready.cluster).is_some_and(|c| c.owner == claim.owner);
             if same_owner && self.may_take(machine, shape, now_ms) && self.shapes.can_run(shape, machine) {
                 return Some(Candidate { shape, ready });
             }
@@ -431,25 +434,25 @@ impl Core {
         turn: &mut Turn<'_>,
         name: &Arc<str>,
         candidate: Candidate,
-        of: Option<Resources>,
+        cut: Cut,
         key: &ClaimKey,
     ) -> Option<ClaimId> {
-        let shape = self.shapes.all.get(&candidate.shape)?;
-        let owner = self.queue.clusters.get(&candidate.ready.cluster)?.owner.to_string();
+        let shape = self.shapes.all().get(&candidate.shape)?;
+        let owner = self.queue.clusters().get(&candidate.ready.cluster)?.owner.to_string();
         let submitter = self.accounts.get(shape.user).name.to_string();
         let submitter = if submitter == owner { String::new() } else { submitter };
-        let machine = self.pool.machines.get(name)?;
-        let heir = self.pool.heir_slot.filter(|n| !machine.slots.contains(n));
+        let machine = self.pool.machines().get(name)?;
+        let heir = cut.slot.filter(|n| !machine.slots.contains(n));
         let number = heir.or_else(|| (1..=u32::MAX).find(|n| !machine.slots.contains(n)))?;
-        let claim = self.pool.next_claim.max(1);
+        let claim = self.pool.next_claim().max(1);
         let backfill = self.is_backfill(machine, candidate, turn.now.wall_ms);
-        let whole = machine.whole && of.is_none();
+        let whole = machine.whole && cut.of.is_none();
         let made = ClaimMade {
             claim,
             machine: host_of(name).to_owned(),
             slot: if whole { slot_of(name).to_owned() } else { format!("{}_{number}", slot_of(name)) },
             owner,
-            resources: if whole { machine.total } else { of.unwrap_or(shape.request) },
+            resources: if whole { machine.total } else { cut.of.unwrap_or(shape.request) },
             key_digest: (turn.digest)(key).to_vec(),
             lease_ms: self.lease_ms(shape.lease_ms),
             submitter,
@@ -459,16 +462,15 @@ impl Core {
         };
         let limits = shape.limits.clone();
         self.record(turn, Kind::ClaimMade(made));
-        if let Some(claim) = self.pool.claims.get_mut(&ClaimId(claim)) {
+        if self.pool.claims().contains_key(&ClaimId(claim)) {
             self.in_use.take(&limits);
-            self.pool.recount.takes(&claim.machine, &limits);
-            claim.limits = limits;
+            self.pool.set_limits(ClaimId(claim), limits);
         }
         Some(ClaimId(claim))
     }
 
     pub(crate) fn claim_effect(&self, session: crate::Session, id: ClaimId, key: ClaimKey) -> Effect {
-        let claim = &self.pool.claims[&id];
+        let claim = &self.pool.claims()[&id];
         Effect::Claim {
             session,
             claim: id,
@@ -491,14 +493,15 @@ impl Core {
     /// The same, beginning with the job that the claim was made for, whatever else its user has in line.
     pub(crate) fn feed_first(&mut self, turn: &mut Turn<'_>, id: ClaimId, mut first: Option<Candidate>) {
         loop {
-            let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending && c.reserved.is_none()) else {
+            let Some(claim) = self.pool.claims().get(&id).filter(|c| !c.ending && c.reserved.is_none())
+            else {
                 return;
             };
             let held = claim.jobs.len() as u32;
             if held > 0 && self.is_busy_for_long(claim, turn.now) {
                 return;
             }
-            let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
+            let Some(machine) = self.pool.machines().get(&claim.machine) else { return };
             let Some(session) = machine.session else { return };
             let (closed, rival, is_seat) = (machine.shut.is_some(), claim.rival, claim.seat.is_some());
             // A claim goes on with its own user for a while; then it is everybody's turn again.
@@ -522,7 +525,7 @@ impl Core {
                 return;
             }
             let Ready { cluster: cluster_id, part, .. } = candidate.ready;
-            let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
+            let Some(cluster) = self.queue.clusters().get(&cluster_id) else { return };
             let idle = &cluster.parts[part as usize].idle;
             let fair = u32::try_from(idle.len().div_ceil(self.seats())).unwrap_or(u32::MAX);
             let count = (depth - held.min(depth)).min(fair).max(u32::from(held == 0));
@@ -532,7 +535,7 @@ impl Core {
             let assigned = JobsAssigned { claim: id.0, cluster: cluster_id, procs: idle.peek(count) };
             let procs: Vec<u32> = assigned.procs.iter().flat_map(|s| s.procs()).collect();
             self.record(turn, Kind::JobsAssigned(assigned));
-            let live = &self.queue.clusters[&cluster_id].live;
+            let live = &self.queue.clusters()[&cluster_id].live;
             let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
             turn.out.effects.push(Effect::Assign {
                 session,
@@ -546,16 +549,16 @@ impl Core {
 
     /// A claim without jobs is over: its room goes to whom it was made for, or to who is next.
     pub(crate) fn drop_claim(&mut self, turn: &mut Turn<'_>, id: ClaimId, why: &str) {
-        let Some(claim) = self.pool.claims.get_mut(&id) else { return };
+        let Some(claim) = self.pool.claims().get(&id) else { return };
         let (name, rival) = (claim.machine.clone(), claim.rival);
-        let Some(machine) = self.pool.machines.get(&name) else { return };
+        let Some(machine) = self.pool.machines().get(&name) else { return };
         // Nothing is known of a machine that is away: it is settled when it is back, or when the lease is over.
         let Some(session) = machine.session else { return };
         turn.out.effects.push(Effect::Drop { session, claim: id });
         // What was only promised leaves nothing behind.
         if machine.releases && claim.seat.is_none_or(|seat| seat >= Seat::Asked) {
             // It is over when its machine says that it is in order again.
-            claim.ending = true;
+            self.pool.let_end(id);
             return;
         }
         let estate = self.estate(id);
@@ -568,8 +571,8 @@ impl Core {
 
     /// Would the room of this claim go to the same jobs if it were free?
     fn is_still_their_turn(&mut self, id: ClaimId, next: Candidate, now_ms: u64) -> bool {
-        let Some(claim) = self.pool.claims.get(&id) else { return false };
-        let Some(machine) = self.pool.machines.get(&claim.machine) else { return false };
+        let Some(claim) = self.pool.claims().get(&id) else { return false };
+        let Some(machine) = self.pool.machines().get(&claim.machine) else { return false };
         let (name, user) = (claim.machine.clone(), claim.user);
         let room = plus(machine.free, claim.resources);
         // Its own cores must not count against its user.
@@ -591,7 +594,7 @@ impl Core {
 
     /// How many jobs of a shape a claim may hold.
     fn depth(&self, shape: ShapeId) -> u32 {
-        let mean_us = self.shapes.all.get(&shape).and_then(|s| s.mean_us);
+        let mean_us = self.shapes.all().get(&shape).and_then(|s| s.mean_us);
         // Until one such job has finished nobody knows how long they take.
         mean_us.map_or(1, |mean| {
             ((self.settings.ahead_us as f64 / mean.max(100.0)) as u32).clamp(1, self.settings.ahead_jobs)
@@ -600,7 +603,7 @@ impl Core {
 
     /// How many jobs can run at once in the pool.
     fn seats(&self) -> u64 {
-        self.pool.cores.max(1)
+        self.pool.cores().max(1)
     }
 
     /// Records that a claim is over. Its jobs must have been dealt with before.

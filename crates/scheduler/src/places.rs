@@ -31,7 +31,7 @@ impl Core {
         self.shapes.set_now(now.wall_ms);
         self.clock_ms = now.wall_ms;
         let mut machines: BTreeMap<Arc<str>, BTreeSet<ClaimId>> = BTreeMap::new();
-        for (id, claim) in &self.pool.claims {
+        for (id, claim) in self.pool.claims() {
             machines.entry(claim.machine.clone()).or_default().insert(*id);
         }
         // Word from a machine is noted at its first slot, so that must be there too.
@@ -50,9 +50,10 @@ impl Core {
 
     /// A place is not here, and may come back with these claims until their leases run out.
     pub(crate) fn expect(&mut self, now: Now, place: &Arc<str>, claims: BTreeSet<ClaimId>) {
-        let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
+        let slots = claims.iter().map(|c| self.pool.claims()[c].slot_number).collect();
         let number = self.pool.number(place);
-        self.pool.put(place, Machine { claims, slots, ..Machine::unknown(number, now) });
+        let machine = Machine { claims, slots, ..Machine::unknown(number, now) };
+        self.pool.put(place, machine, &mut self.changes);
         self.note_standing(place);
     }
 
@@ -70,7 +71,7 @@ impl Core {
         let gone: Vec<Arc<str>> = self.pool.places(host);
         for place in gone.iter().filter(|old| !places.iter().any(|(name, ..)| name == *old)) {
             // Its owner divided the machine anew: what ran in a slot that is no more has no place.
-            let claims = self.pool.machines.get(place).map(|m| m.claims.clone()).unwrap_or_default();
+            let claims = self.pool.machines().get(place).map(|m| m.claims.clone()).unwrap_or_default();
             for id in claims {
                 self.lose_claim(turn, id, "the machine no longer has the slot", 1006);
             }
@@ -79,15 +80,12 @@ impl Core {
         let mut known = BTreeSet::new();
         for (place, total, ad) in &places {
             let number = self.pool.number(place);
-            if self.shapes.put_machine(number, ad) {
+            if self.shapes.put_machine(number, ad, &mut self.changes) {
                 self.reshape(turn.now.wall_ms, turn.out);
             }
-            let (claims, slots) = match self.pool.machines.get_mut(place) {
-                Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),
-                None => (BTreeSet::new(), BTreeSet::new()),
-            };
+            let (claims, slots) = self.pool.take_occupants(place);
             known.extend(claims.iter().copied());
-            let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
+            let used = claims.iter().filter_map(|c| self.pool.claims().get(c)).map(|c| c.resources);
             let mut machine = Machine {
                 session: Some(hello.session),
                 down_s: down_time(ad),
@@ -101,7 +99,7 @@ impl Core {
                 ..Machine::unknown(number, turn.now)
             };
             machine.settle();
-            self.pool.put(place, machine);
+            self.pool.put(place, machine, &mut self.changes);
             self.note_standing(place);
         }
         let more = places.into_iter().skip(1).map(|(place, ..)| place).collect();
@@ -113,7 +111,7 @@ impl Core {
     pub(crate) fn forget_empty(&mut self, host: &str) {
         let places = self.pool.places(host);
         let empty = |place: &Arc<str>| {
-            self.pool.machines.get(place).is_none_or(|m| m.session.is_none() && m.claims.is_empty())
+            self.pool.machines().get(place).is_none_or(|m| m.session.is_none() && m.claims.is_empty())
         };
         if places.iter().all(empty) {
             for place in &places {
@@ -124,8 +122,8 @@ impl Core {
     }
 
     fn forget_machine(&mut self, name: &Arc<str>) {
-        if let Some(number) = self.pool.forget(name) {
-            self.shapes.remove_machine(number);
+        if let Some(number) = self.pool.forget(name, &mut self.changes) {
+            self.shapes.remove_machine(number, &mut self.changes);
         }
     }
 }

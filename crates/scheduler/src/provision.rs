@@ -42,8 +42,8 @@ impl Core {
     /// A machine could not be made ready for a job: the whole set is tried elsewhere, or held for a person.
     pub(crate) fn provision_failed(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId, reason: &str) {
         let JobId { cluster, proc } = job;
-        let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) else { return };
-        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+        let Some(machine) = self.pool.claims().get(&id).map(|c| c.machine.clone()) else { return };
+        let Some(found) = self.queue.clusters().get(&cluster) else { return };
         let gang = found.gang;
         let failures: u32 = found.unready.iter().filter(|(p, _)| gang || **p == proc).map(|(_, n)| n).sum();
         let asked =
@@ -62,7 +62,7 @@ impl Core {
         };
         self.record(turn, held(procs, reason.clone()));
         if gang {
-            let idle = self.queue.clusters.get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
+            let idle = self.queue.clusters().get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
             if !idle.is_empty() {
                 self.record(turn, held(idle, reason.clone()));
             }
@@ -85,23 +85,10 @@ impl Core {
         self.settle_standing(turn, before.condition(), after);
     }
 
-    /// Remembers a failure.
-    pub(crate) fn exclude(&mut self, e: &JobsRequeued, time_ms: u64) {
-        let Some(machine) = self.pool.claims.get(&ClaimId(e.claim)).map(|c| c.machine.clone()) else {
-            return;
-        };
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
-        cluster.excluded.insert(Arc::from(host_of(&machine)), time_ms);
-        self.queue.excluding.insert(e.cluster);
-        for proc in e.procs.iter().flat_map(|s| s.procs()) {
-            *cluster.unready.entry(proc).or_default() += 1;
-        }
-    }
-
     /// Is a machine one that could not be made ready for a cluster's jobs?
     pub(crate) fn is_excluded(&self, cluster: u32, machine: &str) -> bool {
-        self.queue.excluding.contains(&cluster)
-            && self.queue.clusters.get(&cluster).is_some_and(|c| {
+        self.queue.excluding().contains(&cluster)
+            && self.queue.clusters().get(&cluster).is_some_and(|c| {
                 let failed_ms = c.excluded.get(host_of(machine));
                 failed_ms.is_some_and(|at| self.clock_ms < self.excluded_until_ms(*at))
             })
@@ -116,13 +103,13 @@ impl Core {
     pub(crate) fn end_exclusions(&mut self, turn: &mut Turn<'_>) {
         let before = std::mem::replace(&mut self.clock_ms, turn.now.wall_ms);
         let excluding =
-            self.queue.excluding.iter().filter_map(|id| Some((*id, self.queue.clusters.get(id)?)));
+            self.queue.excluding().iter().filter_map(|id| Some((*id, self.queue.clusters().get(id)?)));
         let over = excluding.filter(|(_, cluster)| {
             let mut ends = cluster.excluded.values().map(|at| self.excluded_until_ms(*at));
             ends.any(|end| before < end && end <= turn.now.wall_ms)
         });
         for id in over.map(|(id, _)| id).collect::<Vec<u32>>() {
-            self.gangs.stir(id);
+            self.changes.note_gang(id);
             self.offer_jobs(turn, id);
         }
     }
@@ -133,7 +120,7 @@ impl Core {
             return None;
         }
         let name: &Arc<str> = self.pool.name(machine.number)?;
-        let ready = &self.shapes.all.get(&shape)?.ready;
+        let ready = &self.shapes.all().get(&shape)?.ready;
         ready.iter().copied().find(|r| !self.is_excluded(r.cluster, name))
     }
 }

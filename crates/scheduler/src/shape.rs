@@ -23,6 +23,7 @@ use ads::{
 pub(crate) use ads::{ad_of, job_ad};
 
 use crate::accounts::{Accounts, UserId};
+use crate::changes::Changes;
 use crate::concurrency;
 use crate::pool::{Machine, fits};
 use crate::price::{CLUSTER_BYTES, Price};
@@ -63,7 +64,7 @@ pub(crate) struct Ready {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shapes {
     by_text: HashMap<String, ShapeId>,
-    pub(crate) all: HashMap<ShapeId, Shape>,
+    all: HashMap<ShapeId, Shape>,
     next: u32,
     /// Extra attributes of the last job that was looked at with a base text: see [`Shapes::key`].
     extras: HashMap<String, Arc<[Name]>>,
@@ -71,7 +72,7 @@ pub(crate) struct Shapes {
     pool_asks: Vec<Name>,
     engine: Engine,
     /// Machines that like some jobs more than others.
-    pub(crate) ranking: SlotSet,
+    ranking: SlotSet,
     /// How many shapes each owner's jobs have.
     kinds_of: HashMap<Box<str>, Kinds>,
     /// What all of them cost, in bytes.
@@ -84,8 +85,6 @@ pub(crate) struct Shapes {
     generation: u64,
     /// How many shapes ask for distro trees: nearly always none.
     with_trees: usize,
-    /// What has changed about which machines suit, until the gang pass has seen it.
-    pub(crate) changed: Changed,
 }
 
 /// How many kinds of jobs there are, and what they cost in bytes.
@@ -104,22 +103,6 @@ pub(crate) enum Unsorted {
     Bytes(u64),
     /// Finding out what they ask for takes too many steps.
     Steps,
-}
-
-/// Whose ads have changed.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Changed {
-    /// Machines, by number.
-    pub(crate) machines: Vec<u32>,
-    /// Shapes are others than before.
-    pub(crate) all: bool,
-}
-
-impl Changed {
-    pub(crate) fn clear(&mut self) {
-        self.machines.clear();
-        self.all = false;
-    }
 }
 
 /// Jobs that are alike.
@@ -179,6 +162,24 @@ struct Key {
 }
 
 impl Shapes {
+    /// All shapes.
+    pub(crate) fn all(&self) -> &HashMap<ShapeId, Shape> {
+        &self.all
+    }
+
+    /// Machines that like some jobs more than others.
+    pub(crate) fn ranking(&self) -> &SlotSet {
+        &self.ranking
+    }
+
+    /// A job of a shape has run for so long.
+    pub(crate) fn note_run(&mut self, id: ShapeId, wall_us: u64) {
+        if let Some(shape) = self.all.get_mut(&id) {
+            let sample = wall_us as f64;
+            shape.mean_us = Some(shape.mean_us.map_or(sample, |mean| mean + (sample - mean) * 0.1));
+        }
+    }
+
     /// Every shape's number is less than this.
     pub(crate) fn end(&self) -> u32 {
         self.next
@@ -479,8 +480,8 @@ impl Shapes {
 
     /// A machine is here, or has changed. True when machines look at more of a job than before, and some shape's jobs are
     /// no longer alike to them: then every shape must be made anew.
-    pub(crate) fn put_machine(&mut self, number: u32, ad: &ClassAd) -> bool {
-        self.changed.machines.push(number);
+    pub(crate) fn put_machine(&mut self, number: u32, ad: &ClassAd, changes: &mut Changes) -> bool {
+        changes.note_ad(number);
         // Numbers are dense, so a pool would need sixteen million machines to be refused.
         let _ = self.engine.put_slot(number, ad.clone());
         if ad.get("Rank").is_some_and(|rank| rank.as_literal().is_none()) {
@@ -543,8 +544,8 @@ impl Shapes {
     }
 
     /// A machine is gone.
-    pub(crate) fn remove_machine(&mut self, number: u32) {
-        self.changed.machines.push(number);
+    pub(crate) fn remove_machine(&mut self, number: u32, changes: &mut Changes) {
+        changes.note_ad(number);
         self.engine.remove_slot(number);
         self.ranking.remove(number);
     }
@@ -645,8 +646,8 @@ impl Shapes {
     }
 
     /// Forgets every shape (they are made anew with other significant attributes).
-    pub(crate) fn clear(&mut self) {
-        self.changed.all = true;
+    pub(crate) fn clear(&mut self, changes: &mut Changes) {
+        changes.note_kinds();
         self.with_trees = 0;
         self.extras.clear();
         self.by_text.clear();

@@ -171,7 +171,7 @@ impl Core {
                 return;
             }
             self.undone.kinds.remove(&shape);
-            let Some(user) = self.shapes.all.get(&shape).map(|s| s.user) else { continue };
+            let Some(user) = self.shapes.all().get(&shape).map(|s| s.user) else { continue };
             let before = classad::steps_taken();
             self.offer_shape(turn, shape);
             *self.undone.spent.entry(user).or_default() += classad::steps_taken().wrapping_sub(before);
@@ -186,7 +186,7 @@ impl Core {
     fn next_kinds(&self) -> Vec<ShapeId> {
         let undone = &self.undone;
         let spent = |shape: &ShapeId| {
-            let user = self.shapes.all.get(shape).map(|s| s.user);
+            let user = self.shapes.all().get(shape).map(|s| s.user);
             user.and_then(|user| undone.spent.get(&user)).copied().unwrap_or(0)
         };
         let overdue = undone.kinds.iter().filter(|(_, since)| !undone.is_young(**since));

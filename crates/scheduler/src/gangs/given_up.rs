@@ -21,7 +21,7 @@ const IMPOSSIBLE: u32 = 1;
 impl Core {
     /// Could one lab hold all jobs of a gang, were its machines empty and in order?
     pub(crate) fn is_conceivable(&mut self, id: u32) -> bool {
-        let Some(cluster) = self.queue.clusters.get(&id) else { return true };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return true };
         let hosts =
             cluster.idle().iter().filter(|proc| cluster.host_of(*proc).is_none()).collect::<Vec<u32>>();
         let shapes: Vec<ShapeId> =
@@ -29,7 +29,7 @@ impl Core {
         let mut suited: BTreeMap<ShapeId, Bits> = BTreeMap::new();
         let mut largest = Resources::default();
         for shape in &shapes {
-            if let Some(found) = self.shapes.all.get(shape) {
+            if let Some(found) = self.shapes.all().get(shape) {
                 largest = larger(largest, found.request);
             }
             if !suited.contains_key(shape) {
@@ -41,14 +41,14 @@ impl Core {
             }
         }
         let here = |m: &&Machine| m.session.is_some() && m.shut != Some(Shut::Removed);
-        let labs: BTreeSet<&Arc<str>> = self.pool.machines.values().filter(here).map(|m| &m.lab).collect();
+        let labs: BTreeSet<&Arc<str>> = self.pool.machines().values().filter(here).map(|m| &m.lab).collect();
         labs.into_iter().any(|lab| {
-            let there = self.pool.machines.values().filter(here).filter(|m| m.lab == *lab);
+            let there = self.pool.machines().values().filter(here).filter(|m| m.lab == *lab);
             let there: Bits = there.map(|m| m.number as usize).collect();
             let seats: Vec<Choice<'_>> =
                 shapes.iter().map(|s| Choice { can: suited[s].and(&there), prefer: &[] }).collect();
             let room = |number: usize| {
-                let machine = self.pool.machines.at(number as u32);
+                let machine = self.pool.machines().at(number as u32);
                 machine.map_or(0, |m| fit_of(largest, true, m).empty)
             };
             matching::exists(&seats, &room)
@@ -57,11 +57,11 @@ impl Core {
 
     /// A gang that no lab could ever hold is held at once, where the pool's owner wants that.
     pub(crate) fn hold_impossible(&mut self, turn: &mut Turn<'_>, cluster: u32) -> bool {
-        let gang = self.queue.clusters.get(&cluster).is_some_and(|c| c.gang);
+        let gang = self.queue.clusters().get(&cluster).is_some_and(|c| c.gang);
         if !gang || !self.settings.abort_impossible || self.is_conceivable(cluster) {
             return false;
         }
-        let procs = self.queue.clusters.get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
+        let procs = self.queue.clusters().get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
         let reason = "no lab could ever hold all its jobs, not even were all its machines empty and in order (ABORT_IMPOSSIBLE)";
         let (reason, code, subcode) = (reason.to_owned(), UNSATISFIABLE, IMPOSSIBLE);
         self.record(turn, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None }));
@@ -80,7 +80,7 @@ impl Core {
             .iter()
             .filter(|(_, since)| turn.now.wall_ms >= since.saturating_add(grace_ms));
         for cluster in over.map(|(id, _)| *id).collect::<Vec<u32>>() {
-            let Some(found) = self.queue.clusters.get(&cluster).filter(|c| c.live.is_empty()) else {
+            let Some(found) = self.queue.clusters().get(&cluster).filter(|c| c.live.is_empty()) else {
                 continue;
             };
             let procs = found.idle().spans();

@@ -16,7 +16,7 @@ use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use planner::SEATS_MAX;
 
-use crate::pass::Candidate;
+use crate::pass::{Candidate, Cut};
 use crate::pool::fits;
 use crate::queue::{Cluster, Part};
 use crate::shape::{ShapeId, Shapes};
@@ -133,7 +133,7 @@ pub(crate) fn known(template: &JobTemplate) -> Option<Box<Guests>> {
 pub(crate) fn check_sizes(guests: &Guests, parts: &[Part], shapes: &Shapes) -> Result<(), BadGuest> {
     let request = |proc: u32| -> Resources {
         let part = parts.iter().find(|p| p.members.as_ref().is_none_or(|m| m.contains(proc)));
-        part.and_then(|p| shapes.all.get(&p.shape)).map(|s| s.request).unwrap_or_default()
+        part.and_then(|p| shapes.all().get(&p.shape)).map(|s| s.request).unwrap_or_default()
     };
     let large = guests.iter().find(|(proc, host)| !fits(request(**proc), request(**host)));
     large.map_or(Ok(()), |(&proc, &host)| Err(BadGuest::TooLarge { proc, host }))
@@ -200,7 +200,7 @@ impl Core {
 
     /// Guests whose host was over before they started are held.
     fn hold_orphans(&mut self, turn: &mut Turn<'_>, id: u32) {
-        let Some(cluster) = self.queue.clusters.get(&id).filter(|c| c.guests.is_some()) else { return };
+        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else { return };
         let mut orphans: BTreeMap<u32, (ProcSet, ProcSet)> = BTreeMap::new();
         for (guest, host) in cluster.all_guests().filter(|(_, host)| cluster.is_over(*host)) {
             let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
@@ -230,8 +230,8 @@ impl Core {
 
     /// Guests that their machines have not heard of are told to them when their hosts run; those that are to stop have.
     fn settle_guests(&mut self, turn: &mut Turn<'_>, id: u32) {
-        let Some(cluster) = self.queue.clusters.get(&id).filter(|c| c.guests.is_some()) else { return };
-        let withheld = |claim: ClaimId| self.pool.claims.get(&claim).is_some_and(|c| c.withheld);
+        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else { return };
+        let withheld = |claim: ClaimId| self.pool.claims().get(&claim).is_some_and(|c| c.withheld);
         let runs = |host: u32| cluster.live.get(&host).is_some_and(|l| l.started_ms.is_some());
         let guests = cluster.all_guests().filter_map(|(guest, host)| {
             let live = cluster.live.get(&guest).filter(|l| withheld(l.claim))?;
@@ -239,16 +239,15 @@ impl Core {
         });
         for (proc, live, runs) in guests.collect::<Vec<_>>() {
             let claim = live.claim;
-            let Some(found) = self.pool.claims.get_mut(&claim) else { continue };
             if let Some(stop) = live.stop {
-                found.withheld = false;
+                self.pool.set_withheld(claim, false);
                 let job = JobId { cluster: id, proc };
                 self.after_stop(turn, claim, &[job], &stop);
                 self.go_on(turn, claim, job);
-            } else if let Some(session) = self.pool.machines.get(&found.machine).and_then(|m| m.session)
+            } else if let Some(session) = self.pool.place_of_claim(claim).and_then(|m| m.session)
                 && runs
             {
-                found.withheld = false;
+                self.pool.set_withheld(claim, false);
                 let jobs = vec![(proc, live.attempt)];
                 turn.out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: false });
             }
@@ -257,17 +256,23 @@ impl Core {
 
     /// A job of a gang has its machine: so have its guests, on the same one.
     pub(super) fn seat_guests(&mut self, turn: &mut Turn<'_>, host: JobId, name: &Arc<str>) {
-        let Some(cluster) = self.queue.clusters.get(&host.cluster) else { return };
+        let Some(cluster) = self.queue.clusters().get(&host.cluster) else { return };
         let guests: Vec<u32> = cluster.guests_of(host.proc).filter(|g| cluster.is_idle(*g)).collect();
         for proc in guests {
-            let Some(cluster) = self.queue.clusters.get(&host.cluster) else { return };
+            let Some(cluster) = self.queue.clusters().get(&host.cluster) else { return };
             let part = cluster.part_of(proc);
             let Some(shape) = cluster.parts.get(part).map(|p| p.shape) else { continue };
-            let session = self.pool.machines.get(name).and_then(|m| m.session);
-            let (Some(session), Some(key)) = (session, self.keys.pop()) else { continue };
+            let session = self.pool.machines().get(name).and_then(|m| m.session);
+            let (Some(session), Some(key)) = (session, self.keys.take()) else { continue };
             let ready = cluster.ready(host.cluster, part);
             let candidate = Candidate { shape, ready };
-            let claim = self.make_claim(turn, name, candidate, Some(Resources::default()), &key);
+            let claim = self.make_claim(
+                turn,
+                name,
+                candidate,
+                Cut { of: Some(Resources::default()), slot: None },
+                &key,
+            );
             let Some(claim) = claim else { continue };
             let mut effect = self.claim_effect(session, claim, key);
             if let Effect::Claim { notice, .. } = &mut effect {
@@ -278,15 +283,13 @@ impl Core {
             let procs = vec![Span { first: proc, count: 1 }];
             let assigned = JobsAssigned { claim: claim.0, cluster: host.cluster, procs };
             self.record(turn, Kind::JobsAssigned(assigned));
-            if let Some(claim) = self.pool.claims.get_mut(&claim) {
-                claim.withheld = true;
-            }
+            self.pool.set_withheld(claim, true);
         }
     }
 
     /// A machine that connected does not have a job. It is not lost when it is a guest that may not have been told to it.
     pub(crate) fn is_withheld(&self, job: JobId) -> bool {
-        let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
+        let Some(cluster) = self.queue.clusters().get(&job.cluster) else { return false };
         let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
         cluster.host_of(job.proc).is_some() && cluster.live.get(&job.proc).is_some_and(waits)
     }

@@ -22,7 +22,7 @@ impl Core {
     /// The place of waiting jobs among all sets.
     pub(crate) fn rank_of_jobs(&self, user: UserId, ready: Ready, now_ms: u64) -> Rank {
         let place = self.accounts.place_of(user, ready.class.0, now_ms);
-        let submitted = self.queue.clusters.get(&ready.cluster).map_or(0, |c| c.submitted_ms / 1000);
+        let submitted = self.queue.clusters().get(&ready.cluster).map_or(0, |c| c.submitted_ms / 1000);
         let standing = Standing::Share { place, user: user.0, priority: ready.priority };
         Rank { class: ready.class, standing, submitted, id: SetId(u64::from(ready.cluster)) }
     }
@@ -41,7 +41,7 @@ impl Core {
         if let Some(turn) = self.gangs.turns.get(&id) {
             return Some(Standing::Turn(turn.number));
         }
-        let cluster = self.queue.clusters.get(&id)?;
+        let cluster = self.queue.clusters().get(&id)?;
         let user = self.gangs.waiting.get(&id)?.demand.as_ref()?.user;
         let place = self.accounts.place_of(user, cluster.class, now_ms);
         Some(Standing::Share { place, user: user.0, priority: Reverse(cluster.priority) })
@@ -129,7 +129,7 @@ impl Core {
             .planned()
             .filter(|id| self.rank_of_gang(id.0 as u32, now_ms).is_some_and(|rank| first < rank));
         let systems = planned.filter_map(|id| self.gangs.planner.plan(id)).flat_map(|p| &p.systems);
-        let roomy = systems.filter(|n| self.pool.roomy.contains(**n as u32));
+        let roomy = systems.filter(|n| self.pool.roomy().contains(**n as u32));
         let mut names: Vec<_> = roomy.filter_map(|n| self.pool.name(*n as u32).cloned()).collect();
         names.dedup();
         names

@@ -72,7 +72,7 @@ impl Core {
     pub(crate) fn leave(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> Leave {
         // A job that would run into the machine's next maintenance window does not start there; one that does not say
         // how long it takes is vacated when the time comes.
-        let found = self.shapes.all.get(&shape);
+        let found = self.shapes.all().get(&shape);
         let (now_s, limit) = (now_ms / 1000, found.and_then(|s| s.run_limit_s));
         if let Some((down_s, _)) = machine.down_s.zip(limit).filter(|(down, limit)| now_s + limit > *down) {
             return Leave::Maintenance { down_s };
@@ -96,11 +96,11 @@ impl Core {
     /// Does a machine like such jobs more than any of a gang's? Its owner's word is over every promise: it would make the
     /// gang go again.
     fn is_ranked_over(&self, machine: &Machine, shape: ShapeId, gang: u32) -> bool {
-        if !self.shapes.ranking.contains(machine.number) {
+        if !self.shapes.ranking().contains(machine.number) {
             return false;
         }
         let rank = |shape: ShapeId| self.shapes.machine_rank(machine.number, shape).unwrap_or(0.0);
-        let own = self.queue.clusters.get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
+        let own = self.queue.clusters().get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
         rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
     }
 
@@ -109,7 +109,7 @@ impl Core {
     pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
         let leave = self.leave(machine, shape, now_ms);
         if let Leave::Withheld { gang, until_s } = leave
-            && self.shapes.all.get(&shape).is_some_and(|s| !s.ready.is_empty())
+            && self.shapes.all().get(&shape).is_some_and(|s| !s.ready.is_empty())
         {
             self.gangs.kept.borrow_mut().insert(gang);
             self.gangs.note_refusal(machine.number, gang, until_s);
@@ -133,7 +133,7 @@ impl Core {
     pub(crate) fn is_backfill(&self, machine: &Machine, candidate: Candidate, now_ms: u64) -> bool {
         let Some(owner) = self.gangs.planner.earmark(machine.number as usize) else { return false };
         let cluster = candidate.ready.cluster;
-        if self.queue.clusters.get(&cluster).is_some_and(|c| c.gang) {
+        if self.queue.clusters().get(&cluster).is_some_and(|c| c.gang) {
             // The planner takes away what a better gang overrides; what is left was crossed in time.
             return owner != SetId(u64::from(cluster));
         }
@@ -168,11 +168,11 @@ impl Core {
 
     fn work_out_promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
         let plan = self.gangs.planner.plan(gang)?;
-        let cluster = self.queue.clusters.get(&(gang.0 as u32))?;
-        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all.get(&p.shape));
+        let cluster = self.queue.clusters().get(&(gang.0 as u32))?;
+        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all().get(&p.shape));
         let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
         let machines = loads(&plan.systems).into_iter().filter_map(|(number, seats)| {
-            let machine = self.pool.machines.get(self.pool.name(number as u32)?)?;
+            let machine = self.pool.machines().get(self.pool.name(number as u32)?)?;
             let free = times(largest, machine.free) >= seats;
             Some(if free { now_ms / 1000 } else { self.empty_by(machine, now_ms) })
         });

@@ -278,8 +278,8 @@ fn a_crowd_is_judged_at_once_where_all_are_alike_and_in_turns_otherwise() {
             assert!(world.core.cluster(id).is_some_and(|c| c.idle > 0), "{expr} before tick {tick}");
             world.wait(1);
         }
-        assert!(world.core.queue.clusters.is_empty(), "{expr}");
-        assert!(world.core.queue.periodic.is_empty());
+        assert!(world.core.queue.clusters().is_empty(), "{expr}");
+        assert!(world.core.queue.periodic().is_empty());
     }
 }
 

@@ -92,7 +92,7 @@ fn a_condition_is_known_before_the_machine_is_and_after_a_restart() {
     }
     p.set_condition("a", Condition::Automated);
     assert_eq!(p.live(job), 1, "to automated is a wake-up");
-    assert!(p.core.labs.machines.is_empty(), "as usual is not remembered");
+    assert!(p.core.labs.standings().is_empty(), "as usual is not remembered");
     let second = p.submit("ann", template(1, 1));
     p.lab("west", false);
     assert_eq!(p.live(second), 1, "so is an enabled lab");

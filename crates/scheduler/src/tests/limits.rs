@@ -96,7 +96,7 @@ fn short_jobs_that_keep_coming_do_not_move_a_promise_for_ever() {
         assert!(waited <= 100, "it starves");
         p.end(many);
         let fresh: Vec<u32> = {
-            let live = &p.core.queue.clusters[&many].live;
+            let live = &p.core.queue.clusters()[&many].live;
             live.iter().filter(|(_, l)| l.started_ms.is_none()).map(|(proc, _)| *proc).collect()
         };
         for proc in fresh {
@@ -185,5 +185,5 @@ fn what_is_made_anew_after_a_step_is_what_there_was() {
     p.core.apply(&stepped, p.now.wall_ms);
     let rebuilt = p.core.rebuilt(Settings::default()).unwrap();
     assert_eq!(rebuilt.picture(), p.core.picture());
-    assert_eq!(rebuilt.queue.limits, p.core.queue.limits);
+    assert_eq!(rebuilt.queue.limits(), p.core.queue.limits());
 }

@@ -142,7 +142,7 @@ impl World {
             }
             // Nothing of what one input leads to shuts a machine after it gave it away.
             Kind::ClaimMade(e) => {
-                let machine = &self.core.pool.machines[e.machine.as_str()];
+                let machine = &self.core.pool.machines()[e.machine.as_str()];
                 assert_eq!(machine.shut, None, "{} takes nothing new", e.machine);
                 assert!(machine.only.as_ref().is_none_or(|to| **to == *e.owner), "{} is lent", e.machine);
             }
@@ -446,21 +446,21 @@ impl World {
     fn check(&self) {
         // What is kept so that nobody need look at everything is what looking at everything would find.
         let pool = &self.core.pool;
-        let connected = || pool.machines.iter().filter(|(_, m)| m.session.is_some());
-        assert_eq!(pool.cores, connected().map(|(_, m)| u64::from(m.total.cpus)).sum::<u64>());
+        let connected = || pool.machines().iter().filter(|(_, m)| m.session.is_some());
+        assert_eq!(pool.cores(), connected().map(|(_, m)| u64::from(m.total.cpus)).sum::<u64>());
         assert!(connected().all(|(name, m)| m.session.and_then(|s| pool.machine_of(s)) == Some(name)));
-        let away = pool.machines.iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name);
-        assert!(away.eq(&pool.away));
+        let away = pool.machines().iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name);
+        assert!(away.eq(pool.away()));
         let mut deep: Vec<ClaimId> =
-            pool.claims.iter().filter(|(_, c)| c.jobs.len() > 1).map(|(id, _)| *id).collect();
+            pool.claims().iter().filter(|(_, c)| c.jobs.len() > 1).map(|(id, _)| *id).collect();
         deep.sort();
-        assert!(deep.iter().eq(&pool.deep));
-        for (_, machine) in connected().filter(|(_, m)| pool.roomy.contains(m.number)) {
+        assert!(deep.iter().eq(pool.deep()));
+        for (_, machine) in connected().filter(|(_, m)| pool.roomy().contains(m.number)) {
             assert_eq!(pool.room(machine.number), machine.free);
         }
         // Every submitted job is in exactly one place.
         for (&cluster, &procs) in &self.submitted {
-            let view = self.core.queue.clusters.get(&cluster);
+            let view = self.core.queue.clusters().get(&cluster);
             for proc in 0..procs {
                 let job = JobId { cluster, proc };
                 let places = view.map_or(0, |c| {
@@ -476,15 +476,19 @@ impl World {
 
     /// A guest is where its host is, has nothing of its own, starts after it, and does not stay behind.
     fn check_guests(&self) {
-        for (id, cluster) in &self.core.queue.clusters {
+        for (id, cluster) in self.core.queue.clusters() {
             for (guest, host) in cluster.all_guests() {
                 let Some(live) = cluster.live.get(&guest) else { continue };
-                let claim = &self.core.pool.claims[&live.claim];
+                let claim = &self.core.pool.claims()[&live.claim];
                 assert_eq!(claim.resources, Resources::default(), "{id}.{guest}");
                 let leaves = live.stop.is_some();
                 match cluster.live.get(&host) {
                     Some(its) => {
-                        assert_eq!(self.core.pool.claims[&its.claim].machine, claim.machine, "{id}.{guest}");
+                        assert_eq!(
+                            self.core.pool.claims()[&its.claim].machine,
+                            claim.machine,
+                            "{id}.{guest}"
+                        );
                         let after = live.started_ms.is_none() || its.started_ms.is_some();
                         assert!(after, "{id}.{guest} before {host}");
                     }
@@ -533,7 +537,7 @@ impl World {
         let gangs: Vec<u32> = self
             .core
             .queue
-            .clusters
+            .clusters()
             .iter()
             .filter(|(_, c)| c.gang && !c.held.is_empty())
             .map(|(id, _)| *id)
@@ -573,11 +577,11 @@ impl World {
             }
             self.wait(20);
             self.release_gangs();
-            if self.core.queue.clusters.values().all(|c| is_settled(c)) {
+            if self.core.queue.clusters().values().all(|c| is_settled(c)) {
                 break;
             }
         }
-        for (id, cluster) in &self.core.queue.clusters {
+        for (id, cluster) in self.core.queue.clusters() {
             assert!(is_settled(cluster), "cluster {id} makes no progress: {cluster:?}");
         }
     }
@@ -642,9 +646,9 @@ fn after_a_salvage_numbers_go_on_behind_what_was_lost() {
         Kind::JournalSalvaged(model::event::JournalSalvaged { head: 9, unread, last_cluster, last_claim })
     };
     world.core.apply(&salvaged(3, 40, 70), 1);
-    assert_eq!((world.core.queue.next_cluster, world.core.pool.next_claim), (44, 74));
+    assert_eq!((world.core.queue.next_cluster(), world.core.pool.next_claim()), (44, 74));
     world.core.apply(&salvaged(2, 7, 7), 1);
-    assert_eq!((world.core.queue.next_cluster, world.core.pool.next_claim), (46, 76));
+    assert_eq!((world.core.queue.next_cluster(), world.core.pool.next_claim()), (46, 76));
 }
 
 #[test]
@@ -745,7 +749,7 @@ fn short_jobs_are_given_ahead_and_taken_back_when_one_turns_out_long() {
     world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
     world.commit(out);
     world.connect(0);
-    let ahead = |w: &World| w.core.pool.claims.values().map(|c| c.jobs.len()).sum::<usize>();
+    let ahead = |w: &World| w.core.pool.claims().values().map(|c| c.jobs.len()).sum::<usize>();
     assert_eq!(ahead(&world), 1, "nobody knows yet how long they take");
     for _ in 0..4 {
         while !world.machines[0].inbox.is_empty() {

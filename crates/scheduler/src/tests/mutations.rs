@@ -14,7 +14,7 @@ fn slighted(mutation: Option<Mutation>) -> Option<String> {
     p.submit("coltrane", template(1, 1));
     let text =
         "[Name = \"m\"; Cpus = 1; Memory = 4096; Requirements = true; Rank = TARGET.Owner == \"coltrane\"]";
-    let session = p.core.pool.machines["m"].session.unwrap();
+    let session = p.core.pool.machines()["m"].session.unwrap();
     let ads = vec![(1, ClassAd::parse_new(text).unwrap())];
     p.core.machine_changed(&mut Turn { now: p.now, digest, out: &mut p.out }, "m", session, ads, Vec::new());
     p.wait(2_000);

@@ -67,8 +67,8 @@ fn what_no_machine_offers_is_refused_with_a_hint() {
 fn what_a_machine_says_that_it_offers_is_taken() {
     let mut world = World::new();
     world.connect(0);
-    let name = world.core.pool.machines.keys().next().cloned().unwrap();
-    let machine = world.core.pool.machines.get_mut(&name).unwrap();
+    let name = world.core.pool.machines().keys().next().cloned().unwrap();
+    let machine = world.core.pool.spoil().machines.get_mut(&name).unwrap();
     let mut ad = (*machine.ad).clone();
     ad.set("HasDocker", true);
     ad.set("HasFileTransferPluginMethods", "http,https");

@@ -33,7 +33,7 @@ fn change(p: &mut Pool, name: &str, cores: u32, more: &str) {
     p.keys();
     let text = format!("[Name = \"{name}\"; Cpus = {cores}; Memory = 4096; Requirements = true; {more}]");
     let ad = ClassAd::parse_new(&text).unwrap();
-    let session = p.core.pool.machines[name].session.unwrap();
+    let session = p.core.pool.machines()[name].session.unwrap();
     p.core.machine_changed(
         &mut Turn { now: p.now, digest, out: &mut p.out },
         name,
@@ -157,7 +157,7 @@ fn a_gang_goes_as_a_whole_and_after_every_plain_job() {
         p.evict(job.cluster, job.proc);
     }
     assert_eq!((p.live(second), p.live(third)), (1, 1));
-    assert!(p.core.queue.clusters[&pair].is_idle(0));
+    assert!(p.core.queue.clusters()[&pair].is_idle(0));
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn a_waiting_gang_makes_nobody_go() {
 }
 
 fn seat(p: &mut Pool, claim: ClaimId, answer: SeatAnswer) {
-    let machine = crate::pool::host_of(&p.core.pool.claims[&claim].machine).to_owned();
-    let session = p.core.pool.machines[&*machine].session.unwrap();
+    let machine = crate::pool::host_of(&p.core.pool.claims()[&claim].machine).to_owned();
+    let session = p.core.pool.machines()[&*machine].session.unwrap();
     let said = super::said::report(claim, 0, Happening::Seat(SeatSaid::new(answer)));
     p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, said);
 }
@@ -192,9 +192,9 @@ fn a_machine_is_told_for_whom_and_hands_its_slot_over_under_its_own_number() {
     assert!(reason.contains("ranks another job higher (1 over 0)"), "{reason}");
     let stopped = |e: &model::Event| matches!(e.kind, Some(Kind::StopRequested(_)));
     assert!(!p.out.events.iter().any(stopped), "the machine decides");
-    let (victim, slot) = (*victim, p.core.pool.claims[victim].slot.clone());
+    let (victim, slot) = (*victim, p.core.pool.claims()[victim].slot.clone());
     seat(&mut p, victim, SeatAnswer::BetterWaits);
-    let leaving = p.core.pool.claims[&victim].jobs[0];
+    let leaving = p.core.pool.claims()[&victim].jobs[0];
     p.out.effects.clear();
     p.evict(leaving.cluster, leaving.proc);
     let made = p.out.effects.iter().find_map(|e| match e {
@@ -211,17 +211,18 @@ fn a_machine_that_does_not_prefer_a_job_keeps_its_own_and_is_not_asked_at_once_a
     let other = p.submit("tyner", template(1, 1));
     p.stops();
     p.submit("coltrane", template(1, 1));
-    let victim = p.core.queue.clusters[&other].live[&0].claim;
+    let victim = p.core.queue.clusters()[&other].live[&0].claim;
     assert_eq!(p.stops().len(), 1);
     seat(&mut p, victim, SeatAnswer::BetterRefused);
-    assert!(p.core.pool.rivals.is_empty() && p.core.pool.claims[&victim].rival.is_none());
+    assert!(p.core.shapes.all().keys().all(|shape| p.core.pool.rivals(*shape) == 0));
+    assert!(p.core.pool.claims()[&victim].rival.is_none());
     p.wait(10_000);
     assert!(p.stops().is_empty());
     p.wait(30_000);
     assert_eq!(p.stops().len(), 1, "it may think otherwise by now");
     // One that leaves already leaves for whoever is best then.
     seat(&mut p, victim, SeatAnswer::BetterLate);
-    assert!(p.core.pool.claims[&victim].rival.is_some());
+    assert!(p.core.pool.claims()[&victim].rival.is_some());
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn a_better_match_whose_job_is_gone_is_withdrawn() {
     let other = p.submit("tyner", template(1, 1));
     p.stops();
     let owner = p.submit("coltrane", template(1, 1));
-    let victim = p.core.queue.clusters[&other].live[&0].claim;
+    let victim = p.core.queue.clusters()[&other].live[&0].claim;
     p.remove(owner);
     p.out.effects.clear();
     p.evict(other, 0);

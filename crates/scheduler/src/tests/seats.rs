@@ -24,8 +24,8 @@ fn told(p: &mut Pool) -> Vec<(char, u64)> {
 }
 
 fn answer(p: &mut Pool, claim: u64, happening: Happening) {
-    let machine = crate::pool::host_of(&p.core.pool.claims[&model::ClaimId(claim)].machine).to_owned();
-    let session = p.core.pool.machines[&*machine].session.unwrap();
+    let machine = crate::pool::host_of(&p.core.pool.claims()[&model::ClaimId(claim)].machine).to_owned();
+    let session = p.core.pool.machines()[&*machine].session.unwrap();
     let said = super::said::report(model::ClaimId(claim), 0, happening);
     p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, said);
 }
@@ -65,15 +65,15 @@ fn a_seat_that_is_refused_or_late_gives_the_others_back_and_the_gang_waits_again
             answer(&mut p, 1, seat(SeatAnswer::Accepted));
             told(&mut p);
         }
-        p.core.pool.machines.get_mut("b").unwrap().only = Some("nobody".into());
+        p.core.pool.spoil().machines.get_mut("b").unwrap().only = Some("nobody".into());
         answer(&mut p, 2, Happening::Gone("START is false".into()));
         if accepted {
             assert_eq!(p.stops(), [JobId { cluster: pair, proc: 0 }], "it has the job, and gives it back");
             p.give_back(pair, 0);
         }
         assert_eq!(told(&mut p), [('d', 1)]);
-        assert_eq!((p.live(pair), p.core.pool.claims.len()), (0, 0));
-        assert!(p.core.queue.clusters[&pair].is_idle(0) && p.core.queue.clusters[&pair].is_idle(1));
+        assert_eq!((p.live(pair), p.core.pool.claims().len()), (0, 0));
+        assert!(p.core.queue.clusters()[&pair].is_idle(0) && p.core.queue.clusters()[&pair].is_idle(1));
     }
     // One that does not answer.
     let mut p = of_machines(&["a", "b"]);
@@ -131,7 +131,7 @@ fn a_manager_that_comes_back_goes_on_with_the_seats_where_its_machines_are() {
             };
             let held = crate::HeldClaim { claim, key, jobs, ending: false, stage };
             let total = Resources { cpus: 1, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
-            let machine = p.core.pool.claims[&claim].machine.to_string();
+            let machine = p.core.pool.claims()[&claim].machine.to_string();
             let ad = classad::ClassAd::parse_new("[Cpus = 1; Memory = 4096; Requirements = true]").unwrap();
             let session = crate::Session(900 + n as u64);
             let hello =

@@ -104,7 +104,7 @@ fn a_removed_jobs_machine_stays_with_its_set_too_and_a_reservation_outlasts_it()
     assert_eq!(kept(&p).len(), 2, "and when that is over its gang has it");
     sound(&mut p);
     exit(&mut p, set, 2);
-    assert!(p.core.pool.claims.is_empty());
+    assert!(p.core.pool.claims().is_empty());
 }
 
 #[test]
@@ -128,12 +128,12 @@ fn the_owner_of_a_machine_has_it_back_and_the_set_goes_on() {
     let mut p = pool(&["a", "b"]);
     let set = p.submit("ann", gang(2, &[]));
     exit(&mut p, set, 0);
-    let (&id, claim) = p.core.pool.claims.iter().find(|(_, c)| c.reserved.is_some()).unwrap();
+    let (&id, claim) = p.core.pool.claims().iter().find(|(_, c)| c.reserved.is_some()).unwrap();
     let machine = claim.machine.to_string();
-    let session = p.core.pool.machines[&*machine].session.unwrap();
+    let session = p.core.pool.machines()[&*machine].session.unwrap();
     let report = report(id, 2, Happening::Gone("PREEMPT".into()));
     p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, report);
-    assert_eq!((p.live(set), p.core.pool.claims.len()), (1, 1));
+    assert_eq!((p.live(set), p.core.pool.claims().len()), (1, 1));
     assert!(p.stops().is_empty());
     sound(&mut p);
 }
@@ -145,7 +145,7 @@ fn restarts_change_nothing_and_what_is_kept_in_vain_is_found() {
     exit(&mut p, set, 0);
     let reserved = Some(Reserved { job: JobId { cluster: set, proc: 0 }, until_ms: None });
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert!(again.pool.claims.values().any(|c| c.reserved == reserved) && again.pool.reserved.len() == 1);
+    assert!(again.pool.claims().values().any(|c| c.reserved == reserved) && again.pool.reserved().len() == 1);
 
     // The last job left past the door.
     let removed =
@@ -155,7 +155,7 @@ fn restarts_change_nothing_and_what_is_kept_in_vain_is_found() {
     p.out.effects.clear();
     sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
     assert_eq!(p.core.findings().of(Finding::KeptClaim), 1, "{:?}", p.out.warnings);
-    assert!(p.core.pool.claims.is_empty());
+    assert!(p.core.pool.claims().is_empty());
     assert_eq!(p.out.effects.iter().filter(|e| matches!(e, Effect::Drop { .. })).count(), 2);
 }
 
@@ -197,7 +197,7 @@ fn limited(p: &mut Pool, more: &[(&str, &str)]) -> u32 {
 }
 
 fn holds(p: &Pool, cluster: u32) -> Vec<(u32, Vec<Span>)> {
-    p.core.queue.clusters[&cluster].holds.iter().map(|h| (h.code, h.procs.spans())).collect()
+    p.core.queue.clusters()[&cluster].holds.iter().map(|h| (h.code, h.procs.spans())).collect()
 }
 
 #[test]

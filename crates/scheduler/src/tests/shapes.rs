@@ -12,7 +12,7 @@ use crate::{Refusal, Settings};
 
 /// Procs of a cluster that run.
 fn running(pool: &Pool, cluster: u32) -> Vec<u32> {
-    pool.core.queue.clusters[&cluster].live.keys().copied().collect()
+    pool.core.queue.clusters()[&cluster].live.keys().copied().collect()
 }
 
 fn with(procs: u32, attributes: &[(&str, &str)]) -> JobTemplate {
@@ -78,7 +78,7 @@ fn expressions_that_ask_for_the_time_do_not_make_every_job_a_kind_of_its_own() {
     let mut pool = Pool::new(Settings::default());
     pool.machine("m", 2, "Requirements = time() > 0");
     let cluster = pool.submit("ann", with(1_000, &[("Requirements", "time() > 5")]));
-    assert_eq!(pool.core.queue.clusters[&cluster].parts.len(), 1);
+    assert_eq!(pool.core.queue.clusters()[&cluster].parts.len(), 1);
     assert_eq!(pool.live(cluster), 2);
 }
 
@@ -157,13 +157,13 @@ proptest! {
             put(&mut pool, &machines);
         }
         for id in ids {
-            let template = pool.core.queue.clusters[&id].template.get();
+            let template = pool.core.queue.clusters()[&id].template.get();
             for proc in 0..3 {
-                let cluster = &pool.core.queue.clusters[&id];
+                let cluster = &pool.core.queue.clusters()[&id];
                 let shape = cluster.parts[cluster.part_of(proc)].shape;
                 let ad = job_ad("ann", &template, id, proc);
                 for at in 0..machines.len() {
-                    let machine = &pool.core.pool.machines[&*format!("m{at}")];
+                    let machine = &pool.core.pool.machines()[&*format!("m{at}")];
                     let expected = symmetric_match(&ad, &machine.ad);
                     let number = machine.number;
                     let found = pool.core.shapes.suits(shape, number);

@@ -142,7 +142,7 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
             _ => None,
         })
         .map(|(claim, key)| {
-            let jobs = pool.core.pool.claims[&claim].jobs.iter();
+            let jobs = pool.core.pool.claims()[&claim].jobs.iter();
             let jobs = jobs.map(|job| Attempt::at(*job, 1)).collect();
             HeldClaim { claim, key, jobs, ending: false, stage: model::agent::Stage::Active }
         })
@@ -154,7 +154,7 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
         &mut Turn { now: pool.now, digest, out: &mut out },
         AgentHello { claims: held, ..hello(7, 3) },
     );
-    let kept = core.pool.claims.len();
+    let kept = core.pool.claims().len();
     assert_eq!(kept, 4, "nothing is lost");
     let free: Vec<u32> = core.machines().filter(|m| &*m.name == "m").map(|m| m.free.cpus).collect();
     assert_eq!(
@@ -166,7 +166,7 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
     core.agent_down(Session(7));
     let later = model::Now { mono_ms: pool.now.mono_ms + 3_600_000, ..pool.now };
     core.tick(&mut Turn { now: later, digest, out: &mut out });
-    assert_eq!(core.pool.claims.len(), 0);
+    assert_eq!(core.pool.claims().len(), 0);
     assert_eq!(core.machines().filter(|m| &*m.name == "m").count(), 0);
 }
 
@@ -196,7 +196,7 @@ fn what_a_machine_says_of_its_slots_is_believed_of_its_own_only() {
         rank: 0.0,
         transfer: None,
     };
-    let ids: Vec<_> = pool.core.pool.claims.keys().copied().collect();
+    let ids: Vec<_> = pool.core.pool.claims().keys().copied().collect();
     let said = ids.iter().map(|id| (*id, state.clone())).collect();
     pool.core.machine_changed(
         &mut Turn { now: pool.now, digest, out: &mut pool.out },
@@ -206,7 +206,7 @@ fn what_a_machine_says_of_its_slots_is_believed_of_its_own_only() {
         said,
     );
     let state = SlotState { since_ms: pool.now.wall_ms, ..state };
-    assert!(pool.core.pool.claims.values().all(|c| c.slot_now.as_ref() == Some(&state)));
+    assert!(pool.core.pool.claims().values().all(|c| c.slot_now.as_ref() == Some(&state)));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_job_that_the_owner_wants_held_is_held() {
     let mut pool = divided(2);
     let job = pool.submit("ann", template(1, 1));
     let (id, live) = {
-        let live = pool.core.queue.clusters[&job].live[&0].clone();
+        let live = pool.core.queue.clusters()[&job].live[&0].clone();
         (live.claim, live)
     };
     let held = Attempt { cluster: job, proc: 0, attempt: live.attempt };
@@ -300,7 +300,7 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
         .collect();
     assert_eq!(jobs.len(), 2);
     let of = |pool: &Pool, claim| {
-        let job = pool.core.pool.claims[&claim].jobs[0];
+        let job = pool.core.pool.claims()[&claim].jobs[0];
         vec![Attempt { cluster: job.cluster, proc: job.proc, attempt: 1 }]
     };
     let held = jobs.iter().map(|(claim, key)| HeldClaim {
@@ -314,7 +314,7 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
     pool.core.agent_up(&mut Turn { now: pool.now, digest, out: &mut pool.out }, hello);
     let gone = report(jobs[0].0, 1, Happening::Gone("gone".into()));
     pool.core.agent_report(&mut Turn { now: pool.now, digest, out: &mut pool.out }, "m", Session(2), gone);
-    let used: u32 = pool.core.pool.claims.values().map(|c| c.resources.cpus).sum();
+    let used: u32 = pool.core.pool.claims().values().map(|c| c.resources.cpus).sum();
     let free = pool.core.machines().map(|m| m.free.cpus).sum::<u32>();
     assert!(used + free <= 3, "{used} used and {free} free of 3");
 }

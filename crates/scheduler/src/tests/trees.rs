@@ -54,8 +54,8 @@ fn usage(p: &Pool, machine: &str) -> &'static str {
 }
 
 fn machine_of(p: &Pool, cluster: u32, proc: u32) -> String {
-    let claim = p.core.queue.clusters[&cluster].live[&proc].claim;
-    p.core.pool.claims[&claim].machine.to_string()
+    let claim = p.core.queue.clusters()[&cluster].live[&proc].claim;
+    p.core.pool.claims()[&claim].machine.to_string()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_removed_lab_takes_nothing_and_comes_back() {
     p.keys();
     p.core.set_lab(&mut Turn { now: p.now, digest, out: &mut p.out }, enable).unwrap();
     assert_eq!(p.live(job), 1);
-    assert!(p.core.labs.decided.is_empty(), "nothing is left to remember");
+    assert!(p.core.labs.decided().is_empty(), "nothing is left to remember");
 }
 
 #[test]

@@ -131,18 +131,18 @@ fn a_crowd_is_put_off_together_and_by_its_differences() {
     template.set("DeferralTime", "QDate + 5");
     template.set("DeferralWindow", "1000");
     let id = submit(&mut world, template);
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 1);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 1);
     assert_eq!(world.core.cluster(id).unwrap().idle, 100_000);
 
     let mut template = crate::tests::template(20, 1);
     template.set("DeferralTime", "QDate + 5 + ProcId");
     template.set("DeferralWindow", "1000");
     let id = submit(&mut world, template);
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 20);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 20);
     world.crash();
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 20);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 20);
     pass(&mut world, 7_000);
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 17);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 17);
     world.crash();
 
     let mut out = Out::default();
@@ -152,7 +152,7 @@ fn a_crowd_is_put_off_together_and_by_its_differences() {
         .act(&mut Turn { now: world.now, digest, out: &mut out }, &actor, Act::Remove, &Which::All, "enough")
         .unwrap();
     world.commit(out);
-    assert_eq!((outcome.changed, world.core.queue.clusters.len()), (100_020, 0));
+    assert_eq!((outcome.changed, world.core.queue.clusters().len()), (100_020, 0));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_completed_job_stays_while_its_expression_says_so() {
     assert!(world.core.cluster(id).is_none());
     assert_eq!(world.core.finished(id).unwrap().failed, 1);
     assert_eq!(story(&world), "005");
-    assert!(world.core.queue.jobs_of.is_empty());
+    assert!(world.core.queue.jobs_of().is_empty());
     world.crash();
 }
 

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::sweep::{Finding, Stage};
 use crate::accounts::UserId;
 use crate::pool::Claim;
-use crate::sweep::{Finding, Stage};
 use crate::{Core, Out, Turn};
 
 /// Named resources come in fractions, whose sums depend on their order.
@@ -160,16 +160,18 @@ fn names<K: Ord + Clone, V>(
 impl Core {
     /// The round comes by a machine, whose claims are in order by now.
     pub(crate) fn count_machine(&mut self, name: &Arc<str>) {
-        let Some(machine) = self.pool.machines.get(name) else { return };
-        let recount = &mut self.pool.recount;
-        recount.reach = Reach::To(name.clone());
-        if machine.session.is_some() {
-            recount.cores += u64::from(machine.total.cpus);
+        let mut recount = std::mem::take(&mut self.pool.recount);
+        if let Some(machine) = self.pool.machines().get(name) {
+            recount.reach = Reach::To(name.clone());
+            if machine.session.is_some() {
+                recount.cores += u64::from(machine.total.cpus);
+            }
+            let claims = machine.claims.iter().filter_map(|id| self.pool.claims().get(id));
+            for claim in claims.filter(|c| c.machine == *name) {
+                recount.add(claim, self.accounts.groups_of(claim.user).map(|(number, _)| number), 1);
+            }
         }
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        for claim in claims.filter(|c| c.machine == *name) {
-            recount.add(claim, self.accounts.groups_of(claim.user).map(|(number, _)| number), 1);
-        }
+        self.pool.recount = recount;
     }
 
     /// A claim was made, or (`times` -1) is over.
@@ -191,18 +193,15 @@ impl Core {
         out: &mut Out,
     ) -> Stage {
         let counted = &self.queue.recount.jobs;
-        let owners = names(&self.queue.jobs_of, counted, after.as_ref(), *budget);
+        let owners = names(self.queue.jobs_of(), counted, after.as_ref(), *budget);
         *budget = budget.saturating_sub(owners.len());
         for owner in &owners {
             let counted = self.queue.recount.jobs.get(owner).copied().unwrap_or(0);
-            let booked = self.queue.jobs_of.get(owner).copied().unwrap_or(0);
+            let booked = self.queue.jobs_of().get(owner).copied().unwrap_or(0);
             if booked != counted {
                 let what = format!("{owner} was thought to have {booked} unfinished jobs, not {counted}");
                 self.sweep.note(Finding::Jobs, &what, out);
-                self.queue.jobs_of.remove(owner);
-                if counted > 0 {
-                    self.queue.jobs_of.insert(owner.clone(), counted);
-                }
+                self.queue.put_jobs_right(owner, counted);
             }
         }
         if *budget > 0 {
@@ -230,11 +229,11 @@ impl Core {
         }
         if *budget > 0 {
             repaired |= self.sweep_groups(turn);
-            if self.pool.cores != self.pool.recount.cores {
-                let (booked, counted) = (self.pool.cores, self.pool.recount.cores);
+            if self.pool.cores() != self.pool.recount.cores {
+                let (booked, counted) = (self.pool.cores(), self.pool.recount.cores);
                 let what = format!("the pool was thought to have {booked} cores, not {counted}");
                 self.sweep.note(Finding::Cores, &what, turn.out);
-                self.pool.cores = counted;
+                self.pool.put_cores_right(counted);
                 self.count_cores();
                 repaired = true;
             }
@@ -271,12 +270,12 @@ impl Core {
         after: Option<Box<str>>,
         budget: &mut usize,
     ) -> Stage {
-        let limits = names(&self.in_use.taken, &self.pool.recount.limits, after.as_ref(), *budget);
+        let limits = names(self.in_use.taken(), &self.pool.recount.limits, after.as_ref(), *budget);
         *budget = budget.saturating_sub(limits.len());
         let mut repaired = false;
         for name in &limits {
             let counted = self.pool.recount.limits.get(name).copied().unwrap_or(0.0);
-            let taken = self.in_use.taken.get(name).copied().unwrap_or(0.0);
+            let taken = self.in_use.taken().get(name).copied().unwrap_or(0.0);
             if differ(taken, counted) {
                 let what = format!("of {name} {taken} was thought to be in use, not {counted}");
                 self.sweep.note(Finding::Limit, &what, turn.out);
@@ -295,7 +294,7 @@ impl Core {
     /// After a repair: whoever was kept back by what was not true tries again.
     fn offer_released(&mut self, turn: &mut Turn<'_>, repaired: bool) {
         if repaired {
-            self.released = true;
+            self.changes.release();
             self.gang_pass(turn);
         }
     }

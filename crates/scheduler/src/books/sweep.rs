@@ -9,12 +9,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::event::{JobsRequeued, Kind, Resources};
+use model::event::{JobsRequeued, Kind};
 use model::{ClaimId, JobId, Span};
 use planner::SetId;
 
-use crate::pool::{Claim, host_of, minus};
-use crate::recount::Reach;
+use super::pool::Rebuilt;
+use super::recount::Reach;
+use crate::pool::{Claim, host_of};
 use crate::shape::ShapeId;
 use crate::{Core, Effect, Out, Turn};
 
@@ -235,7 +236,7 @@ impl Core {
     /// The next machines of the walk, as many as the budget allows.
     fn machines_after(&self, after: Option<&Arc<str>>, budget: &mut usize) -> Vec<Arc<str>> {
         let mut names = Vec::new();
-        for (name, machine) in self.pool.machines.after(after) {
+        for (name, machine) in self.pool.machines().after(after) {
             if *budget == 0 {
                 break;
             }
@@ -258,47 +259,17 @@ impl Core {
 
     /// True when something was put right.
     fn sweep_machine(&mut self, name: &Arc<str>, out: &mut Out) -> bool {
-        let Some(machine) = self.pool.machines.get_mut(name) else { return false };
-        let dead: Vec<ClaimId> = machine
-            .claims
-            .iter()
-            .copied()
-            .filter(|id| self.pool.claims.get(id).is_none_or(|c| c.machine != *name))
-            .collect();
-        let mut repaired = !dead.is_empty();
+        let Rebuilt { dead, room } = self.pool.rebuild_machine(name, &mut self.changes);
+        let mut repaired = room || !dead.is_empty();
         for id in dead {
-            machine.claims.remove(&id);
-            self.sweep.note(Finding::DeadClaim, &format!("{name} has the claim {id}, which is over"), out);
+            let what = format!("{name} has the claim {id}, which is over");
+            self.sweep.note(Finding::DeadClaim, &what, out);
         }
-        let claims = || machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        let slots: BTreeSet<u32> = claims().map(|c| c.slot_number).collect();
-        let whole = machine.whole && !machine.claims.is_empty();
-        let free = if whole {
-            Resources::default()
-        } else {
-            claims().map(|c| c.resources).fold(machine.total, minus)
-        };
-        let connected = machine.session.is_some();
-        let mut wrong = machine.slots != slots;
-        machine.slots = slots;
-        if connected && machine.free != free {
-            machine.free = free;
-            wrong = true;
-        }
-        let (number, free) = (machine.number, machine.free);
-        let roomy = machine.is_open() && free.cpus > 0;
-        wrong |= self.pool.roomy.contains(number) != roomy || (roomy && self.pool.room(number) != free);
-        wrong |= self.pool.away.contains(name) == connected;
-        if wrong {
-            if connected {
-                self.pool.away.remove(name);
-            } else {
-                self.pool.away.insert(name.clone());
-            }
-            self.pool.note_room(name);
+        if room {
             self.sweep.note(Finding::Room, &format!("the books of {name} did not fit its claims"), out);
-            repaired = true;
         }
+        let Some(machine) = self.pool.machines().get(name) else { return repaired };
+        let (number, connected) = (machine.number, machine.session.is_some());
         if let Some(gang) = self.gangs.earmark(number)
             && (!connected || !self.gangs.is_promised(gang, number))
         {
@@ -312,11 +283,11 @@ impl Core {
 
     /// The tick that runs this pass has just ended leases: one that is left was forgotten.
     fn sweep_leases(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(machine) = self.pool.machines.get(name).filter(|m| m.session.is_none()) else { return };
+        let Some(machine) = self.pool.machines().get(name).filter(|m| m.session.is_none()) else { return };
         // Word from a machine is noted at its first place.
-        let heard_ms = self.pool.machines.get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
+        let heard_ms = self.pool.machines().get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
         let over = machine.claims.iter().copied().filter(|id| {
-            let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
+            let patience = self.pool.claims().get(id).map_or(0, Claim::patience_ms);
             turn.now.mono_ms >= heard_ms.saturating_add(patience)
         });
         for id in over.collect::<Vec<_>>() {
@@ -325,7 +296,7 @@ impl Core {
                 &format!("the lease of claim {id} on {name} had run out"),
                 turn.out,
             );
-            let jobs = self.pool.claims.get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
+            let jobs = self.pool.claims().get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
             self.lose_claim(turn, id, "its machine was out of contact for longer than the lease", 1008);
             for cluster in jobs.iter().map(|j| j.cluster).collect::<BTreeSet<u32>>() {
                 self.offer_jobs(turn, cluster);
@@ -336,7 +307,7 @@ impl Core {
     fn sweep_claims(&mut self, turn: &mut Turn<'_>, after: Option<Arc<str>>, budget: &mut usize) -> Stage {
         let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
-            let claims = self.pool.machines.get(name).map(|m| m.claims.clone());
+            let claims = self.pool.machines().get(name).map(|m| m.claims.clone());
             for id in claims.into_iter().flatten() {
                 self.sweep_claim(turn, name, id);
             }
@@ -346,25 +317,22 @@ impl Core {
             return Stage::Claims(Some(last));
         }
         self.pool.recount.reach = Reach::All;
-        if self.pool.recount.claims != self.pool.claims.len() {
+        if self.pool.recount.claims != self.pool.claims().len() {
             self.sweep_lost_claims(turn);
         }
         Stage::Machines(None)
     }
 
     fn sweep_claim(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: ClaimId) {
-        let Some(claim) = self.pool.claims.get(&id).filter(|c| c.machine == *name) else { return };
+        let Some(claim) = self.pool.claims().get(&id).filter(|c| c.machine == *name) else { return };
         let strays: Vec<JobId> = claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
         let deep = claim.jobs.len() > 1;
-        if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
+        if !strays.is_empty() || self.pool.deep().contains(&id) != deep {
             let what = format!("claim {id} had jobs that are not its");
             self.sweep.note(Finding::StrayJob, &what, turn.out);
-            if let Some(claim) = self.pool.claims.get_mut(&id) {
-                claim.jobs.retain(|job| !strays.contains(job));
-            }
-            self.pool.note_depth(id);
+            self.pool.drop_jobs(id, &strays);
         }
-        let connected = self.pool.machines.get(name).is_some_and(|m| m.session.is_some());
+        let connected = self.pool.machines().get(name).is_some_and(|m| m.session.is_some());
         if connected && self.is_reserved_in_vain(id) {
             let what = format!("claim {id} on {name} was kept for a gang that is over");
             self.sweep.note(Finding::KeptClaim, &what, turn.out);
@@ -372,8 +340,8 @@ impl Core {
         }
         // It may be kept for a while after the run, and its machine may be put in order.
         let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
-        let empty = self.pool.claims.get(&id).is_some_and(idle);
-        let session = self.pool.machines.get(name).and_then(|m| m.session);
+        let empty = self.pool.claims().get(&id).is_some_and(idle);
+        let session = self.pool.machines().get(name).and_then(|m| m.session);
         if let Some(session) = session.filter(|_| empty) {
             self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), turn.out);
             self.end_claim(turn, id, "none of its jobs is alive");
@@ -385,15 +353,15 @@ impl Core {
     /// Machines have fewer claims than there are: looks at all of them, which nobody does who finds nothing wrong.
     fn sweep_lost_claims(&mut self, turn: &mut Turn<'_>) {
         let is_lost = |(id, claim): &(&ClaimId, &Claim)| {
-            self.pool.machines.get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
+            self.pool.machines().get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
         };
         let lost: Vec<(ClaimId, Claim)> =
-            self.pool.claims.iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
+            self.pool.claims().iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
         for (id, claim) in lost {
             let name = &claim.machine;
             self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), turn.out);
-            if self.pool.machines.contains_key(name) {
-                self.give_back(name, id, claim.slot_number);
+            if self.pool.machines().contains_key(name) {
+                self.pool.give_back(name, id, claim.slot_number, &mut self.changes);
             } else {
                 // As after a restart: it has the time of its lease to come back.
                 self.expect(turn.now, name, [id].into());
@@ -404,26 +372,14 @@ impl Core {
 
     /// Is this claim the one that has the job?
     fn is_with(&self, job: JobId, id: ClaimId) -> bool {
-        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
         live.is_some_and(|l| l.claim == id)
-    }
-
-    /// A machine's books have a claim again.
-    fn give_back(&mut self, name: &Arc<str>, id: ClaimId, slot: u32) {
-        let Some(machine) = self.pool.machines.get_mut(name) else { return };
-        machine.claims.insert(id);
-        machine.slots.insert(slot);
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        let free = claims.map(|c| c.resources).fold(machine.total, minus);
-        machine.free = if machine.session.is_some() { free } else { Resources::default() };
-        machine.settle();
-        self.pool.note_room(name);
     }
 
     fn sweep_clusters(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
         let (mut next, mut odd) = (None, Vec::new());
         let mut recount = std::mem::take(&mut self.queue.recount);
-        for (&id, cluster) in self.queue.clusters.range(from..) {
+        for (&id, cluster) in self.queue.clusters().range(from..) {
             if *budget == 0 {
                 next = Some(id);
                 break;
@@ -432,11 +388,11 @@ impl Core {
             recount.pass(&cluster.owner, cluster.unfinished());
             *budget = budget.saturating_sub(1 + cluster.live.len());
             let in_line = if cluster.gang {
-                self.gangs.knows(id, self.waits_as_gang(id))
+                self.changes.concerns_gang(id) || self.gangs.knows(id) == self.waits_as_gang(id)
             } else {
                 cluster.parts.iter().enumerate().all(|(at, part)| {
                     let entry = cluster.ready(id, at);
-                    let shape = self.shapes.all.get(&part.shape);
+                    let shape = self.shapes.all().get(&part.shape);
                     shape.is_none_or(|s| s.ready.contains(&entry) != part.idle.is_empty())
                 })
             };
@@ -445,7 +401,7 @@ impl Core {
                 .iter()
                 .filter(|(proc, live)| {
                     let job = JobId { cluster: id, proc: **proc };
-                    self.pool.claims.get(&live.claim).is_none_or(|c| !c.jobs.contains(&job))
+                    self.pool.claims().get(&live.claim).is_none_or(|c| !c.jobs.contains(&job))
                 })
                 .map(|(proc, live)| (*proc, live.claim))
                 .collect();
@@ -469,8 +425,8 @@ impl Core {
                     &format!("claim {claim} did not have the job {job}"),
                     turn.out,
                 );
-                if let Some(claim) = self.pool.claims.get_mut(&claim) {
-                    claim.jobs.push(job);
+                if self.pool.claims().contains_key(&claim) {
+                    self.pool.give_jobs(claim, [job]);
                 } else {
                     let (procs, reason) =
                         (vec![Span { first: proc, count: 1 }], "its claim is over".to_owned());
@@ -478,7 +434,6 @@ impl Core {
                         JobsRequeued { claim: claim.0, cluster: id, procs, reason, code: 1006, exit: None };
                     self.record(turn, Kind::JobsRequeued(requeued));
                 }
-                self.pool.note_depth(claim);
             }
             self.offer_jobs(turn, id);
         }
@@ -507,7 +462,7 @@ impl Core {
     /// The pass itself, for jobs that no event concerns.
     fn sweep_shapes(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Option<Stage> {
         // What waits for keys, for the throttle or for its first look is waited for.
-        if self.starved || !self.undone.is_empty() || self.throttle.due_ms().is_some() {
+        if self.keys.are_wanted() || !self.undone.is_empty() || self.throttle.due_ms().is_some() {
             return None;
         }
         // Sets of machines are bitmaps: a look through one is quick.
@@ -518,7 +473,7 @@ impl Core {
             }
             *budget = budget.saturating_sub(1);
             let id = ShapeId(id);
-            let Some(shape) = self.shapes.all.get(&id) else { continue };
+            let Some(shape) = self.shapes.all().get(&id) else { continue };
             let first = shape.ready.first().copied();
             if first.is_some() != self.accounts.is_in_line(shape.user, id, first) {
                 let (user, cores) = (shape.user, f64::from(shape.request.cpus));
