@@ -7,6 +7,7 @@
 
 mod apply;
 mod machines;
+mod place;
 mod platform;
 pub(crate) mod pool;
 pub(crate) mod queue;
@@ -14,4 +15,5 @@ mod recount;
 mod resort;
 pub(crate) mod snapshot;
 mod steps;
+mod stored;
 pub(crate) mod sweep;

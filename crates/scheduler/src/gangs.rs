@@ -34,7 +34,8 @@ use planner::{Decision, Planner, Rank, Reason, Rules, SEATS_MAX, SetId, Start, S
 
 use crate::accounts::{GangPlace, UserId};
 use crate::admission::{Awaited, Demand, Shortage};
-use crate::pass::{Candidate, Cut};
+use crate::feed::Cut;
+use crate::pass::Candidate;
 use crate::queue::Live;
 use crate::shape::ShapeId;
 use crate::{Core, Mutation, Refusal, Settings, Turn};

@@ -11,7 +11,7 @@ use classad::{ClassAd, Value};
 use model::event::{Afterwards, Condition, Kind, LabSet, MachineStanding};
 use model::{JobId, Now, ProcSet, limits};
 
-use crate::agents::by_cluster;
+use crate::ended::by_cluster;
 use crate::pool::{Machine, Standing, host_of};
 use crate::queue::Stage;
 use crate::shape::ShapeId;

@@ -45,7 +45,9 @@ mod books;
 mod changes;
 mod concurrency;
 mod drain;
+mod ended;
 mod explain;
+mod feed;
 mod gangs;
 mod hopeless;
 mod invariants;
@@ -71,6 +73,7 @@ mod stamp;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod tick;
 mod undone;
 mod view;
 mod words;

@@ -57,21 +57,11 @@ impl Core {
         self.keep(turn, id, Reserved { job, until_ms: Some(turn.now.wall_ms + seconds * 1000) });
     }
 
-    fn keep(&mut self, turn: &mut Turn<'_>, id: ClaimId, kept: Reserved) {
+    pub(crate) fn keep(&mut self, turn: &mut Turn<'_>, id: ClaimId, kept: Reserved) {
         let JobId { cluster, proc } = kept.job;
         let (until_ms, for_gang) = (kept.until_ms.unwrap_or(0), kept.until_ms.is_none());
         let kind = JobReserved { claim: id.0, cluster, proc, until_ms, for_gang };
         self.record(turn, Kind::JobReserved(kind));
-    }
-
-    /// An attempt is over: its claim waits for the rest of its gang, goes on with other jobs, or ends.
-    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId) {
-        let over = self.queue.clusters().get(&job.cluster).is_some_and(|c| c.is_over(job.proc));
-        let free = |c: &crate::pool::Claim| c.jobs.is_empty() && c.reserved.is_none() && !c.ending;
-        if over && self.pool.claims().get(&id).is_some_and(free) && self.is_reserved_for_gang(job) {
-            self.keep(turn, id, Reserved { job, until_ms: None });
-        }
-        self.feed(turn, id);
     }
 
     /// Does the machine of a job that is over stay with its gang?

@@ -15,7 +15,8 @@ use model::event::Afterwards;
 use model::report::{SeatAnswer, SeatSaid};
 use model::{ClaimId, ClaimKey, JobId, Now};
 
-use crate::pass::{Candidate, Cut};
+use crate::feed::Cut;
+use crate::pass::Candidate;
 use crate::shape::ShapeId;
 use crate::{Core, Effect, HeldClaim, Out, Turn};
 

@@ -16,7 +16,8 @@ use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use planner::SEATS_MAX;
 
-use crate::pass::{Candidate, Cut};
+use crate::feed::Cut;
+use crate::pass::Candidate;
 use crate::pool::fits;
 use crate::queue::{Cluster, Part};
 use crate::shape::{ShapeId, Shapes};
