@@ -18,6 +18,8 @@ use crate::{Core, Turn};
 const KINDS_AT_ONCE: usize = 64;
 /// Waiting shapes that are looked at each second because their match may depend on the time.
 const AGAIN_SHAPES: usize = 256;
+/// How often the machines that a job likes best are looked for among those that are left.
+const FAVOURITES: usize = 8;
 
 /// How far the look at jobs whose match depends on the time has come.
 #[derive(Debug, Clone, Default)]
@@ -201,13 +203,17 @@ impl Core {
         let mut missed = !known.complete;
         let is_free =
             |number: u32| fits(request, self.pool.room(number)) && !self.undone.holds_machine(number);
-        let machine = |number: u32| self.pool.machines().at(number).filter(|_| is_free(number));
-        let mut fitting = bits(sure.into_iter())
-            .filter(|&number| machine(number).is_some_and(|m| self.may_take(m, shape, now_ms)));
+        let may_take = |number: u32| {
+            let machine = self.pool.machines().at(number);
+            machine.is_some_and(|m| self.may_take(m, shape, now_ms))
+        };
+        let mut free = bits(sure.into_iter()).filter(|number| is_free(*number));
+        // Of many machines to choose from only those are asked whether they may be taken that the job likes best.
         let mut found: Vec<u32> =
-            if picky { fitting.collect() } else { fitting.next().into_iter().collect() };
+            if picky { free.collect() } else { free.find(|number| may_take(*number)).into_iter().collect() };
         if (picky || found.is_empty()) && !self.undone.sure_only {
             let of_use = |m: &Machine| self.is_for(m, shape) && self.first_for(m, shape).is_some();
+            let machine = |number: u32| self.pool.machines().at(number).filter(|_| is_free(number));
             let mut unsure: Vec<u32> =
                 bits(unsure.into_iter()).filter(|n| machine(*n).is_some_and(of_use)).collect();
             unsure.sort_by_key(|number| self.shapes.cost_of(*number));
@@ -215,7 +221,7 @@ impl Core {
                 match self.shapes.answer(shape, number) {
                     Some(true) => {
                         let machine = self.pool.machines().at(number);
-                        if machine.is_some_and(|m| self.may_take(m, shape, now_ms)) {
+                        if picky || machine.is_some_and(|m| self.may_take(m, shape, now_ms)) {
                             found.push(number);
                         }
                     }
@@ -230,13 +236,44 @@ impl Core {
         if missed {
             self.undone.note_missed();
         }
-        let best = if picky {
-            found.sort_unstable();
-            self.shapes.favourite(shape, &found)
-        } else {
-            found.first().copied()
-        };
+        let best = if picky { self.find_favourite(shape, found, now_ms) } else { found.first().copied() };
         self.pool.name(best?).cloned()
+    }
+
+    /// The first machine that such a job may take among those that it likes best; among those that it likes next, if it may take
+    /// none of them.
+    fn find_favourite(&mut self, shape: ShapeId, mut machines: Vec<u32>, now_ms: u64) -> Option<u32> {
+        machines.sort_unstable();
+        for _ in 0..FAVOURITES {
+            let best = self.shapes.favourites(shape, &machines);
+            if let Some(found) = self.first_to_take(shape, best.iter().copied(), now_ms) {
+                return Some(found);
+            }
+            // Both are in order.
+            let mut refused = best.into_iter().peekable();
+            machines.retain(|number| refused.next_if_eq(number).is_none());
+            if machines.is_empty() {
+                return None;
+            }
+        }
+        // So much is kept against it that the rest is put in order at once.
+        let taken: Vec<u32> = machines
+            .into_iter()
+            .filter(|n| self.first_to_take(shape, [*n].into_iter(), now_ms).is_some())
+            .collect();
+        self.shapes.favourites(shape, &taken).first().copied()
+    }
+
+    fn first_to_take(
+        &self,
+        shape: ShapeId,
+        mut machines: impl Iterator<Item = u32>,
+        now_ms: u64,
+    ) -> Option<u32> {
+        machines.find(|number| {
+            let machine = self.pool.machines().at(*number);
+            machine.is_some_and(|m| self.may_take(m, shape, now_ms))
+        })
     }
 
     /// A machine has room: fill it, each time with whose turn it is. As long as that is not known nobody gets it.

@@ -433,10 +433,12 @@ impl Shapes {
         known.map_or(0, |autocluster| self.engine.unsure_of(autocluster))
     }
 
-    /// The machine that such a job likes best; the lowest number among equals.
-    pub(crate) fn favourite(&mut self, id: ShapeId, machines: &[u32]) -> Option<u32> {
-        let autocluster = self.autocluster(id)?;
-        self.engine.favourite(autocluster, machines)
+    /// All machines that such a job likes best, in the order given.
+    pub(crate) fn favourites(&mut self, id: ShapeId, machines: &[u32]) -> Vec<u32> {
+        match self.autocluster(id) {
+            Some(autocluster) => self.engine.favourites(autocluster, machines),
+            None => machines.to_vec(),
+        }
     }
 
     /// How much a machine likes such a job; `None` when there is nothing left to find out.
