@@ -1,5 +1,6 @@
 //! What people ask: submit, hold, release, remove; users' priorities.
 
+use model::codes::{hold, vacate};
 use model::event::{
     Afterwards, ClusterReordered, ClusterSubmitted, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, Kind,
     PrioritySet, StopRequested,
@@ -10,9 +11,6 @@ use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
 use crate::{Control, Core, Effect, Out, Turn};
-
-/// Vacate code of a run that a removal by hand ended.
-const REMOVED_WHILE_RUNNING: u32 = 1023;
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -265,7 +263,14 @@ impl Core {
             let procs = vec![Span { first: 0, count: procs }];
             self.record(
                 turn,
-                Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: 15, subcode: 0, exit: None }),
+                Kind::JobsHeld(JobsHeld {
+                    cluster,
+                    procs,
+                    reason,
+                    code: hold::BY_SUBMIT,
+                    subcode: 0,
+                    exit: None,
+                }),
             );
         } else if !self.hold_impossible(turn, cluster) {
             self.offer_jobs(turn, cluster);
@@ -306,7 +311,6 @@ impl Core {
     }
 
     /// Holds, releases, removes or vacates jobs.
-    #[allow(clippy::too_many_arguments)]
     pub fn act(
         &mut self,
         turn: &mut Turn<'_>,
@@ -328,8 +332,14 @@ impl Core {
                 Act::Release => self.release(turn, cluster, procs.as_ref(), reason, &mut outcome),
                 Act::Remove => self.remove(turn, cluster, procs.as_ref(), reason, &mut outcome),
                 Act::Vacate => {
-                    let stopped =
-                        self.stop_live(turn, cluster, procs.as_ref(), Afterwards::Idle, reason, (1022, 0));
+                    let stopped = self.stop_live(
+                        turn,
+                        cluster,
+                        procs.as_ref(),
+                        Afterwards::Idle,
+                        reason,
+                        (vacate::BY_HAND, 0),
+                    );
                     outcome.changed += stopped;
                     let named = procs.as_ref().map_or(0, ProcSet::len);
                     outcome.unsuitable += named.saturating_sub(stopped);
@@ -364,7 +374,6 @@ impl Core {
     }
 
     /// Gives the jobs of a cluster another place in the order; how many wait there now.
-    #[allow(clippy::too_many_arguments)]
     fn reorder(
         &mut self,
         turn: &mut Turn<'_>,
@@ -446,10 +455,17 @@ impl Core {
         outcome.unsuitable += self.chosen(cluster, procs, Part::Completed).len();
         if !idle.is_empty() {
             let reason = reason.to_owned();
-            let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0, exit: None };
+            let held = JobsHeld {
+                cluster,
+                procs: idle.spans(),
+                reason,
+                code: hold::BY_USER,
+                subcode: 0,
+                exit: None,
+            };
             self.record(turn, Kind::JobsHeld(held));
         }
-        outcome.changed += self.stop_live(turn, cluster, procs, Afterwards::Held, reason, (1, 0));
+        outcome.changed += self.stop_live(turn, cluster, procs, Afterwards::Held, reason, (hold::BY_USER, 0));
     }
 
     fn release(
@@ -479,7 +495,7 @@ impl Core {
     ) {
         // The live ones first: the cluster is gone once its last job is.
         outcome.changed +=
-            self.stop_live(turn, cluster, procs, Afterwards::Removed, reason, (REMOVED_WHILE_RUNNING, 0));
+            self.stop_live(turn, cluster, procs, Afterwards::Removed, reason, (vacate::REMOVED, 0));
         let mut gone = self.chosen(cluster, procs, Part::Idle);
         for span in self.chosen(cluster, procs, Part::Held).spans() {
             gone.insert_range(span.first, span.procs().end);
@@ -529,7 +545,6 @@ impl Core {
     }
 
     /// Asks the machines to stop live jobs; returns how many.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn stop_live(
         &mut self,
         turn: &mut Turn<'_>,

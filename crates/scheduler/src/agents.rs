@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use classad::ClassAd;
 use model::agent::{BETTER, Report, Stage};
+use model::codes::{hold, vacate};
 use model::event::{
     Afterwards, JobCheckpointed, JobContinued, JobFilesMoved, JobNotSaved, JobStarted, JobSuspended,
     JobWarned, JobsHeld, Kind,
@@ -19,12 +20,8 @@ use crate::pool::{SlotState, host_of, place_of};
 use crate::queue::Live;
 use crate::{AgentHello, Core, Effect, HeldClaim, Out, Session, Turn};
 
-/// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
-const STARTD_HELD: u32 = 21;
 /// Hold codes: inputs or results could not be moved, or are too large.
-const FILES_HELD: [u32; 4] = [12, 13, 32, 33];
-/// Hold code: the job took more than it asked for.
-const OUT_OF_RESOURCES: u32 = 34;
+const FILES_HELD: [u32; 4] = [hold::OUTPUT, hold::INPUT, hold::INPUT_TOO_LARGE, hold::OUTPUT_TOO_LARGE];
 
 /// No machine is believed that it has a claim with a higher number than this: numbers must never run out.
 const HIGHEST_BELIEVED: u64 = 1 << 52;
@@ -55,7 +52,7 @@ impl Core {
         }
         for id in claims {
             match held.get(&id) {
-                None => self.lose_claim(turn, id, "the machine no longer has it", 1006),
+                None => self.lose_claim(turn, id, "the machine no longer has it", vacate::MACHINE_FAILED),
                 Some(claim) => {
                     // What it does not have, it never got: the message was lost on the way.
                     let has: HashSet<Attempt> = claim.jobs.iter().copied().collect();
@@ -115,7 +112,6 @@ impl Core {
     }
 
     /// A machine has changed: what it says of itself, and of its claimed slots.
-    #[allow(clippy::too_many_arguments)]
     pub fn machine_changed(
         &mut self,
         turn: &mut Turn<'_>,
@@ -261,7 +257,7 @@ impl Core {
                     (None, Some(Hold { reason, subcode, code })) => {
                         let JobId { cluster, proc } = job.job();
                         let procs = vec![Span { first: proc, count: 1 }];
-                        let code = if code == OUT_OF_RESOURCES { code } else { STARTD_HELD };
+                        let code = if code == hold::OUT_OF_RESOURCES { code } else { hold::BY_OWNER };
                         let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
                         self.record(turn, Kind::JobsHeld(held));
                     }
@@ -362,7 +358,7 @@ impl Core {
                 let (machine, rival) = (claim.machine.clone(), claim.rival);
                 let estate = self.estate(id);
                 self.note_refusal_of(turn.now, id);
-                self.lose_claim(turn, id, &reason, 1006);
+                self.lose_claim(turn, id, &reason, vacate::MACHINE_FAILED);
                 if let Some(shape) = rival {
                     self.replace(turn, &machine, shape, estate);
                 }

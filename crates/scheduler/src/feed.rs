@@ -48,7 +48,6 @@ impl Core {
     }
 
     /// Makes a claim of what jobs of a shape ask for, or of something else: then it is cut also from a static slot.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn make_claim(
         &mut self,
         turn: &mut Turn<'_>,

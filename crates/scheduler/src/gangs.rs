@@ -19,7 +19,6 @@ mod plans;
 
 use describe::times;
 pub(crate) use describe::{fit_of, larger};
-pub(crate) use given_up::UNSATISFIABLE;
 pub use guests::BadGuest;
 pub(crate) use guests::{Guests, check_sizes, known as known_guests, read as read_guests};
 pub(crate) use plans::Leave;
@@ -28,6 +27,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use model::codes::vacate;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
 use model::{JobId, JobTemplate, Span};
 use planner::{Decision, Planner, Rank, Reason, Rules, SEATS_MAX, SetId, Start, System};
@@ -432,7 +432,7 @@ impl Core {
         let running = gang.live.values().any(|l| l.stop.is_none());
         if gang.is_broken() && running {
             let why = "another job of its gang lost its machine";
-            self.stop_live(turn, cluster, None, Afterwards::Idle, why, (1000, 0));
+            self.stop_live(turn, cluster, None, Afterwards::Idle, why, (vacate::FOR_ANOTHER, 0));
             self.changes.note_gang(cluster);
         }
     }

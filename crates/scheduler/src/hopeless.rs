@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use classad::ClassAd;
 use model::ProcSet;
 use model::changing::{changes_by_itself, words_of};
+use model::codes::hold;
 use model::event::{JobsHeld, Kind};
 
-use crate::gangs::UNSATISFIABLE;
 use crate::pool::{Machine, fits};
 use crate::shape::ShapeId;
 use crate::{Core, Turn};
@@ -173,7 +173,7 @@ impl Core {
             self.settings.grace_ms / 1000
         );
         let procs = idle.spans();
-        let held = JobsHeld { cluster, procs, reason, code: UNSATISFIABLE, subcode: 0, exit: None };
+        let held = JobsHeld { cluster, procs, reason, code: hold::UNSATISFIABLE, subcode: 0, exit: None };
         self.record(turn, Kind::JobsHeld(held));
     }
 }

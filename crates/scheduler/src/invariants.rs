@@ -93,6 +93,22 @@ pub const INVARIANTS: &[Invariant] = &[
         says: "users and groups hold the cores of their claims, and named limits what claims take",
         check: accounts,
     },
+    Invariant {
+        name: "owners",
+        says: "an owner's unfinished jobs are as many as their clusters have",
+        check: owners,
+    },
+    Invariant { name: "cores", says: "the pool's cores are those of the machines in contact", check: cores },
+    Invariant {
+        name: "lists",
+        says: "the lists of machines out of contact, of claims with several jobs and of those kept after theirs name these and no others",
+        check: lists,
+    },
+    Invariant {
+        name: "leases",
+        says: "a claim is on a machine in contact, or on one that is waited for",
+        check: leases,
+    },
     Invariant { name: "line", says: "in line are exactly the plain jobs that wait", check: line },
 ];
 
@@ -137,6 +153,7 @@ impl Core {
 
     /// The books of a machine lose what it has: for tests of what puts that right.
     pub fn spoil_books(&mut self, machine: &str) {
+        self.sweep.alarm = false;
         self.pool.spoil_machine(machine);
     }
 
@@ -476,6 +493,55 @@ fn accounts(core: &mut Core, _: Now) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn owners(core: &mut Core, _: Now) -> Result<(), String> {
+    let mut counted: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    for cluster in core.queue.clusters().values() {
+        *counted.entry(cluster.owner.clone()).or_default() += cluster.unfinished();
+    }
+    counted.retain(|_, jobs| *jobs > 0);
+    if counted == *core.queue.jobs_of() {
+        return Ok(());
+    }
+    wrong(format!("{:?} are booked, {counted:?} are there", core.queue.jobs_of()))
+}
+
+fn cores(core: &mut Core, _: Now) -> Result<(), String> {
+    let connected = core.pool.machines().values().filter(|m| m.session.is_some());
+    let counted: u64 = connected.map(|m| u64::from(m.total.cpus)).sum();
+    if counted == core.pool.cores() {
+        return Ok(());
+    }
+    wrong(format!("{} are booked, {counted} are there", core.pool.cores()))
+}
+
+fn lists(core: &mut Core, _: Now) -> Result<(), String> {
+    let pool = &core.pool;
+    let away = pool.machines().iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name.clone());
+    if away.collect::<BTreeSet<_>>() != *pool.away() {
+        return wrong(format!("{:?} are listed as out of contact", pool.away()));
+    }
+    let deep = pool.claims().iter().filter(|(_, c)| c.jobs.len() > 1).map(|(id, _)| *id);
+    if deep.collect::<BTreeSet<_>>() != *pool.deep() {
+        return wrong(format!("{:?} are listed as having several jobs", pool.deep()));
+    }
+    let reserved = pool.claims().iter().filter_map(|(id, c)| Some((c.reserved?.job.cluster, *id)));
+    if reserved.collect::<BTreeSet<_>>() != *pool.reserved() {
+        return wrong(format!("{:?} are listed as kept", pool.reserved()));
+    }
+    Ok(())
+}
+
+fn leases(core: &mut Core, _: Now) -> Result<(), String> {
+    let pool = &core.pool;
+    let lost = pool.claims().iter().find(|(_, claim)| {
+        let machine = pool.machines().get(&claim.machine);
+        machine.is_none_or(|m| m.session.is_none() && !pool.away().contains(&claim.machine))
+    });
+    lost.map_or(Ok(()), |(id, claim)| {
+        wrong(format!("nobody waits for {}, which has claim {id}", claim.machine))
+    })
 }
 
 fn line(core: &mut Core, _: Now) -> Result<(), String> {

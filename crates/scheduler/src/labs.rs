@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Value};
+use model::codes::vacate;
 use model::event::{Afterwards, Condition, Kind, LabSet, MachineStanding};
 use model::{JobId, Now, ProcSet, limits};
 
@@ -19,8 +20,6 @@ use crate::{Actor, Core, Turn};
 
 /// How long an ordinary user may have a machine for themselves, in milliseconds: a week; a day when they do not say.
 const HOLD_MS: (u64, u64) = (7 * 86_400_000, 86_400_000);
-/// Vacate code of an attempt that a person's decision ended.
-const BY_HAND: u32 = 1022;
 
 /// Why a machine takes nothing new from anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -242,7 +241,6 @@ pub enum StandingRefusal {
 
 impl Core {
     /// Changes what people decided about a machine, and lets every waiting job know.
-    #[allow(clippy::too_many_arguments)]
     pub fn set_machine(
         &mut self,
         turn: &mut Turn<'_>,
@@ -405,7 +403,7 @@ impl Core {
             let procs: ProcSet = procs.iter().collect();
             let gang = self.queue.clusters().get(&cluster).is_some_and(|c| c.gang);
             let which = if gang { None } else { Some(&procs) };
-            self.stop_live(turn, cluster, which, Afterwards::Idle, why, (BY_HAND, 0));
+            self.stop_live(turn, cluster, which, Afterwards::Idle, why, (vacate::BY_HAND, 0));
             self.changes.note_gang(cluster);
         }
     }

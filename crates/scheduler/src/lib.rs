@@ -5,10 +5,13 @@
 //! input makes it decide is collected in an [`Out`]: the driver writes the events to the journal first and releases
 //! the effects only when they are on disk.
 //!
-//! - `queue`: clusters and the state of their jobs (durable)
-//! - `pool`: machines and claims (claims are durable, machines soft); `machines`: quick to find, and in order
+//! - `books`: what is durable, and the only place that writes it: `queue` (clusters and the state of their jobs), `pool` (machines
+//!   and claims; claims are durable, machines soft), `apply`, `snapshot` (durable state as bytes), `steps` (the manager's clock was
+//!   set), `sweep` (the consistency pass, which finds nothing) and `recount` (the common books that it counts anew)
+//! - `changes`: what has changed and nobody has drawn the consequences of
+//! - `tick`: what is due when time passes; `ended`: what becomes of jobs and claims when an attempt is over
 //! - `shape`: which jobs are alike for matching (`alike`), and which machines can run them
-//! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
+//! - `pass`: who gets what: the scheduling decisions; `feed`: claims made, fed and ended; `keys`: what they are named with; `preempt`: who must go for a better job
 //! - `hopeless`: jobs that nothing can ever satisfy; `aborts`: machines that cannot run what is given to them
 //! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by the planner of the crate of that name
@@ -27,10 +30,8 @@
 //! - `invariants`: what must hold after every input, each in a sentence; `mutation`: faults that tests put in
 //! - `undone`: what the pass goes on with later, because it costs too much for one input
 //! - `refusals`: machines that end claims before their jobs begin
-//! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
-//! - `steps`: the manager's clock was set
 //! - `words`: from what machines say to what the core hears, and back
-//! - `snapshot`: durable state as bytes; `view`: read-only answers for people; `pages`: long ones, a page at a time
+//! - `view`: read-only answers for people; `pages`: long ones, a page at a time
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Expr};
+use model::codes::vacate;
 use model::event::{
     Afterwards, Exit, JobExited, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
 };
@@ -56,8 +57,6 @@ const PERIODIC: [&str; 8] = [
 const HOLD_DETAILS: [&str; 4] =
     ["OnExitHoldReason", "OnExitHoldSubCode", "PeriodicHoldReason", "PeriodicHoldSubCode"];
 
-/// Vacate code of a policy.
-const VACATED_BY_POLICY: u32 = 1000;
 /// Jobs looked at in one tick, so that a long queue cannot stop the pool; the next tick goes on.
 const JOBS_PER_TICK: usize = 500;
 /// Steps of evaluating their expressions after which the tick is over as well: some milliseconds.
@@ -485,7 +484,7 @@ impl Core {
         let spans = procs.spans();
         let kind = match verdict {
             Verdict::Vacate { reason } => {
-                let codes = (VACATED_BY_POLICY, 0);
+                let codes = (vacate::FOR_ANOTHER, 0);
                 self.stop_live(turn, cluster, Some(procs), Afterwards::Idle, &reason, codes);
                 return;
             }

@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use model::codes::hold;
 use model::event::Resources;
 use model::{JobId, ProcSet};
 
@@ -22,9 +23,6 @@ use crate::view::{ClusterView, JobState, JobView, MachineView};
 const LOOKED_AT: usize = 20_000;
 
 /// HoldReasonCodes of holds that nobody but a person, or the job itself, asked for.
-const BY_USER: u32 = 1;
-const BY_POLICY: u32 = 3;
-const BY_SUBMIT: u32 = 15;
 
 /// The parts of a list of jobs, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -181,7 +179,8 @@ impl Core {
 
     /// What the pool itself gave up is aborted, in a lab's words; a person, or the job's own policy, only holds it.
     fn held_job(&self, id: u32, c: &Cluster, proc: u32, hold: Option<&Hold>) -> JobView {
-        let aborted = c.gang && hold.is_some_and(|h| !matches!(h.code, BY_USER | BY_POLICY | BY_SUBMIT));
+        let aborted = c.gang
+            && hold.is_some_and(|h| !matches!(h.code, hold::BY_USER | hold::BY_POLICY | hold::BY_SUBMIT));
         JobView {
             hold_reason: hold.map(|h| (h.reason.clone(), h.code)),
             recipe: aborted.then_some("aborted"),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
+use model::codes::vacate;
 use model::event::Resources;
 use model::{ClaimId, Now};
 
@@ -73,7 +74,7 @@ impl Core {
             // Its owner divided the machine anew: what ran in a slot that is no more has no place.
             let claims = self.pool.machines().get(place).map(|m| m.claims.clone()).unwrap_or_default();
             for id in claims {
-                self.lose_claim(turn, id, "the machine no longer has the slot", 1006);
+                self.lose_claim(turn, id, "the machine no longer has the slot", vacate::MACHINE_FAILED);
             }
             self.forget_machine(place);
         }

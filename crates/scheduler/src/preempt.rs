@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Scope, Value};
+use model::codes::vacate;
 use model::event::{Afterwards, Resources};
 use model::{ClaimId, JobId, Now};
 
@@ -288,7 +289,7 @@ impl Core {
             }
         }
         for gang in gangs {
-            self.stop_live(turn, gang, None, Afterwards::Idle, &why, (1000, 0));
+            self.stop_live(turn, gang, None, Afterwards::Idle, &why, (vacate::FOR_ANOTHER, 0));
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use model::codes::{hold, vacate};
 use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
 use model::report::Attempt;
 use model::{ClaimId, JobId, Span};
@@ -14,10 +15,6 @@ use crate::queue::Stage;
 use crate::shape::{Ready, ShapeId};
 use crate::{Core, Turn};
 
-/// Vacate code of an attempt whose machine could not be made ready.
-pub(crate) const FAILED: u32 = 1101;
-/// HoldReasonCode of a job for which no more machines are tried.
-const GIVEN_UP: u32 = 1101;
 /// How often a failure is followed by an attempt elsewhere, when the job does not say (ProvisionRetries).
 const RETRIES: u32 = 1;
 
@@ -52,13 +49,13 @@ impl Core {
         let procs = vec![Span { first: proc, count: 1 }];
         if failures < asked.unwrap_or(RETRIES) {
             let requeued =
-                JobsRequeued { claim: id.0, cluster, procs, reason: why, code: FAILED, exit: None };
+                JobsRequeued { claim: id.0, cluster, procs, reason: why, code: vacate::UNREADY, exit: None };
             self.record(turn, Kind::JobsRequeued(requeued));
             return;
         }
         let reason = format!("{why}; no other machine is tried (ProvisionRetries)");
         let held = |procs: Vec<Span>, reason: String| {
-            Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: GIVEN_UP, subcode: 0, exit: None })
+            Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: hold::UNREADY, subcode: 0, exit: None })
         };
         self.record(turn, held(procs, reason.clone()));
         if gang {
@@ -66,7 +63,7 @@ impl Core {
             if !idle.is_empty() {
                 self.record(turn, held(idle, reason.clone()));
             }
-            self.stop_live(turn, cluster, None, Afterwards::Held, &reason, (GIVEN_UP, 0));
+            self.stop_live(turn, cluster, None, Afterwards::Held, &reason, (hold::UNREADY, 0));
         }
     }
 

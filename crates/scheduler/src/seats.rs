@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::agent::{BETTER, Notice, Stage};
+use model::codes::vacate;
 use model::event::Afterwards;
 use model::report::{SeatAnswer, SeatSaid};
 use model::{ClaimId, ClaimKey, JobId, Now};
@@ -196,7 +197,7 @@ impl Core {
                 continue;
             }
             let why = "not every machine took its seat of the gang in time (MATCH_TIMEOUT)";
-            self.stop_live(turn, cluster, None, Afterwards::Idle, why, (1000, 0));
+            self.stop_live(turn, cluster, None, Afterwards::Idle, why, (vacate::FOR_ANOTHER, 0));
             self.changes.note_gang(cluster);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use model::codes::vacate;
 use model::{ClaimId, Now};
 
 use crate::pool::{Claim, host_of};
@@ -31,7 +32,12 @@ impl Core {
         for id in expired {
             clusters.extend(self.pool.claims()[&id].jobs.iter().map(|j| j.cluster));
             let machine = self.pool.claims()[&id].machine.clone();
-            self.lose_claim(turn, id, "its machine was out of contact for longer than the lease", 1008);
+            self.lose_claim(
+                turn,
+                id,
+                "its machine was out of contact for longer than the lease",
+                vacate::LEASE_OVER,
+            );
             self.forget_empty(host_of(&machine));
         }
         for cluster in clusters {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use model::codes::vacate;
 use model::event::{
     Afterwards, ClaimEnded, ClaimMade, ClusterReordered, ClusterSubmitted, JobCheckpointed, JobExited,
     JobReserved, JobStarted, JobsAssigned, JobsExtended, JobsHeld, JobsLeft, JobsReleased, JobsRemoved,
@@ -12,7 +13,6 @@ use model::{ClaimId, Class, JobId, ProcSet};
 use crate::Core;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, Reserved, host_of, place_of};
-use crate::provision;
 use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
 use crate::reserve::MOST_S;
 use crate::shape::Ready;
@@ -306,7 +306,7 @@ impl Core {
         if let Some(cluster) = self.queue.cluster_mut(e.cluster) {
             cluster.note_requeue(e, time_ms);
         }
-        if e.code == provision::FAILED
+        if e.code == vacate::UNREADY
             && let Some(claim) = self.pool.claims().get(&ClaimId(e.claim))
         {
             self.queue.exclude(e.cluster, host_of(&claim.machine), &e.procs, time_ms);

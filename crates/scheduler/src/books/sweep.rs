@@ -3,12 +3,15 @@
 //!
 //! Nothing waits for it: everything that may let a job start runs the scheduling pass at once. So the last thing a round
 //! does is to run that pass for everybody, and a start that comes of it is a lost wake-up, a fault of ours: it is counted,
-//! marked in the journal, and in builds with debug assertions (every test's) it panics, because nothing else would show it.
-//! Facts are repaired by the ordinary events, indices over them in place.
+//! marked in the journal, and in builds with debug assertions (every test's) it panics, because nothing else would show it. So does
+//! an index that does not agree with what it is an index of, and that is rebuilt from it.
+//! Each finding is the breach of an invariant, by whose name people find what should have held. Facts are repaired by the ordinary
+//! events, indices over them in place.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use model::codes::vacate;
 use model::event::{JobsRequeued, Kind};
 use model::{ClaimId, JobId, Span};
 use planner::SetId;
@@ -107,6 +110,30 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// The invariant that did not hold, by its name in [`crate::INVARIANTS`].
+    pub fn invariant(self) -> &'static str {
+        match self {
+            Self::EmptyClaim | Self::KeptClaim => "seats",
+            Self::LostClaim | Self::DeadClaim => "claims_and_machines",
+            Self::StrayJob | Self::LostJob => "jobs_and_claims",
+            Self::Room => "room",
+            Self::Line => "line",
+            Self::Lease => "leases",
+            Self::Earmark => "earmarks",
+            Self::Held | Self::Quota | Self::Limit => "accounts",
+            Self::Jobs => "owners",
+            Self::Cores => "cores",
+            Self::LostWakeup => "no_missed_start",
+        }
+    }
+
+    /// Books that disagree among themselves, which nothing that happens in the world can make them: a fault of ours.
+    fn is_our_fault(self) -> bool {
+        !matches!(self, Self::EmptyClaim | Self::KeptClaim | Self::LostJob | Self::Lease | Self::Earmark)
+    }
+}
+
 /// How often each was found since the manager started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Findings([u64; Finding::ALL.len()]);
@@ -153,7 +180,7 @@ pub(crate) struct Sweep {
     found: Findings,
     /// Starts that are made now are its.
     pub(crate) passing: bool,
-    /// A lost wake-up stops the process.
+    /// A fault of ours stops the process.
     pub(crate) alarm: bool,
     /// How much one tick looks at.
     pub(crate) step: usize,
@@ -186,8 +213,10 @@ impl Sweep {
     pub(crate) fn note(&mut self, finding: Finding, what: &str, out: &mut Out) {
         self.found.0[finding as usize] += 1;
         if (out.warnings.len() as u64) < WARNINGS {
-            out.warnings.push(format!("the consistency pass found ({}): {what}", finding.name()));
+            let (name, invariant) = (finding.name(), finding.invariant());
+            out.warnings.push(format!("the consistency pass found ({name}, breaks {invariant}): {what}"));
         }
+        assert!(!(self.alarm && finding.is_our_fault()), "{}: {what}", finding.name());
     }
 }
 
@@ -297,7 +326,12 @@ impl Core {
                 turn.out,
             );
             let jobs = self.pool.claims().get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
-            self.lose_claim(turn, id, "its machine was out of contact for longer than the lease", 1008);
+            self.lose_claim(
+                turn,
+                id,
+                "its machine was out of contact for longer than the lease",
+                vacate::LEASE_OVER,
+            );
             for cluster in jobs.iter().map(|j| j.cluster).collect::<BTreeSet<u32>>() {
                 self.offer_jobs(turn, cluster);
             }
@@ -430,8 +464,14 @@ impl Core {
                 } else {
                     let (procs, reason) =
                         (vec![Span { first: proc, count: 1 }], "its claim is over".to_owned());
-                    let requeued =
-                        JobsRequeued { claim: claim.0, cluster: id, procs, reason, code: 1006, exit: None };
+                    let requeued = JobsRequeued {
+                        claim: claim.0,
+                        cluster: id,
+                        procs,
+                        reason,
+                        code: vacate::MACHINE_FAILED,
+                        exit: None,
+                    };
                     self.record(turn, Kind::JobsRequeued(requeued));
                 }
             }
@@ -509,7 +549,6 @@ impl Core {
         for what in made.collect::<Vec<_>>() {
             let what = format!("a job could have started before, on {what}");
             self.sweep.note(Finding::LostWakeup, &what, out);
-            assert!(!self.sweep.alarm, "lost wake-up: {what}");
         }
     }
 }

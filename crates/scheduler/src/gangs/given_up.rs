@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::codes::hold;
 use model::event::{JobsHeld, Kind, Resources};
 use planner::bits::Bits;
 use planner::matching::{self, Choice};
@@ -13,8 +14,6 @@ use crate::pool::Machine;
 use crate::shape::ShapeId;
 use crate::{Core, Turn};
 
-/// HoldReasonCode of a gang that no lab could hold for too long.
-pub(crate) const UNSATISFIABLE: u32 = 1102;
 /// HoldReasonSubCode of one that was so from the beginning.
 const IMPOSSIBLE: u32 = 1;
 
@@ -63,7 +62,7 @@ impl Core {
         }
         let procs = self.queue.clusters().get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
         let reason = "no lab could ever hold all its jobs, not even were all its machines empty and in order (ABORT_IMPOSSIBLE)";
-        let (reason, code, subcode) = (reason.to_owned(), UNSATISFIABLE, IMPOSSIBLE);
+        let (reason, code, subcode) = (reason.to_owned(), hold::UNSATISFIABLE, IMPOSSIBLE);
         self.record(turn, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None }));
         true
     }
@@ -94,7 +93,7 @@ impl Core {
                 grace_ms / 1000
             );
             self.gangs.hopeless.remove(&cluster);
-            let held = JobsHeld { cluster, procs, reason, code: UNSATISFIABLE, subcode: 0, exit: None };
+            let held = JobsHeld { cluster, procs, reason, code: hold::UNSATISFIABLE, subcode: 0, exit: None };
             self.record(turn, Kind::JobsHeld(held));
         }
     }

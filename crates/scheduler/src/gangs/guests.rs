@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::agent::Notice;
+use model::codes::hold;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use planner::SEATS_MAX;
@@ -22,9 +23,6 @@ use crate::pool::fits;
 use crate::queue::{Cluster, Part};
 use crate::shape::{ShapeId, Shapes};
 use crate::{Core, Effect, Turn};
-
-/// HoldReasonCode of a guest whose host was over before it started.
-pub(crate) const ORPHANED: u32 = 1103;
 
 /// How often what befell some jobs of a gang may befall others for it, in one step.
 const SETTLES: usize = 8;
@@ -170,7 +168,7 @@ impl Cluster {
 
     /// Jobs are on hold for another reason than that their hosts are over.
     pub(crate) fn is_held_up(&self) -> bool {
-        self.holds.iter().any(|h| h.code != ORPHANED)
+        self.holds.iter().any(|h| h.code != hold::ORPHANED)
     }
 
     /// How far a guest that its machine has not heard of is on its way: as far as its host.
@@ -219,11 +217,12 @@ impl Core {
                 JobId { cluster: id, proc: host }
             );
             if !live.is_empty() {
-                self.stop_live(turn, id, Some(&live), Afterwards::Held, &reason, (ORPHANED, 0));
+                self.stop_live(turn, id, Some(&live), Afterwards::Held, &reason, (hold::ORPHANED, 0));
             }
             if !idle.is_empty() {
                 let procs = idle.spans();
-                let held = JobsHeld { cluster: id, procs, reason, code: ORPHANED, subcode: 0, exit: None };
+                let held =
+                    JobsHeld { cluster: id, procs, reason, code: hold::ORPHANED, subcode: 0, exit: None };
                 self.record(turn, Kind::JobsHeld(held));
             }
         }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use classad::ClassAd;
 use jiff::tz::TimeZone;
+use model::codes::hold;
 use model::event::{JobsHeld, Kind};
 use model::{Now, ProcSet};
 
@@ -24,8 +25,6 @@ use crate::{Core, Turn};
 
 /// Attributes that a job's time depends on, beside the Cron fields.
 pub(super) const DEFERRAL: [&str; 2] = ["DeferralTime", "DeferralWindow"];
-/// HoldReasonCode of a job that did not start in its window.
-const MISSED: u32 = 11;
 /// Ends within this time are suspicious.
 pub(super) const QUICK_US: u64 = 1_000_000;
 /// Quick ends in a row that cost nothing.
@@ -159,7 +158,7 @@ impl Core {
             self.reindex(id);
             for (until_ms, procs) in missed {
                 let reason = self.missed_reason(until_ms);
-                let (code, procs) = (MISSED, procs.spans());
+                let (code, procs) = (hold::MISSED, procs.spans());
                 let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
                 self.record(turn, Kind::JobsHeld(held));
             }

@@ -5,7 +5,7 @@ use model::{ClaimId, JobId, Span};
 
 use super::sharing::{Pool, with};
 use super::{digest, sweep_all, template};
-use crate::{Finding, Group, Limits, Quota, Settings, Shares, Turn};
+use crate::{Finding, Group, INVARIANTS, Limits, Quota, Settings, Shares, Turn};
 
 /// One machine with one core that has the first job, and a second job that waits.
 fn busy() -> Pool {
@@ -22,6 +22,7 @@ fn claim(p: &Pool) -> ClaimId {
 /// Runs a round: what it found, none of it a lost wake-up; the next round finds nothing.
 fn found(p: &mut Pool) -> Vec<(Finding, u64)> {
     p.keys();
+    p.core.sweep.alarm = false;
     let before = p.core.findings();
     p.out.warnings.clear();
     sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
@@ -174,6 +175,7 @@ fn forgotten_leases_end_and_dead_earmarks_are_dropped() {
     let mut p = busy();
     let session = p.core.pool.machines()["a"].session.unwrap();
     p.core.agent_down(session);
+    p.core.sweep.alarm = false;
     p.core.pool.spoil().away.clear();
     p.wait(1_000_000);
     // The tick did not see the machine; the round that it began with did.
@@ -205,7 +207,6 @@ fn a_start_that_only_the_round_makes_is_a_lost_wakeup() {
     let mut p = Pool::new(Settings::default());
     p.machine("a", 1, "");
     unseen(&mut p);
-    p.core.sweep.alarm = false;
     assert_eq!(found(&mut p), [(Finding::LostWakeup, 1)]);
     assert_eq!(p.live(7), 1);
     let swept = p.out.events.iter().any(|e| matches!(&e.kind, Some(Kind::ClaimMade(made)) if made.swept));
@@ -213,12 +214,50 @@ fn a_start_that_only_the_round_makes_is_a_lost_wakeup() {
 }
 
 #[test]
-#[should_panic(expected = "lost wake-up")]
+#[should_panic(expected = "lost_wakeup: a job could have started before")]
 fn in_test_builds_a_lost_wakeup_stops_everything() {
     let mut p = Pool::new(Settings::default());
     p.machine("a", 1, "");
     unseen(&mut p);
-    found(&mut p);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
+}
+
+#[test]
+#[should_panic(expected = "room: the books of a did not fit its claims")]
+fn in_test_builds_an_index_that_disagrees_with_its_owner_stops_everything() {
+    let mut p = Pool::new(Settings::default());
+    p.machine("a", 1, "");
+    p.core.pool.spoil().roomy.remove(0);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
+}
+
+#[test]
+fn every_finding_names_the_invariant_that_it_breaks() {
+    for finding in Finding::ALL {
+        let named = INVARIANTS.iter().filter(|i| i.name == finding.invariant()).count();
+        assert_eq!(named, 1, "{}", finding.name());
+    }
+}
+
+#[test]
+fn spoilt_books_are_broken_invariants() {
+    let breaks = |p: &mut Pool, name: &str| {
+        let broken = p.core.broken(p.now);
+        assert!(broken.iter().any(|b| b.starts_with(&format!("{name}: "))), "{name}: {broken:?}");
+    };
+    let mut p = busy();
+    assert_eq!(p.core.broken(p.now), Vec::<String>::new());
+    p.core.queue.spoil_jobs_of("nobody", 1);
+    breaks(&mut p, "owners");
+    let mut p = busy();
+    *p.core.pool.spoil().cores = 7;
+    breaks(&mut p, "cores");
+    let mut p = busy();
+    let session = p.core.pool.machines()["a"].session.unwrap();
+    p.core.agent_down(session);
+    p.core.pool.spoil().away.clear();
+    breaks(&mut p, "lists");
+    breaks(&mut p, "leases");
 }
 
 #[test]

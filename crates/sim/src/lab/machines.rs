@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::agent::{Notice, Report, Stage};
+use model::codes::vacate;
 use model::event::{Exit, Resources};
 use model::report::{
     Attempt, CannotStart, Evicted, Exited, Happening, Hold, ProvisionFailed, Provisioning, Returned,
@@ -19,9 +20,6 @@ use crate::script::Step;
 fn seat(answer: SeatAnswer) -> Happening {
     Happening::Seat(SeatSaid::new(answer))
 }
-
-/// Vacate code of what a machine's owner wants held.
-const OWNER_HOLDS: u32 = 1011;
 
 impl Lab {
     fn system_of(&mut self, session: Session) -> Option<&mut System> {
@@ -192,7 +190,7 @@ impl Lab {
                     let hold =
                         Some(Hold { reason: "its tasks were aborted".to_owned(), subcode: 0, code: 0 });
                     let reason = "its tasks were aborted".to_owned();
-                    Happening::Evicted(Evicted { job: held, reason, code: OWNER_HOLDS, hold })
+                    Happening::Evicted(Evicted { job: held, reason, code: vacate::BY_OWNER, hold })
                 }
                 Step::Suspicious => {
                     let reason = "no task could be started".to_owned();
