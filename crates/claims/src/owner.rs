@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use classad::{ClassAd, Value};
 use model::agent::{MachineNow, Slot, SlotNow, Trace, Transition};
+use model::codes::vacate;
 use model::event::Resources;
 use model::report::{Attempt, Hold};
 use model::starter::Use;
@@ -511,7 +512,7 @@ impl Owner {
 
     fn evict(&mut self, claim: u64, hard: bool) {
         let cause = self.seats.get(&claim).and_then(|s| s.cause.clone());
-        let (reason, code) = cause.unwrap_or_else(|| ("the machine's policy".to_owned(), 1011));
+        let (reason, code) = cause.unwrap_or_else(|| ("the machine's policy".to_owned(), vacate::BY_OWNER));
         let hold = self.seats.get(&claim).and_then(|s| s.hold.clone());
         self.wishes.push(Wish::Evict { claim, hard, reason, code, hold });
     }
@@ -523,9 +524,9 @@ impl Owner {
         {
             // The first cause counts: a kill only finishes what it began.
             let code = match &record.cause {
-                Cause::Expression { .. } => 1011,
-                Cause::Command(_) => 1010,
-                Cause::Better(_) | Cause::Timer(_) | Cause::Event(_) => 1000,
+                Cause::Expression { .. } => vacate::BY_OWNER,
+                Cause::Command(_) => vacate::BY_COMMAND,
+                Cause::Better(_) | Cause::Timer(_) | Cause::Event(_) => vacate::FOR_ANOTHER,
             };
             let said = self.said.clone();
             let said = said.filter(|_| matches!(record.cause, Cause::Command(_) | Cause::Better(_)));

@@ -3,7 +3,7 @@
 
 use api::agent::{ToAgent, ToManager};
 use model::{ClaimKey, Event, JobTemplate, Now};
-use scheduler::{Core, Out, Refusal, Said, Session, Settings, Submission, understand};
+use scheduler::{Core, Out, Refusal, Said, Session, Settings, Submission, Turn, understand};
 
 use crate::sessions::{FromManager, Sessions};
 
@@ -41,7 +41,7 @@ impl Default for Pool {
 }
 
 impl Pool {
-    fn decide<T>(&mut self, input: impl FnOnce(&mut Core, Now, &mut Out) -> T) -> T {
+    fn decide<T>(&mut self, input: impl FnOnce(&mut Core, &mut Turn<'_>) -> T) -> T {
         while self.core.keys_left() < 64 {
             self.keys += 1;
             let mut key = [0; 32];
@@ -49,7 +49,7 @@ impl Pool {
             self.core.give_keys([ClaimKey(key)]);
         }
         let mut out = Out::default();
-        let result = input(&mut self.core, self.now, &mut out);
+        let result = input(&mut self.core, &mut Turn { now: self.now, digest, out: &mut out });
         self.journal.append(&mut out.events);
         for effect in out.effects {
             self.sessions.deliver(effect, &self.core);
@@ -93,7 +93,7 @@ impl Pool {
                     return false;
                 }
                 self.sessions.welcome(session, 1_000, true);
-                self.decide(|core, now, out| core.agent_up(now, *hello, digest, out));
+                self.decide(|core, turn| core.agent_up(turn, *hello));
                 for other in others {
                     self.close(other);
                 }
@@ -103,14 +103,14 @@ impl Pool {
                 self.sessions.say(session, api::agent::Down::Beat(n));
             }
             Some(Said::Machine { ads, slots }) => {
-                self.decide(|core, now, out| {
-                    core.machine_changed(now, machine.as_str(), session, ads, slots, digest, out);
+                self.decide(|core, turn| {
+                    core.machine_changed(turn, machine.as_str(), session, ads, slots);
                 });
             }
             Some(Said::Report(report)) => {
                 let claim = report.claim;
-                self.decide(|core, now, out| {
-                    core.agent_report(now, machine.as_str(), session, report, digest, out);
+                self.decide(|core, turn| {
+                    core.agent_report(turn, machine.as_str(), session, report);
                     core.has_plenty(model::ClaimId(claim))
                 });
             }
@@ -121,19 +121,19 @@ impl Pool {
     /// A user submits.
     pub fn submit(&mut self, owner: &str, template: JobTemplate) -> Result<u32, Refusal> {
         let submission = Submission { owner: owner.to_owned(), template, idempotency_key: String::new() };
-        self.decide(|core, now, out| core.submit(now, submission, digest, out))
+        self.decide(|core, turn| core.submit(turn, submission))
     }
 
     /// A user wants something of jobs.
     pub fn act(&mut self, owner: &str, act: scheduler::Act, which: &scheduler::Which) {
         let actor = scheduler::Actor { user: owner.to_owned(), any_owner: false };
-        let _ = self.decide(|core, now, out| core.act(now, &actor, act, which, "why", digest, out));
+        let _ = self.decide(|core, turn| core.act(turn, &actor, act, which, "why"));
     }
 
     /// Time passes.
     pub fn wait(&mut self, ms: u64) {
         self.now = Now { mono_ms: self.now.mono_ms + ms, wall_ms: self.now.wall_ms + ms };
-        self.decide(|core, now, out| core.tick(now, digest, out));
+        self.decide(|core, turn| core.tick(turn));
     }
 
     /// What the manager has to say to a machine.

@@ -19,7 +19,7 @@ use model::event::{
     ClockStepped, JournalSalvaged, Kind, MachineJoined, MachineRevoked, ManagerStarted, TokenRevoked,
 };
 use model::{ClaimId, ClaimKey, Event, MachineName, Now};
-use scheduler::{Effect, Said, Session, understand};
+use scheduler::{Effect, Said, Session, Turn, understand};
 use store::Store;
 use tokio::sync::mpsc;
 
@@ -376,7 +376,7 @@ impl Writer {
     fn resume(&mut self, now: Now) {
         while self.books.core.is_starved() {
             self.books.core.give_keys((0..1024).map(|_| ClaimKey(trust::random())));
-            self.books.core.resume(now, digest, &mut self.pending.out);
+            self.books.core.resume(&mut Turn { now, digest, out: &mut self.pending.out });
             self.pending.hurry();
         }
     }
@@ -386,21 +386,19 @@ impl Writer {
         let now = self.clock.now();
         self.give_keys();
         self.pending.hurry();
-        let out = &mut self.pending.out;
+        let turn = &mut Turn { now, digest, out: &mut self.pending.out };
         match input {
             Input::Submit(submission, answer) => {
-                let result = self.books.core.submit(now, submission, digest, out);
+                let result = self.books.core.submit(turn, submission);
                 self.answer_after(answer, result);
             }
             Input::Act { actor, act, which, reason, answer } => {
-                let results = which
-                    .iter()
-                    .map(|w| self.books.core.act(now, &actor, act, w, &reason, digest, out))
-                    .collect();
+                let results =
+                    which.iter().map(|w| self.books.core.act(turn, &actor, act, w, &reason)).collect();
                 self.answer_after(answer, results);
             }
             Input::Visit { actor, job, want, answer } => {
-                let result = self.books.core.visit(now, &actor, job, &want, out);
+                let result = self.books.core.visit(turn, &actor, job, &want);
                 self.answer_after(answer, result);
             }
             Input::IssueToken(issued, answer) => {
@@ -408,19 +406,19 @@ impl Writer {
                 self.answer_after(answer, ());
             }
             Input::SetPriority(set, answer) => {
-                self.books.core.set_priority(now, set, digest, out);
+                self.books.core.set_priority(turn, set);
                 self.answer_after(answer, ());
             }
             Input::Drain(said, answer) => {
-                let done = self.books.core.drain(now, said, digest, out);
+                let done = self.books.core.drain(turn, said);
                 self.answer_after(answer, done);
             }
             Input::SetMachine { actor, machine, change, answer } => {
-                let result = self.books.core.set_machine(now, &actor, machine.as_str(), change, digest, out);
+                let result = self.books.core.set_machine(turn, &actor, machine.as_str(), change);
                 self.answer_after(answer, result);
             }
             Input::SetLab(change, answer) => {
-                let result = self.books.core.set_lab(now, change, digest, out);
+                let result = self.books.core.set_lab(turn, change);
                 self.answer_after(answer, result);
             }
             Input::RevokeToken { id, by, answer } => {
@@ -510,7 +508,7 @@ impl Writer {
             Some(api::agent::Up::Hello(hello)) => Start { boot: hello.boot, is_new: hello.is_new },
             _ => Start::default(),
         };
-        let out = &mut self.pending.out;
+        let turn = &mut Turn { now, digest, out: &mut self.pending.out };
         match message.up.and_then(|up| understand(session, &machine, up)) {
             None => {}
             Some(Said::Hello(_, again)) if !self.sessions.is_expected(session, again) => {}
@@ -532,8 +530,8 @@ impl Writer {
                 }
                 self.boots.insert(hello.machine.clone(), start.boot);
                 self.sessions.welcome(session, self.beat_ms, self.private);
-                let out = &mut self.pending.out;
-                self.books.core.agent_up(now, *hello, digest, out);
+                let turn = &mut Turn { now, digest, out: &mut self.pending.out };
+                self.books.core.agent_up(turn, *hello);
                 for other in self.sessions.of(&machine) {
                     if other != session {
                         self.close(other);
@@ -545,12 +543,12 @@ impl Writer {
                 self.sessions.say(session, api::agent::Down::Beat(n));
             }
             Some(Said::Machine { ads, slots }) => {
-                self.books.core.machine_changed(now, machine.as_str(), session, ads, slots, digest, out);
+                self.books.core.machine_changed(turn, machine.as_str(), session, ads, slots);
             }
             Some(Said::Report(report)) => {
-                let (claim, before) = (report.claim, out.effects.len());
-                self.books.core.agent_report(now, machine.as_str(), session, report, digest, out);
-                let only_heard = out.effects[before..].iter().all(|e| matches!(e, Effect::Ack { .. }));
+                let (claim, before) = (report.claim, turn.out.effects.len());
+                self.books.core.agent_report(turn, machine.as_str(), session, report);
+                let only_heard = turn.out.effects[before..].iter().all(|e| matches!(e, Effect::Ack { .. }));
                 if only_heard && self.books.core.has_plenty(ClaimId(claim)) {
                     self.pending.linger();
                     return;
@@ -589,7 +587,7 @@ impl Writer {
         let now = self.clock.now();
         if now.mono_ms.saturating_sub(self.last_tick_ms) >= self.books.core.next_tick_ms(now) {
             self.last_tick_ms = now.mono_ms;
-            self.books.core.tick(now, digest, &mut self.pending.out);
+            self.books.core.tick(&mut Turn { now, digest, out: &mut self.pending.out });
             self.pending.hurry();
         }
     }

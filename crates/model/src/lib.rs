@@ -11,6 +11,7 @@
 pub mod agent;
 pub mod changing;
 mod class;
+pub mod codes;
 pub mod event;
 pub mod id;
 mod lab;

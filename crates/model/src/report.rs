@@ -320,10 +320,7 @@ pub struct Evicted {
     pub hold: Option<Hold>,
 }
 
-/// Vacate code: the machine could not go on with the job.
-pub const MACHINE_FAILED: u32 = 1006;
-/// Vacate code: the lease ran out.
-pub const LEASE_OVER: u32 = 1008;
+pub use crate::codes::vacate::{LEASE_OVER, MACHINE_FAILED};
 
 impl Evicted {
     /// What makes a job leave takes its claim too: whoever hears of it gives the claim nothing more, and its machine ends it. Not so

@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::JobId;
 use model::event::{Condition, MachineStanding};
-use model::{JobId, Now};
 
-use crate::{Core, Out};
+use crate::{Core, Turn};
 
 /// Jobs that could not be run, of different sets and in a row, by machine. Soft: a restart begins anew.
 pub(crate) type Aborts = BTreeMap<Arc<str>, Vec<JobId>>;
 
 impl Core {
     /// A job could not be run on a machine.
-    pub(crate) fn note_abort(&mut self, now: Now, machine: &str, job: JobId, why: &str, out: &mut Out) {
+    pub(crate) fn note_abort(&mut self, turn: &mut Turn<'_>, machine: &str, job: JobId, why: &str) {
         let most = self.settings.suspicious_aborts as usize;
         if most == 0 {
             return;
@@ -42,7 +42,7 @@ impl Core {
             ),
             ..before.clone()
         };
-        self.settle_standing(now, before.condition(), after, out);
+        self.settle_standing(turn, before.condition(), after);
     }
 
     /// A run on a machine has ended by itself.

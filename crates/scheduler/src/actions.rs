@@ -1,18 +1,16 @@
 //! What people ask: submit, hold, release, remove; users' priorities.
 
+use model::codes::{hold, vacate};
 use model::event::{
     Afterwards, ClusterReordered, ClusterSubmitted, JobVisited, JobsHeld, JobsLeft, JobsReleased,
     JobsRemoved, Kind, PrioritySet, StopRequested,
 };
-use model::{ClaimId, Class, JobId, JobName, JobTemplate, Now, ProcSet, Span, limits};
+use model::{ClaimId, Class, JobId, JobName, JobTemplate, ProcSet, Span, limits};
 
 use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
-use crate::{Control, Core, Digest, Effect, Out};
-
-/// Vacate code of a run that a removal by hand ended.
-const REMOVED_WHILE_RUNNING: u32 = 1023;
+use crate::{Control, Core, Effect, Out, Turn};
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -223,34 +221,29 @@ impl From<Unsorted> for Refusal {
 
 impl Core {
     /// Checks and records a submit, and starts what can start. Returns the cluster's id.
-    pub fn submit(
-        &mut self,
-        now: Now,
-        mut s: Submission,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Result<u32, Refusal> {
-        self.shapes.set_now(now.wall_ms);
-        self.refill(now);
+    pub fn submit(&mut self, turn: &mut Turn<'_>, mut s: Submission) -> Result<u32, Refusal> {
+        self.shapes.set_now(turn.now.wall_ms);
+        self.refill(turn.now);
         s.template.check()?;
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
-        crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, now.wall_ms)?;
+        crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, turn.now.wall_ms)?;
         crate::gangs::unfold(&mut s.template)?;
-        if let Some(keyed) = self.queue.keys.get(&key) {
+        if let Some(keyed) = self.queue.keyed(key) {
             let same = keyed.template == template_digest(&s.template);
             return if same { Ok(keyed.cluster) } else { Err(Refusal::KeyReused { cluster: keyed.cluster }) };
         }
-        let queued = self.queue.jobs_of.get(s.owner.as_str()).copied().unwrap_or(0);
+        let queued = self.queue.jobs_of().get(s.owner.as_str()).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }
         let guests = crate::gangs::read_guests(&s.template)?;
-        let cluster = self.queue.next_cluster.max(self.settings.first_cluster).max(1);
+        let cluster = self.queue.next_cluster().max(self.settings.first_cluster).max(1);
         self.check_price(&s.owner, cluster, &s.template)?;
         let mut sorted = Vec::new();
         if self.shapes.may_differ(&s.owner, cluster, &s.template) {
             // Sorting twice (here and in apply) is cheap next to a refused journal event: what is made here is found there.
-            let parts = self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, now.wall_ms);
+            let parts =
+                self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, turn.now.wall_ms);
             let parts = parts?;
             let checked = crate::gangs::check_sizes(&guests, &parts, &self.shapes).map_err(Refusal::from);
             let checked = checked.and_then(|()| self.check_kinds(&s.owner, 0));
@@ -277,19 +270,25 @@ impl Core {
             template: s.template,
             idempotency_key: s.idempotency_key,
         };
-        self.record(now, Kind::ClusterSubmitted(submitted), out);
+        self.record(turn, Kind::ClusterSubmitted(submitted));
         self.shapes.release(&sorted);
         if held {
             let reason = hold_reason.unwrap_or_else(|| "submitted on hold at user's request".to_owned());
             let procs = vec![Span { first: 0, count: procs }];
             self.record(
-                now,
-                Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: 15, subcode: 0, exit: None }),
-                out,
+                turn,
+                Kind::JobsHeld(JobsHeld {
+                    cluster,
+                    procs,
+                    reason,
+                    code: hold::BY_SUBMIT,
+                    subcode: 0,
+                    exit: None,
+                }),
             );
-        } else if !self.hold_impossible(now, cluster, out) {
-            self.offer_jobs(now, cluster, digest, out);
-            self.gang_pass(now, digest, out);
+        } else if !self.hold_impossible(turn, cluster) {
+            self.offer_jobs(turn, cluster);
+            self.gang_pass(turn);
         }
         Ok(cluster)
     }
@@ -320,72 +319,67 @@ impl Core {
     }
 
     /// Sets a user's priority or factor: it may be somebody else's turn now.
-    pub fn set_priority(&mut self, now: Now, set: PrioritySet, digest: Digest, out: &mut Out) {
-        self.record(now, Kind::PrioritySet(set), out);
-        self.resume(now, digest, out);
+    pub fn set_priority(&mut self, turn: &mut Turn<'_>, set: PrioritySet) {
+        self.record(turn, Kind::PrioritySet(set));
+        self.resume(turn);
     }
 
     /// Somebody wants to look into a running job: where it is, when that may be. A shell is recorded, and whatever is looked at of
     /// another's.
     pub fn visit(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         job: JobId,
         want: &model::visit::Want,
-        out: &mut Out,
     ) -> Result<Visited, Refusal> {
         let name = JobName::Job(job);
         self.select(actor, &Which::Named(name))?;
-        let cluster = self.queue.clusters.get(&job.cluster).ok_or(Refusal::NoSuchJob(name))?;
+        let cluster = self.queue.clusters().get(&job.cluster).ok_or(Refusal::NoSuchJob(name))?;
         let live = cluster.live.get(&job.proc).filter(|live| live.started_ms.is_some());
         let live = live.ok_or(Refusal::NotRunning(job))?;
-        let claim = self.pool.claims.get(&live.claim).ok_or(Refusal::NotRunning(job))?;
+        let claim = self.pool.claims().get(&live.claim).ok_or(Refusal::NotRunning(job))?;
         let machine = crate::pool::host_of(&claim.machine).to_owned();
         let (claim, attempt) = (live.claim, live.attempt);
         if want.shell.is_some() || *cluster.owner != actor.user {
             let what = model::text::one_line(&want.in_words(), model::limits::REASON_BYTES);
             let (by, JobId { cluster, proc }) = (actor.user.clone(), job);
             let visited = JobVisited { claim: claim.0, cluster, proc, attempt, by, what };
-            self.record(now, Kind::JobVisited(visited), out);
+            self.record(turn, Kind::JobVisited(visited));
         }
         let attempt = model::report::Attempt { cluster: job.cluster, proc: job.proc, attempt };
         Ok(Visited { machine, claim, attempt })
     }
 
     /// Holds, releases, removes or vacates jobs.
-    #[allow(clippy::too_many_arguments)]
     pub fn act(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         act: Act,
         which: &Which,
         reason: &str,
-        digest: Digest,
-        out: &mut Out,
     ) -> Result<Outcome, Refusal> {
-        self.refill(now);
+        self.refill(turn.now);
         if act == Act::Return {
-            let outcome = self.return_reserved(now, actor, which, digest, out)?;
-            self.gang_pass(now, digest, out);
+            let outcome = self.return_reserved(turn, actor, which)?;
+            self.gang_pass(turn);
             return Ok(outcome);
         }
         let mut outcome = Outcome::default();
         for (cluster, procs) in self.select(actor, which)? {
             match act {
-                Act::Hold => self.hold(now, cluster, procs.as_ref(), reason, &mut outcome, out),
-                Act::Release => self.release(now, cluster, procs.as_ref(), reason, &mut outcome, out),
-                Act::Remove => self.remove(now, cluster, procs.as_ref(), reason, &mut outcome, out),
+                Act::Hold => self.hold(turn, cluster, procs.as_ref(), reason, &mut outcome),
+                Act::Release => self.release(turn, cluster, procs.as_ref(), reason, &mut outcome),
+                Act::Remove => self.remove(turn, cluster, procs.as_ref(), reason, &mut outcome),
                 Act::Vacate => {
                     let stopped = self.stop_live(
-                        now,
+                        turn,
                         cluster,
                         procs.as_ref(),
                         Afterwards::Idle,
                         reason,
-                        (1022, 0),
-                        out,
+                        (vacate::BY_HAND, 0),
                     );
                     outcome.changed += stopped;
                     let named = procs.as_ref().map_or(0, ProcSet::len);
@@ -393,47 +387,44 @@ impl Core {
                 }
                 Act::Return => {}
                 Act::Reorder { priority, class } => {
-                    outcome.changed +=
-                        self.reorder(now, actor, cluster, procs.as_ref(), priority, class, out)?;
+                    outcome.changed += self.reorder(turn, actor, cluster, procs.as_ref(), priority, class)?;
                 }
                 Act::Extend(seconds) => {
-                    let more = self.extend(now, actor, cluster, procs.as_ref(), seconds, out)?;
+                    let more = self.extend(turn, actor, cluster, procs.as_ref(), seconds)?;
                     outcome.changed += more.changed;
                     outcome.unsuitable += more.unsuitable;
                 }
                 Act::Control(what) => {
-                    let told = self.control(cluster, procs.as_ref(), what, out);
+                    let told = self.control(cluster, procs.as_ref(), what, turn.out);
                     outcome.changed += told;
                     outcome.unsuitable += procs.as_ref().map_or(0, ProcSet::len).saturating_sub(told);
                 }
             }
             if act == Act::Release {
-                self.offer_jobs(now, cluster, digest, out);
+                self.offer_jobs(turn, cluster);
             }
         }
         if matches!(act, Act::Reorder { .. }) {
             // What is promised to a gang that went down in the order may be another's now.
-            self.gang_pass(now, digest, out);
-            self.offer_overtaken(now, digest, out);
-            self.resume(now, digest, out);
+            self.gang_pass(turn);
+            self.offer_overtaken(turn);
+            self.resume(turn);
         }
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
         Ok(outcome)
     }
 
     /// Gives the jobs of a cluster another place in the order; how many wait there now.
-    #[allow(clippy::too_many_arguments)]
     fn reorder(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         id: u32,
         procs: Option<&ProcSet>,
         priority: Option<i32>,
         class: Option<Class>,
-        out: &mut Out,
     ) -> Result<u64, Refusal> {
-        let Some(cluster) = self.queue.clusters.get(&id) else { return Ok(0) };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return Ok(0) };
         if class.is_some() && !actor.any_owner {
             return Err(Refusal::ClassByAdministrators);
         }
@@ -443,18 +434,18 @@ impl Core {
         let changed = cluster.unfinished();
         let class = class.map(|c| c.name().to_owned());
         let by = actor.user.clone();
-        self.record(now, Kind::ClusterReordered(ClusterReordered { cluster: id, priority, class, by }), out);
+        self.record(turn, Kind::ClusterReordered(ClusterReordered { cluster: id, priority, class, by }));
         Ok(changed)
     }
 
     /// Clusters and, where only some jobs are meant, their procs.
     fn select(&self, actor: &Actor, which: &Which) -> Result<Vec<(u32, Option<ProcSet>)>, Refusal> {
         let of_user = |user: &str| {
-            let clusters = self.queue.clusters.iter().filter(|(_, c)| &*c.owner == user);
+            let clusters = self.queue.clusters().iter().filter(|(_, c)| &*c.owner == user);
             clusters.map(|(&id, _)| (id, None)).collect::<Vec<_>>()
         };
         match which {
-            Which::All if actor.any_owner => Ok(self.queue.clusters.keys().map(|&id| (id, None)).collect()),
+            Which::All if actor.any_owner => Ok(self.queue.clusters().keys().map(|&id| (id, None)).collect()),
             Which::All => Ok(of_user(&actor.user)),
             Which::User(user) => {
                 let found = of_user(user);
@@ -470,7 +461,7 @@ impl Core {
                     JobName::Cluster(id) => *id,
                     JobName::Job(job) => job.cluster,
                 };
-                let cluster = self.queue.clusters.get(&id).ok_or(Refusal::NoSuchJob(*name))?;
+                let cluster = self.queue.clusters().get(&id).ok_or(Refusal::NoSuchJob(*name))?;
                 if *cluster.owner != actor.user && !actor.any_owner {
                     return Err(Refusal::NotYours { job: *name, owner: cluster.owner.to_string() });
                 }
@@ -493,12 +484,11 @@ impl Core {
 
     fn hold(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster: u32,
         procs: Option<&ProcSet>,
         reason: &str,
         outcome: &mut Outcome,
-        out: &mut Out,
     ) {
         let idle = self.chosen(cluster, procs, Part::Idle);
         let already = self.chosen(cluster, procs, Part::Held).len();
@@ -506,42 +496,47 @@ impl Core {
         outcome.unsuitable += self.chosen(cluster, procs, Part::Completed).len();
         if !idle.is_empty() {
             let reason = reason.to_owned();
-            let held = JobsHeld { cluster, procs: idle.spans(), reason, code: 1, subcode: 0, exit: None };
-            self.record(now, Kind::JobsHeld(held), out);
+            let held = JobsHeld {
+                cluster,
+                procs: idle.spans(),
+                reason,
+                code: hold::BY_USER,
+                subcode: 0,
+                exit: None,
+            };
+            self.record(turn, Kind::JobsHeld(held));
         }
-        outcome.changed += self.stop_live(now, cluster, procs, Afterwards::Held, reason, (1, 0), out);
+        outcome.changed += self.stop_live(turn, cluster, procs, Afterwards::Held, reason, (hold::BY_USER, 0));
     }
 
     fn release(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster: u32,
         procs: Option<&ProcSet>,
         reason: &str,
         outcome: &mut Outcome,
-        out: &mut Out,
     ) {
         let held = self.chosen(cluster, procs, Part::Held);
         outcome.changed += held.len();
         outcome.unsuitable += procs.map_or(0, |p| p.len() - held.len());
         if !held.is_empty() {
             let released = JobsReleased { cluster, procs: held.spans(), reason: reason.to_owned() };
-            self.record(now, Kind::JobsReleased(released), out);
+            self.record(turn, Kind::JobsReleased(released));
         }
     }
 
     fn remove(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster: u32,
         procs: Option<&ProcSet>,
         reason: &str,
         outcome: &mut Outcome,
-        out: &mut Out,
     ) {
         // The live ones first: the cluster is gone once its last job is.
         outcome.changed +=
-            self.stop_live(now, cluster, procs, Afterwards::Removed, reason, (REMOVED_WHILE_RUNNING, 0), out);
+            self.stop_live(turn, cluster, procs, Afterwards::Removed, reason, (vacate::REMOVED, 0));
         let mut gone = self.chosen(cluster, procs, Part::Idle);
         for span in self.chosen(cluster, procs, Part::Held).spans() {
             gone.insert_range(span.first, span.procs().end);
@@ -550,24 +545,24 @@ impl Core {
         outcome.changed += gone.len() + left.len();
         if !left.is_empty() {
             // They have ended in their own way; only their place in the queue is given up.
-            self.record(now, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }), out);
+            self.record(turn, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }));
         }
         if !gone.is_empty() {
             let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
-            self.record(now, Kind::JobsRemoved(removed), out);
+            self.record(turn, Kind::JobsRemoved(removed));
         }
     }
 
     /// Tells the machines of running jobs; returns how many.
     fn control(&self, cluster: u32, procs: Option<&ProcSet>, what: Control, out: &mut Out) -> u64 {
-        let Some(cluster) = self.queue.clusters.get(&cluster) else { return 0 };
+        let Some(cluster) = self.queue.clusters().get(&cluster) else { return 0 };
         let mut count = 0;
         for (proc, live) in &cluster.live {
             if live.started_ms.is_none() || procs.is_some_and(|p| !p.contains(*proc)) {
                 continue;
             }
-            let claim = self.pool.claims.get(&live.claim);
-            let session = claim.and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            let claim = self.pool.claims().get(&live.claim);
+            let session = claim.and_then(|c| self.pool.machines().get(&c.machine)?.session);
             if let Some(session) = session {
                 out.effects.push(Effect::Control { session, claim: live.claim, what });
                 count += 1;
@@ -578,7 +573,7 @@ impl Core {
 
     /// The chosen procs of a cluster that are idle, or held.
     fn chosen(&self, cluster: u32, procs: Option<&ProcSet>, part: Part) -> ProcSet {
-        let Some(cluster) = self.queue.clusters.get(&cluster) else { return ProcSet::default() };
+        let Some(cluster) = self.queue.clusters().get(&cluster) else { return ProcSet::default() };
         let all: ProcSet = match part {
             Part::Held => cluster.held.clone(),
             Part::Idle => cluster.idle(),
@@ -591,18 +586,16 @@ impl Core {
     }
 
     /// Asks the machines to stop live jobs; returns how many.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn stop_live(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         cluster_id: u32,
         procs: Option<&ProcSet>,
         afterwards: Afterwards,
         reason: &str,
         (code, subcode): (u32, u32),
-        out: &mut Out,
     ) -> u64 {
-        let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return 0 };
+        let Some(cluster) = self.queue.clusters().get(&cluster_id) else { return 0 };
         let live: Vec<(u32, u32, model::ClaimId)> = cluster
             .live
             .iter()
@@ -617,14 +610,14 @@ impl Core {
             let afterwards = afterwards as i32;
             let stop =
                 StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code, subcode };
-            self.record(now, Kind::StopRequested(stop), out);
+            self.record(turn, Kind::StopRequested(stop));
             // A machine that has not heard of a job cannot stop it.
-            let claimed = self.pool.claims.get(&claim).filter(|c| !c.withheld);
-            let session = claimed.and_then(|c| self.pool.machines.get(&c.machine)?.session);
+            let claimed = self.pool.claims().get(&claim).filter(|c| !c.withheld);
+            let session = claimed.and_then(|c| self.pool.machines().get(&c.machine)?.session);
             if let Some(session) = session {
                 let job = JobId { cluster: cluster_id, proc };
                 let vacate = afterwards == Afterwards::Idle as i32;
-                out.effects.push(Effect::Stop { session, claim, job, attempt, vacate });
+                turn.out.effects.push(Effect::Stop { session, claim, job, attempt, vacate });
             }
         }
         count

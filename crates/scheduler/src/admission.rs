@@ -166,21 +166,21 @@ impl Core {
 
     /// True unless a limit or a quota stands against another claim for such jobs.
     pub(crate) fn may_have_more(&self, shape: ShapeId) -> bool {
-        self.shapes.all.contains_key(&shape) && self.shortage_of(shape).is_none()
+        self.shapes.all().contains_key(&shape) && self.shortage_of(shape).is_none()
     }
 
     /// What stands against another claim for such jobs.
     pub(crate) fn shortage_of(&self, shape: ShapeId) -> Option<Shortage> {
-        let shape = self.shapes.all.get(&shape)?;
+        let shape = self.shapes.all().get(&shape)?;
         self.shortage(None, shape.user, f64::from(shape.request.cpus), &shape.limits)
     }
 
     /// What all jobs of a gang that are not over take together. Guests take no cores.
     pub(crate) fn demand_of_gang(&self, id: u32) -> Option<Demand> {
-        let cluster = self.queue.clusters.get(&id)?;
+        let cluster = self.queue.clusters().get(&id)?;
         let waiting = cluster.parts.iter().flat_map(|part| part.idle.iter());
         let procs: Vec<u32> = waiting.chain(cluster.live.keys().copied()).collect();
-        let shape_of = |proc: u32| self.shapes.all.get(&cluster.parts.get(cluster.part_of(proc))?.shape);
+        let shape_of = |proc: u32| self.shapes.all().get(&cluster.parts.get(cluster.part_of(proc))?.shape);
         let user = procs.iter().find_map(|proc| Some(shape_of(*proc)?.user))?;
         let claims = procs.iter().filter_map(|proc| {
             let shape = shape_of(*proc)?;

@@ -1,121 +1,110 @@
 //! What machines say: that they are here, what became of jobs, that they are gone; and what silence means.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
 use model::agent::{BETTER, Report, Stage};
+use model::codes::{hold, vacate};
 use model::event::{
     Afterwards, JobCheckpointed, JobContinued, JobFilesMoved, JobNotSaved, JobStarted, JobSuspended,
-    JobWarned, JobsHeld, JobsRemoved, JobsRequeued, Kind,
+    JobWarned, JobsHeld, Kind,
 };
 use model::report::{
     Attempt, CannotStart, Checkpointed, Evicted, Exited, Happening, Hold, MACHINE_FAILED, Moved, NotSaved,
     ProvisionFailed, Suspended, Warned,
 };
-use model::{ClaimId, Event, JobId, Now, ProcSet, Span, WallMs};
+use model::{ClaimId, Event, JobId, Now, Span, WallMs};
 
-use crate::pool::{Claim, SlotState, down_time, host_of, place_of};
-use crate::price::CLUSTER_BYTES;
-use crate::queue::{Live, Stop};
-use crate::shape::{PARTS_PER_CLUSTER, Sorting};
-use crate::{AgentHello, Core, Digest, Effect, HeldClaim, Out, Session};
+use crate::pool::{SlotState, host_of, place_of};
+use crate::queue::Live;
+use crate::{AgentHello, Core, Effect, HeldClaim, Out, Session, Turn};
 
-/// HoldReasonCode of jobs that a machine's owner wants held (WANT_HOLD).
-const STARTD_HELD: u32 = 21;
 /// Hold codes: inputs or results could not be moved, or are too large.
-const FILES_HELD: [u32; 4] = [12, 13, 32, 33];
-/// Hold code: the job took more than it asked for.
-const OUT_OF_RESOURCES: u32 = 34;
+const FILES_HELD: [u32; 4] = [hold::OUTPUT, hold::INPUT, hold::INPUT_TOO_LARGE, hold::OUTPUT_TOO_LARGE];
 
 /// No machine is believed that it has a claim with a higher number than this: numbers must never run out.
 const HIGHEST_BELIEVED: u64 = 1 << 52;
 
 impl Core {
     /// An agent connected: its word about what it holds settles every difference.
-    pub fn agent_up(&mut self, now: Now, hello: AgentHello, digest: Digest, out: &mut Out) {
-        self.refill(now);
+    pub fn agent_up(&mut self, turn: &mut Turn<'_>, hello: AgentHello) {
+        self.refill(turn.now);
         let name: Arc<str> = Arc::from(hello.machine.as_str());
         // A journal that was put back to an earlier day does not know every number that it gave away. What a machine still
         // has under one is ended, and that takes a while: no new claim may have the same.
         let numbers =
             hello.claims.iter().map(|held| held.claim.0).filter(|number| *number < HIGHEST_BELIEVED);
-        self.pool.next_claim = numbers.map(|number| number + 1).fold(self.pool.next_claim, u64::max);
-        let claims = self.seat(now, &name, &hello, out);
+        self.pool.skip_to(numbers.map(|number| number + 1).max().unwrap_or(0));
+        let claims = self.seat(turn, &name, &hello);
         self.count_cores();
 
         let mut held: HashMap<ClaimId, &HeldClaim> = HashMap::new();
         for claim in &hello.claims {
-            let ours = self.pool.claims.get(&claim.claim);
-            if ours
-                .is_some_and(|c| host_of(&c.machine) == &*name && equal(&c.key_digest, &digest(&claim.key)))
-            {
+            let ours = self.pool.claims().get(&claim.claim);
+            if ours.is_some_and(|c| {
+                host_of(&c.machine) == &*name && equal(&c.key_digest, &(turn.digest)(&claim.key))
+            }) {
                 held.insert(claim.claim, claim);
             } else if !self.is_announced(claim, &hello.claims)
-                && !self.take_up_announcement(&name, claim, &hello.claims, digest)
+                && !self.take_up_announcement(&name, claim, &hello.claims, turn.digest)
             {
-                out.effects.push(Effect::Drop { session: hello.session, claim: claim.claim });
+                turn.out.effects.push(Effect::Drop { session: hello.session, claim: claim.claim });
             }
         }
         for id in claims {
             match held.get(&id) {
-                None => self.lose_claim(now, id, "the machine no longer has it", 1006, out),
+                None => self.lose_claim(turn, id, "the machine no longer has it", vacate::MACHINE_FAILED),
                 Some(claim) => {
                     // What it does not have, it never got: the message was lost on the way.
                     let has: HashSet<Attempt> = claim.jobs.iter().copied().collect();
-                    let jobs = self.pool.claims[&id].jobs.iter().copied();
+                    let jobs = self.pool.claims()[&id].jobs.iter().copied();
                     let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
                         .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
                         .partition(|j| claim.stage == Stage::Matched || self.is_withheld(*j));
                     for job in &withheld {
-                        self.gangs.stir(job.cluster);
+                        self.changes.note_gang(job.cluster);
                     }
                     let (withheld, ending, stage) = (!withheld.is_empty(), claim.ending, claim.stage);
                     let listed = hello.claims.iter().any(|other| other.claim.0 == id.0 | BETTER);
                     let last = lost.last().copied();
-                    self.end_attempts_at(now, id, lost, "the machine never got it", 0, out);
-                    self.repeat_stops(id, hello.session, out);
-                    if let Some(claim) = self.pool.claims.get_mut(&id) {
-                        claim.recalled = false;
-                        claim.ending = ending;
-                        claim.withheld = withheld;
-                    }
-                    self.note_stage(now, id, stage);
-                    self.announce_again(now, id, listed, out);
+                    self.end_attempts_at(turn, id, lost, "the machine never got it", 0);
+                    self.repeat_stops(id, hello.session, turn.out);
+                    self.pool.settle_claim(id, ending, withheld);
+                    self.note_stage(turn.now, id, stage);
+                    self.announce_again(turn, id, listed);
                     match last {
                         // What was kept when the last word of it came may be so in vain by now.
-                        None if self.is_reserved_in_vain(id) => {
-                            self.drop_claim(now, id, "its gang is over", digest, out)
-                        }
-                        None => self.feed(now, id, digest, out),
-                        Some(last) => self.go_on(now, id, last, digest, out),
+                        None if self.is_reserved_in_vain(id) => self.drop_claim(turn, id, "its gang is over"),
+                        None => self.feed(turn, id),
+                        Some(last) => self.go_on(turn, id, last),
                     }
                 }
             }
         }
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
         for place in self.pool.places(&name) {
-            self.offer_machine(now, &place, digest, out);
+            self.offer_machine(turn, &place);
         }
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
     }
 
     /// Quotas that are parts of the pool follow its size.
     pub(crate) fn count_cores(&mut self) {
-        self.accounts.set_cores(self.pool.cores as f64);
-        self.released |= !self.kept_back.is_empty();
+        self.accounts.set_cores(self.pool.cores() as f64);
+        self.changes.release();
     }
 
     /// The live attempt at a job.
     fn attempt(&self, job: JobId) -> Option<Attempt> {
-        let live = self.queue.clusters.get(&job.cluster)?.live.get(&job.proc)?;
+        let live = self.queue.clusters().get(&job.cluster)?.live.get(&job.proc)?;
         Some(Attempt::at(job, live.attempt))
     }
 
     /// Stops that were asked for while the machine was away, or whose message was lost.
     fn repeat_stops(&self, id: ClaimId, session: Session, out: &mut Out) {
-        for job in &self.pool.claims[&id].jobs {
-            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        for job in &self.pool.claims()[&id].jobs {
+            let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             let Some(live) = live else { continue };
             if let Some(stop) = &live.stop {
                 let (attempt, vacate) = (live.attempt, stop.afterwards == Afterwards::Idle);
@@ -125,53 +114,45 @@ impl Core {
     }
 
     /// A machine has changed: what it says of itself, and of its claimed slots.
-    #[allow(clippy::too_many_arguments)]
     pub fn machine_changed(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         name: &str,
         session: Session,
         ads: Vec<(u32, ClassAd)>,
         slots: Vec<(ClaimId, SlotState)>,
-        digest: Digest,
-        out: &mut Out,
     ) {
-        if !self.agent_heard(now, name, session) {
+        if !self.agent_heard(turn.now, name, session) {
             return;
         }
-        self.refill(now);
+        self.refill(turn.now);
         for (id, mut state) in slots {
-            state.since_ms = now.wall_ms.saturating_sub(state.age_ms);
-            if let Some(claim) = self.pool.claims.get_mut(&id).filter(|c| host_of(&c.machine) == name) {
-                claim.slot_now = Some(state);
-            }
+            state.since_ms = turn.now.wall_ms.saturating_sub(state.age_ms);
+            self.pool.note_slot(name, id, state);
         }
         let mut changed = Vec::new();
         for (slot, ad) in ads {
             let place = place_of(name, &format!("slot{slot}"));
-            if !self.pool.machines.contains_key(&place) {
+            if !self.pool.machines().contains_key(&place) {
                 continue;
             }
             let number = self.pool.number(&place);
-            if self.shapes.put_machine(number, &ad) {
-                self.reshape(now.wall_ms, out);
+            if self.shapes.put_machine(number, &ad, &mut self.changes) {
+                self.reshape(turn.now.wall_ms, turn.out);
             }
-            if let Some(machine) = self.pool.machines.get_mut(&place) {
-                machine.down_s = down_time(&ad);
-                machine.ad = Arc::new(ad);
-            }
+            self.pool.set_ad(&place, ad);
             // It may have changed its lab, or what a drain is about.
             self.note_standing(&place);
             changed.push(place);
         }
-        self.wake_machines(now, &changed, digest, out);
+        self.wake_machines(turn, &changed);
     }
 
     /// An agent's connection ended. Its claims live on until their lease runs out.
     pub fn agent_down(&mut self, session: Session) {
         let Some(name) = self.pool.machine_of(session).cloned() else { return };
         for place in self.pool.places(&name) {
-            self.pool.disconnect(&place);
+            self.pool.disconnect(&place, &mut self.changes);
         }
         self.forget_empty(&name);
         self.count_cores();
@@ -179,111 +160,94 @@ impl Core {
 
     /// Word from an agent: its leases begin anew. False when the session is not the machine's current one.
     pub fn agent_heard(&mut self, now: Now, machine: &str, session: Session) -> bool {
-        match self.pool.machines.get_mut(machine) {
-            Some(m) if m.session == Some(session) => {
-                m.heard_ms = now.mono_ms;
-                m.heard_wall_ms = now.wall_ms;
-                true
-            }
-            _ => false,
-        }
+        self.pool.hear(machine, session, now)
     }
 
     /// A report from a machine's current session.
-    pub fn agent_report(
-        &mut self,
-        now: Now,
-        machine: &str,
-        session: Session,
-        report: Report,
-        digest: Digest,
-        out: &mut Out,
-    ) {
-        if !self.agent_heard(now, machine, session) {
+    pub fn agent_report(&mut self, turn: &mut Turn<'_>, machine: &str, session: Session, report: Report) {
+        if !self.agent_heard(turn.now, machine, session) {
             return;
         }
-        self.refill(now);
+        self.refill(turn.now);
         let id = ClaimId(report.claim);
-        if self.pool.claims.get(&id).is_some_and(|c| host_of(&c.machine) == machine) {
+        if self.pool.claims().get(&id).is_some_and(|c| host_of(&c.machine) == machine) {
             // The machine says how long ago; when that was is for our own clock to say.
-            let happened = report.age_ms.map(|age_ms| now.wall().ago(age_ms));
+            let happened = report.age_ms.map(|age_ms| turn.now.wall().ago(age_ms));
             if let Some(happening) = report.happening {
-                self.take_report(now, id, happening, happened, digest, out);
+                self.take_report(turn, id, happening, happened);
             }
         } else {
             // A late word about a claim that is over: nothing to learn, and it must not live on.
-            out.effects.push(Effect::Drop { session, claim: id });
+            turn.out.effects.push(Effect::Drop { session, claim: id });
         }
         if report.seq > 0 {
-            out.effects.push(Effect::Ack { session, claim: id, seq: report.seq });
+            turn.out.effects.push(Effect::Ack { session, claim: id, seq: report.seq });
         }
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
     }
 
     /// True when a claim has so many jobs before it that nobody need hurry to hear of the one that ended.
     pub fn has_plenty(&self, claim: ClaimId) -> bool {
-        self.pool.claims.get(&claim).is_some_and(|c| c.jobs.len() >= 8)
+        self.pool.claims().get(&claim).is_some_and(|c| c.jobs.len() >= 8)
     }
 
     fn take_report(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         id: ClaimId,
         happening: Happening,
         happened: Option<WallMs>,
-        digest: Digest,
-        out: &mut Out,
     ) {
         // Of what nobody can date only that is known: it was not later than now.
-        let happened = happened.unwrap_or(now.wall());
+        let happened = happened.unwrap_or(turn.now.wall());
         match happening {
-            Happening::Started(e) => self.note_start(now, id, e.job, happened, out),
+            Happening::Started(e) => self.note_start(turn, id, e.job, happened),
             Happening::Exited(Exited { job, exit }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
                 // How long it ran is measured by a clock that nobody sets; when it began follows from that.
                 let began = happened.ago(exit.wall_us / 1000);
                 let started_ms =
-                    live.started_ms.unwrap_or_else(|| self.date_start(now, id, job.job(), began).0);
+                    live.started_ms.unwrap_or_else(|| self.date_start(turn.now, id, job.job(), began).0);
                 let began = WallMs(started_ms);
-                self.note_start(now, id, job, began, out);
+                self.note_start(turn, id, job, began);
                 if let Some(stop) = stop {
-                    self.after_stop(now, id, &[job.job()], &stop, out);
+                    self.after_stop(turn, id, &[job.job()], &stop);
                 } else {
-                    if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
+                    if let Some(machine) = self.pool.claims().get(&id).map(|c| c.machine.clone()) {
                         self.clear_aborts(host_of(&machine));
                     }
                     let reserved = self.reservation(job.job(), &exit);
-                    let kept = self.take_exit(now, id, job, exit, started_ms, out);
+                    let kept = self.take_exit(turn, id, job, exit, started_ms);
                     let over =
-                        matches!(out.events.last(), Some(Event { kind: Some(Kind::JobExited(_)), .. }));
+                        matches!(turn.out.events.last(), Some(Event { kind: Some(Kind::JobExited(_)), .. }));
                     if over && reserved > 0 {
-                        self.reserve(now, id, job.job(), reserved, out);
+                        self.reserve(turn, id, job.job(), reserved);
                     }
-                    self.go_on(now, id, job.job(), digest, out);
+                    self.go_on(turn, id, job.job());
                     if kept {
-                        self.offer_jobs(now, job.job().cluster, digest, out);
+                        self.offer_jobs(turn, job.job().cluster);
                     }
                     return;
                 }
-                self.go_on(now, id, job.job(), digest, out);
+                self.go_on(turn, id, job.job());
             }
             Happening::CannotStart(CannotStart { job, reason, code, subcode }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
                 if let Some(stop) = stop {
-                    self.after_stop(now, id, &[job.job()], &stop, out);
+                    self.after_stop(turn, id, &[job.job()], &stop);
                 } else {
                     // That files cannot be moved is seldom the machine's fault.
                     if !FILES_HELD.contains(&code) {
-                        self.note_abort_of(now, id, job.job(), &reason, out);
+                        self.note_abort_of(turn, id, job.job(), &reason);
                     }
                     let JobId { cluster, proc } = job.job();
                     let procs = vec![Span { first: proc, count: 1 }];
                     let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
-                    self.record(now, Kind::JobsHeld(held), out);
+                    self.record(turn, Kind::JobsHeld(held));
                 }
-                self.go_on(now, id, job.job(), digest, out);
+                self.go_on(turn, id, job.job());
             }
             Happening::Evicted(evicted) => {
                 let stays = !evicted.ends_claim();
@@ -291,41 +255,42 @@ impl Core {
                 let Some(live) = self.live_of(id, job) else { return };
                 let stop = live.stop.clone();
                 match (stop, hold) {
-                    (Some(stop), _) => self.after_stop(now, id, &[job.job()], &stop, out),
+                    (Some(stop), _) => self.after_stop(turn, id, &[job.job()], &stop),
                     (None, Some(Hold { reason, subcode, code })) => {
                         let JobId { cluster, proc } = job.job();
                         let procs = vec![Span { first: proc, count: 1 }];
-                        let code = if code == OUT_OF_RESOURCES { code } else { STARTD_HELD };
+                        let code = if code == hold::OUT_OF_RESOURCES { code } else { hold::BY_OWNER };
                         let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
-                        self.record(now, Kind::JobsHeld(held), out);
+                        self.record(turn, Kind::JobsHeld(held));
                     }
                     (None, None) => {
                         if code == MACHINE_FAILED {
-                            self.note_abort_of(now, id, job.job(), &reason, out);
+                            self.note_abort_of(turn, id, job.job(), &reason);
                         }
-                        self.requeue(now, id, &[job.job()], &reason, code, out);
+                        self.requeue(turn, id, &[job.job()], &reason, code);
                     }
                 }
                 // What makes a job leave takes its claim too, and says so in a moment; a job that was given to it meanwhile
                 // would come back unseen.
-                match self.pool.claims.get_mut(&id) {
-                    Some(claim) if !stays => claim.ending = true,
-                    _ => self.go_on(now, id, job.job(), digest, out),
+                if stays {
+                    self.go_on(turn, id, job.job());
+                } else {
+                    self.pool.let_end(id);
                 }
-                self.offer_jobs(now, job.job().cluster, digest, out);
+                self.offer_jobs(turn, job.job().cluster);
             }
             Happening::Suspended(Suspended { job, processes }) => {
                 let Some(live) = self.live_of(id, job).filter(|l| !l.suspended) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job();
                 let kind = JobSuspended { claim, cluster, proc, attempt, processes };
-                self.record(now, Kind::JobSuspended(kind), out);
+                self.record(turn, Kind::JobSuspended(kind));
             }
             Happening::Continued(job) => {
                 let Some(live) = self.live_of(id, job).filter(|l| l.suspended) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job();
-                self.record(now, Kind::JobContinued(JobContinued { claim, cluster, proc, attempt }), out);
+                self.record(turn, Kind::JobContinued(JobContinued { claim, cluster, proc, attempt }));
             }
             Happening::Checkpointed(e) => {
                 let (Some(live), Some(object)) = (self.live_of(id, e.job), e.object()) else { return };
@@ -334,7 +299,7 @@ impl Core {
                 let Checkpointed { bytes, transfer_ms, cap, platform, saving_ms, .. } = e;
                 if self.checkpoint(e.job.job()).is_none_or(|c| *c.object != *object) {
                     self.record(
-                        now,
+                        turn,
                         Kind::JobCheckpointed(JobCheckpointed {
                             claim,
                             cluster,
@@ -347,7 +312,6 @@ impl Core {
                             platform,
                             saving_ms,
                         }),
-                        out,
                     );
                 }
             }
@@ -356,114 +320,105 @@ impl Core {
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job();
                 let kind = JobNotSaved { claim, cluster, proc, attempt, reason, missed };
-                self.record(now, Kind::JobNotSaved(kind), out);
+                self.record(turn, Kind::JobNotSaved(kind));
             }
             Happening::Moved(Moved { job, stage, bytes, files, names, notes }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job();
                 let kind = JobFilesMoved { claim, cluster, proc, attempt, stage, bytes, files, names, notes };
-                self.record(now, Kind::JobFilesMoved(kind), out);
+                self.record(turn, Kind::JobFilesMoved(kind));
             }
             Happening::Warned(Warned { job, remaining_s, signal, reason }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 let (claim, attempt) = (id.0, live.attempt);
                 let JobId { cluster, proc } = job.job();
                 let kind = JobWarned { claim, cluster, proc, attempt, remaining_s, signal, reason };
-                self.record(now, Kind::JobWarned(kind), out);
+                self.record(turn, Kind::JobWarned(kind));
             }
             Happening::Provisioning(e) => {
-                self.note_provisioning(now, id, e.job, e.installing, out);
+                self.note_provisioning(turn, id, e.job, e.installing);
             }
             Happening::ProvisionFailed(ProvisionFailed { job, reason }) => {
                 let Some(live) = self.live_of(id, job) else { return };
                 if let Some(stop) = live.stop.clone() {
-                    self.after_stop(now, id, &[job.job()], &stop, out);
+                    self.after_stop(turn, id, &[job.job()], &stop);
                 } else {
-                    self.note_abort_of(now, id, job.job(), &reason, out);
-                    self.provision_failed(now, id, job.job(), &reason, out);
+                    self.note_abort_of(turn, id, job.job(), &reason);
+                    self.provision_failed(turn, id, job.job(), &reason);
                 }
-                self.go_on(now, id, job.job(), digest, out);
-                self.offer_jobs(now, job.job().cluster, digest, out);
+                self.go_on(turn, id, job.job());
+                self.offer_jobs(turn, job.job().cluster);
             }
             Happening::ReleaseFailed(reason) => {
-                let machine = self.pool.claims[&id].machine.clone();
-                self.release_failed(now, host_of(&machine), &reason, out);
+                let machine = self.pool.claims()[&id].machine.clone();
+                self.release_failed(turn, host_of(&machine), &reason);
             }
-            Happening::Seat(said) => self.take_seat(now, id, &said, digest, out),
-            Happening::Returned(e) => self.take_back(now, id, &e.jobs, digest, out),
+            Happening::Seat(said) => self.take_seat(turn, id, &said),
+            Happening::Returned(e) => self.take_back(turn, id, &e.jobs),
             Happening::Gone(reason) => {
-                let claim = &self.pool.claims[&id];
+                let claim = &self.pool.claims()[&id];
                 let (machine, rival) = (claim.machine.clone(), claim.rival);
                 let estate = self.estate(id);
-                self.note_refusal_of(now, id);
-                self.lose_claim(now, id, &reason, 1006, out);
+                self.note_refusal_of(turn.now, id);
+                self.lose_claim(turn, id, &reason, vacate::MACHINE_FAILED);
                 if let Some(shape) = rival {
-                    self.replace(now, &machine, shape, estate, digest, out);
+                    self.replace(turn, &machine, shape, estate);
                 }
-                self.offer_machine(now, &machine, digest, out);
+                self.offer_machine(turn, &machine);
             }
         }
     }
 
     /// A claim ends whose first job was given to it and has not begun: its machine wants no such jobs, whatever its ad says.
     fn note_refusal_of(&mut self, now: Now, id: ClaimId) {
-        let Some(claim) = self.pool.claims.get(&id) else { return };
+        let Some(claim) = self.pool.claims().get(&id) else { return };
         let Some(job) = claim.jobs.first().copied() else { return };
-        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
-        let number = self.pool.machines.get(&claim.machine).map(|m| m.number);
+        let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let number = self.pool.machines().get(&claim.machine).map(|m| m.number);
         let waits = live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none());
         if let (true, Some(number), Some(shape)) = (waits, number, self.shape_of(job)) {
             self.refusals.note(number, shape, now.mono_ms);
         }
     }
 
-    /// Kinds of jobs that may be given again to machines which refused them are offered.
-    fn offer_refused(&mut self, now: Now) {
-        for shape in self.refusals.take_over(now.mono_ms) {
-            self.undone.add_again(shape);
+    fn note_abort_of(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId, why: &str) {
+        if let Some(machine) = self.pool.claims().get(&id).map(|c| c.machine.clone()) {
+            self.note_abort(turn, host_of(&machine), job, why);
         }
     }
 
-    fn note_abort_of(&mut self, now: Now, id: ClaimId, job: JobId, why: &str, out: &mut Out) {
-        if let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) {
-            self.note_abort(now, host_of(&machine), job, why, out);
-        }
-    }
-
-    fn take_back(&mut self, now: Now, id: ClaimId, jobs: &[Attempt], digest: Digest, out: &mut Out) {
-        if let Some(claim) = self.pool.claims.get_mut(&id) {
-            claim.recalled = false;
-        }
+    fn take_back(&mut self, turn: &mut Turn<'_>, id: ClaimId, jobs: &[Attempt]) {
+        self.pool.set_recalled(id, false);
         let mut back = Vec::new();
         let mut clusters = BTreeSet::new();
         for job in jobs {
             let Some(live) = self.live_of(id, *job) else { continue };
             if let Some(stop) = live.stop.clone() {
-                self.after_stop(now, id, &[job.job()], &stop, out);
+                self.after_stop(turn, id, &[job.job()], &stop);
             } else {
                 back.push(job.job());
                 clusters.insert(job.cluster);
             }
         }
-        self.requeue(now, id, &back, "given back before it started", 0, out);
+        self.requeue(turn, id, &back, "given back before it started", 0);
         for cluster in clusters {
-            self.offer_jobs(now, cluster, digest, out);
+            self.offer_jobs(turn, cluster);
         }
         match jobs.last() {
-            Some(last) => self.go_on(now, id, last.job(), digest, out),
-            None => self.feed(now, id, digest, out),
+            Some(last) => self.go_on(turn, id, last.job()),
+            None => self.feed(turn, id),
         }
     }
 
-    fn note_start(&mut self, now: Now, id: ClaimId, held: Attempt, began: WallMs, out: &mut Out) {
+    fn note_start(&mut self, turn: &mut Turn<'_>, id: ClaimId, held: Attempt, began: WallMs) {
         let JobId { cluster, proc } = held.job();
-        let live = self.queue.clusters.get(&cluster).and_then(|c| c.live.get(&proc));
+        let live = self.queue.clusters().get(&cluster).and_then(|c| c.live.get(&proc));
         if live.is_some_and(|l| l.claim == id && l.attempt == held.attempt && l.started_ms.is_none()) {
-            let WallMs(started_ms) = self.date_start(now, id, held.job(), began);
+            let WallMs(started_ms) = self.date_start(turn.now, id, held.job(), began);
             let started = JobStarted { claim: id.0, cluster, proc, attempt: held.attempt, started_ms };
-            self.record(now, Kind::JobStarted(started), out);
-            let machine = self.pool.claims.get(&id).and_then(|c| self.pool.machines.get(&c.machine));
+            self.record(turn, Kind::JobStarted(started));
+            let machine = self.pool.claims().get(&id).and_then(|c| self.pool.machines().get(&c.machine));
             if let Some((number, shape)) = machine.map(|m| m.number).zip(self.shape_of(held.job())) {
                 self.refusals.forgive(number, shape);
             }
@@ -472,209 +427,17 @@ impl Core {
 
     /// When a run began, by our own clock: not before the job was given to its machine, whatever that says, and not after now.
     fn date_start(&self, now: Now, id: ClaimId, job: JobId, began: WallMs) -> WallMs {
-        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
-        let made_ms = self.pool.claims.get(&id).map_or(0, |c| c.made_ms);
+        let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let made_ms = self.pool.claims().get(&id).map_or(0, |c| c.made_ms);
         let given_ms = live.map_or(0, |l| l.assigned_ms).max(made_ms).min(now.wall_ms);
         began.clamp(WallMs(given_ms), now.wall())
     }
 
     /// The record of an attempt, when it is the live one of this claim.
     pub(crate) fn live_of(&self, id: ClaimId, held: Attempt) -> Option<&Live> {
-        let live = self.queue.clusters.get(&held.cluster)?.live.get(&held.proc)?;
+        let live = self.queue.clusters().get(&held.cluster)?.live.get(&held.proc)?;
         (live.claim == id && live.attempt == held.attempt).then_some(live)
     }
-
-    /// The attempts of jobs that were asked to stop have ended.
-    pub(crate) fn after_stop(&mut self, now: Now, id: ClaimId, jobs: &[JobId], stop: &Stop, out: &mut Out) {
-        for (cluster, procs) in by_cluster(jobs) {
-            let reason = stop.reason.clone();
-            let kind = match stop.afterwards {
-                Afterwards::Removed => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
-                Afterwards::Held => {
-                    let (code, subcode) = (stop.code, stop.subcode);
-                    Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None })
-                }
-                Afterwards::Idle => {
-                    let (claim, code) = (id.0, stop.code);
-                    Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code, exit: None })
-                }
-            };
-            self.record(now, kind, out);
-        }
-    }
-
-    /// Attempts ended without their jobs having finished.
-    fn requeue(&mut self, now: Now, id: ClaimId, jobs: &[JobId], reason: &str, code: u32, out: &mut Out) {
-        for (cluster, procs) in by_cluster(jobs) {
-            let reason = reason.to_owned();
-            let requeued = JobsRequeued { claim: id.0, cluster, procs, reason, code, exit: None };
-            self.record(now, Kind::JobsRequeued(requeued), out);
-        }
-    }
-
-    /// A claim is known to be dead: its jobs go where they belong, and it is over.
-    pub(crate) fn lose_claim(&mut self, now: Now, id: ClaimId, reason: &str, code: u32, out: &mut Out) {
-        let Some(claim) = self.pool.claims.get(&id) else { return };
-        let jobs = claim.jobs.clone();
-        self.end_attempts_at(now, id, jobs, reason, code, out);
-        self.end_claim(now, id, reason, out);
-    }
-
-    /// Jobs of a claim are known not to be alive: they go where they belong.
-    fn end_attempts_at(
-        &mut self,
-        now: Now,
-        id: ClaimId,
-        jobs: Vec<JobId>,
-        reason: &str,
-        code: u32,
-        out: &mut Out,
-    ) {
-        let mut plain = Vec::new();
-        for job in jobs {
-            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
-            match live.and_then(|l| l.stop.clone()) {
-                Some(stop) => self.after_stop(now, id, &[job], &stop, out),
-                None => plain.push(job),
-            }
-        }
-        self.requeue(now, id, &plain, reason, code, out);
-    }
-
-    /// Time passed: leases that ran out, periodic expressions, jobs that wait behind one that turned out long.
-    pub fn tick(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        self.shapes.set_now(now.wall_ms);
-        self.refill_for_tick(now);
-        self.offer_refused(now);
-        self.look_again_at_gangs();
-        self.accounts.refresh(now.wall_ms);
-        let away = self.pool.away.iter().filter_map(|place| {
-            let heard = self.pool.machines.get(host_of(place)).map_or(0, |m| m.heard_ms);
-            Some((self.pool.machines.get(place)?, heard))
-        });
-        let claims = away.flat_map(|(m, heard)| m.claims.iter().map(move |id| (*id, heard)));
-        let expired: Vec<ClaimId> = claims
-            .filter(|(id, heard_ms)| {
-                let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
-                now.mono_ms >= heard_ms.saturating_add(patience)
-            })
-            .map(|(id, _)| id)
-            .collect();
-        let mut clusters = BTreeSet::new();
-        for id in expired {
-            clusters.extend(self.pool.claims[&id].jobs.iter().map(|j| j.cluster));
-            let machine = self.pool.claims[&id].machine.clone();
-            self.lose_claim(now, id, "its machine was out of contact for longer than the lease", 1008, out);
-            self.forget_empty(host_of(&machine));
-        }
-        for cluster in clusters {
-            self.offer_jobs(now, cluster, digest, out);
-        }
-        self.expire_drains(now, digest, out);
-        self.end_seating(now, out);
-        self.end_holds(now, digest, out);
-        self.end_exclusions(now, digest, out);
-        self.end_reservations(now, digest, out);
-        self.give_up_gangs(now, out);
-        self.find_hopeless(now, out);
-        self.wake(now, digest, out);
-        self.end_overruns(now, digest, out);
-        self.periodic(now, digest, out);
-        self.recall_stuck(now, out);
-        self.offer_again(now);
-        self.offer_overtaken(now, digest, out);
-        self.preempt_again(now, out);
-        self.go_on_undone(now, digest, out);
-        if self.throttle.due_ms().is_some_and(|due| due <= now.mono_ms) {
-            self.resume(now, digest, out);
-            self.throttle.expire(now.mono_ms);
-        }
-        self.gang_pass(now, digest, out);
-        self.sweep(now, digest, out);
-    }
-
-    fn recall_stuck(&mut self, now: Now, out: &mut Out) {
-        let deep = self.pool.deep.iter().filter_map(|id| self.pool.claims.get(id).map(|c| (*id, c)));
-        let stuck: Vec<(ClaimId, u32)> = deep
-            .filter(|(_, claim)| !claim.recalled && self.is_busy_for_long(claim, now))
-            .map(|(id, claim)| (id, claim.jobs.len() as u32 - 1))
-            .collect();
-        for (id, count) in stuck {
-            let Some(claim) = self.pool.claims.get_mut(&id) else { continue };
-            if let Some(session) = self.pool.machines.get(&claim.machine).and_then(|m| m.session) {
-                claim.recalled = true;
-                out.effects.push(Effect::Recall { session, claim: id, count });
-            }
-        }
-    }
-
-    /// True when a claim's first job turned out longer than what is given ahead is meant for.
-    pub(crate) fn is_busy_for_long(&self, claim: &Claim, now: Now) -> bool {
-        let patience_ms = 3 * self.settings.ahead_us / 1000;
-        let head = claim.jobs.first();
-        let live = head.and_then(|job| self.queue.clusters.get(&job.cluster)?.live.get(&job.proc));
-        live.and_then(|l| l.started_ms).is_some_and(|at| at.saturating_add(patience_ms) < now.wall_ms)
-    }
-
-    /// When [`Core::tick`] wants to be called next, in milliseconds from now at the latest.
-    pub fn next_tick_ms(&self, now: Now) -> u64 {
-        if let Some(due) = self.throttle.due_ms() {
-            return due.saturating_sub(now.mono_ms).clamp(1, 100);
-        }
-        if let Some(due) = self.undone_due_ms() {
-            return due;
-        }
-        let soon = self.round.is_under_way() || self.sweep.is_under_way() || !self.pool.deep.is_empty();
-        let regular = if soon { 100 } else { 1_000.min(self.settings.periodic_ms.max(10)) };
-        // To the millisecond: a deferred job starts in its second, and a limit ends one in its.
-        let next = self.next_wake_ms().into_iter().chain(self.next_limit_ms()).min();
-        next.map_or(regular, |at| at.saturating_sub(now.wall_ms).min(regular))
-    }
-
-    /// Some machine looks at an attribute that nobody looked at before: sort all jobs anew.
-    pub(crate) fn reshape(&mut self, now_ms: u64, out: &mut Out) {
-        self.shapes.clear();
-        self.refusals.clear();
-        self.accounts.clear_ready();
-        let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
-        for id in ids {
-            let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
-            let idle = cluster.idle();
-            let (owner, template) = (cluster.owner.clone(), cluster.template.get());
-            let (mut parts, sorting) =
-                self.shapes.parts_of_accepted(&owner, id, &template, &mut self.accounts, now_ms);
-            if sorting == Sorting::Coarse {
-                out.warnings.push(format!(
-                    "a machine's START, Requirements or Rank looks at attributes in which the jobs of cluster {id} differ in more than \
-                     {PARTS_PER_CLUSTER} ways, or by more than {CLUSTER_BYTES} bytes; they are matched by what the first of each kind has"
-                ));
-            }
-            for part in &mut parts {
-                part.idle = match &part.members {
-                    None => idle.clone(),
-                    Some(members) => members.intersection(&idle),
-                };
-            }
-            cluster.parts = parts;
-            cluster.later.clear();
-            cluster.until.clear();
-            self.bind_all(id, now_ms);
-            self.reindex(id);
-            self.put_off(id, &idle);
-        }
-        // Who was not offered to the machines yet has another number now.
-        let line = self.accounts.in_line().flat_map(|at| at.waiting());
-        self.undone.renumber(line.map(|(_, shape)| shape));
-    }
-}
-
-/// Jobs grouped by cluster, procs as spans.
-pub(crate) fn by_cluster(jobs: &[JobId]) -> Vec<(u32, Vec<Span>)> {
-    let mut sets: BTreeMap<u32, ProcSet> = BTreeMap::new();
-    for job in jobs {
-        sets.entry(job.cluster).or_default().insert(job.proc);
-    }
-    sets.into_iter().map(|(cluster, set)| (cluster, set.spans())).collect()
 }
 
 /// Equal, in a time that does not depend on where they differ.

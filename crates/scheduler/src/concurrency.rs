@@ -37,7 +37,7 @@ impl Limits {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InUse {
     limits: Limits,
-    pub(crate) taken: BTreeMap<Box<str>, f64>,
+    taken: BTreeMap<Box<str>, f64>,
 }
 
 impl InUse {
@@ -65,6 +65,11 @@ impl InUse {
     pub(crate) fn overdrawn(&self) -> Option<(&str, f64, f64)> {
         let mut all = self.taken.iter().map(|(name, taken)| (&**name, *taken, self.limits.of(name)));
         all.find(|(_, taken, most)| taken > &(most + 1e-9))
+    }
+
+    /// How much of each named resource is in use.
+    pub(crate) fn taken(&self) -> &BTreeMap<Box<str>, f64> {
+        &self.taken
     }
 
     /// Something else is in use than was booked.

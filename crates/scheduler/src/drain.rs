@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 
 use classad::{Expr, Scope};
-use model::Now;
 use model::event::{Kind, PoolDrained};
 
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// Most drains at once.
 const DRAINS: usize = 100;
@@ -57,19 +56,15 @@ impl Drains {
 
 impl Core {
     /// Begins a drain, changes it, or (until 0) ends it.
-    pub fn drain(
-        &mut self,
-        now: Now,
-        said: PoolDrained,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Result<(), String> {
-        self.refill(now);
+    pub fn drain(&mut self, turn: &mut Turn<'_>, said: PoolDrained) -> Result<(), String> {
+        self.refill(turn.now);
         let known = self.drains.all.contains_key(&said.name);
         if said.until_ms == 0 && !known {
             return Ok(());
         }
-        if said.until_ms > 0 && (said.until_ms <= now.wall_ms || said.until_ms > now.wall_ms + LONGEST_MS) {
+        if said.until_ms > 0
+            && (said.until_ms <= turn.now.wall_ms || said.until_ms > turn.now.wall_ms + LONGEST_MS)
+        {
             return Err("a drain ends in the future, and within 40 days".to_owned());
         }
         if !said.constraint.is_empty()
@@ -82,9 +77,9 @@ impl Core {
         }
         // Said again and again, as whoever ordered it starts anew, it is still one fact.
         if self.drains.all.get(&said.name).is_none_or(|d| d.said != said) {
-            self.record(now, Kind::PoolDrained(said), out);
+            self.record(turn, Kind::PoolDrained(said));
             self.note_drains();
-            self.resume(now, digest, out);
+            self.resume(turn);
         }
         Ok(())
     }
@@ -95,18 +90,18 @@ impl Core {
     }
 
     /// Ends drains whose time is over. Nothing is recorded: it follows from what was.
-    pub(crate) fn expire_drains(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(crate) fn expire_drains(&mut self, turn: &mut Turn<'_>) {
         let before = self.drains.all.len();
-        self.drains.all.retain(|_, d| d.said.until_ms > now.wall_ms);
+        self.drains.all.retain(|_, d| d.said.until_ms > turn.now.wall_ms);
         if self.drains.all.len() < before {
             self.note_drains();
-            self.resume(now, digest, out);
+            self.resume(turn);
         }
     }
 
     /// Works out which machines take nothing new.
     fn note_drains(&mut self) {
-        for place in self.pool.machines.keys().cloned().collect::<Vec<_>>() {
+        for place in self.pool.machines().keys().cloned().collect::<Vec<_>>() {
             self.note_standing(&place);
         }
     }

@@ -253,7 +253,7 @@ impl Core {
 
     fn explain_job_now(&mut self, job: JobId, now: Now) -> Option<JobExplanation> {
         self.accounts.refresh(now.wall_ms);
-        let Some(cluster) = self.queue.clusters.get(&job.cluster) else {
+        let Some(cluster) = self.queue.clusters().get(&job.cluster) else {
             let standing = Standing::Gone(self.finished(job.cluster)?);
             let owner = Arc::from("");
             return Some(JobExplanation {
@@ -273,13 +273,13 @@ impl Core {
         let attempts = cluster.times_begun(job.proc);
         let guest_of = cluster.host_of(job.proc).map(|proc| JobId { proc, ..job });
         let standing = if let Some(live) = cluster.live.get(&job.proc) {
-            let claim = self.pool.claims.get(&live.claim)?;
+            let claim = self.pool.claims().get(&live.claim)?;
             Standing::Placed {
                 machine: Arc::from(crate::pool::host_of(&claim.machine)),
                 slot: claim.slot.clone(),
                 started_ms: live.started_ms,
                 suspended: live.suspended,
-                connected: self.pool.machines.get(&claim.machine).is_some_and(|m| m.session.is_some()),
+                connected: self.pool.machines().get(&claim.machine).is_some_and(|m| m.session.is_some()),
                 gang: cluster.gang,
             }
         } else if let Some(hold) = cluster.holds.iter().find(|h| h.procs.contains(job.proc)) {
@@ -300,9 +300,9 @@ impl Core {
     }
 
     fn explain_waiting(&mut self, id: ShapeId, ready: Ready, proc: u32, now: Now) -> Option<Waiting> {
-        let shape = self.shapes.all.get(&id)?;
+        let shape = self.shapes.all().get(&id)?;
         let (user, request) = (shape.user, shape.request);
-        let is_gang = self.queue.clusters.get(&ready.cluster).is_some_and(|c| c.gang);
+        let is_gang = self.queue.clusters().get(&ready.cluster).is_some_and(|c| c.gang);
         let demand = if is_gang { self.demand_of_gang(ready.cluster) } else { None };
         let shortage = match &demand {
             Some(demand) => self.shortage_of_gang(ready.cluster, demand),
@@ -321,12 +321,12 @@ impl Core {
                 });
             }
         }
-        let before = self.queue.clusters.get(&ready.cluster).and_then(|c| c.parts.get(ready.part as usize));
+        let before = self.queue.clusters().get(&ready.cluster).and_then(|c| c.parts.get(ready.part as usize));
         let in_part = before.map_or(0, |p| p.idle.iter().take_while(|p| *p < proc).count() as u64);
         let own_ahead = self.count_waiting(user, Some(ready)) + in_part;
 
-        let shapes = self.queue.clusters.get(&ready.cluster).map(|c| c.shapes_of(proc)).unwrap_or_default();
-        let names: Vec<Arc<str>> = self.pool.machines.keys().cloned().collect();
+        let shapes = self.queue.clusters().get(&ready.cluster).map(|c| c.shapes_of(proc)).unwrap_or_default();
+        let names: Vec<Arc<str>> = self.pool.machines().keys().cloned().collect();
         let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
         let mut promised: BTreeMap<u32, Kept> = BTreeMap::new();
         let (mut open, mut capable, mut barred) = (0, 0, 0);
@@ -337,13 +337,13 @@ impl Core {
             let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
             // Where a guest cannot be, its host cannot either.
             if obstacle.is_none_or(|o| !never.contains(&o))
-                && let Some(number) = self.pool.machines.get(name).map(|m| m.number)
+                && let Some(number) = self.pool.machines().get(name).map(|m| m.number)
                 && let Some(guest) = shapes.iter().skip(1).find(|s| !self.shapes.suits(**s, number))
             {
                 (refusing, obstacle) = (*guest, Some(Obstacle::Requirements));
             }
             if obstacle == Some(Obstacle::Requirements)
-                && let Some(machine) = self.pool.machines.get(name)
+                && let Some(machine) = self.pool.machines().get(name)
             {
                 let job = self.shapes.ad(refusing);
                 if job.is_some_and(|job| rests_from(&machine.ad, job)) {
@@ -383,12 +383,12 @@ impl Core {
         let mut clauses = Clauses::default();
         let step = refused.len().div_ceil(LOOKED_AT).max(1);
         for (name, refusing) in refused.iter().step_by(step) {
-            let (machine, job) = (self.pool.machines.get(name), self.shapes.ad(*refusing));
+            let (machine, job) = (self.pool.machines().get(name), self.shapes.ad(*refusing));
             if let Some((machine, job)) = machine.zip(job) {
                 clauses.look(job, &machine.ad, 1);
             }
         }
-        let connected = || self.pool.machines.values().filter(|m| m.session.is_some()).map(|m| m.total);
+        let connected = || self.pool.machines().values().filter(|m| m.session.is_some()).map(|m| m.total);
         let most = |what: Amount| connected().map(what).max().unwrap_or(0);
         let parts: [(&'static str, Amount); 4] = [
             ("cores", |r| u64::from(r.cpus)),
@@ -403,8 +403,8 @@ impl Core {
             request,
             shortage,
             throttled_ms: self.throttled_ms(now),
-            not_before_ms: self.queue.clusters.get(&ready.cluster).and_then(|c| c.comes_at(proc)),
-            starved: self.starved,
+            not_before_ms: self.queue.clusters().get(&ready.cluster).and_then(|c| c.comes_at(proc)),
+            starved: self.keys.are_wanted(),
             ahead,
             users_ahead,
             own_ahead,
@@ -415,14 +415,14 @@ impl Core {
             lacking: lacking.filter(|l| l.wants > l.most && !names.is_empty()).collect(),
             looked_at: clauses.seen,
             clauses: clauses.sorted(),
-            preempting: self.pool.rivals.contains_key(&id),
+            preempting: self.pool.rivals(id) > 0,
             promised: promised.into_values().collect(),
             gang: self.explain_gang(ready.cluster, now),
         })
     }
 
     fn explain_gang(&self, id: u32, now: Now) -> Option<GangWaits> {
-        let cluster = self.queue.clusters.get(&id).filter(|c| c.gang)?;
+        let cluster = self.queue.clusters().get(&id).filter(|c| c.gang)?;
         let (ahead, gangs_ahead) = self.gangs_ahead(id, NAMED);
         let size = cluster.idle_count() + cluster.live.len() as u64 + cluster.held.len();
         let view = self.gang(id, now.wall_ms).filter(|_| self.waits_as_gang(id));
@@ -431,20 +431,20 @@ impl Core {
 
     /// The gang that a machine is kept for.
     fn kept(&self, name: &str, now_ms: u64) -> Option<Kept> {
-        let (gang, until_s) = self.kept_for(self.pool.machines.get(name)?.number, now_ms)?;
-        let owner = self.queue.clusters.get(&gang)?.owner.clone();
+        let (gang, until_s) = self.kept_for(self.pool.machines().get(name)?.number, now_ms)?;
+        let owner = self.queue.clusters().get(&gang)?.owner.clone();
         Some(Kept { gang, owner, machines: 1, until_s })
     }
 
     /// Waiting jobs of a user: all, or those before a place.
     fn count_waiting(&self, user: UserId, before: Option<Ready>) -> u64 {
-        let shapes = self.accounts.get(user).waiting().filter_map(|(_, id)| self.shapes.all.get(&id));
+        let shapes = self.accounts.get(user).waiting().filter_map(|(_, id)| self.shapes.all().get(&id));
         let entries = shapes.flat_map(|s| s.ready.iter().take_while(|r| before.is_none_or(|b| **r < b)));
         entries.take(COUNTED).map(|r| self.idle_in(*r)).sum()
     }
 
     fn idle_in(&self, Ready { cluster, part, .. }: Ready) -> u64 {
-        let part = self.queue.clusters.get(&cluster).and_then(|c| c.parts.get(part as usize));
+        let part = self.queue.clusters().get(&cluster).and_then(|c| c.parts.get(part as usize));
         part.map_or(0, |p| p.idle.len())
     }
 
@@ -461,12 +461,12 @@ impl Core {
         self.accounts.refresh(now.wall_ms);
         // A machine's first slot, and what is cut from one, have no place of their own.
         let place = name.split_once('@').map(|(slot, host)| crate::pool::place_of(host, slot));
-        let machine = self.pool.machines.get(place.as_deref().unwrap_or(name))?;
+        let machine = self.pool.machines().get(place.as_deref().unwrap_or(name))?;
         let name = self.pool.name(machine.number)?.clone();
         let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
         let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
         let owners = is_owners(&ad);
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+        let claims = machine.claims.iter().filter_map(|id| self.pool.claims().get(id));
         let occupant = |c: &crate::pool::Claim| Occupant {
             job: c.job(),
             owner: c.owner.clone(),
@@ -478,7 +478,7 @@ impl Core {
         let line: Vec<(ShapeId, Ready, u64)> = {
             let users = self.accounts.in_line().flat_map(|at| at.waiting());
             let count = |id: ShapeId| {
-                let ready = self.shapes.all.get(&id).into_iter().flat_map(|s| &s.ready);
+                let ready = self.shapes.all().get(&id).into_iter().flat_map(|s| &s.ready);
                 ready.take(COUNTED).map(|r| self.idle_in(*r)).sum()
             };
             users.map(|(ready, id)| (id, ready, count(id))).collect()
@@ -503,7 +503,8 @@ impl Core {
                 None => {
                     startable += count;
                     next = next.or_else(|| {
-                        let part = self.queue.clusters.get(&ready.cluster)?.parts.get(ready.part as usize)?;
+                        let part =
+                            self.queue.clusters().get(&ready.cluster)?.parts.get(ready.part as usize)?;
                         Some(JobId { cluster: ready.cluster, proc: part.idle.first()? })
                     });
                 }

@@ -19,7 +19,6 @@ mod plans;
 
 use describe::times;
 pub(crate) use describe::{fit_of, larger};
-pub(crate) use given_up::UNSATISFIABLE;
 pub use guests::BadGuest;
 pub(crate) use guests::{Guests, check_sizes, known as known_guests, read as read_guests};
 pub(crate) use plans::Leave;
@@ -28,16 +27,18 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use model::codes::vacate;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
-use model::{JobId, JobTemplate, Now, Span};
+use model::{JobId, JobTemplate, Span};
 use planner::{Decision, Planner, Rank, Reason, Rules, SEATS_MAX, SetId, Start, System};
 
 use crate::accounts::{GangPlace, UserId};
 use crate::admission::{Awaited, Demand, Shortage};
+use crate::feed::Cut;
 use crate::pass::Candidate;
 use crate::queue::Live;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Mutation, Out, Refusal, Settings};
+use crate::{Core, Mutation, Refusal, Settings, Turn};
 
 /// How long a job without a declared limit is taken to run, for planning only: one day.
 const SITE_LIMIT_S: u64 = 86_400;
@@ -67,10 +68,6 @@ const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: planner::FOR
 #[derive(Debug, Clone)]
 pub(crate) struct Gangs {
     planner: Planner,
-    /// Clusters whose standing may have changed.
-    dirty: BTreeSet<u32>,
-    /// Clusters to which something happened that their guests, seats and kept machines have not followed yet.
-    unsettled: BTreeSet<u32>,
     waiting: BTreeMap<u32, Wanted>,
     /// The planner knows every machine. Not kept up while no gang waits.
     described: bool,
@@ -89,7 +86,7 @@ pub(crate) struct Gangs {
     /// What gangs that aged lack beside machines.
     awaited: Awaited,
     /// Waiting gangs whose turn has come.
-    turns: BTreeMap<u32, order::Turn>,
+    turns: BTreeMap<u32, order::GangTurn>,
     next_turn: u64,
     /// Gangs for which a machine was kept against somebody, until the next pass.
     kept: RefCell<BTreeSet<u32>>,
@@ -144,8 +141,6 @@ impl Gangs {
         };
         Self {
             planner: Planner::new(rules),
-            dirty: BTreeSet::new(),
-            unsettled: BTreeSet::new(),
             waiting: BTreeMap::new(),
             described: false,
             ends: BTreeSet::new(),
@@ -181,12 +176,6 @@ impl Gangs {
         self.turns.contains_key(&cluster)
     }
 
-    /// Something happened to a gang.
-    pub(crate) fn stir(&mut self, cluster: u32) {
-        self.dirty.insert(cluster);
-        self.unsettled.insert(cluster);
-    }
-
     /// Does any gang wait?
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -197,13 +186,9 @@ impl Gangs {
         self.planner.plan(SetId(u64::from(cluster))).is_some()
     }
 
-    fn is_quiet(&self) -> bool {
-        self.dirty.is_empty() && self.unsettled.is_empty() && self.waiting.is_empty()
-    }
-
-    /// Is a gang where it belongs: among those that wait, or not?
-    pub(crate) fn knows(&self, cluster: u32, waits: bool) -> bool {
-        self.dirty.contains(&cluster) || self.waiting.contains_key(&cluster) == waits
+    /// Is this gang among those that wait?
+    pub(crate) fn knows(&self, cluster: u32) -> bool {
+        self.waiting.contains_key(&cluster)
     }
 
     /// Waiting gangs from this number on.
@@ -293,56 +278,55 @@ pub enum GangView {
 
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
-    pub(crate) fn gang_pass(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        self.settle_gangs(now, digest, out);
+    pub(crate) fn gang_pass(&mut self, turn: &mut Turn<'_>) {
+        self.settle_gangs(turn);
         // Every input ends here, after whatever it freed.
-        for cluster in std::mem::take(&mut self.returned) {
-            self.offer_jobs(now, cluster, digest, out);
+        for cluster in self.changes.take_returned() {
+            self.offer_jobs(turn, cluster);
         }
-        self.offer_kept_back(now, digest, out);
-        if self.gangs.is_quiet() {
-            self.pool.touched.clear();
-            self.shapes.changed.clear();
+        self.offer_kept_back(turn);
+        if self.changes.leaves_gangs_alone() && !self.gangs.has_waiting() {
+            self.changes.forget_machines();
             self.gangs.described = false;
             return;
         }
         for _ in 0..ROUNDS {
-            self.plan_gangs(now, digest, out);
-            let (before, settled) = (out.events.len(), !self.gangs.planner.is_due());
-            self.tell_plans(now, digest, out);
+            self.plan_gangs(turn);
+            let (before, settled) = (turn.out.events.len(), !self.gangs.planner.is_due());
+            self.tell_plans(turn);
             // A gang that lacks a limit or a quota no more keeps it from nobody, which only the plans show.
-            self.offer_kept_back(now, digest, out);
+            self.offer_kept_back(turn);
             // What starts may take a limit that a planned gang needs: then its machines are there for others.
             let started = |e: &model::Event| matches!(e.kind, Some(Kind::ClaimMade(_)));
-            let stirred = (settled && self.gangs.planner.is_due()) || !self.gangs.unsettled.is_empty();
+            let stirred = (settled && self.gangs.planner.is_due()) || self.changes.has_unsettled();
             // Whoever may not start may have had a gang leave for it.
-            self.settle_gangs(now, digest, out);
-            if !stirred && !out.events[before..].iter().any(started) {
+            self.settle_gangs(turn);
+            if !stirred && !turn.out.events[before..].iter().any(started) {
                 break;
             }
         }
     }
 
     /// Settles every gang to which something happened; what settling does may concern it again.
-    fn settle_gangs(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    fn settle_gangs(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..ROUNDS {
-            for cluster in std::mem::take(&mut self.gangs.unsettled) {
-                self.settle_gang(now, cluster, digest, out);
+            for cluster in self.changes.take_unsettled() {
+                self.settle_gang(turn, cluster);
             }
-            if self.gangs.unsettled.is_empty() {
+            if !self.changes.has_unsettled() {
                 break;
             }
         }
     }
 
     /// Starts gangs that can start, and plans for the others.
-    fn plan_gangs(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    fn plan_gangs(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..ROUNDS {
-            self.start_gangs(now, None, digest, out);
+            self.start_gangs(turn, None);
             // A plan may make it a gang's turn, which may give it another's machines.
             self.end_idle_turns();
-            self.give_turns(now);
-            self.rank_gangs(now);
+            self.give_turns(turn.now);
+            self.rank_gangs(turn.now);
             if !self.gangs.planner.is_due() {
                 break;
             }
@@ -351,34 +335,28 @@ impl Core {
 
     /// Starts gangs that can start now, the first first, one at a time: each start changes what is free and whose turn it
     /// is. With `before` only those that are before a plain job which is about to start. True when any started.
-    pub(crate) fn start_gangs(
-        &mut self,
-        now: Now,
-        before: Option<Rank>,
-        digest: Digest,
-        out: &mut Out,
-    ) -> bool {
+    pub(crate) fn start_gangs(&mut self, turn: &mut Turn<'_>, before: Option<Rank>) -> bool {
         let mut any = false;
         for _ in 0..STARTS_AT_ONCE {
-            for cluster in self.gangs.dirty.clone() {
+            for cluster in self.changes.gangs() {
                 self.describe_gang(cluster);
             }
             if before.is_none() {
                 // In the middle of an input they are still to be settled.
-                self.gangs.dirty.clear();
+                self.changes.tell_planner();
             }
-            self.describe_machines(now);
-            self.describe_wants(now);
-            self.give_turns(now);
-            self.rank_gangs(now);
-            let decisions = self.gangs.planner.pass_to_start(now.wall_ms / 1000, before);
+            self.describe_machines(turn.now);
+            self.describe_wants(turn.now);
+            self.give_turns(turn.now);
+            self.rank_gangs(turn.now);
+            let decisions = self.gangs.planner.pass_to_start(turn.now.wall_ms / 1000, before);
             let mut outcome = Outcome::Nothing;
             for decision in decisions {
                 match decision {
-                    Decision::Start(start) => outcome = self.start_gang(now, &start, digest, out),
+                    Decision::Start(start) => outcome = self.start_gang(turn, &start),
                     // What waits in vain is not what its user is next with: the order may be another one.
                     Decision::Queue { set, reason: Reason::Unsatisfiable } => {
-                        self.gangs.hopeless.entry(set.0 as u32).or_insert(now.wall_ms);
+                        self.gangs.hopeless.entry(set.0 as u32).or_insert(turn.now.wall_ms);
                         self.place_gang(set.0 as u32);
                     }
                     Decision::Queue { set, .. } | Decision::Assign { set, .. } => {
@@ -398,7 +376,7 @@ impl Core {
 
     /// Waits this cluster as a gang, or will it as soon as its jobs are back?
     pub(crate) fn waits_as_gang(&self, id: u32) -> bool {
-        self.queue.clusters.get(&id).is_some_and(|c| {
+        self.queue.clusters().get(&id).is_some_and(|c| {
             let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
             c.gang
                 && c.live.values().all(back)
@@ -409,12 +387,12 @@ impl Core {
     }
 
     /// Every job of a gang has its machine: all claims, or none.
-    fn start_gang(&mut self, now: Now, start: &Start, digest: Digest, out: &mut Out) -> Outcome {
+    fn start_gang(&mut self, turn: &mut Turn<'_>, start: &Start) -> Outcome {
         let id = start.set.0 as u32;
-        self.gangs.stir(id);
+        self.changes.note_gang(id);
         // The planner has counted it as started, also where it cannot be.
-        self.pool.touched.extend(start.systems.iter().map(|system| *system as u32));
-        let cluster = self.queue.clusters.get(&id).filter(|c| c.live.is_empty());
+        start.systems.iter().for_each(|system| self.changes.note_machine(*system as u32));
+        let cluster = self.queue.clusters().get(&id).filter(|c| c.live.is_empty());
         let Some(cluster) = cluster else {
             self.forget_gang(id);
             return Outcome::Changed;
@@ -432,12 +410,8 @@ impl Core {
         if short || seats.len() != start.systems.len() {
             return Outcome::Changed;
         }
-        if self.keys.len() < claims {
-            self.starved = true;
-            return Outcome::NotYet;
-        }
         // One start of the throttle is the whole gang.
-        if !self.throttle.may_start(now.mono_ms) {
+        if !self.keys.suffice_for(claims) || !self.throttle.may_start(turn.now.mono_ms) {
             return Outcome::NotYet;
         }
         let lines: Vec<crate::shape::Ready> =
@@ -445,19 +419,19 @@ impl Core {
         self.forget_gang(id);
         self.gangs.hopeless.remove(&id);
         // It may start elsewhere than it was promised: what it leaves is there for others.
-        let left = self.forget_plan(now, id, out);
+        let left = self.forget_plan(turn, id);
         self.gangs.left.extend(left);
         for ((proc, part, shape), system) in seats.into_iter().zip(&start.systems) {
             let name = self.pool.name(*system as u32).cloned();
-            let session = name.as_ref().and_then(|n| self.pool.machines.get(n)).and_then(|m| m.session);
-            let (Some(name), Some(session), Some(key)) = (name, session, self.keys.pop()) else { continue };
+            let session = name.as_ref().and_then(|n| self.pool.machines().get(n)).and_then(|m| m.session);
+            let (Some(name), Some(session), Some(key)) = (name, session, self.keys.take()) else { continue };
             let ready = lines[part];
-            let claim = self.make_claim(now, &name, Candidate { shape, ready }, None, &key, digest, out);
+            let claim = self.make_claim(turn, &name, Candidate { shape, ready }, Cut::default(), &key);
             let Some(claim) = claim else { continue };
             let procs = vec![Span { first: proc, count: 1 }];
-            self.record(now, Kind::JobsAssigned(JobsAssigned { claim: claim.0, cluster: id, procs }), out);
-            self.notice(now, claim, self.claim_effect(session, claim, key), out);
-            self.seat_guests(now, JobId { cluster: id, proc }, &name, digest, out);
+            self.record(turn, Kind::JobsAssigned(JobsAssigned { claim: claim.0, cluster: id, procs }));
+            self.notice(turn, claim, self.claim_effect(session, claim, key));
+            self.seat_guests(turn, JobId { cluster: id, proc }, &name);
             // What it leaves of a machine may be promised for later than when it was last offered.
             self.gangs.left.push(name);
         }
@@ -465,13 +439,13 @@ impl Core {
     }
 
     /// A job of a gang is without its machine: the others come back too.
-    pub(crate) fn call_gang_back(&mut self, now: Now, cluster: u32, out: &mut Out) {
-        let Some(gang) = self.queue.clusters.get(&cluster).filter(|c| c.gang) else { return };
+    pub(crate) fn call_gang_back(&mut self, turn: &mut Turn<'_>, cluster: u32) {
+        let Some(gang) = self.queue.clusters().get(&cluster).filter(|c| c.gang) else { return };
         let running = gang.live.values().any(|l| l.stop.is_none());
         if gang.is_broken() && running {
             let why = "another job of its gang lost its machine";
-            self.stop_live(now, cluster, None, Afterwards::Idle, why, (1000, 0), out);
-            self.gangs.stir(cluster);
+            self.stop_live(turn, cluster, None, Afterwards::Idle, why, (vacate::FOR_ANOTHER, 0));
+            self.changes.note_gang(cluster);
         }
     }
 

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use classad::ClassAd;
+use model::ProcSet;
 use model::changing::{changes_by_itself, words_of};
+use model::codes::hold;
 use model::event::{JobsHeld, Kind};
-use model::{Now, ProcSet};
 
-use crate::gangs::UNSATISFIABLE;
 use crate::pool::{Machine, fits};
 use crate::shape::ShapeId;
-use crate::{Core, Out};
+use crate::{Core, Turn};
 
 /// Kinds of jobs that are looked at in one go.
 const KINDS: u32 = 64;
@@ -49,13 +49,13 @@ fn asks_for_what_changes(job: &ClassAd) -> bool {
 
 impl Core {
     /// Looks for jobs that nothing can ever satisfy.
-    pub(crate) fn find_hopeless(&mut self, now: Now, out: &mut Out) {
-        let second = now.mono_ms / 1_000;
+    pub(crate) fn find_hopeless(&mut self, turn: &mut Turn<'_>) {
+        let second = turn.now.mono_ms / 1_000;
         if std::mem::replace(&mut self.hopeless.second, second) == second || self.settings.grace_ms == 0 {
             return;
         }
         // Before any machine is here nobody knows what there will be.
-        if self.pool.machines.values().all(|m| m.session.is_none()) {
+        if self.pool.machines().values().all(|m| m.session.is_none()) {
             self.hopeless.since.clear();
             self.hopeless.told.clear();
             return;
@@ -68,27 +68,27 @@ impl Core {
                 self.hopeless.next = shape.0;
                 break;
             }
-            self.judge_kind(now, shape, out);
+            self.judge_kind(turn, shape);
         }
         let queue = &self.queue;
         self.hopeless.since.retain(|(cluster, part), _| {
-            let part = queue.clusters.get(cluster).and_then(|c| c.parts.get(*part as usize));
+            let part = queue.clusters().get(cluster).and_then(|c| c.parts.get(*part as usize));
             part.is_some_and(|p| !p.idle.is_empty())
         });
         let is_waiting =
-            |id: &u32| queue.clusters.get(id).is_some_and(|c| c.parts.iter().any(|p| !p.idle.is_empty()));
+            |id: &u32| queue.clusters().get(id).is_some_and(|c| c.parts.iter().any(|p| !p.idle.is_empty()));
         self.hopeless.told.retain(is_waiting);
     }
 
-    fn judge_kind(&mut self, now: Now, shape: ShapeId, out: &mut Out) {
-        if self.shapes.all.get(&shape).is_none_or(|s| s.ready.is_empty()) {
+    fn judge_kind(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
+        if self.shapes.all().get(&shape).is_none_or(|s| s.ready.is_empty()) {
             return;
         }
         let why = self.why_never(shape);
         if why.is_none() && self.hopeless.since.is_empty() {
             return;
         }
-        let ready = self.shapes.all.get(&shape).into_iter().flat_map(|s| &s.ready);
+        let ready = self.shapes.all().get(&shape).into_iter().flat_map(|s| &s.ready);
         let parts: Vec<(u32, u32)> = ready.map(|r| (r.cluster, r.part)).collect();
         for (cluster, part) in parts {
             let Some(why) = &why else {
@@ -97,15 +97,15 @@ impl Core {
                 }
                 continue;
             };
-            let since = *self.hopeless.since.entry((cluster, part)).or_insert(now.wall_ms);
+            let since = *self.hopeless.since.entry((cluster, part)).or_insert(turn.now.wall_ms);
             if self.hopeless.told.insert(cluster) {
                 let grace_s = self.settings.grace_ms / 1000;
-                out.warnings.push(format!(
+                turn.out.warnings.push(format!(
                     "jobs of cluster {cluster} can never start: {why}; they are held in {grace_s} s unless that changes"
                 ));
             }
-            if now.wall_ms >= since.saturating_add(self.settings.grace_ms) {
-                self.hold_hopeless(now, (cluster, part), why, out);
+            if turn.now.wall_ms >= since.saturating_add(self.settings.grace_ms) {
+                self.hold_hopeless(turn, (cluster, part), why);
             }
         }
     }
@@ -115,8 +115,8 @@ impl Core {
         if let Some(shortage) = self.shortage_of(shape).filter(crate::Shortage::is_for_ever) {
             return Some(format!("each takes {shortage}"));
         }
-        let (request, trees) = self.shapes.all.get(&shape).map(|s| (s.request, s.trees.clone()))?;
-        let (machines, labs) = (&self.pool.machines, &self.labs);
+        let (request, trees) = self.shapes.all().get(&shape).map(|s| (s.request, s.trees.clone()))?;
+        let (machines, labs) = (&self.pool.machines(), &self.labs);
         // Machines that nobody may use now may be usable one day; those that are too small stay so.
         let (viable, all) = self.shapes.viable_and_whether_all(shape)?;
         // Before everybody was asked nobody knows.
@@ -142,11 +142,13 @@ impl Core {
     /// by chance, by what its sensors say, or because only its owner's policy is against it, which is for now.
     fn may_agree_later(&mut self, shape: ShapeId) -> bool {
         let is_unsure = self.shapes.unsure_of(shape) > 0;
-        let Some((request, job)) = self.shapes.all.get(&shape).map(|s| s.request).zip(self.shapes.ad(shape))
+        let Some((request, job)) =
+            self.shapes.all().get(&shape).map(|s| s.request).zip(self.shapes.ad(shape))
         else {
             return false;
         };
-        let large = || self.pool.machines.values().filter(|m| m.session.is_some() && fits(request, m.total));
+        let large =
+            || self.pool.machines().values().filter(|m| m.session.is_some() && fits(request, m.total));
         if large().next().is_none() {
             return false;
         }
@@ -159,9 +161,9 @@ impl Core {
         large().step_by(step).any(|m| self.shapes.evaluate(|| agrees(m)).unwrap_or(true))
     }
 
-    fn hold_hopeless(&mut self, now: Now, (cluster, part): (u32, u32), why: &str, out: &mut Out) {
+    fn hold_hopeless(&mut self, turn: &mut Turn<'_>, (cluster, part): (u32, u32), why: &str) {
         self.hopeless.since.remove(&(cluster, part));
-        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+        let Some(found) = self.queue.clusters().get(&cluster) else { return };
         let idle: ProcSet = found.parts.get(part as usize).map(|p| p.idle.clone()).unwrap_or_default();
         if idle.is_empty() {
             return;
@@ -171,7 +173,7 @@ impl Core {
             self.settings.grace_ms / 1000
         );
         let procs = idle.spans();
-        let held = JobsHeld { cluster, procs, reason, code: UNSATISFIABLE, subcode: 0, exit: None };
-        self.record(now, Kind::JobsHeld(held), out);
+        let held = JobsHeld { cluster, procs, reason, code: hold::UNSATISFIABLE, subcode: 0, exit: None };
+        self.record(turn, Kind::JobsHeld(held));
     }
 }

@@ -98,6 +98,22 @@ pub const INVARIANTS: &[Invariant] = &[
         says: "what is shown of a claim's slot is a state with an activity that the book has: Matched is Idle only",
         check: a_slot_is_shown_in_a_standing_of_the_book,
     },
+    Invariant {
+        name: "owners",
+        says: "an owner's unfinished jobs are as many as their clusters have",
+        check: owners,
+    },
+    Invariant { name: "cores", says: "the pool's cores are those of the machines in contact", check: cores },
+    Invariant {
+        name: "lists",
+        says: "the lists of machines out of contact, of claims with several jobs and of those kept after theirs name these and no others",
+        check: lists,
+    },
+    Invariant {
+        name: "leases",
+        says: "a claim is on a machine in contact, or on one that is waited for",
+        check: leases,
+    },
     Invariant { name: "line", says: "in line are exactly the plain jobs that wait", check: line },
 ];
 
@@ -114,7 +130,7 @@ impl Core {
     /// Everything durable, as text that can be compared.
     pub fn picture(&self) -> String {
         let mut text = String::new();
-        for (id, c) in &self.queue.clusters {
+        for (id, c) in self.queue.clusters() {
             let mut attempts: Vec<_> = c.attempts.iter().collect();
             attempts.sort();
             let mut unbegun: Vec<_> = c.unbegun.iter().collect();
@@ -132,26 +148,25 @@ impl Core {
                 (&c.completed, &c.excluded, &c.unready, &c.extended, &c.missed)
             );
         }
-        let claims = self.pool.claims.iter();
+        let claims = self.pool.claims().iter();
         let mut claims: Vec<_> = claims
             .map(|(id, c)| format!("{id} {} {:?} {} {:?}", c.machine, c.jobs, c.slot, c.reserved))
             .collect();
         claims.sort();
-        let labs = (&self.labs.machines, &self.labs.decided);
-        text += &format!("{claims:?} {} {} {labs:?}", self.queue.next_cluster, self.pool.next_claim);
+        let labs = (self.labs.standings(), self.labs.decided());
+        text += &format!("{claims:?} {} {} {labs:?}", self.queue.next_cluster(), self.pool.next_claim());
         text
     }
 
     /// The books of a machine lose what it has: for tests of what puts that right.
     pub fn spoil_books(&mut self, machine: &str) {
-        if let Some(machine) = self.pool.machines.get_mut(machine) {
-            machine.claims.clear();
-        }
+        self.sweep.alarm = false;
+        self.pool.spoil_machine(machine);
     }
 
     /// The gang that a machine is kept for.
     pub fn earmark_of(&self, machine: &str) -> Option<u32> {
-        self.gangs.earmark(self.pool.machines.get(machine)?.number)
+        self.gangs.earmark(self.pool.machines().get(machine)?.number)
     }
 
     /// A running job that its machine likes less than one that waits and could have its place, where nobody is on the way out
@@ -160,18 +175,18 @@ impl Core {
         let line = self.accounts.in_line().flat_map(|at| at.waiting().collect::<Vec<_>>());
         let kinds: Vec<ShapeId> = line.map(|(_, shape)| shape).collect();
         for shape in kinds {
-            let machines: Vec<u32> = self.shapes.ranking.iter().collect();
+            let machines: Vec<u32> = self.shapes.ranking().iter().collect();
             let room = self.unnoticed(|core| core.first_room(shape, now.wall_ms)).is_some();
-            if room || !self.may_have_more(shape) || self.pool.rivals.contains_key(&shape) {
+            if room || !self.may_have_more(shape) || self.pool.rivals(shape) > 0 {
                 continue;
             }
             for number in machines {
-                let Some(machine) = self.pool.machines.at(number).filter(|m| m.is_open()) else { continue };
+                let Some(machine) = self.pool.machines().at(number).filter(|m| m.is_open()) else { continue };
                 let rank = self.shapes.machine_rank(number, shape).unwrap_or(0.0);
                 let lab = machine.lab.clone();
                 let claims: Vec<ClaimId> = machine.claims.iter().copied().collect();
                 let worse = claims.into_iter().find(|id| {
-                    let job = self.pool.claims.get(id).and_then(|c| c.jobs.first().copied());
+                    let job = self.pool.claims().get(id).and_then(|c| c.jobs.first().copied());
                     let its = job.and_then(|j| self.shape_of(j));
                     its.is_some_and(|its| self.shapes.machine_rank(number, its).is_some_and(|its| its < rank))
                 });
@@ -187,7 +202,7 @@ impl Core {
 
     /// The class of a cluster, before aging.
     pub fn class_of(&self, cluster: u32) -> Option<model::Class> {
-        self.queue.clusters.get(&cluster).map(|c| c.class)
+        self.queue.clusters().get(&cluster).map(|c| c.class)
     }
 
     /// Waiting gangs in their order, each with its class after aging, and whether its turn has come: what tells states of
@@ -204,7 +219,7 @@ fn wrong(what: String) -> Result<(), String> {
 }
 
 fn one_place(core: &mut Core, _: Now) -> Result<(), String> {
-    for (id, c) in &core.queue.clusters {
+    for (id, c) in core.queue.clusters() {
         let mut seen: BTreeSet<u32> = BTreeSet::new();
         let idle = c.idle();
         let all = idle.iter().chain(c.held.iter()).chain(c.live.keys().copied()).chain(c.completed.iter());
@@ -221,11 +236,11 @@ fn one_place(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn jobs_and_claims(core: &mut Core, _: Now) -> Result<(), String> {
-    let live = core.queue.clusters.iter().flat_map(|(id, c)| {
+    let live = core.queue.clusters().iter().flat_map(|(id, c)| {
         c.live.iter().map(|(proc, live)| (JobId { cluster: *id, proc: *proc }, live.claim))
     });
     let live: BTreeSet<(JobId, ClaimId)> = live.collect();
-    let claims = core.pool.claims.iter().flat_map(|(id, c)| c.jobs.iter().map(|job| (*job, *id)));
+    let claims = core.pool.claims().iter().flat_map(|(id, c)| c.jobs.iter().map(|job| (*job, *id)));
     let of_claims: Vec<(JobId, ClaimId)> = claims.collect();
     if of_claims.len() != live.len() {
         return wrong(format!("{} jobs are live, {} are with claims", live.len(), of_claims.len()));
@@ -238,32 +253,32 @@ fn jobs_and_claims(core: &mut Core, _: Now) -> Result<(), String> {
 
 fn claims_and_machines(core: &mut Core, _: Now) -> Result<(), String> {
     let mut of_machines = BTreeMap::new();
-    for (name, machine) in core.pool.machines.iter() {
+    for (name, machine) in core.pool.machines().iter() {
         for id in &machine.claims {
             if of_machines.insert(*id, name).is_some() {
                 return wrong(format!("claim {id} is on two machines"));
             }
         }
     }
-    for (id, claim) in &core.pool.claims {
+    for (id, claim) in core.pool.claims() {
         if of_machines.get(id).is_none_or(|name| **name != claim.machine) {
             return wrong(format!("claim {id} is not in the books of {}", claim.machine));
         }
     }
-    let over = of_machines.keys().find(|id| !core.pool.claims.contains_key(id));
+    let over = of_machines.keys().find(|id| !core.pool.claims().contains_key(id));
     over.map_or(Ok(()), |id| wrong(format!("claim {id} is over and still in a machine's books")))
 }
 
 fn room(core: &mut Core, _: Now) -> Result<(), String> {
-    for (name, machine) in core.pool.machines.iter().filter(|(_, m)| m.session.is_some()) {
-        let claims = machine.claims.iter().filter_map(|id| core.pool.claims.get(id));
+    for (name, machine) in core.pool.machines().iter().filter(|(_, m)| m.session.is_some()) {
+        let claims = machine.claims.iter().filter_map(|id| core.pool.claims().get(id));
         let left = claims.map(|c| c.resources).fold(machine.total, minus);
         let taken = machine.whole && !machine.claims.is_empty();
         if machine.free != if taken { Resources::default() } else { left } {
             return wrong(format!("{name} has {:?} free", machine.free));
         }
         let roomy = machine.is_open() && machine.free.cpus > 0;
-        if core.pool.roomy.contains(machine.number) != roomy {
+        if core.pool.roomy().contains(machine.number) != roomy {
             return wrong(format!("{name} is among those with room: {}", !roomy));
         }
     }
@@ -271,7 +286,7 @@ fn room(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn whole_gangs(core: &mut Core, _: Now) -> Result<(), String> {
-    for (id, c) in core.queue.clusters.iter().filter(|(_, c)| c.gang) {
+    for (id, c) in core.queue.clusters().iter().filter(|(_, c)| c.gang) {
         let placed = c.live.values().filter(|l| l.stop.is_none()).count();
         if placed > 0 && c.is_broken() {
             return wrong(format!("{placed} jobs of gang {id} have machines, others wait"));
@@ -281,9 +296,9 @@ fn whole_gangs(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn seats(core: &mut Core, _: Now) -> Result<(), String> {
-    let connected = |c: &Claim| core.pool.machines.get(&c.machine).is_some_and(|m| m.session.is_some());
+    let connected = |c: &Claim| core.pool.machines().get(&c.machine).is_some_and(|m| m.session.is_some());
     let in_vain = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none() && connected(c);
-    match core.pool.claims.iter().find(|(_, c)| in_vain(c)) {
+    match core.pool.claims().iter().find(|(_, c)| in_vain(c)) {
         Some((id, claim)) => wrong(format!("claim {id} on {} has nothing to do", claim.machine)),
         None => Ok(()),
     }
@@ -291,17 +306,17 @@ fn seats(core: &mut Core, _: Now) -> Result<(), String> {
 
 /// What stands between the pool and every start, whoever waits.
 fn is_held_back(core: &Core) -> bool {
-    core.starved || core.throttle.due_ms().is_some()
+    core.keys.are_wanted() || core.throttle.due_ms().is_some()
 }
 
 /// Jobs of a waiting gang that need a machine, and the most that any asks for.
 fn seats_of(core: &Core, id: u32) -> (Vec<ShapeId>, Resources) {
-    let Some(cluster) = core.queue.clusters.get(&id) else { return (Vec::new(), Resources::default()) };
+    let Some(cluster) = core.queue.clusters().get(&id) else { return (Vec::new(), Resources::default()) };
     let idle = cluster.idle();
     let hosts = idle.iter().filter(|proc| cluster.host_of(*proc).is_none());
     let shapes: Vec<ShapeId> =
         hosts.filter_map(|p| Some(cluster.parts.get(cluster.part_of(p))?.shape)).collect();
-    let requests = shapes.iter().filter_map(|s| core.shapes.all.get(s)).map(|s| s.request);
+    let requests = shapes.iter().filter_map(|s| core.shapes.all().get(s)).map(|s| s.request);
     let largest = requests.fold(Resources::default(), crate::gangs::larger);
     (shapes, largest)
 }
@@ -322,14 +337,14 @@ fn could_start(core: &mut Core, id: u32, usable: &BTreeSet<u32>) -> bool {
         can.insert(*shape, suited.into_iter().map(|n| n as usize).collect());
     }
     let labs: BTreeSet<Arc<str>> =
-        usable.iter().filter_map(|n| Some(core.pool.machines.at(*n)?.lab.clone())).collect();
+        usable.iter().filter_map(|n| Some(core.pool.machines().at(*n)?.lab.clone())).collect();
     labs.into_iter().any(|lab| {
-        let here = usable.iter().filter(|n| core.pool.machines.at(**n).is_some_and(|m| m.lab == lab));
+        let here = usable.iter().filter(|n| core.pool.machines().at(**n).is_some_and(|m| m.lab == lab));
         let here: Bits = here.map(|n| *n as usize).collect();
         let seats: Vec<Choice<'_>> =
             shapes.iter().map(|s| Choice { can: can[s].and(&here), prefer: &[] }).collect();
         let room = |n: usize| {
-            core.pool.machines.at(n as u32).map_or(0, |m| crate::gangs::fit_of(largest, true, m).now)
+            core.pool.machines().at(n as u32).map_or(0, |m| crate::gangs::fit_of(largest, true, m).now)
         };
         matching::exists(&seats, &room)
     })
@@ -341,7 +356,8 @@ fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
     }
     let waiting: Vec<u32> = core.gangs.planner().queue().map(|id| id.0 as u32).collect();
     for id in waiting {
-        let all_here = core.queue.clusters.get(&id).is_some_and(|c| c.live.is_empty() && c.later.is_empty());
+        let all_here =
+            core.queue.clusters().get(&id).is_some_and(|c| c.live.is_empty() && c.later.is_empty());
         let short = core.demand_of_gang(id).is_none_or(|d| core.shortage_of_gang(id, &d).is_some());
         if !all_here || short || core.gangs.planner().want(SetId(u64::from(id))).is_none() {
             continue;
@@ -351,7 +367,7 @@ fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
             let owner = core.gangs.earmark(number).filter(|owner| *owner != id);
             owner.is_some_and(|owner| core.rank_of_gang(owner, now.wall_ms).is_some_and(|r| r < rank))
         };
-        let free = core.pool.machines.values().filter(|m| m.is_open() && m.free.cpus > 0);
+        let free = core.pool.machines().values().filter(|m| m.is_open() && m.free.cpus > 0);
         let usable: BTreeSet<u32> = free.map(|m| m.number).filter(|n| !better(*n)).collect();
         if could_start(core, id, &usable) {
             return wrong(format!("gang {id} could start"));
@@ -361,7 +377,7 @@ fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
 }
 
 fn nothing_pending(core: &mut Core, _: Now) -> Result<(), String> {
-    let stuck = core.pool.machines.iter().find(|(_, m)| m.undecided && m.shut != Some(Shut::Lab));
+    let stuck = core.pool.machines().iter().find(|(_, m)| m.undecided && m.shut != Some(Shut::Lab));
     stuck.map_or(Ok(()), |(name, _)| wrong(format!("{name} is pending")))
 }
 
@@ -409,8 +425,8 @@ fn hard_promises(core: &mut Core, now: Now) -> Result<(), String> {
         let Some(plan) = core.gangs.planner().plan(id) else { continue };
         let mut latest = now_s;
         for (number, _) in loads(&plan.systems) {
-            let claims = core.pool.machines.at(number as u32).into_iter().flat_map(|m| &m.claims);
-            for claim in claims.filter_map(|c| core.pool.claims.get(c)) {
+            let claims = core.pool.machines().at(number as u32).into_iter().flat_map(|m| &m.claims);
+            for claim in claims.filter_map(|c| core.pool.claims().get(c)) {
                 match core.declared_end_s(claim, now) {
                     Some(end) => latest = latest.max(end),
                     // Nobody knows: then the promise is anybody's guess.
@@ -433,10 +449,10 @@ impl Core {
             return Some(reserved.until_ms? / 1000);
         }
         let Some(job) = claim.jobs.first() else { return Some(now.wall_ms / 1000) };
-        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let cluster = self.queue.clusters().get(&job.cluster)?;
         let ends = cluster.live.iter().map(|(proc, live)| {
             let shape = cluster.parts.get(cluster.part_of(*proc)).map(|p| p.shape)?;
-            let limit_s = self.shapes.all.get(&shape)?.run_limit_s?;
+            let limit_s = self.shapes.all().get(&shape)?.run_limit_s?;
             let more_s = cluster.extended.get(proc).copied().unwrap_or(0);
             Some(live.started_ms? / 1000 + limit_s + more_s)
         });
@@ -462,7 +478,7 @@ fn quotas(core: &mut Core, _: Now) -> Result<(), String> {
 fn accounts(core: &mut Core, _: Now) -> Result<(), String> {
     let mut held: BTreeMap<UserId, f64> = BTreeMap::new();
     let mut taken: BTreeMap<&str, f64> = BTreeMap::new();
-    for claim in core.pool.claims.values() {
+    for claim in core.pool.claims().values() {
         *held.entry(claim.user).or_default() += f64::from(claim.resources.cpus);
         for (name, count) in &claim.limits {
             *taken.entry(name).or_default() += count;
@@ -475,9 +491,10 @@ fn accounts(core: &mut Core, _: Now) -> Result<(), String> {
             return wrong(format!("{name} is booked {books} cores and has {claims}"));
         }
     }
-    let names: BTreeSet<&str> = taken.keys().copied().chain(core.in_use.taken.keys().map(|n| &**n)).collect();
+    let names: BTreeSet<&str> =
+        taken.keys().copied().chain(core.in_use.taken().keys().map(|n| &**n)).collect();
     for name in names {
-        let (books, claims) = (core.in_use.taken.get(name), taken.get(name));
+        let (books, claims) = (core.in_use.taken().get(name), taken.get(name));
         if (books.copied().unwrap_or(0.0) - claims.copied().unwrap_or(0.0)).abs() > 1e-6 {
             return wrong(format!("{books:?} of {name} are booked, {claims:?} in use"));
         }
@@ -485,17 +502,66 @@ fn accounts(core: &mut Core, _: Now) -> Result<(), String> {
     Ok(())
 }
 
+fn owners(core: &mut Core, _: Now) -> Result<(), String> {
+    let mut counted: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    for cluster in core.queue.clusters().values() {
+        *counted.entry(cluster.owner.clone()).or_default() += cluster.unfinished();
+    }
+    counted.retain(|_, jobs| *jobs > 0);
+    if counted == *core.queue.jobs_of() {
+        return Ok(());
+    }
+    wrong(format!("{:?} are booked, {counted:?} are there", core.queue.jobs_of()))
+}
+
+fn cores(core: &mut Core, _: Now) -> Result<(), String> {
+    let connected = core.pool.machines().values().filter(|m| m.session.is_some());
+    let counted: u64 = connected.map(|m| u64::from(m.total.cpus)).sum();
+    if counted == core.pool.cores() {
+        return Ok(());
+    }
+    wrong(format!("{} are booked, {counted} are there", core.pool.cores()))
+}
+
+fn lists(core: &mut Core, _: Now) -> Result<(), String> {
+    let pool = &core.pool;
+    let away = pool.machines().iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name.clone());
+    if away.collect::<BTreeSet<_>>() != *pool.away() {
+        return wrong(format!("{:?} are listed as out of contact", pool.away()));
+    }
+    let deep = pool.claims().iter().filter(|(_, c)| c.jobs.len() > 1).map(|(id, _)| *id);
+    if deep.collect::<BTreeSet<_>>() != *pool.deep() {
+        return wrong(format!("{:?} are listed as having several jobs", pool.deep()));
+    }
+    let reserved = pool.claims().iter().filter_map(|(id, c)| Some((c.reserved?.job.cluster, *id)));
+    if reserved.collect::<BTreeSet<_>>() != *pool.reserved() {
+        return wrong(format!("{:?} are listed as kept", pool.reserved()));
+    }
+    Ok(())
+}
+
+fn leases(core: &mut Core, _: Now) -> Result<(), String> {
+    let pool = &core.pool;
+    let lost = pool.claims().iter().find(|(_, claim)| {
+        let machine = pool.machines().get(&claim.machine);
+        machine.is_none_or(|m| m.session.is_none() && !pool.away().contains(&claim.machine))
+    });
+    lost.map_or(Ok(()), |(id, claim)| {
+        wrong(format!("nobody waits for {}, which has claim {id}", claim.machine))
+    })
+}
+
 fn line(core: &mut Core, _: Now) -> Result<(), String> {
-    for (id, c) in core.queue.clusters.iter().filter(|(_, c)| !c.gang) {
+    for (id, c) in core.queue.clusters().iter().filter(|(_, c)| !c.gang) {
         for (at, part) in c.parts.iter().enumerate() {
             let entry = c.ready(*id, at);
-            let in_line = core.shapes.all.get(&part.shape).is_some_and(|s| s.ready.contains(&entry));
+            let in_line = core.shapes.all().get(&part.shape).is_some_and(|s| s.ready.contains(&entry));
             if in_line == part.idle.is_empty() {
                 return wrong(format!("part {at} of {id} is in line: {in_line}"));
             }
         }
     }
-    for (id, shape) in &core.shapes.all {
+    for (id, shape) in core.shapes.all() {
         let first = shape.ready.first().copied();
         if first.is_some() != core.accounts.is_in_line(shape.user, *id, first) {
             return wrong(format!("jobs of {} are not where they stand", core.accounts.get(shape.user).name));
@@ -510,7 +576,7 @@ fn a_slot_is_shown_in_a_standing_of_the_book(core: &mut Core, _: Now) -> Result<
         ("Claimed", &["Idle", "Busy", "Suspended"]),
         ("Preempting", &["Vacating", "Killing"]),
     ];
-    for (name, machine) in core.pool.machines.iter() {
+    for (name, machine) in core.pool.machines().iter() {
         for claim in core.machine_view(name, machine).claims {
             let (state, activity) = claim.standing();
             let known = BOOK.iter().any(|(of, all)| *of == state && all.contains(&activity));

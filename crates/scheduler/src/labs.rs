@@ -8,19 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Value};
+use model::codes::vacate;
 use model::event::{Afterwards, Condition, Kind, LabSet, MachineStanding};
 use model::{JobId, Now, ProcSet, limits};
 
-use crate::agents::by_cluster;
-use crate::pool::{Machine, host_of};
+use crate::ended::by_cluster;
+use crate::pool::{Machine, Standing, host_of};
 use crate::queue::Stage;
 use crate::shape::ShapeId;
-use crate::{Actor, Core, Digest, Out};
+use crate::{Actor, Core, Turn};
 
 /// How long an ordinary user may have a machine for themselves, in milliseconds: a week; a day when they do not say.
 const HOLD_MS: (u64, u64) = (7 * 86_400_000, 86_400_000);
-/// Vacate code of an attempt that a person's decision ended.
-const BY_HAND: u32 = 1022;
 
 /// Why a machine takes nothing new from anybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,14 +56,37 @@ impl Shut {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Labs {
     /// Only what is not as usual.
-    pub(crate) machines: BTreeMap<Arc<str>, MachineStanding>,
+    machines: BTreeMap<Arc<str>, MachineStanding>,
     /// Only those that are off, gone, or have trees.
-    pub(crate) decided: BTreeMap<String, LabSet>,
+    decided: BTreeMap<String, LabSet>,
     /// Holds that end by themselves, the next first.
     ends: BTreeSet<(u64, Arc<str>)>,
 }
 
 impl Labs {
+    /// Machines of which people have decided something.
+    pub(crate) fn standings(&self) -> &BTreeMap<Arc<str>, MachineStanding> {
+        &self.machines
+    }
+
+    /// Labs of which people have decided something.
+    pub(crate) fn decided(&self) -> &BTreeMap<String, LabSet> {
+        &self.decided
+    }
+
+    /// The machine of a hold that ends by itself and should have.
+    fn ended_hold(&self, now_ms: u64) -> Option<Arc<str>> {
+        self.ends.first().filter(|(at, _)| *at <= now_ms).map(|(_, name)| name.clone())
+    }
+
+    fn put_lab(&mut self, e: &LabSet) {
+        if e.is_blank() {
+            self.decided.remove(&e.lab);
+        } else {
+            self.decided.insert(e.lab.clone(), e.clone());
+        }
+    }
+
     fn put(&mut self, standing: &MachineStanding) {
         let name: Arc<str> = Arc::from(standing.machine.as_str());
         if let Some(old) = self.machines.remove(&name) {
@@ -219,27 +241,24 @@ pub enum StandingRefusal {
 
 impl Core {
     /// Changes what people decided about a machine, and lets every waiting job know.
-    #[allow(clippy::too_many_arguments)]
     pub fn set_machine(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         machine: &str,
         change: StandingChange,
-        digest: Digest,
-        out: &mut Out,
     ) -> Result<MachineStanding, StandingRefusal> {
-        self.refill(now);
+        self.refill(turn.now);
         let before = self.labs.standing(machine);
-        let after = self.changed(now, actor, &before, change)?;
-        if self.labs.machines.len() >= limits::STANDINGS
-            && !self.labs.machines.contains_key(machine)
+        let after = self.changed(turn.now, actor, &before, change)?;
+        if self.labs.standings().len() >= limits::STANDINGS
+            && !self.labs.standings().contains_key(machine)
             && !after.is_blank()
         {
             return Err(StandingRefusal::TooMany);
         }
-        self.settle_standing(now, before.condition(), after.clone(), out);
-        self.wake_machines(now, &self.pool.places(machine), digest, out);
+        self.settle_standing(turn, before.condition(), after.clone());
+        self.wake_machines(turn, &self.pool.places(machine));
         Ok(after)
     }
 
@@ -253,8 +272,8 @@ impl Core {
     ) -> Result<MachineStanding, StandingRefusal> {
         let machine = before.machine.as_str();
         let admin = actor.any_owner;
-        let known = self.pool.machines.get(machine);
-        if !admin && known.is_none() && !self.labs.machines.contains_key(machine) {
+        let known = self.pool.machines().get(machine);
+        if !admin && known.is_none() && !self.labs.standings().contains_key(machine) {
             return Err(StandingRefusal::Unknown(machine.to_owned()));
         }
         // Why a machine is broken is still true when somebody takes it to mend it.
@@ -319,7 +338,7 @@ impl Core {
                 return Err(StandingRefusal::NotByHand(machine.to_owned()));
             }
             let in_use =
-                |place: &Arc<str>| self.pool.machines.get(place).is_some_and(|m| !m.claims.is_empty());
+                |place: &Arc<str>| self.pool.machines().get(place).is_some_and(|m| !m.claims.is_empty());
             if self.pool.places(machine).iter().any(in_use) {
                 return Err(StandingRefusal::InUse(machine.to_owned()));
             }
@@ -336,15 +355,9 @@ impl Core {
     }
 
     /// Changes what people decided about a lab, and lets every waiting job know.
-    pub fn set_lab(
-        &mut self,
-        now: Now,
-        change: LabChange,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Result<(), StandingRefusal> {
-        self.refill(now);
-        let before = self.labs.decided.get(&change.lab);
+    pub fn set_lab(&mut self, turn: &mut Turn<'_>, change: LabChange) -> Result<(), StandingRefusal> {
+        self.refill(turn.now);
+        let before = self.labs.decided().get(&change.lab);
         let known = before.is_some();
         let mut set = before.cloned().unwrap_or_default();
         let back = change.disabled.is_some() || !change.add_trees.is_empty();
@@ -358,82 +371,76 @@ impl Core {
         }
         set.trees = trees.into_iter().collect();
         (set.lab, set.by, set.reason) = (change.lab, change.by, change.reason);
-        if !known && !set.is_blank() && self.labs.decided.len() >= limits::STANDINGS {
+        if !known && !set.is_blank() && self.labs.decided().len() >= limits::STANDINGS {
             return Err(StandingRefusal::TooMany);
         }
-        let machines = self.pool.machines.iter();
+        let machines = self.pool.machines().iter();
         let here: Vec<Arc<str>> =
             machines.filter(|(_, m)| *m.lab == *set.lab).map(|(name, _)| name.clone()).collect();
-        self.record(now, Kind::LabSet(set), out);
-        self.wake_machines(now, &here, digest, out);
+        self.record(turn, Kind::LabSet(set));
+        self.wake_machines(turn, &here);
         Ok(())
     }
 
     /// Records a standing, and calls back what may not begin under it.
-    pub(crate) fn settle_standing(
-        &mut self,
-        now: Now,
-        before: Condition,
-        after: MachineStanding,
-        out: &mut Out,
-    ) {
+    pub(crate) fn settle_standing(&mut self, turn: &mut Turn<'_>, before: Condition, after: MachineStanding) {
         let condition = after.condition();
         let name: Arc<str> = Arc::from(after.machine.as_str());
-        self.record(now, Kind::MachineStanding(after), out);
+        self.record(turn, Kind::MachineStanding(after));
         if condition != before && matches!(condition, Condition::Broken | Condition::Removed) {
-            self.revoke(now, &name, &format!("{name} was set to {}", condition.word()), out);
+            self.revoke(turn, &name, &format!("{name} was set to {}", condition.word()));
         }
     }
 
     /// Every job that a machine has but has not begun to install or run goes back to the queue, a gang as a whole.
-    fn revoke(&mut self, now: Now, name: &str, why: &str, out: &mut Out) {
+    fn revoke(&mut self, turn: &mut Turn<'_>, name: &str, why: &str) {
         let places = self.pool.places(name);
-        let machines = places.iter().filter_map(|place| self.pool.machines.get(place));
-        let claims = machines.flat_map(|m| &m.claims).filter_map(|id| self.pool.claims.get(id));
+        let machines = places.iter().filter_map(|place| self.pool.machines().get(place));
+        let claims = machines.flat_map(|m| &m.claims).filter_map(|id| self.pool.claims().get(id));
         let jobs: Vec<JobId> =
             claims.flat_map(|c| c.jobs.iter().copied()).filter(|j| self.may_be_called_back(*j)).collect();
         for (cluster, procs) in by_cluster(&jobs) {
             let procs: ProcSet = procs.iter().collect();
-            let gang = self.queue.clusters.get(&cluster).is_some_and(|c| c.gang);
+            let gang = self.queue.clusters().get(&cluster).is_some_and(|c| c.gang);
             let which = if gang { None } else { Some(&procs) };
-            self.stop_live(now, cluster, which, Afterwards::Idle, why, (BY_HAND, 0), out);
-            self.gangs.stir(cluster);
+            self.stop_live(turn, cluster, which, Afterwards::Idle, why, (vacate::BY_HAND, 0));
+            self.changes.note_gang(cluster);
         }
     }
 
     fn may_be_called_back(&self, job: JobId) -> bool {
-        let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
+        let Some(cluster) = self.queue.clusters().get(&job.cluster) else { return false };
         // A guest has begun when its host has: the machine is that one's.
         let live = cluster.live.get(&cluster.host_of(job.proc).unwrap_or(job.proc));
         live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none() && l.stage != Stage::Installing)
     }
 
     /// Machines may have become usable: the same pass as for everything else.
-    pub(crate) fn wake_machines(&mut self, now: Now, names: &[Arc<str>], digest: Digest, out: &mut Out) {
+    pub(crate) fn wake_machines(&mut self, turn: &mut Turn<'_>, names: &[Arc<str>]) {
         if names.is_empty() {
             return;
         }
         // Gangs first: a plain job must not take what one of them has waited for.
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
         for name in names {
-            self.offer_machine(now, name, digest, out);
+            self.offer_machine(turn, name);
         }
-        self.preempt_on(now, names, out);
+        self.preempt_on(turn, names);
         // Each plain job that starts moves its user's share: a gang may have taken the machines of another, whose plan is still
         // to be made anew.
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
     }
 
     /// Holds whose time is over.
-    pub(crate) fn end_holds(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        while let Some((_, name)) = self.labs.ends.first().filter(|(at, _)| *at <= now.wall_ms).cloned() {
+    pub(crate) fn end_holds(&mut self, turn: &mut Turn<'_>) {
+        while let Some(name) = self.labs.ended_hold(turn.now.wall_ms) {
             let mut standing = self.labs.standing(&name);
             (standing.held_by, standing.held_until_ms) = (String::new(), 0);
             standing.held_stage = String::new();
             (standing.by, standing.reason) = (String::new(), "the time of the hold is over".to_owned());
-            self.settle_standing(now, standing.condition(), standing.clone(), out);
+            self.settle_standing(turn, standing.condition(), standing.clone());
             for place in self.pool.places(&name) {
-                self.offer_machine(now, &place, digest, out);
+                self.offer_machine(turn, &place);
             }
         }
     }
@@ -446,12 +453,8 @@ impl Core {
     }
 
     pub(crate) fn apply_lab(&mut self, e: &LabSet) {
-        if e.is_blank() {
-            self.labs.decided.remove(&e.lab);
-        } else {
-            self.labs.decided.insert(e.lab.clone(), e.clone());
-        }
-        let here = self.pool.machines.iter().filter(|(_, m)| *m.lab == *e.lab);
+        self.labs.put_lab(e);
+        let here = self.pool.machines().iter().filter(|(_, m)| *m.lab == *e.lab);
         for name in here.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.note_standing(&name);
         }
@@ -459,25 +462,25 @@ impl Core {
 
     /// Keeps what stands against jobs in a place true.
     pub(crate) fn note_standing(&mut self, name: &Arc<str>) {
-        let Some(machine) = self.pool.machines.get_mut(name) else { return };
+        let Some(machine) = self.pool.machines().get(name) else { return };
         let host = host_of(name);
-        machine.lab = lab_of(&machine.ad);
-        machine.releases = matches!(machine.ad.fact("HasReleaseCommand"), Value::Bool(true));
+        let lab = lab_of(&machine.ad);
         let drained = || self.drains.concern(&machine.ad).then_some(Shut::Drained);
-        let shut = self.labs.shut(host, &machine.lab).or_else(drained);
-        let was = std::mem::replace(&mut machine.shut, shut);
-        let by_hand = matches!(was, Some(Shut::Manual | Shut::Broken | Shut::Removed));
-        machine.undecided = shut == Some(Shut::Lab) && (machine.undecided || by_hand);
-        let loan = self.labs.machines.get(host).map(|s| s.loaned_to.as_str()).filter(|to| !to.is_empty());
-        machine.only = loan.map(Arc::from);
-        let allow = self.labs.machines.get(host).map(|s| s.allow.as_slice()).unwrap_or_default();
-        machine.allow = Arc::from(allow);
-        self.pool.note_room(name);
+        let shut = self.labs.shut(host, &lab).or_else(drained);
+        let decided = self.labs.standings().get(host);
+        let standing = Standing {
+            releases: matches!(machine.ad.fact("HasReleaseCommand"), Value::Bool(true)),
+            shut,
+            only: decided.map(|s| s.loaned_to.as_str()).filter(|to| !to.is_empty()).map(Arc::from),
+            allow: Arc::from(decided.map(|s| s.allow.as_slice()).unwrap_or_default()),
+            lab,
+        };
+        self.pool.set_standing(name, standing, &mut self.changes);
     }
 
     /// Does a machine's lab have the trees that such jobs are installed from?
     pub(crate) fn has_trees_for(&self, machine: &Machine, shape: ShapeId) -> bool {
-        let wanted = self.shapes.all.get(&shape).map(|s| &*s.trees).unwrap_or_default();
+        let wanted = self.shapes.all().get(&shape).map(|s| &*s.trees).unwrap_or_default();
         self.labs.has_trees(&machine.lab, wanted)
     }
 
@@ -498,7 +501,7 @@ impl Core {
 
     /// Does a list of users and groups name the owner of such jobs, or a group whose account they are on?
     fn is_on_list(&self, list: &[String], owner: &str, shape: ShapeId) -> bool {
-        let user = self.shapes.all.get(&shape).map(|s| s.user);
+        let user = self.shapes.all().get(&shape).map(|s| s.user);
         let mut groups = user.into_iter().flat_map(|user| self.accounts.groups_of(user));
         list.iter().any(|name| name == owner)
             || groups.any(|(_, g)| list.iter().any(|name| g.name.eq_ignore_ascii_case(name)))

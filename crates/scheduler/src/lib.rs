@@ -5,10 +5,13 @@
 //! input makes it decide is collected in an [`Out`]: the driver writes the events to the journal first and releases
 //! the effects only when they are on disk.
 //!
-//! - `queue`: clusters and the state of their jobs (durable)
-//! - `pool`: machines and claims (claims are durable, machines soft); `machines`: quick to find, and in order
+//! - `books`: what is durable, and the only place that writes it: `queue` (clusters and the state of their jobs), `pool` (machines
+//!   and claims; claims are durable, machines soft), `apply`, `snapshot` (durable state as bytes), `steps` (the manager's clock was
+//!   set), `sweep` (the consistency pass, which finds nothing) and `recount` (the common books that it counts anew)
+//! - `changes`: what has changed and nobody has drawn the consequences of
+//! - `tick`: what is due when time passes; `ended`: what becomes of jobs and claims when an attempt is over
 //! - `shape`: which jobs are alike for matching (`alike`), and which machines can run them
-//! - `pass`: who gets what: the scheduling decisions; `preempt`: who must go for a better job
+//! - `pass`: who gets what: the scheduling decisions; `feed`: claims made, fed and ended; `keys`: what they are named with; `preempt`: who must go for a better job
 //! - `hopeless`: jobs that nothing can ever satisfy; `aborts`: machines that cannot run what is given to them
 //! - `labs`: conditions, loans and holds of machines; labs that are off
 //! - `gangs`: clusters that start together, by the planner of the crate of that name
@@ -27,10 +30,8 @@
 //! - `invariants`: what must hold after every input, each in a sentence; `mutation`: faults that tests put in
 //! - `undone`: what the pass goes on with later, because it costs too much for one input
 //! - `refusals`: machines that end claims before their jobs begin
-//! - `sweep`: the consistency pass, which finds nothing; `recount`: the common books that it counts anew
-//! - `steps`: the manager's clock was set
 //! - `words`: from what machines say to what the core hears, and back
-//! - `snapshot`: durable state as bytes; `view`: read-only answers for people; `pages`: long ones, a page at a time
+//! - `view`: read-only answers for people; `pages`: long ones, a page at a time
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -41,28 +42,27 @@ mod actions;
 mod admission;
 mod agents;
 mod alike;
-mod apply;
+mod books;
+mod changes;
 mod concurrency;
 mod drain;
+mod ended;
 mod explain;
+mod feed;
 mod gangs;
 mod hopeless;
 mod invariants;
+mod keys;
 mod labs;
 mod lifecycle;
-mod machines;
 mod mutation;
 mod offers;
 mod pages;
 mod pass;
 mod places;
-mod platform;
-mod pool;
 mod preempt;
 mod price;
 mod provision;
-mod queue;
-mod recount;
 mod refusals;
 mod reports;
 mod reserve;
@@ -70,18 +70,14 @@ mod seats;
 mod settings;
 mod shape;
 mod slot_ads;
-mod snapshot;
 mod stamp;
-mod steps;
-mod sweep;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod tick;
 mod undone;
 mod view;
 mod words;
-
-use std::collections::BTreeSet;
 
 use classad::Expr;
 use jiff::tz::TimeZone;
@@ -89,7 +85,7 @@ use model::agent::Notice;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
-use shape::ShapeId;
+use books::{pool, queue, snapshot, sweep};
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Visited, Which};
@@ -216,6 +212,17 @@ pub struct Out {
     pub effects: Vec<Effect>,
     /// For the manager's own log: what a person should look at.
     pub warnings: Vec<String>,
+}
+
+/// One input's turn: when it is, and what comes of it. Every decision is handed the same one, so that nobody asks for another time.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// When, by both clocks.
+    pub now: Now,
+    /// What claim keys are remembered as: the driver's hash function, so that the core needs no cryptography of its own.
+    pub digest: Digest,
+    /// Where facts, effects and warnings go.
+    pub out: &'a mut Out,
 }
 
 /// Something to do, once the events that justify it are durable. Repeating one is harmless.
@@ -373,22 +380,16 @@ pub struct Core {
     pub(crate) gangs: gangs::Gangs,
     pub(crate) drains: drain::Drains,
     pub(crate) labs: labs::Labs,
-    /// Randomness the driver gave; the core draws none of its own.
-    pub(crate) keys: Vec<ClaimKey>,
-    pub(crate) starved: bool,
+    pub(crate) keys: keys::Keys,
+    pub(crate) changes: changes::Changes,
     /// How far the look at periodic expressions has come.
     pub(crate) round: lifecycle::Round,
     pub(crate) sweep: sweep::Sweep,
     pub(crate) again: pass::Again,
-    /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
-    pub(crate) returned: BTreeSet<u32>,
+    pub(crate) looks: preempt::Looks,
     /// What is not decided yet because it costs too much for one input.
     pub(crate) undone: undone::Undone,
     pub(crate) refusals: refusals::Refusals,
-    /// Shapes whose jobs had room somewhere, but a limit or a quota stood against them.
-    pub(crate) kept_back: BTreeSet<ShapeId>,
-    /// Some of a limit or a quota may be free again.
-    pub(crate) released: bool,
     pub(crate) hopeless: hopeless::Hopeless,
     pub(crate) aborts: aborts::Aborts,
     /// The time of the last tick, in Unix milliseconds, for what only time ends.
@@ -417,22 +418,22 @@ impl Core {
 
     /// Fresh claim keys from the driver's random source; the core makes no claim without one.
     pub fn give_keys(&mut self, keys: impl IntoIterator<Item = ClaimKey>) {
-        self.keys.extend(keys);
+        self.keys.give(keys);
     }
 
     /// How many keys are left.
     pub fn keys_left(&self) -> usize {
-        self.keys.len()
+        self.keys.left()
     }
 
     /// True when a decision had to be left undone for want of a key: give more, then call [`Core::resume`].
     pub fn is_starved(&self) -> bool {
-        self.starved
+        self.keys.are_wanted()
     }
 
     /// Records a fact: applies it and hands it to the journal.
-    pub(crate) fn record(&mut self, now: Now, kind: Kind, out: &mut Out) {
-        self.apply(&kind, now.wall_ms);
-        out.events.push(Event { time_ms: now.wall_ms, kind: Some(kind) });
+    pub(crate) fn record(&mut self, turn: &mut Turn<'_>, kind: Kind) {
+        self.apply(&kind, turn.now.wall_ms);
+        turn.out.events.push(Event { time_ms: turn.now.wall_ms, kind: Some(kind) });
     }
 }

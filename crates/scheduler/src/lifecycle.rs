@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Expr};
+use model::codes::vacate;
 use model::event::{
     Afterwards, Exit, JobExited, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
 };
@@ -34,7 +35,7 @@ use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 use asked::{Asked, Doubts, EXTENDED, Verdict};
 
 use crate::queue::Cluster;
-use crate::{Core, Digest, Out};
+use crate::{Core, Out, Turn};
 
 pub(crate) use later::admit;
 
@@ -56,8 +57,6 @@ const PERIODIC: [&str; 8] = [
 const HOLD_DETAILS: [&str; 4] =
     ["OnExitHoldReason", "OnExitHoldSubCode", "PeriodicHoldReason", "PeriodicHoldSubCode"];
 
-/// Vacate code of a policy.
-const VACATED_BY_POLICY: u32 = 1000;
 /// Jobs looked at in one tick, so that a long queue cannot stop the pool; the next tick goes on.
 const JOBS_PER_TICK: usize = 500;
 /// Steps of evaluating their expressions after which the tick is over as well: some milliseconds.
@@ -403,37 +402,37 @@ impl Core {
     /// An attempt ended by itself: records what becomes of the job. True when the job is idle again.
     pub(crate) fn take_exit(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         claim: ClaimId,
         held: Attempt,
         exit: Exit,
         started_ms: u64,
-        out: &mut Out,
     ) -> bool {
         let JobId { cluster: id, proc } = held.job();
-        let asks = self.queue.clusters.get(&id).filter(|c| c.policies.at_exit);
+        let asks = self.queue.clusters().get(&id).filter(|c| c.policies.at_exit);
         let mut stays = false;
         let mut doubts = Doubts::new();
         let verdict = asks.map_or(Verdict::Leave, |cluster| {
-            let mut ad = cluster.policy_ad(id, proc, now, Some(exit));
-            let patient = cluster.is_within_limits(id, Some(proc), now);
+            let mut ad = cluster.policy_ad(id, proc, turn.now, Some(exit));
+            let patient = cluster.is_within_limits(id, Some(proc), turn.now);
             // Its own machine says best how long it has run: the report may have been on its way for a while.
-            let lasted_ms = Some(exit.wall_us / 1000).filter(|ms| *ms > 0).or(cluster.lasted_ms(proc, now));
-            let asked = Asked::new(&ad, now).patient(patient).lasting(lasted_ms);
+            let lasted_ms =
+                Some(exit.wall_us / 1000).filter(|ms| *ms > 0).or(cluster.lasted_ms(proc, turn.now));
+            let asked = Asked::new(&ad, turn.now).patient(patient).lasting(lasted_ms);
             let verdict = asked.at_exit();
             doubts = asked.doubts();
             if verdict == Verdict::Leave {
                 ad.insert_int("JobStatus", 4);
-                let seconds = (now.wall_ms / 1000) as i64;
+                let seconds = (turn.now.wall_ms / 1000) as i64;
                 ad.insert_int("EnteredCurrentStatus", seconds);
                 ad.insert_int("CompletionDate", seconds);
-                let asked = Asked::new(&ad, now);
+                let asked = Asked::new(&ad, turn.now);
                 stays = asked.forgotten().is_none();
                 doubts.extend(asked.doubts());
             }
             verdict
         });
-        self.round.tell(held.job(), doubts, out);
+        self.round.tell(held.job(), doubts, turn.out);
         let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
         let kept = verdict == Verdict::Requeue;
         let kind = match verdict {
@@ -450,75 +449,68 @@ impl Core {
                 Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms, stays })
             }
         };
-        self.record(now, kind, out);
+        self.record(turn, kind);
         kept
     }
 
     /// Looks at the periodic expressions when it is time, a limited number of jobs at once.
-    pub(crate) fn periodic(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        if self.round.is_under_way() && now.mono_ms < self.round.rests_until_ms {
+    pub(crate) fn periodic(&mut self, turn: &mut Turn<'_>) {
+        if self.round.is_under_way() && turn.now.mono_ms < self.round.rests_until_ms {
             return;
         }
         let (first, mut from) = match self.round.next.take() {
             Some(place) => place,
-            None if now.mono_ms < self.round.due_ms || self.queue.periodic.is_empty() => return,
+            None if turn.now.mono_ms < self.round.due_ms || self.queue.periodic().is_empty() => return,
             None => {
-                self.round.due_ms = now.mono_ms.saturating_add(self.settings.periodic_ms);
+                self.round.due_ms = turn.now.mono_ms.saturating_add(self.settings.periodic_ms);
                 (0, 0)
             }
         };
         let mut left = Portion::whole();
-        let clusters: Vec<u32> = self.queue.periodic.range(first..).copied().collect();
+        let clusters: Vec<u32> = self.queue.periodic().range(first..).copied().collect();
         for id in clusters {
             if id != first {
                 from = 0;
             }
-            let Some(cluster) = self.queue.clusters.get(&id) else { continue };
-            let patient = cluster.is_within_limits(id, None, now);
-            let mut look = Look { cluster, id, now, patient, verdicts: Vec::new(), doubts: Vec::new() };
+            let Some(cluster) = self.queue.clusters().get(&id) else { continue };
+            let patient = cluster.is_within_limits(id, None, turn.now);
+            let mut look =
+                Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
             let next = look.from(from, &mut left);
             let Look { mut verdicts, doubts, .. } = look;
             for (proc, doubts) in doubts {
-                self.round.tell(JobId { cluster: id, proc }, doubts, out);
+                self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
             }
             verdicts.sort_by_key(|(procs, _)| procs.first());
             for (procs, verdict) in verdicts {
-                self.carry_out(now, id, &procs, verdict, digest, out);
+                self.carry_out(turn, id, &procs, verdict);
             }
             if let Some(proc) = next {
                 self.round.next = Some((id, proc));
-                self.round.rests_until_ms = now.mono_ms + left.rest_ms();
+                self.round.rests_until_ms = turn.now.mono_ms + left.rest_ms();
                 return;
             }
         }
     }
 
-    fn carry_out(
-        &mut self,
-        now: Now,
-        cluster: u32,
-        procs: &ProcSet,
-        verdict: Verdict,
-        digest: Digest,
-        out: &mut Out,
-    ) {
-        let Some(c) = self.queue.clusters.get(&cluster) else { return };
+    fn carry_out(&mut self, turn: &mut Turn<'_>, cluster: u32, procs: &ProcSet, verdict: Verdict) {
+        let Some(c) = self.queue.clusters().get(&cluster) else { return };
         // All procs of one verdict are in one state: they were judged together or alone.
         let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
         let spans = procs.spans();
         let kind = match verdict {
             Verdict::Vacate { reason } => {
-                let codes = (VACATED_BY_POLICY, 0);
-                self.stop_live(now, cluster, Some(procs), Afterwards::Idle, &reason, codes, out);
+                let codes = (vacate::FOR_ANOTHER, 0);
+                self.stop_live(turn, cluster, Some(procs), Afterwards::Idle, &reason, codes);
                 return;
             }
             Verdict::Hold { reason, code, subcode } if live => {
                 let codes = (code, subcode);
-                self.stop_live(now, cluster, Some(procs), Afterwards::Held, &reason, codes, out);
+                self.stop_live(turn, cluster, Some(procs), Afterwards::Held, &reason, codes);
                 return;
             }
             Verdict::Remove { reason } if live => {
-                self.stop_live(now, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0), out);
+                self.stop_live(turn, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0));
                 return;
             }
             Verdict::Hold { reason, code, subcode } => {
@@ -528,13 +520,13 @@ impl Core {
             Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs: spans, reason }),
             Verdict::Release { reason } => {
                 let released = JobsReleased { cluster, procs: spans, reason };
-                self.record(now, Kind::JobsReleased(released), out);
-                self.offer_jobs(now, cluster, digest, out);
+                self.record(turn, Kind::JobsReleased(released));
+                self.offer_jobs(turn, cluster);
                 return;
             }
             Verdict::Leave | Verdict::Requeue => return,
         };
-        self.record(now, kind, out);
+        self.record(turn, kind);
     }
 }
 

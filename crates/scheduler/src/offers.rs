@@ -78,7 +78,7 @@ impl Core {
                     _ => ad.fact(name).truth() == Some(true),
                 })
             };
-            let mut machines = self.pool.machines.values().filter(|m| m.session.is_some()).peekable();
+            let mut machines = self.pool.machines().values().filter(|m| m.session.is_some()).peekable();
             let nobody_yet = machines.peek().is_none() && demand.may_come();
             // Whoever cannot be asked for now may offer it.
             let asked = |m: &crate::pool::Machine| self.shapes.evaluate(|| offers(&m.ad)).unwrap_or(true);

@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use model::codes::hold;
 use model::event::Resources;
 use model::{JobId, ProcSet};
 
@@ -22,9 +23,6 @@ use crate::view::{ClusterView, JobState, JobView, MachineView};
 const LOOKED_AT: usize = 20_000;
 
 /// HoldReasonCodes of holds that nobody but a person, or the job itself, asked for.
-const BY_USER: u32 = 1;
-const BY_POLICY: u32 = 3;
-const BY_SUBMIT: u32 = 15;
 
 /// The parts of a list of jobs, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -89,7 +87,7 @@ impl Core {
     /// another may follow nevertheless.
     pub fn cluster_page(&self, from: u32, owner: Option<&str>, limit: usize) -> Page<ClusterView, u32> {
         let mut items = Vec::new();
-        for (looked_at, (&id, cluster)) in self.queue.clusters.range(from..).enumerate() {
+        for (looked_at, (&id, cluster)) in self.queue.clusters().range(from..).enumerate() {
             if items.len() >= limit || looked_at >= LOOKED_AT {
                 return Page { items, next: Some(id) };
             }
@@ -104,7 +102,7 @@ impl Core {
     /// looked at; each part in the order of procs.
     pub fn job_page(&self, id: u32, from: JobCursor, limit: usize) -> Page<JobView, JobCursor> {
         let mut items = Vec::new();
-        let Some(cluster) = self.queue.clusters.get(&id) else { return Page { items, next: None } };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return Page { items, next: None } };
         for (section, _) in Section::ALL.into_iter().filter(|(section, _)| *section >= from.section) {
             let first = if section == from.section { from.proc } else { 0 };
             // One more than fits: where the next page begins.
@@ -144,7 +142,7 @@ impl Core {
     /// One unfinished job.
     pub fn job(&self, job: JobId) -> Option<JobView> {
         let (id, proc) = (job.cluster, job.proc);
-        let c = self.queue.clusters.get(&id)?;
+        let c = self.queue.clusters().get(&id)?;
         if c.live.contains_key(&proc) {
             return Some(self.placed_job(id, c, proc));
         }
@@ -158,7 +156,7 @@ impl Core {
 
     /// The job of a cluster that is meant when somebody asks why it waits: the first one that does, or its first one.
     pub fn job_to_explain(&self, id: u32) -> Option<JobId> {
-        let c = self.queue.clusters.get(&id)?;
+        let c = self.queue.clusters().get(&id)?;
         let unplaced = c.parts.iter().map(|p| &p.idle).chain(c.later.values()).find_map(ProcSet::first);
         let other = || self.job_page(id, JobCursor::default(), 1).items.first().map(|job| job.job.proc);
         Some(JobId { cluster: id, proc: unplaced.or_else(other)? })
@@ -181,7 +179,8 @@ impl Core {
 
     /// What the pool itself gave up is aborted, in a lab's words; a person, or the job's own policy, only holds it.
     fn held_job(&self, id: u32, c: &Cluster, proc: u32, hold: Option<&Hold>) -> JobView {
-        let aborted = c.gang && hold.is_some_and(|h| !matches!(h.code, BY_USER | BY_POLICY | BY_SUBMIT));
+        let aborted = c.gang
+            && hold.is_some_and(|h| !matches!(h.code, hold::BY_USER | hold::BY_POLICY | hold::BY_SUBMIT));
         JobView {
             hold_reason: hold.map(|h| (h.reason.clone(), h.code)),
             recipe: aborted.then_some("aborted"),
@@ -192,7 +191,7 @@ impl Core {
     fn placed_job(&self, id: u32, c: &Cluster, proc: u32) -> JobView {
         let plain = self.plain_job(id, c, proc, JobState::Idle);
         let Some(l) = c.live.get(&proc) else { return plain };
-        let claim = self.pool.claims.get(&l.claim);
+        let claim = self.pool.claims().get(&l.claim);
         let state = match l.started_ms {
             None => JobState::Idle,
             Some(_) if l.suspended => JobState::Suspended,
@@ -220,7 +219,7 @@ impl Core {
         let mut items = Vec::new();
         let decided_from = from.strip_prefix(DECIDED);
         if decided_from.is_none() {
-            for (name, machine) in self.pool.machines.iter_from(from) {
+            for (name, machine) in self.pool.machines().iter_from(from) {
                 if items.len() >= limit {
                     return Page { items, next: Some(name.to_string()) };
                 }
@@ -228,8 +227,8 @@ impl Core {
             }
         }
         let begin = Bound::Included(decided_from.unwrap_or(""));
-        let decided = self.labs.machines.range::<str, _>((begin, Bound::Unbounded));
-        for (name, standing) in decided.filter(|(name, _)| !self.pool.machines.contains_key(*name)) {
+        let decided = self.labs.standings().range::<str, _>((begin, Bound::Unbounded));
+        for (name, standing) in decided.filter(|(name, _)| !self.pool.machines().contains_key(*name)) {
             if items.len() >= limit {
                 return Page { items, next: Some(format!("{DECIDED}{name}")) };
             }
@@ -257,9 +256,9 @@ impl Core {
     pub fn machines_named(&self, wanted: &str) -> Vec<MachineView> {
         let (slot, host) = wanted.split_once('@').map_or((None, wanted), |(slot, host)| (Some(slot), host));
         let places = self.pool.places(host);
-        let known = places.iter().filter_map(|p| Some(self.machine_view(p, self.pool.machines.get(p)?)));
+        let known = places.iter().filter_map(|p| Some(self.machine_view(p, self.pool.machines().get(p)?)));
         let mut found: Vec<MachineView> = known.collect();
-        if found.is_empty() && self.labs.machines.contains_key(host) {
+        if found.is_empty() && self.labs.standings().contains_key(host) {
             let page = self.machine_page(&format!("{DECIDED}{host}"), 1);
             found.extend(page.items.into_iter().filter(|m| *m.name == *host));
         }

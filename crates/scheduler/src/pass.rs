@@ -4,20 +4,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use classad::engine::SlotSet;
-use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
-use model::{ClaimId, ClaimKey, Now};
+use model::Now;
+use model::event::Resources;
 
+use crate::feed::Cut;
 use crate::gangs::Leave;
 use crate::labs::Shut;
-use crate::pool::{Machine, fits, host_of, plus, slot_of};
-use crate::seats::Seat;
+use crate::pool::{Machine, fits};
 use crate::shape::{Ready, ShapeId};
-use crate::{Core, Digest, Effect, Out};
+use crate::{Core, Turn};
 
 /// Kinds of jobs of one cluster that are offered to the machines in one go.
 const KINDS_AT_ONCE: usize = 64;
 /// Waiting shapes that are looked at each second because their match may depend on the time.
 const AGAIN_SHAPES: usize = 256;
+/// How often the machines that a job likes best are looked for among those that are left.
+const FAVOURITES: usize = 8;
 
 /// How far the look at jobs whose match depends on the time has come.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +38,7 @@ pub(crate) struct Candidate {
 
 /// Who is the best for some room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Best {
+pub(crate) enum Best {
     Found(Candidate),
     Nobody,
     /// Somebody may be better than all of whom it is known, and finding out costs more than is left for now.
@@ -77,8 +79,8 @@ pub enum Obstacle {
 impl Core {
     /// Jobs of a cluster became idle: look for room. What waited before could not use that room, so only these are
     /// tried.
-    pub(crate) fn offer_jobs(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
-        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+    pub(crate) fn offer_jobs(&mut self, turn: &mut Turn<'_>, cluster: u32) {
+        let Some(found) = self.queue.clusters().get(&cluster) else { return };
         let mut shapes: Vec<ShapeId> =
             found.parts.iter().filter(|p| !p.idle.is_empty()).map(|p| p.shape).collect();
         shapes.dedup();
@@ -94,43 +96,42 @@ impl Core {
             self.undone.add_again(shape);
         }
         for shape in shapes {
-            self.offer_shape(now, shape, digest, out);
+            self.offer_shape(turn, shape);
         }
     }
 
     /// Finds room for waiting jobs of a shape while there is any. Machines that could not be asked are asked later.
-    pub(crate) fn offer_shape(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) {
+    pub(crate) fn offer_shape(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
         self.undone.take_missed();
-        while self.offer_once(now, shape, digest, out) {}
-        let waits = self.shapes.all.get(&shape).is_some_and(|s| !s.ready.is_empty());
+        while self.offer_once(turn, shape) {}
+        let waits = self.shapes.all().get(&shape).is_some_and(|s| !s.ready.is_empty());
         if self.undone.take_missed() && waits {
             self.undone.add_kind(shape);
         }
     }
 
     /// Finds room for one claim of a shape's waiting jobs, or has somebody leave for them. True when there may be more.
-    fn offer_once(&mut self, now: Now, shape: ShapeId, digest: Digest, out: &mut Out) -> bool {
-        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied());
+    fn offer_once(&mut self, turn: &mut Turn<'_>, shape: ShapeId) -> bool {
+        let ready = self.shapes.all().get(&shape).and_then(|s| s.ready.first().copied());
         let Some(ready) = ready else { return false };
         if !self.may_have_more(shape) {
-            self.kept_back.insert(shape);
+            self.changes.keep_back(shape);
             return false;
         }
-        let room = if self.pool.roomy.is_empty() { None } else { self.room_for(shape, now.wall_ms) };
+        let room = if self.pool.roomy().is_empty() { None } else { self.room_for(shape, turn.now.wall_ms) };
         let Some(name) = room else {
-            self.preempt_for(now, shape, out);
+            self.preempt_for(turn, shape);
             return false;
         };
         // Usually the first; another one where this machine is no use to it.
-        let ready = self.pool.machines.get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
+        let ready = self.pool.machines().get(&name).and_then(|m| self.first_for(m, shape)).unwrap_or(ready);
         let candidate = Candidate { shape, ready };
-        self.gangs_go_first(now, &name, candidate, digest, out)
-            || self.start(now, &name, candidate, digest, out)
+        self.gangs_go_first(turn, &name, candidate) || self.start(turn, &name, candidate)
     }
 
     /// The next job of a shape that may start, and where.
     pub(crate) fn first_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<(Ready, Arc<str>)> {
-        let ready = self.shapes.all.get(&shape).and_then(|s| s.ready.first().copied())?;
+        let ready = self.shapes.all().get(&shape).and_then(|s| s.ready.first().copied())?;
         if !self.may_have_more(shape) {
             return None;
         }
@@ -138,16 +139,13 @@ impl Core {
     }
 
     /// Some of a limit or a quota may be free: whoever was kept back by one tries again, those first whose turn it is.
-    pub(crate) fn offer_kept_back(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(crate) fn offer_kept_back(&mut self, turn: &mut Turn<'_>) {
         // What starts here may end at once and free more; a bound, as everywhere.
         for _ in 0..64 {
-            if !std::mem::take(&mut self.released) {
-                return;
-            }
-            let mut kept = std::mem::take(&mut self.kept_back);
+            let Some(mut kept) = self.changes.take_released() else { return };
             // One claim at a time: whose turn it is changes with each.
             while let Some(shape) = self.first_in_line(&kept) {
-                if !self.offer_once(now, shape, digest, out) {
+                if !self.offer_once(turn, shape) {
                     kept.remove(&shape);
                 }
             }
@@ -198,30 +196,34 @@ impl Core {
 
     /// Machines that need not be asked again come first, and among the others those that are cheap to ask.
     fn find_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
-        let (request, picky) = self.shapes.all.get(&shape).map(|s| (s.request, s.picky))?;
+        let (request, picky) = self.shapes.all().get(&shape).map(|s| (s.request, s.picky))?;
         let known = self.shapes.known(shape)?;
         let with_room = |set: &SlotSet| -> Vec<u64> {
-            set.words().iter().zip(self.pool.roomy.words()).map(|(a, b)| a & b).collect()
+            set.words().iter().zip(self.pool.roomy().words()).map(|(a, b)| a & b).collect()
         };
         let (sure, unsure) = (with_room(known.matching), with_room(known.unsure));
         let mut missed = !known.complete;
         let is_free =
             |number: u32| fits(request, self.pool.room(number)) && !self.undone.holds_machine(number);
-        let machine = |number: u32| self.pool.machines.at(number).filter(|_| is_free(number));
-        let mut fitting = bits(sure.into_iter())
-            .filter(|&number| machine(number).is_some_and(|m| self.may_take(m, shape, now_ms)));
+        let may_take = |number: u32| {
+            let machine = self.pool.machines().at(number);
+            machine.is_some_and(|m| self.may_take(m, shape, now_ms))
+        };
+        let mut free = bits(sure.into_iter()).filter(|number| is_free(*number));
+        // Of many machines to choose from only those are asked whether they may be taken that the job likes best.
         let mut found: Vec<u32> =
-            if picky { fitting.collect() } else { fitting.next().into_iter().collect() };
+            if picky { free.collect() } else { free.find(|number| may_take(*number)).into_iter().collect() };
         if (picky || found.is_empty()) && !self.undone.sure_only {
             let of_use = |m: &Machine| self.is_for(m, shape) && self.first_for(m, shape).is_some();
+            let machine = |number: u32| self.pool.machines().at(number).filter(|_| is_free(number));
             let mut unsure: Vec<u32> =
                 bits(unsure.into_iter()).filter(|n| machine(*n).is_some_and(of_use)).collect();
             unsure.sort_by_key(|number| self.shapes.cost_of(*number));
             for number in unsure {
                 match self.shapes.answer(shape, number) {
                     Some(true) => {
-                        let machine = self.pool.machines.at(number);
-                        if machine.is_some_and(|m| self.may_take(m, shape, now_ms)) {
+                        let machine = self.pool.machines().at(number);
+                        if picky || machine.is_some_and(|m| self.may_take(m, shape, now_ms)) {
                             found.push(number);
                         }
                     }
@@ -236,34 +238,65 @@ impl Core {
         if missed {
             self.undone.note_missed();
         }
-        let best = if picky {
-            found.sort_unstable();
-            self.shapes.favourite(shape, &found)
-        } else {
-            found.first().copied()
-        };
+        let best = if picky { self.find_favourite(shape, found, now_ms) } else { found.first().copied() };
         self.pool.name(best?).cloned()
     }
 
+    /// The first machine that such a job may take among those that it likes best; among those that it likes next, if it may take
+    /// none of them.
+    fn find_favourite(&mut self, shape: ShapeId, mut machines: Vec<u32>, now_ms: u64) -> Option<u32> {
+        machines.sort_unstable();
+        for _ in 0..FAVOURITES {
+            let best = self.shapes.favourites(shape, &machines);
+            if let Some(found) = self.first_to_take(shape, best.iter().copied(), now_ms) {
+                return Some(found);
+            }
+            // Both are in order.
+            let mut refused = best.into_iter().peekable();
+            machines.retain(|number| refused.next_if_eq(number).is_none());
+            if machines.is_empty() {
+                return None;
+            }
+        }
+        // So much is kept against it that the rest is put in order at once.
+        let taken: Vec<u32> = machines
+            .into_iter()
+            .filter(|n| self.first_to_take(shape, [*n].into_iter(), now_ms).is_some())
+            .collect();
+        self.shapes.favourites(shape, &taken).first().copied()
+    }
+
+    fn first_to_take(
+        &self,
+        shape: ShapeId,
+        mut machines: impl Iterator<Item = u32>,
+        now_ms: u64,
+    ) -> Option<u32> {
+        machines.find(|number| {
+            let machine = self.pool.machines().at(*number);
+            machine.is_some_and(|m| self.may_take(m, shape, now_ms))
+        })
+    }
+
     /// A machine has room: fill it, each time with whose turn it is. As long as that is not known nobody gets it.
-    pub(crate) fn offer_machine(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
-        while let Some(machine) = self.pool.machines.get(name) {
+    pub(crate) fn offer_machine(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        while let Some(machine) = self.pool.machines().get(name) {
             let number = machine.number;
             if !machine.is_open() || machine.free.cpus == 0 {
                 self.undone.settle_machine(number);
                 return;
             }
-            let best = self.best(name, machine.free, now.wall_ms);
+            let best = self.best(name, machine.free, turn.now.wall_ms);
             if best == Best::Unknown {
                 self.undone.add_machine(number);
                 return;
             }
             self.undone.settle_machine(number);
             let Best::Found(candidate) = best else { return };
-            if self.gangs_go_first(now, name, candidate, digest, out) {
+            if self.gangs_go_first(turn, name, candidate) {
                 continue;
             }
-            if !self.start(now, name, candidate, digest, out) {
+            if !self.start(turn, name, candidate) {
                 return;
             }
         }
@@ -271,59 +304,41 @@ impl Core {
 
     /// Gangs that are before a plain job which is about to start on a machine: they start if they can, or have the machine
     /// kept for them, and then the job is another question. Costs nothing while no gang waits.
-    fn gangs_go_first(
-        &mut self,
-        now: Now,
-        name: &Arc<str>,
-        candidate: Candidate,
-        digest: Digest,
-        out: &mut Out,
-    ) -> bool {
+    fn gangs_go_first(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, candidate: Candidate) -> bool {
         if !self.gangs.has_waiting() {
             return false;
         }
-        let Some(user) = self.shapes.all.get(&candidate.shape).map(|s| s.user) else { return false };
-        let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return false };
-        let rank = self.rank_of_jobs(user, candidate.ready, now.wall_ms);
+        let Some(user) = self.shapes.all().get(&candidate.shape).map(|s| s.user) else { return false };
+        let Some(number) = self.pool.machines().get(name).map(|m| m.number) else { return false };
+        let rank = self.rank_of_jobs(user, candidate.ready, turn.now.wall_ms);
         let before = self.gangs.earmark(number);
-        self.start_gangs(now, Some(rank), digest, out) || self.gangs.earmark(number) != before
+        self.start_gangs(turn, Some(rank)) || self.gangs.earmark(number) != before
     }
 
     /// Goes on with what was left undone for want of keys, or for the throttle.
-    pub fn resume(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        self.refill(now);
-        self.starved = false;
+    pub fn resume(&mut self, turn: &mut Turn<'_>) {
+        self.refill(turn.now);
+        self.keys.try_again();
         let roomy: Vec<Arc<str>> =
-            self.pool.roomy.iter().filter_map(|n| self.pool.name(n).cloned()).collect();
+            self.pool.roomy().iter().filter_map(|n| self.pool.name(n).cloned()).collect();
         for machine in roomy {
-            self.offer_machine(now, &machine, digest, out);
+            self.offer_machine(turn, &machine);
         }
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
     }
 
     /// Makes a claim for waiting jobs and gives it the first; false when that must wait.
-    pub(crate) fn start(
-        &mut self,
-        now: Now,
-        name: &Arc<str>,
-        candidate: Candidate,
-        digest: Digest,
-        out: &mut Out,
-    ) -> bool {
-        let Some(session) = self.pool.machines.get(name).and_then(|m| m.session) else { return false };
-        if self.keys.is_empty() {
-            self.starved = true;
+    pub(crate) fn start(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, candidate: Candidate) -> bool {
+        let Some(session) = self.pool.machines().get(name).and_then(|m| m.session) else { return false };
+        if !self.keys.suffice_for(1) || !self.throttle.may_start(turn.now.mono_ms) {
             return false;
         }
-        if !self.throttle.may_start(now.mono_ms) {
-            return false;
-        }
-        let Some(key) = self.keys.pop() else { return false };
-        let Some(claim) = self.make_claim(now, name, candidate, None, &key, digest, out) else {
+        let Some(key) = self.keys.take() else { return false };
+        let Some(claim) = self.make_claim(turn, name, candidate, Cut::default(), &key) else {
             return false;
         };
-        out.effects.push(self.claim_effect(session, claim, key));
-        self.feed(now, claim, digest, out);
+        turn.out.effects.push(self.claim_effect(session, claim, key));
+        self.feed(turn, claim);
         true
     }
 
@@ -336,8 +351,8 @@ impl Core {
 
     /// Why jobs of a shape do not start on a machine now; `None` when they would.
     pub(crate) fn obstacle(&mut self, shape: ShapeId, name: &str) -> Option<Obstacle> {
-        let Some(machine) = self.pool.machines.get(name) else { return Some(Obstacle::NoContact) };
-        let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else {
+        let Some(machine) = self.pool.machines().get(name) else { return Some(Obstacle::NoContact) };
+        let Some(request) = self.shapes.all().get(&shape).map(|s| s.request) else {
             return Some(Obstacle::Requirements);
         };
         if machine.session.is_none() {
@@ -370,14 +385,14 @@ impl Core {
         now_ms: u64,
     ) -> Option<Obstacle> {
         // One that could not be made ready is no better when it is free.
-        let number = self.pool.machines.get(name).map(|m| m.number);
+        let number = self.pool.machines().get(name).map(|m| m.number);
         let refuses = number.is_some_and(|number| self.refusals.rests(number, shape, self.undone.now_ms));
         let unready = refuses || self.is_excluded(cluster, name);
         let found = self.obstacle(shape, name).filter(|o| !unready || *o != Obstacle::Busy);
         if let Some(obstacle) = found.or(unready.then_some(Obstacle::Unready)) {
             return Some(obstacle);
         }
-        match self.leave(self.pool.machines.get(name)?, shape, now_ms) {
+        match self.leave(self.pool.machines().get(name)?, shape, now_ms) {
             Leave::Withheld { gang, .. } if gang != cluster => Some(Obstacle::Promised),
             Leave::Maintenance { .. } => Some(Obstacle::Maintenance),
             _ => None,
@@ -385,15 +400,15 @@ impl Core {
     }
 
     /// The first in line among the jobs that fit into `room` on a machine.
-    fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {
+    pub(crate) fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {
         self.in_one_question(|core| core.find_best(name, room, now_ms))
     }
 
     fn find_best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {
-        let Some(machine) = self.pool.machines.get(name) else { return Best::Nobody };
+        let Some(machine) = self.pool.machines().get(name) else { return Best::Nobody };
         for at in self.accounts.in_line() {
             for (_, shape) in at.waiting() {
-                let fits = self.shapes.all.get(&shape).is_some_and(|s| fits(s.request, room));
+                let fits = self.shapes.all().get(&shape).is_some_and(|s| fits(s.request, room));
                 // What costs nothing to know is asked first.
                 if !fits || !self.is_for(machine, shape) {
                     continue;
@@ -404,7 +419,7 @@ impl Core {
                         if self.may_have_more(shape) {
                             return Best::Found(Candidate { shape, ready });
                         }
-                        self.kept_back.insert(shape);
+                        self.changes.keep_back(shape);
                     }
                     None if self.undone.is_patient(machine.number) => return Best::Unknown,
                     // It is offered by itself, when more is known.
@@ -414,218 +429,6 @@ impl Core {
             }
         }
         Best::Nobody
-    }
-
-    /// The first in line among one user's jobs that a claim can go on with: what it holds is what they want.
-    fn next_for(&mut self, id: ClaimId, now_ms: u64) -> Option<Candidate> {
-        let claim = self.pool.claims.get(&id)?;
-        let machine = self.pool.machines.get(&claim.machine)?;
-        for (_, shape) in self.accounts.get(claim.user).waiting() {
-            let Some(s) = self.shapes.all.get(&shape) else { continue };
-            let fit =
-                if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
-            // Most of a user's shapes end here, before anything is looked up.
-            if !fit || self.lease_ms(s.lease_ms) != claim.lease_ms || s.limits != claim.limits {
-                continue;
-            }
-            let cores = f64::from(claim.resources.cpus);
-            if self.kept_for_older(None, s.user, cores, &s.limits).is_some() {
-                continue;
-            }
-            let Some(ready) = self.first_for(machine, shape) else { continue };
-            let same_owner = self.queue.clusters.get(&ready.cluster).is_some_and(|c| c.owner == claim.owner);
-            if same_owner && self.may_take(machine, shape, now_ms) && self.shapes.can_run(shape, machine) {
-                return Some(Candidate { shape, ready });
-            }
-        }
-        None
-    }
-
-    /// Makes a claim of what jobs of a shape ask for, or of something else: then it is cut also from a static slot.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn make_claim(
-        &mut self,
-        now: Now,
-        name: &Arc<str>,
-        candidate: Candidate,
-        of: Option<Resources>,
-        key: &ClaimKey,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Option<ClaimId> {
-        let shape = self.shapes.all.get(&candidate.shape)?;
-        let owner = self.queue.clusters.get(&candidate.ready.cluster)?.owner.to_string();
-        let submitter = self.accounts.get(shape.user).name.to_string();
-        let submitter = if submitter == owner { String::new() } else { submitter };
-        let machine = self.pool.machines.get(name)?;
-        let heir = self.pool.heir_slot.filter(|n| !machine.slots.contains(n));
-        let number = heir.or_else(|| (1..=u32::MAX).find(|n| !machine.slots.contains(n)))?;
-        let claim = self.pool.next_claim.max(1);
-        let backfill = self.is_backfill(machine, candidate, now.wall_ms);
-        let whole = machine.whole && of.is_none();
-        let made = ClaimMade {
-            claim,
-            machine: host_of(name).to_owned(),
-            slot: if whole { slot_of(name).to_owned() } else { format!("{}_{number}", slot_of(name)) },
-            owner,
-            resources: if whole { machine.total } else { of.unwrap_or(shape.request) },
-            key_digest: digest(key).to_vec(),
-            lease_ms: self.lease_ms(shape.lease_ms),
-            submitter,
-            backfill,
-            lab: machine.lab.to_string(),
-            swept: self.sweep.passing,
-        };
-        let limits = shape.limits.clone();
-        self.record(now, Kind::ClaimMade(made), out);
-        if let Some(claim) = self.pool.claims.get_mut(&ClaimId(claim)) {
-            self.in_use.take(&limits);
-            self.pool.recount.takes(&claim.machine, &limits);
-            claim.limits = limits;
-        }
-        Some(ClaimId(claim))
-    }
-
-    pub(crate) fn claim_effect(&self, session: crate::Session, id: ClaimId, key: ClaimKey) -> Effect {
-        let claim = &self.pool.claims[&id];
-        Effect::Claim {
-            session,
-            claim: id,
-            key,
-            slot: claim.slot.clone(),
-            owner: claim.owner.to_string(),
-            resources: claim.resources,
-            lease_ms: claim.lease_ms,
-            notice: model::agent::Notice::Together,
-            instead_of: None,
-        }
-    }
-
-    /// Gives a claim its next jobs: enough that its starter need not wait for the disk between two short ones, never
-    /// more than its part of what is left. A claim that nobody waits for ends.
-    pub(crate) fn feed(&mut self, now: Now, id: ClaimId, digest: Digest, out: &mut Out) {
-        self.feed_first(now, id, None, digest, out);
-    }
-
-    /// The same, beginning with the job that the claim was made for, whatever else its user has in line.
-    pub(crate) fn feed_first(
-        &mut self,
-        now: Now,
-        id: ClaimId,
-        mut first: Option<Candidate>,
-        digest: Digest,
-        out: &mut Out,
-    ) {
-        loop {
-            let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending && c.reserved.is_none()) else {
-                return;
-            };
-            let held = claim.jobs.len() as u32;
-            if held > 0 && self.is_busy_for_long(claim, now) {
-                return;
-            }
-            let Some(machine) = self.pool.machines.get(&claim.machine) else { return };
-            let Some(session) = machine.session else { return };
-            let (closed, rival, is_seat) = (machine.shut.is_some(), claim.rival, claim.seat.is_some());
-            // A claim goes on with its own user for a while; then it is everybody's turn again.
-            let old = claim.made_ms + self.settings.claim_worklife_ms < now.wall_ms;
-            let candidate = if closed || rival.is_some() || is_seat {
-                None
-            } else if first.is_some() {
-                first.take()
-            } else {
-                let next = self.next_for(id, now.wall_ms);
-                next.filter(|next| !old || held > 0 || self.is_still_their_turn(id, *next, now.wall_ms))
-            };
-            let Some(candidate) = candidate else {
-                if held == 0 {
-                    self.drop_claim(now, id, "no more jobs for it", digest, out);
-                }
-                return;
-            };
-            let depth = self.depth(candidate.shape);
-            if held > 0 && held > depth / 2 {
-                return;
-            }
-            let Ready { cluster: cluster_id, part, .. } = candidate.ready;
-            let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
-            let idle = &cluster.parts[part as usize].idle;
-            let fair = u32::try_from(idle.len().div_ceil(self.seats())).unwrap_or(u32::MAX);
-            let count = (depth - held.min(depth)).min(fair).max(u32::from(held == 0));
-            if count == 0 {
-                return;
-            }
-            let assigned = JobsAssigned { claim: id.0, cluster: cluster_id, procs: idle.peek(count) };
-            let procs: Vec<u32> = assigned.procs.iter().flat_map(|s| s.procs()).collect();
-            self.record(now, Kind::JobsAssigned(assigned), out);
-            let live = &self.queue.clusters[&cluster_id].live;
-            let jobs = procs.iter().map(|p| (*p, live[p].attempt)).collect();
-            out.effects.push(Effect::Assign { session, claim: id, cluster: cluster_id, jobs, waits: false });
-        }
-    }
-
-    /// A claim without jobs is over: its room goes to whom it was made for, or to who is next.
-    pub(crate) fn drop_claim(&mut self, now: Now, id: ClaimId, why: &str, digest: Digest, out: &mut Out) {
-        let Some(claim) = self.pool.claims.get_mut(&id) else { return };
-        let (name, rival) = (claim.machine.clone(), claim.rival);
-        let Some(machine) = self.pool.machines.get(&name) else { return };
-        // Nothing is known of a machine that is away: it is settled when it is back, or when the lease is over.
-        let Some(session) = machine.session else { return };
-        out.effects.push(Effect::Drop { session, claim: id });
-        // What was only promised leaves nothing behind.
-        if machine.releases && claim.seat.is_none_or(|seat| seat >= Seat::Asked) {
-            // It is over when its machine says that it is in order again.
-            claim.ending = true;
-            return;
-        }
-        let estate = self.estate(id);
-        self.end_claim(now, id, why, out);
-        if let Some(shape) = rival {
-            self.replace(now, &name, shape, estate, digest, out);
-        }
-        self.offer_machine(now, &name, digest, out);
-    }
-
-    /// Would the room of this claim go to the same jobs if it were free?
-    fn is_still_their_turn(&mut self, id: ClaimId, next: Candidate, now_ms: u64) -> bool {
-        let Some(claim) = self.pool.claims.get(&id) else { return false };
-        let Some(machine) = self.pool.machines.get(&claim.machine) else { return false };
-        let (name, user) = (claim.machine.clone(), claim.user);
-        let room = plus(machine.free, claim.resources);
-        // Its own cores must not count against its user.
-        let cores = f64::from(claim.resources.cpus);
-        self.accounts.lend(user, cores);
-        let best = self.best(&name, room, now_ms);
-        self.accounts.lend(user, -cores);
-        match best {
-            Best::Found(best) => best == next,
-            Best::Nobody | Best::Unknown => true,
-        }
-    }
-
-    /// A job may ask for a shorter lease than the pool's, not for a longer one: the pool's says how long a lost machine
-    /// may keep its jobs from running elsewhere.
-    fn lease_ms(&self, asked: Option<u64>) -> u64 {
-        asked.map_or(self.settings.lease_ms, |ms| ms.min(self.settings.lease_ms))
-    }
-
-    /// How many jobs of a shape a claim may hold.
-    fn depth(&self, shape: ShapeId) -> u32 {
-        let mean_us = self.shapes.all.get(&shape).and_then(|s| s.mean_us);
-        // Until one such job has finished nobody knows how long they take.
-        mean_us.map_or(1, |mean| {
-            ((self.settings.ahead_us as f64 / mean.max(100.0)) as u32).clamp(1, self.settings.ahead_jobs)
-        })
-    }
-
-    /// How many jobs can run at once in the pool.
-    fn seats(&self) -> u64 {
-        self.pool.cores.max(1)
-    }
-
-    /// Records that a claim is over. Its jobs must have been dealt with before.
-    pub(crate) fn end_claim(&mut self, now: Now, id: ClaimId, reason: &str, out: &mut Out) {
-        self.record(now, Kind::ClaimEnded(ClaimEnded { claim: id.0, reason: reason.to_owned() }), out);
     }
 }
 

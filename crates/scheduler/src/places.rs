@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classad::ClassAd;
+use model::codes::vacate;
 use model::event::Resources;
 use model::{ClaimId, Now};
 
 use crate::pool::{Machine, down_time, host_of, is_static, minus, place_of};
-use crate::{AgentHello, Core, Out};
+use crate::{AgentHello, Core, Turn};
 
 /// A slot of a divided machine.
 #[derive(Debug, Clone)]
@@ -31,7 +32,7 @@ impl Core {
         self.shapes.set_now(now.wall_ms);
         self.clock_ms = now.wall_ms;
         let mut machines: BTreeMap<Arc<str>, BTreeSet<ClaimId>> = BTreeMap::new();
-        for (id, claim) in &self.pool.claims {
+        for (id, claim) in self.pool.claims() {
             machines.entry(claim.machine.clone()).or_default().insert(*id);
         }
         // Word from a machine is noted at its first slot, so that must be there too.
@@ -50,19 +51,19 @@ impl Core {
 
     /// A place is not here, and may come back with these claims until their leases run out.
     pub(crate) fn expect(&mut self, now: Now, place: &Arc<str>, claims: BTreeSet<ClaimId>) {
-        let slots = claims.iter().map(|c| self.pool.claims[c].slot_number).collect();
+        let slots = claims.iter().map(|c| self.pool.claims()[c].slot_number).collect();
         let number = self.pool.number(place);
-        self.pool.put(place, Machine { claims, slots, ..Machine::unknown(number, now) });
+        let machine = Machine { claims, slots, ..Machine::unknown(number, now) };
+        self.pool.put(place, machine, &mut self.changes);
         self.note_standing(place);
     }
 
     /// Puts the slots of a machine that connected into the pool; returns the claims that were known on it.
     pub(crate) fn seat(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         host: &Arc<str>,
         hello: &AgentHello,
-        out: &mut Out,
     ) -> BTreeSet<ClaimId> {
         let mut places = vec![(host.clone(), hello.total, &hello.ad)];
         for slot in &hello.more {
@@ -71,24 +72,21 @@ impl Core {
         let gone: Vec<Arc<str>> = self.pool.places(host);
         for place in gone.iter().filter(|old| !places.iter().any(|(name, ..)| name == *old)) {
             // Its owner divided the machine anew: what ran in a slot that is no more has no place.
-            let claims = self.pool.machines.get(place).map(|m| m.claims.clone()).unwrap_or_default();
+            let claims = self.pool.machines().get(place).map(|m| m.claims.clone()).unwrap_or_default();
             for id in claims {
-                self.lose_claim(now, id, "the machine no longer has the slot", 1006, out);
+                self.lose_claim(turn, id, "the machine no longer has the slot", vacate::MACHINE_FAILED);
             }
             self.forget_machine(place);
         }
         let mut known = BTreeSet::new();
         for (place, total, ad) in &places {
             let number = self.pool.number(place);
-            if self.shapes.put_machine(number, ad) {
-                self.reshape(now.wall_ms, out);
+            if self.shapes.put_machine(number, ad, &mut self.changes) {
+                self.reshape(turn.now.wall_ms, turn.out);
             }
-            let (claims, slots) = match self.pool.machines.get_mut(place) {
-                Some(old) => (std::mem::take(&mut old.claims), std::mem::take(&mut old.slots)),
-                None => (BTreeSet::new(), BTreeSet::new()),
-            };
+            let (claims, slots) = self.pool.take_occupants(place);
             known.extend(claims.iter().copied());
-            let used = claims.iter().filter_map(|c| self.pool.claims.get(c)).map(|c| c.resources);
+            let used = claims.iter().filter_map(|c| self.pool.claims().get(c)).map(|c| c.resources);
             let mut machine = Machine {
                 session: Some(hello.session),
                 down_s: down_time(ad),
@@ -99,10 +97,10 @@ impl Core {
                 slots,
                 whole: is_static(ad),
                 undecided: true,
-                ..Machine::unknown(number, now)
+                ..Machine::unknown(number, turn.now)
             };
             machine.settle();
-            self.pool.put(place, machine);
+            self.pool.put(place, machine, &mut self.changes);
             self.note_standing(place);
         }
         let more = places.into_iter().skip(1).map(|(place, ..)| place).collect();
@@ -114,7 +112,7 @@ impl Core {
     pub(crate) fn forget_empty(&mut self, host: &str) {
         let places = self.pool.places(host);
         let empty = |place: &Arc<str>| {
-            self.pool.machines.get(place).is_none_or(|m| m.session.is_none() && m.claims.is_empty())
+            self.pool.machines().get(place).is_none_or(|m| m.session.is_none() && m.claims.is_empty())
         };
         if places.iter().all(empty) {
             for place in &places {
@@ -125,8 +123,8 @@ impl Core {
     }
 
     fn forget_machine(&mut self, name: &Arc<str>) {
-        if let Some(number) = self.pool.forget(name) {
-            self.shapes.remove_machine(number);
+        if let Some(number) = self.pool.forget(name, &mut self.changes) {
+            self.shapes.remove_machine(number, &mut self.changes);
         }
     }
 }

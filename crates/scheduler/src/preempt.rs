@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classad::{ClassAd, Scope, Value};
+use model::codes::vacate;
 use model::event::{Afterwards, Resources};
 use model::{ClaimId, JobId, Now};
 
@@ -19,7 +20,7 @@ use crate::pass::Candidate;
 use crate::pool::{fits, host_of, minus, plus};
 use crate::seats::Estate;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Mutation, Out};
+use crate::{Core, Mutation, Turn};
 
 /// Machines that are looked at for victims, at most: a waiting job must not stop the pool to find one. The next look goes
 /// on behind them.
@@ -60,59 +61,70 @@ impl Victim {
     }
 }
 
+/// How far the looks for victims have come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Looks {
+    /// Where the next one begins, by the number of the machine.
+    from: u32,
+    /// The second in which somebody was last looked for who must go.
+    second: u64,
+    /// Where that ended, when there were too many kinds of jobs.
+    after: Option<ShapeId>,
+}
+
 impl Core {
     fn preempts(&self) -> bool {
-        !self.shapes.ranking.is_empty() || self.settings.preemption_requirements.is_some()
+        !self.shapes.ranking().is_empty() || self.settings.preemption_requirements.is_some()
     }
 
     /// No machine has room for such jobs: are there some whose present jobs are worth less?
-    pub(crate) fn preempt_for(&mut self, now: Now, shape: ShapeId, out: &mut Out) {
+    pub(crate) fn preempt_for(&mut self, turn: &mut Turn<'_>, shape: ShapeId) {
         if !self.preempts() || self.missing_room(shape) == 0 {
             return;
         }
         let priority = self.settings.preemption_requirements.is_some();
-        let ranking = self.shapes.ranking.clone();
+        let ranking = self.shapes.ranking().clone();
         let Some(viable) = self.shapes.viable(shape) else { return };
-        let from = self.pool.looked_at;
+        let from = self.looks.from;
         let wanted = || viable.iter().filter(|n| priority || ranking.contains(*n));
         let numbers: Vec<u32> = wanted()
             .filter(|n| *n >= from)
             .chain(wanted().take_while(|n| *n < from))
             .take(LOOKED_AT)
             .collect();
-        self.pool.looked_at = if numbers.len() < LOOKED_AT { 0 } else { numbers.last().map_or(0, |n| n + 1) };
-        self.preempt_among(now, shape, &numbers, out);
+        self.looks.from = if numbers.len() < LOOKED_AT { 0 } else { numbers.last().map_or(0, |n| n + 1) };
+        self.preempt_among(turn, shape, &numbers);
     }
 
     /// Machines have changed: may somebody who waits have them now?
-    pub(crate) fn preempt_on(&mut self, now: Now, names: &[Arc<str>], out: &mut Out) {
+    pub(crate) fn preempt_on(&mut self, turn: &mut Turn<'_>, names: &[Arc<str>]) {
         if !self.preempts() || self.settings.is_mutated(Mutation::NoRepreemption) {
             return;
         }
         let numbers: Vec<u32> =
-            names.iter().filter_map(|n| self.pool.machines.get(n)).map(|m| m.number).collect();
+            names.iter().filter_map(|n| self.pool.machines().get(n)).map(|m| m.number).collect();
         for shape in self.kinds_in_line(None) {
             let suited: Vec<u32> = numbers.iter().copied().filter(|n| self.shapes.suits(shape, *n)).collect();
             if !suited.is_empty() && self.may_have_more(shape) {
-                self.preempt_among(now, shape, &suited, out);
+                self.preempt_among(turn, shape, &suited);
             }
         }
     }
 
     /// Looks again at jobs that wait: what is better may be so only because time has passed, or victims have gone.
-    pub(crate) fn preempt_again(&mut self, now: Now, out: &mut Out) {
-        let second = now.mono_ms / 1_000;
+    pub(crate) fn preempt_again(&mut self, turn: &mut Turn<'_>) {
+        let second = turn.now.mono_ms / 1_000;
         if self.settings.is_mutated(Mutation::NoRepreemption) {
             return;
         }
-        if !self.preempts() || std::mem::replace(&mut self.pool.preempted_s, second) == second {
+        if !self.preempts() || std::mem::replace(&mut self.looks.second, second) == second {
             return;
         }
-        let kinds = self.kinds_in_line(self.pool.preempted_for);
-        self.pool.preempted_for = kinds.last().copied().filter(|_| kinds.len() == KINDS);
+        let kinds = self.kinds_in_line(self.looks.after);
+        self.looks.after = kinds.last().copied().filter(|_| kinds.len() == KINDS);
         for shape in kinds {
-            if self.may_have_more(shape) && self.first_room(shape, now.wall_ms).is_none() {
-                self.preempt_for(now, shape, out);
+            if self.may_have_more(shape) && self.first_room(shape, turn.now.wall_ms).is_none() {
+                self.preempt_for(turn, shape);
             }
         }
     }
@@ -127,21 +139,21 @@ impl Core {
 
     /// How many waiting jobs of a shape nobody is on the way out for.
     fn missing_room(&self, shape: ShapeId) -> usize {
-        let Some(found) = self.shapes.all.get(&shape) else { return 0 };
+        let Some(found) = self.shapes.all().get(&shape) else { return 0 };
         let idle = |r: &crate::shape::Ready| {
-            let cluster = self.queue.clusters.get(&r.cluster)?;
+            let cluster = self.queue.clusters().get(&r.cluster)?;
             Some(cluster.parts.get(r.part as usize)?.idle.len() as usize)
         };
         let mut waiting = 0usize;
         for ready in found.ready.iter().take(LOOKED_AT) {
             waiting = waiting.saturating_add(idle(ready).unwrap_or(0)).min(LOOKED_AT);
         }
-        waiting.saturating_sub(self.pool.rivals.get(&shape).copied().unwrap_or(0))
+        waiting.saturating_sub(self.pool.rivals(shape))
     }
 
     /// Asks as many of these machines' claims to leave as there are better jobs of a shape.
-    fn preempt_among(&mut self, now: Now, shape: ShapeId, numbers: &[u32], out: &mut Out) {
-        let Some(request) = self.shapes.all.get(&shape).map(|s| s.request) else { return };
+    fn preempt_among(&mut self, turn: &mut Turn<'_>, shape: ShapeId, numbers: &[u32]) {
+        let Some(request) = self.shapes.all().get(&shape).map(|s| s.request) else { return };
         if self.missing_room(shape) == 0 {
             return;
         }
@@ -150,28 +162,31 @@ impl Core {
         for &number in numbers {
             // What cannot be found out now is asked first in the next look.
             if self.shapes.allowance() <= 0 {
-                self.pool.looked_at = number;
+                self.looks.from = number;
                 break;
             }
-            let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines.get(n)) else {
+            let Some(machine) = self.pool.name(number).and_then(|n| self.pool.machines().get(n)) else {
                 continue;
             };
             if !machine.is_open() || !self.is_for(machine, shape) {
                 continue;
             }
             // What is free, and will be, is spoken for as far as others are on their way out for somebody.
-            let leaving =
-                machine.claims.iter().filter_map(|id| self.pool.claims.get(id)).filter(|c| c.rival.is_some());
+            let leaving = machine
+                .claims
+                .iter()
+                .filter_map(|id| self.pool.claims().get(id))
+                .filter(|c| c.rival.is_some());
             let left = leaving.fold(machine.free, |left, claim| {
-                let wants = claim.rival.and_then(|s| self.shapes.all.get(&s)).map(|s| s.request);
+                let wants = claim.rival.and_then(|s| self.shapes.all().get(&s)).map(|s| s.request);
                 minus(plus(left, claim.resources), wants.unwrap_or_default())
             });
             free.insert(number, left);
             for &id in &machine.claims {
-                let Some(claim) = self.pool.claims.get(&id).filter(|c| c.rival.is_none()) else { continue };
+                let Some(claim) = self.pool.claims().get(&id).filter(|c| c.rival.is_none()) else { continue };
                 // Whoever has nothing makes no room.
                 if claim.resources != Resources::default() {
-                    victims.extend(self.judge(now, id, number, shape));
+                    victims.extend(self.judge(turn.now, id, number, shape));
                 }
             }
         }
@@ -180,24 +195,24 @@ impl Core {
             if self.missing_room(shape) == 0 {
                 return;
             }
-            let Some(claim) = self.pool.claims.get(&victim.claim).filter(|c| c.rival.is_none()) else {
+            let Some(claim) = self.pool.claims().get(&victim.claim).filter(|c| c.rival.is_none()) else {
                 continue;
             };
             let Some(left) = free.get_mut(&victim.machine) else { continue };
             let room = plus(*left, claim.resources);
             if fits(request, room) {
                 *left = minus(room, request);
-                self.ask_to_leave(now, &victim, shape, out);
+                self.ask_to_leave(turn, &victim, shape);
             }
         }
     }
 
     /// May this claim's job be made to go for such a job?
     fn judge(&self, now: Now, id: ClaimId, machine: u32, shape: ShapeId) -> Option<Victim> {
-        let claim = self.pool.claims.get(&id)?;
+        let claim = self.pool.claims().get(&id)?;
         let job = *claim.jobs.first()?;
         let present = self.shape_of(job)?;
-        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let cluster = self.queue.clusters().get(&job.cluster)?;
         let leaving = cluster.live.get(&job.proc).is_some_and(|l| l.stop.is_some());
         if present == shape || leaving || self.was_refused(now, id) {
             return None;
@@ -211,13 +226,13 @@ impl Core {
             return Some(Victim { claim: id, machine, why, by_rank: true, seats, rank: its, made_ms });
         }
         let requirements = self.settings.preemption_requirements.as_ref()?;
-        let user = self.shapes.all.get(&shape)?.user;
+        let user = self.shapes.all().get(&shape)?.user;
         let (ours, theirs) =
             (self.accounts.effective(user, now.wall_ms), self.accounts.effective(claim.user, now.wall_ms));
         if user == claim.user || theirs <= ours || mine < its {
             return None;
         }
-        let mut machine_ad = ClassAd::clone(&self.pool.machines.get(&claim.machine)?.ad);
+        let mut machine_ad = ClassAd::clone(&self.pool.machines().get(&claim.machine)?.ad);
         machine_ad.set("RemoteUserPrio", theirs);
         machine_ad.set("SubmitterUserPrio", ours);
         machine_ad.set("RemoteUser", &*self.accounts.get(claim.user).name);
@@ -238,8 +253,8 @@ impl Core {
         Some(Victim { claim: id, machine, why, by_rank: false, seats, rank: -rank, made_ms })
     }
 
-    fn ask_to_leave(&mut self, now: Now, victim: &Victim, shape: ShapeId, out: &mut Out) {
-        let Some(claim) = self.pool.claims.get(&victim.claim) else { return };
+    fn ask_to_leave(&mut self, turn: &mut Turn<'_>, victim: &Victim, shape: ShapeId) {
+        let Some(claim) = self.pool.claims().get(&victim.claim) else { return };
         let jobs = claim.jobs.clone();
         let why = match victim.why {
             Why::Rank { mine, its } => {
@@ -254,66 +269,62 @@ impl Core {
         // The machines of a gang that suit such jobs are there for them too.
         let mut claims = vec![victim.claim];
         for gang in &gangs {
-            let live = self.queue.clusters.get(gang).into_iter().flat_map(|c| c.live.values());
+            let live = self.queue.clusters().get(gang).into_iter().flat_map(|c| c.live.values());
             for id in live.map(|l| l.claim).collect::<Vec<_>>() {
-                let place = self.pool.claims.get(&id).filter(|c| c.resources != Resources::default());
-                let number = place.and_then(|c| self.pool.machines.get(&c.machine)).map(|m| m.number);
+                let place = self.pool.claims().get(&id).filter(|c| c.resources != Resources::default());
+                let number = place.and_then(|c| self.pool.machines().get(&c.machine)).map(|m| m.number);
                 if number.is_some_and(|n| self.shapes.suits(shape, n)) {
                     claims.push(id);
                 }
             }
         }
         for id in claims {
-            if self.pool.claims.get(&id).is_none_or(|c| c.rival.is_some()) {
+            if self.pool.claims().get(&id).is_none_or(|c| c.rival.is_some()) {
                 continue;
             }
             // Without a gang nobody is stopped: the machine says whether its job leaves.
-            let told = self.announce(id, shape, &why, out);
-            let Some(claim) = self.pool.claims.get_mut(&id).filter(|_| told || !gangs.is_empty()) else {
-                continue;
-            };
-            claim.rival = Some(shape);
-            *self.pool.rivals.entry(shape).or_default() += 1;
+            let told = self.announce(id, shape, &why, turn.out);
+            if told || !gangs.is_empty() {
+                self.pool.set_rival(id, shape);
+            }
         }
         for gang in gangs {
-            self.stop_live(now, gang, None, Afterwards::Idle, &why, (1000, 0), out);
+            self.stop_live(turn, gang, None, Afterwards::Idle, &why, (vacate::FOR_ANOTHER, 0));
         }
     }
 
     fn is_gang(&self, cluster: u32) -> bool {
-        self.queue.clusters.get(&cluster).is_some_and(|c| c.gang)
+        self.queue.clusters().get(&cluster).is_some_and(|c| c.gang)
     }
 
     /// A victim is gone: its room goes to the job that its machine likes best by now; to whom it made room for, if it
     /// likes no other more.
     pub(crate) fn replace(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         name: &Arc<str>,
         rival: ShapeId,
         estate: Option<Estate>,
-        digest: Digest,
-        out: &mut Out,
     ) {
-        let Some(number) = self.pool.machines.get(name).map(|m| m.number) else { return };
+        let Some(number) = self.pool.machines().get(name).map(|m| m.number) else { return };
         let mut best: Option<(f64, Candidate)> = None;
         for shape in std::iter::once(rival).chain(self.kinds_in_line(None)) {
-            let ready = self.pool.machines.get(name).and_then(|m| self.first_for(m, shape));
+            let ready = self.pool.machines().get(name).and_then(|m| self.first_for(m, shape));
             let Some(ready) = ready.filter(|_| self.may_have_more(shape)) else { continue };
             let rank = self.shapes.machine_rank(number, shape).unwrap_or(0.0);
             let better = best.as_ref().is_none_or(|(most, _)| rank > *most);
-            let machine = self.pool.machines.get(name);
-            let given = machine.is_some_and(|m| self.may_take(m, shape, now.wall_ms));
+            let machine = self.pool.machines().get(name);
+            let given = machine.is_some_and(|m| self.may_take(m, shape, turn.now.wall_ms));
             if better && given && self.obstacle(shape, name).is_none() {
                 best = Some((rank, Candidate { shape, ready }));
             }
         }
-        self.start_heir(now, name, best.map(|(_, candidate)| candidate), estate, digest, out);
+        self.start_heir(turn, name, best.map(|(_, candidate)| candidate), estate);
     }
 
     /// The shape of a job.
     pub(crate) fn shape_of(&self, job: JobId) -> Option<ShapeId> {
-        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let cluster = self.queue.clusters().get(&job.cluster)?;
         cluster.parts.get(cluster.part_of(job.proc)).map(|part| part.shape)
     }
 }

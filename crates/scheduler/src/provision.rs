@@ -5,19 +5,16 @@
 
 use std::sync::Arc;
 
+use model::codes::{hold, vacate};
 use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
 use model::report::Attempt;
-use model::{ClaimId, JobId, Now, Span};
+use model::{ClaimId, JobId, Span};
 
 use crate::pool::{Machine, host_of};
 use crate::queue::Stage;
 use crate::shape::{Ready, ShapeId};
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
-/// Vacate code of an attempt whose machine could not be made ready.
-pub(crate) const FAILED: u32 = 1101;
-/// HoldReasonCode of a job for which no more machines are tried.
-const GIVEN_UP: u32 = 1101;
 /// How often a failure is followed by an attempt elsewhere, when the job does not say (ProvisionRetries).
 const RETRIES: u32 = 1;
 
@@ -25,11 +22,10 @@ impl Core {
     /// A machine is made ready for a job.
     pub(crate) fn note_provisioning(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         id: ClaimId,
         job: Attempt,
         installing: bool,
-        out: &mut Out,
     ) {
         let stage = if installing { Stage::Installing } else { Stage::Waiting };
         if self.live_of(id, job).is_none_or(|l| l.started_ms.is_some() || l.stage == stage) {
@@ -37,21 +33,14 @@ impl Core {
         }
         let JobId { cluster, proc } = job.job();
         let kind = JobProvisioning { claim: id.0, cluster, proc, attempt: job.attempt, installing };
-        self.record(now, Kind::JobProvisioning(kind), out);
+        self.record(turn, Kind::JobProvisioning(kind));
     }
 
     /// A machine could not be made ready for a job: the whole set is tried elsewhere, or held for a person.
-    pub(crate) fn provision_failed(
-        &mut self,
-        now: Now,
-        id: ClaimId,
-        job: JobId,
-        reason: &str,
-        out: &mut Out,
-    ) {
+    pub(crate) fn provision_failed(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId, reason: &str) {
         let JobId { cluster, proc } = job;
-        let Some(machine) = self.pool.claims.get(&id).map(|c| c.machine.clone()) else { return };
-        let Some(found) = self.queue.clusters.get(&cluster) else { return };
+        let Some(machine) = self.pool.claims().get(&id).map(|c| c.machine.clone()) else { return };
+        let Some(found) = self.queue.clusters().get(&cluster) else { return };
         let gang = found.gang;
         let failures: u32 = found.unready.iter().filter(|(p, _)| gang || **p == proc).map(|(_, n)| n).sum();
         let asked =
@@ -60,26 +49,26 @@ impl Core {
         let procs = vec![Span { first: proc, count: 1 }];
         if failures < asked.unwrap_or(RETRIES) {
             let requeued =
-                JobsRequeued { claim: id.0, cluster, procs, reason: why, code: FAILED, exit: None };
-            self.record(now, Kind::JobsRequeued(requeued), out);
+                JobsRequeued { claim: id.0, cluster, procs, reason: why, code: vacate::UNREADY, exit: None };
+            self.record(turn, Kind::JobsRequeued(requeued));
             return;
         }
         let reason = format!("{why}; no other machine is tried (ProvisionRetries)");
         let held = |procs: Vec<Span>, reason: String| {
-            Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: GIVEN_UP, subcode: 0, exit: None })
+            Kind::JobsHeld(JobsHeld { cluster, procs, reason, code: hold::UNREADY, subcode: 0, exit: None })
         };
-        self.record(now, held(procs, reason.clone()), out);
+        self.record(turn, held(procs, reason.clone()));
         if gang {
-            let idle = self.queue.clusters.get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
+            let idle = self.queue.clusters().get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
             if !idle.is_empty() {
-                self.record(now, held(idle, reason.clone()), out);
+                self.record(turn, held(idle, reason.clone()));
             }
-            self.stop_live(now, cluster, None, Afterwards::Held, &reason, (GIVEN_UP, 0), out);
+            self.stop_live(turn, cluster, None, Afterwards::Held, &reason, (hold::UNREADY, 0));
         }
     }
 
     /// A machine could not be put in order after a claim: nobody can use it before somebody has looked.
-    pub(crate) fn release_failed(&mut self, now: Now, machine: &str, reason: &str, out: &mut Out) {
+    pub(crate) fn release_failed(&mut self, turn: &mut Turn<'_>, machine: &str, reason: &str) {
         let before = self.labs.standing(machine);
         if matches!(before.condition(), Condition::Broken | Condition::Removed) {
             return;
@@ -90,26 +79,13 @@ impl Core {
             reason: format!("it could not be put in order after a claim: {reason}"),
             ..before.clone()
         };
-        self.settle_standing(now, before.condition(), after, out);
-    }
-
-    /// Remembers a failure.
-    pub(crate) fn exclude(&mut self, e: &JobsRequeued, time_ms: u64) {
-        let Some(machine) = self.pool.claims.get(&ClaimId(e.claim)).map(|c| c.machine.clone()) else {
-            return;
-        };
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
-        cluster.excluded.insert(Arc::from(host_of(&machine)), time_ms);
-        self.queue.excluding.insert(e.cluster);
-        for proc in e.procs.iter().flat_map(|s| s.procs()) {
-            *cluster.unready.entry(proc).or_default() += 1;
-        }
+        self.settle_standing(turn, before.condition(), after);
     }
 
     /// Is a machine one that could not be made ready for a cluster's jobs?
     pub(crate) fn is_excluded(&self, cluster: u32, machine: &str) -> bool {
-        self.queue.excluding.contains(&cluster)
-            && self.queue.clusters.get(&cluster).is_some_and(|c| {
+        self.queue.excluding().contains(&cluster)
+            && self.queue.clusters().get(&cluster).is_some_and(|c| {
                 let failed_ms = c.excluded.get(host_of(machine));
                 failed_ms.is_some_and(|at| self.clock_ms < self.excluded_until_ms(*at))
             })
@@ -121,17 +97,17 @@ impl Core {
     }
 
     /// Machines that were left out long enough may be tried again.
-    pub(crate) fn end_exclusions(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let before = std::mem::replace(&mut self.clock_ms, now.wall_ms);
+    pub(crate) fn end_exclusions(&mut self, turn: &mut Turn<'_>) {
+        let before = std::mem::replace(&mut self.clock_ms, turn.now.wall_ms);
         let excluding =
-            self.queue.excluding.iter().filter_map(|id| Some((*id, self.queue.clusters.get(id)?)));
+            self.queue.excluding().iter().filter_map(|id| Some((*id, self.queue.clusters().get(id)?)));
         let over = excluding.filter(|(_, cluster)| {
             let mut ends = cluster.excluded.values().map(|at| self.excluded_until_ms(*at));
-            ends.any(|end| before < end && end <= now.wall_ms)
+            ends.any(|end| before < end && end <= turn.now.wall_ms)
         });
         for id in over.map(|(id, _)| id).collect::<Vec<u32>>() {
-            self.gangs.stir(id);
-            self.offer_jobs(now, id, digest, out);
+            self.changes.note_gang(id);
+            self.offer_jobs(turn, id);
         }
     }
 
@@ -141,7 +117,7 @@ impl Core {
             return None;
         }
         let name: &Arc<str> = self.pool.name(machine.number)?;
-        let ready = &self.shapes.all.get(&shape)?.ready;
+        let ready = &self.shapes.all().get(&shape)?.ready;
         ready.iter().copied().find(|r| !self.is_excluded(r.cluster, name))
     }
 }

@@ -11,14 +11,14 @@
 
 use classad::{ClassAd, Value};
 use model::event::{Afterwards, Exit, JobReserved, JobsExtended, Kind};
-use model::{ClaimId, JobId, JobName, Now, ProcSet};
+use model::{ClaimId, JobId, JobName, ProcSet};
 
 use crate::pool::Reserved;
 use crate::queue::Cluster;
-use crate::{Actor, Core, Digest, Out, Outcome, Refusal, Which};
+use crate::{Actor, Core, Outcome, Refusal, Turn, Which};
 
 /// The longest reservation, and the most that a job can be extended by: 30 days.
-const MOST_S: u64 = 30 * 86_400;
+pub(crate) const MOST_S: u64 = 30 * 86_400;
 
 /// How long the owner of a job may keep its machine after the run, in seconds.
 pub(crate) fn reserve_after(ad: &ClassAd) -> u64 {
@@ -53,42 +53,20 @@ impl Core {
     }
 
     /// A job has ended, and its owner keeps the claim.
-    pub(crate) fn reserve(&mut self, now: Now, id: ClaimId, job: JobId, seconds: u64, out: &mut Out) {
-        self.keep(now, id, Reserved { job, until_ms: Some(now.wall_ms + seconds * 1000) }, out);
+    pub(crate) fn reserve(&mut self, turn: &mut Turn<'_>, id: ClaimId, job: JobId, seconds: u64) {
+        self.keep(turn, id, Reserved { job, until_ms: Some(turn.now.wall_ms + seconds * 1000) });
     }
 
-    fn keep(&mut self, now: Now, id: ClaimId, kept: Reserved, out: &mut Out) {
+    pub(crate) fn keep(&mut self, turn: &mut Turn<'_>, id: ClaimId, kept: Reserved) {
         let JobId { cluster, proc } = kept.job;
         let (until_ms, for_gang) = (kept.until_ms.unwrap_or(0), kept.until_ms.is_none());
         let kind = JobReserved { claim: id.0, cluster, proc, until_ms, for_gang };
-        self.record(now, Kind::JobReserved(kind), out);
-    }
-
-    pub(crate) fn apply_reserved(&mut self, e: &JobReserved) {
-        let Some(claim) = self.pool.claims.get_mut(&ClaimId(e.claim)) else { return };
-        let until_ms = (!e.for_gang).then_some(e.until_ms);
-        claim.reserved = Some(Reserved { job: JobId { cluster: e.cluster, proc: e.proc }, until_ms });
-        self.in_use.give_back(&claim.limits);
-        self.pool.recount.gives_back(&claim.machine, &claim.limits);
-        self.released |= !claim.limits.is_empty() && !self.kept_back.is_empty();
-        claim.limits = Box::default();
-        self.pool.reserved.insert((e.cluster, ClaimId(e.claim)));
-        self.touch_claim(ClaimId(e.claim));
-    }
-
-    /// An attempt is over: its claim waits for the rest of its gang, goes on with other jobs, or ends.
-    pub(crate) fn go_on(&mut self, now: Now, id: ClaimId, job: JobId, digest: Digest, out: &mut Out) {
-        let over = self.queue.clusters.get(&job.cluster).is_some_and(|c| c.is_over(job.proc));
-        let free = |c: &crate::pool::Claim| c.jobs.is_empty() && c.reserved.is_none() && !c.ending;
-        if over && self.pool.claims.get(&id).is_some_and(free) && self.is_reserved_for_gang(job) {
-            self.keep(now, id, Reserved { job, until_ms: None }, out);
-        }
-        self.feed(now, id, digest, out);
+        self.record(turn, Kind::JobReserved(kind));
     }
 
     /// Does the machine of a job that is over stay with its gang?
     pub(crate) fn is_reserved_for_gang(&self, job: JobId) -> bool {
-        let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
+        let Some(cluster) = self.queue.clusters().get(&job.cluster) else { return false };
         // A guest has no machine of its own; a host's is there as long as its guests are.
         let has_guests = || cluster.guests_of(job.proc).any(|g| cluster.live.contains_key(&g));
         cluster.is_going_on()
@@ -103,50 +81,49 @@ impl Core {
 
     /// Is a claim kept for a gang that needs it no more?
     pub(crate) fn is_reserved_in_vain(&self, id: ClaimId) -> bool {
-        let Some(claim) = self.pool.claims.get(&id).filter(|c| !c.ending) else { return false };
+        let Some(claim) = self.pool.claims().get(&id).filter(|c| !c.ending) else { return false };
         claim.reserved.is_some_and(|k| k.until_ms.is_none() && !self.is_reserved_for_gang(k.job))
     }
 
     /// Something happened to a gang: when it needs what is kept for it no more, all of that goes back in this step.
-    pub(crate) fn release_reserved(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
+    pub(crate) fn release_reserved(&mut self, turn: &mut Turn<'_>, cluster: u32) {
         let of_gang = self.pool.reserved_of(cluster);
         let over: Vec<ClaimId> = of_gang.filter(|id| self.is_reserved_in_vain(*id)).collect();
         for id in over {
-            self.drop_claim(now, id, "its gang is over", digest, out);
+            self.drop_claim(turn, id, "its gang is over");
         }
     }
 
     /// Reservations whose time is over.
-    pub(crate) fn end_reservations(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        let over = self.reservations().filter(|(_, k)| k.until_ms.is_some_and(|at| at <= now.wall_ms));
+    pub(crate) fn end_reservations(&mut self, turn: &mut Turn<'_>) {
+        let over = self.reservations().filter(|(_, k)| k.until_ms.is_some_and(|at| at <= turn.now.wall_ms));
         for (id, kept) in over.collect::<Vec<_>>() {
             if self.is_reserved_for_gang(kept.job) {
-                self.keep(now, id, Reserved { until_ms: None, ..kept }, out);
+                self.keep(turn, id, Reserved { until_ms: None, ..kept });
             } else {
-                self.drop_claim(now, id, "the reservation is over", digest, out);
+                self.drop_claim(turn, id, "the reservation is over");
             }
         }
     }
 
     fn reservations(&self) -> impl Iterator<Item = (ClaimId, Reserved)> + '_ {
-        let claims = self.pool.reserved.iter().filter_map(|(_, id)| Some((*id, self.pool.claims.get(id)?)));
+        let claims =
+            self.pool.reserved().iter().filter_map(|(_, id)| Some((*id, self.pool.claims().get(id)?)));
         claims.filter(|(_, claim)| !claim.ending).filter_map(|(id, claim)| Some((id, claim.reserved?)))
     }
 
     /// Owners return machines that are kept after the run.
     pub(crate) fn return_reserved(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         which: &Which,
-        digest: Digest,
-        out: &mut Out,
     ) -> Result<Outcome, Refusal> {
         let mut outcome = Outcome::default();
         let found: Vec<(ClaimId, JobId)> = self
             .reservations()
             .filter(|(id, kept)| {
-                let owner = &*self.pool.claims[id].owner;
+                let owner = &*self.pool.claims()[id].owner;
                 match which {
                     Which::All => actor.any_owner || *owner == *actor.user,
                     Which::User(user) => *owner == **user,
@@ -157,11 +134,11 @@ impl Core {
             .map(|(id, kept)| (id, kept.job))
             .collect();
         for (id, job) in found {
-            let owner = self.pool.claims[&id].owner.to_string();
+            let owner = self.pool.claims()[&id].owner.to_string();
             if owner != actor.user && !actor.any_owner {
                 return Err(Refusal::NotYours { job: JobName::Job(job), owner });
             }
-            self.drop_claim(now, id, "it was returned", digest, out);
+            self.drop_claim(turn, id, "it was returned");
             outcome.changed += 1;
         }
         Ok(outcome)
@@ -170,21 +147,20 @@ impl Core {
     /// Running jobs get more time.
     pub(crate) fn extend(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         actor: &Actor,
         cluster: u32,
         procs: Option<&ProcSet>,
         seconds: u64,
-        out: &mut Out,
     ) -> Result<Outcome, Refusal> {
-        let Some(found) = self.queue.clusters.get(&cluster) else { return Ok(Outcome::default()) };
+        let Some(found) = self.queue.clusters().get(&cluster) else { return Ok(Outcome::default()) };
         let live = found.live.iter().filter(|(proc, _)| procs.is_none_or(|p| p.contains(**proc)));
         let mut chosen = ProcSet::default();
         for (&proc, live) in live {
-            let machine = self.pool.claims.get(&live.claim).map(|c| &c.machine);
-            let number = machine.and_then(|m| self.pool.machines.get(m)).map(|m| m.number);
-            let promised = number.and_then(|n| self.kept_for(n, now.wall_ms));
-            let end_s = self.end_of(found, proc, now.wall_ms).unwrap_or(0).saturating_add(seconds);
+            let machine = self.pool.claims().get(&live.claim).map(|c| &c.machine);
+            let number = machine.and_then(|m| self.pool.machines().get(m)).map(|m| m.number);
+            let promised = number.and_then(|n| self.kept_for(n, turn.now.wall_ms));
+            let end_s = self.end_of(found, proc, turn.now.wall_ms).unwrap_or(0).saturating_add(seconds);
             let late = promised.filter(|(_, until_s)| end_s > *until_s);
             if let Some((gang, _)) = late.filter(|_| !actor.any_owner) {
                 let job = JobName::Job(JobId { cluster, proc });
@@ -196,24 +172,8 @@ impl Core {
         if changed > 0 {
             let (procs, seconds) = (chosen.spans(), seconds.min(MOST_S));
             let by = actor.user.clone();
-            self.record(now, Kind::JobsExtended(JobsExtended { cluster, procs, seconds, by }), out);
+            self.record(turn, Kind::JobsExtended(JobsExtended { cluster, procs, seconds, by }));
         }
         Ok(Outcome { changed, unsuitable: procs.map_or(0, ProcSet::len).saturating_sub(changed) })
-    }
-
-    pub(crate) fn apply_extended(&mut self, e: &JobsExtended) {
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
-        for proc in e
-            .procs
-            .iter()
-            .flat_map(|s| s.procs())
-            .filter(|p| cluster.live.contains_key(p))
-            .collect::<Vec<_>>()
-        {
-            let extended = cluster.extended.entry(proc).or_default();
-            *extended = extended.saturating_add(e.seconds).min(MOST_S);
-        }
-        self.touch_gang(e.cluster);
-        self.watch_limits(e.cluster);
     }
 }

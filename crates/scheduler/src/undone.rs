@@ -11,7 +11,7 @@ use model::Now;
 
 use crate::accounts::UserId;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// Steps that evaluations may take at once: some milliseconds.
 pub(crate) const MOST_STEPS: i64 = 200_000;
@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Goes on with what was left undone: half of the allowance for kinds of jobs, and the rest for machines.
-    pub(crate) fn go_on_undone(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(crate) fn go_on_undone(&mut self, turn: &mut Turn<'_>) {
         if self.undone.is_empty() {
             self.undone.spent.clear();
             return;
@@ -159,21 +159,21 @@ impl Core {
         let all = self.shapes.allowance();
         let half = all / 2;
         self.shapes.allow(half);
-        self.go_on_with_kinds(now, digest, out);
+        self.go_on_with_kinds(turn);
         self.shapes.allow(self.shapes.allowance().saturating_add(all - half));
-        self.go_on_with_machines(now, digest, out);
+        self.go_on_with_machines(turn);
     }
 
-    fn go_on_with_kinds(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    fn go_on_with_kinds(&mut self, turn: &mut Turn<'_>) {
         for shape in self.next_kinds() {
             let Some(since) = self.undone.kinds.get(&shape).copied() else { continue };
             if self.shapes.allowance() <= 0 {
                 return;
             }
             self.undone.kinds.remove(&shape);
-            let Some(user) = self.shapes.all.get(&shape).map(|s| s.user) else { continue };
+            let Some(user) = self.shapes.all().get(&shape).map(|s| s.user) else { continue };
             let before = classad::steps_taken();
-            self.offer_shape(now, shape, digest, out);
+            self.offer_shape(turn, shape);
             *self.undone.spent.entry(user).or_default() += classad::steps_taken().wrapping_sub(before);
             if let Some(again) = self.undone.kinds.get_mut(&shape) {
                 *again = since;
@@ -186,7 +186,7 @@ impl Core {
     fn next_kinds(&self) -> Vec<ShapeId> {
         let undone = &self.undone;
         let spent = |shape: &ShapeId| {
-            let user = self.shapes.all.get(shape).map(|s| s.user);
+            let user = self.shapes.all().get(shape).map(|s| s.user);
             user.and_then(|user| undone.spent.get(&user)).copied().unwrap_or(0)
         };
         let overdue = undone.kinds.iter().filter(|(_, since)| !undone.is_young(**since));
@@ -204,7 +204,7 @@ impl Core {
         next
     }
 
-    fn go_on_with_machines(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    fn go_on_with_machines(&mut self, turn: &mut Turn<'_>) {
         let mut machines: Vec<(u64, u32)> =
             self.undone.machines.iter().map(|(number, since)| (*since, *number)).collect();
         machines.sort_unstable();
@@ -216,7 +216,7 @@ impl Core {
                 self.undone.settle_machine(number);
                 continue;
             };
-            self.offer_machine(now, &name, digest, out);
+            self.offer_machine(turn, &name);
         }
     }
 }

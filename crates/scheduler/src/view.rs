@@ -220,12 +220,12 @@ pub struct Charge {
 impl Core {
     /// The clusters in the queue, oldest first.
     pub fn clusters(&self) -> impl Iterator<Item = ClusterView> + '_ {
-        self.queue.clusters.keys().filter_map(|&id| self.cluster(id))
+        self.queue.clusters().keys().filter_map(|&id| self.cluster(id))
     }
 
     /// One cluster in the queue.
     pub fn cluster(&self, id: u32) -> Option<ClusterView> {
-        let c = self.queue.clusters.get(&id)?;
+        let c = self.queue.clusters().get(&id)?;
         let started = c.live.values().filter(|l| l.started_ms.is_some()).count() as u64;
         Some(ClusterView {
             cluster: id,
@@ -245,12 +245,12 @@ impl Core {
 
     /// How a cluster ended, when it has left the queue not too long ago.
     pub fn finished(&self, id: u32) -> Option<Summary> {
-        self.queue.finished_index.get(&id).map(|(summary, _)| *summary)
+        self.queue.ended(id)
     }
 
     /// The id that the next cluster will have, or a larger one (`Settings::first_cluster`). No cluster has had it.
     pub fn next_cluster(&self) -> u32 {
-        self.queue.next_cluster.max(1)
+        self.queue.next_cluster().max(1)
     }
 
     /// The unfinished jobs of a cluster: running ones first, at most `limit`.
@@ -273,13 +273,13 @@ impl Core {
     /// The claims on a machine in which a job is known to have started.
     fn started_claims(&self, machine: &str) -> Vec<(ClaimId, &crate::pool::Claim)> {
         let places = self.pool.places(machine);
-        let claims = places.iter().filter_map(|p| self.pool.machines.get(p)).flat_map(|m| &m.claims);
+        let claims = places.iter().filter_map(|p| self.pool.machines().get(p)).flat_map(|m| &m.claims);
         let started = |job: &JobId| {
-            let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+            let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             live.is_some_and(|live| live.started_ms.is_some())
         };
         claims
-            .filter_map(|id| Some((*id, self.pool.claims.get(id)?)))
+            .filter_map(|id| Some((*id, self.pool.claims().get(id)?)))
             .filter(|(_, claim)| claim.jobs.iter().any(started))
             .collect()
     }
@@ -287,21 +287,21 @@ impl Core {
     /// True when a machine has a job that may begin from this object.
     pub fn may_fetch(&self, machine: &str, object: &str) -> bool {
         let places = self.pool.places(machine);
-        let claims = places.iter().filter_map(|p| self.pool.machines.get(p)).flat_map(|m| &m.claims);
-        let mut jobs = claims.filter_map(|id| self.pool.claims.get(id)).flat_map(|claim| &claim.jobs);
+        let claims = places.iter().filter_map(|p| self.pool.machines().get(p)).flat_map(|m| &m.claims);
+        let mut jobs = claims.filter_map(|id| self.pool.claims().get(id)).flat_map(|claim| &claim.jobs);
         jobs.any(|job| self.checkpoint(*job).is_some_and(|c| *c.object == *object))
     }
 
     /// The slot of a claim on this machine whose live attempt this is; `None` when it is not.
     pub fn runs(&self, machine: &str, claim: ClaimId, attempt: model::report::Attempt) -> Option<String> {
-        let held = self.pool.claims.get(&claim).filter(|c| host_of(&c.machine) == machine)?;
+        let held = self.pool.claims().get(&claim).filter(|c| host_of(&c.machine) == machine)?;
         self.live_of(claim, attempt)?;
         Some(format!("{}@{machine}", held.slot))
     }
 
     /// Whom a machine's configuration names as its owner.
     pub fn machine_owner(&self, machine: &str) -> Option<String> {
-        match self.pool.machines.get(machine)?.ad.fact("MachineOwner") {
+        match self.pool.machines().get(machine)?.ad.fact("MachineOwner") {
             classad::Value::Str(owner) => Some(owner.to_string()).filter(|owner| !owner.is_empty()),
             _ => None,
         }
@@ -319,22 +319,22 @@ impl Core {
             let host = if *host == **name { name.clone() } else { Arc::from(host) };
             (host, m.lab.clone(), m.total.cpus)
         };
-        self.pool.machines.iter().map(size).collect()
+        self.pool.machines().iter().map(size).collect()
     }
 
     /// Labs, by name.
     pub fn labs(&self) -> Vec<LabView> {
         let mut machines: BTreeMap<&str, u64> = BTreeMap::new();
-        for machine in self.pool.machines.values() {
+        for machine in self.pool.machines().values() {
             *machines.entry(&machine.lab).or_default() += 1;
         }
-        for name in self.labs.decided.keys() {
+        for name in self.labs.decided().keys() {
             machines.entry(name).or_default();
         }
         let view = |(name, machines): (&str, u64)| LabView {
             name: name.to_owned(),
             machines,
-            set: self.labs.decided.get(name).cloned().unwrap_or_default(),
+            set: self.labs.decided().get(name).cloned().unwrap_or_default(),
         };
         machines.into_iter().map(view).collect()
     }
@@ -343,7 +343,7 @@ impl Core {
         let unusable = m.why_unusable().map(|why| (m.free, why));
         MachineView {
             usage: self.usage_of(name, m),
-            heard_ms: self.pool.machines.get(host_of(name)).map_or(0, |first| first.heard_wall_ms),
+            heard_ms: self.pool.machines().get(host_of(name)).map_or(0, |first| first.heard_wall_ms),
             lab: m.lab.clone(),
             standing: self.labs.standing(host_of(name)),
             shut: m.shut,
@@ -357,7 +357,7 @@ impl Core {
             claims: m
                 .claims
                 .iter()
-                .filter_map(|id| self.pool.claims.get(id).map(|claim| (id, claim)))
+                .filter_map(|id| self.pool.claims().get(id).map(|claim| (id, claim)))
                 .map(|(id, c)| RunningView {
                     universe: self.job_number(c.jobs.first(), "JobUniverse").unwrap_or(5),
                     checkpointable: self.can_save(c.jobs.first()),
@@ -369,7 +369,7 @@ impl Core {
                         .map(|c| c.saving_ms)
                         .filter(|ms| *ms > 0),
                     declared_kib: c.jobs.first().and_then(|j| self.declared_kib(*j)).unwrap_or(0),
-                    gang: c.job().and_then(|j| self.queue.clusters.get(&j.cluster)).is_some_and(|c| c.gang),
+                    gang: c.job().and_then(|j| self.queue.clusters().get(&j.cluster)).is_some_and(|c| c.gang),
                     claim: *id,
                     reserved: c.reserved.filter(|_| !c.ending),
                     now: c.slot_now.clone(),
@@ -381,12 +381,12 @@ impl Core {
                     started_ms: c
                         .jobs
                         .first()
-                        .and_then(|j| self.queue.clusters.get(&j.cluster)?.live.get(&j.proc)?.started_ms),
+                        .and_then(|j| self.queue.clusters().get(&j.cluster)?.live.get(&j.proc)?.started_ms),
                     resources: c.resources,
                     promised: c.withheld && c.seat.is_some(),
                     preempting: c
                         .rival
-                        .and_then(|s| self.shapes.all.get(&s))
+                        .and_then(|s| self.shapes.all().get(&s))
                         .map(|s| self.accounts.get(s.user).name.clone()),
                     preempting_rank: c.rival.and_then(|s| self.shapes.machine_rank(m.number, s)),
                 })
@@ -397,10 +397,10 @@ impl Core {
     /// What a machine does: what the job does there that has come furthest, or who has it by hand. What is put in order is
     /// still in use.
     fn usage_of(&self, name: &str, machine: &crate::pool::Machine) -> &'static str {
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
+        let claims = machine.claims.iter().filter_map(|id| self.pool.claims().get(id));
         let furthest = claims.map(|claim| {
             let live =
-                claim.jobs.first().and_then(|j| self.queue.clusters.get(&j.cluster)?.live.get(&j.proc));
+                claim.jobs.first().and_then(|j| self.queue.clusters().get(&j.cluster)?.live.get(&j.proc));
             match live {
                 Some(live) if live.started_ms.is_none() => match live.stage {
                     Stage::Scheduled => (0, "scheduled"),
@@ -413,7 +413,7 @@ impl Core {
         if let Some((_, word)) = furthest.max() {
             return word;
         }
-        let standing = self.labs.machines.get(host_of(name)).filter(|s| !s.held_by.is_empty());
+        let standing = self.labs.standings().get(host_of(name)).filter(|s| !s.held_by.is_empty());
         match standing.map(|s| HoldStage::from_word(&s.held_stage).unwrap_or(HoldStage::Running)) {
             Some(stage) => stage.word(),
             None if machine.undecided => "pending",
@@ -431,7 +431,7 @@ impl Core {
     }
 
     fn declared_kib(&self, job: JobId) -> Option<u64> {
-        let template = self.queue.clusters.get(&job.cluster)?.template.get();
+        let template = self.queue.clusters().get(&job.cluster)?.template.get();
         template.attribute(job.cluster, job.proc, "ImageSize")?.trim().parse().ok()
     }
 
@@ -446,14 +446,14 @@ impl Core {
 
     /// Totals for metrics.
     pub fn totals(&self) -> PoolView {
-        let clusters = self.queue.clusters.len() as u64;
+        let clusters = self.queue.clusters().len() as u64;
         let mut view = PoolView { clusters, findings: self.findings(), ..PoolView::default() };
-        for c in self.queue.clusters.values() {
+        for c in self.queue.clusters().values() {
             view.idle += c.idle_count();
             view.live += c.live.len() as u64;
             view.held += c.held.len();
         }
-        for (name, m) in self.pool.machines.iter() {
+        for (name, m) in self.pool.machines().iter() {
             let first = u64::from(*host_of(name) == **name);
             view.machines += first;
             if m.session.is_some() {
@@ -462,38 +462,38 @@ impl Core {
                 view.cpus_free += u64::from(m.why_unusable().map_or(m.free.cpus, |_| 0));
             }
         }
-        view.claims = self.pool.claims.len() as u64;
+        view.claims = self.pool.claims().len() as u64;
         view
     }
 
     /// Where the next attempt at a job begins; `None` for its beginning.
     pub fn checkpoint(&self, job: JobId) -> Option<&Checkpoint> {
-        self.queue.clusters.get(&job.cluster)?.checkpoints.get(&job.proc)
+        self.queue.clusters().get(&job.cluster)?.checkpoints.get(&job.proc)
     }
 
     /// The job left a machine without the checkpoint that it declares.
     pub fn checkpoint_missed(&self, job: JobId) -> bool {
-        self.queue.clusters.get(&job.cluster).is_some_and(|c| c.missed.contains(job.proc))
+        self.queue.clusters().get(&job.cluster).is_some_and(|c| c.missed.contains(job.proc))
     }
 
     /// All checkpoints that unfinished jobs may begin from.
     pub fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
-        self.queue.clusters.values().flat_map(|c| c.checkpoints.values())
+        self.queue.clusters().values().flat_map(|c| c.checkpoints.values())
     }
 
     /// The same, with whose they are.
     pub fn checkpoints_of_users(&self) -> impl Iterator<Item = (&Arc<str>, &Checkpoint)> {
-        self.queue.clusters.values().flat_map(|c| c.checkpoints.values().map(|saved| (&c.owner, saved)))
+        self.queue.clusters().values().flat_map(|c| c.checkpoints.values().map(|saved| (&c.owner, saved)))
     }
 
     /// Whom a checkpoint of a claim's job is charged to, and what else that user has stored. `None` when the machine has no such claim.
     pub fn charge_checkpoint(&self, machine: &str, claim: ClaimId) -> Option<Charge> {
-        let claim = self.pool.claims.get(&claim).filter(|c| host_of(&c.machine) == machine)?;
+        let claim = self.pool.claims().get(&claim).filter(|c| host_of(&c.machine) == machine)?;
         let quota = self.settings.checkpoint_quota;
         let mut charge = Charge { owner: claim.owner.clone(), used: 0, objects: HashSet::new(), quota };
         // What the job itself has stored is replaced.
         let own = claim.jobs.first().copied();
-        for (&cluster, c) in self.queue.clusters.iter().filter(|(_, c)| c.owner == claim.owner) {
+        for (&cluster, c) in self.queue.clusters().iter().filter(|(_, c)| c.owner == claim.owner) {
             for (&proc, checkpoint) in &c.checkpoints {
                 if own != Some(JobId { cluster, proc }) {
                     charge.used += checkpoint.bytes;
@@ -506,6 +506,6 @@ impl Core {
 
     /// The template and owner of a cluster, for whoever must tell a machine what to run.
     pub fn template(&self, cluster: u32) -> Option<(Arc<JobTemplate>, Arc<str>)> {
-        self.queue.clusters.get(&cluster).map(|c| (c.template.get(), c.owner.clone()))
+        self.queue.clusters().get(&cluster).map(|c| (c.template.get(), c.owner.clone()))
     }
 }

@@ -13,7 +13,7 @@ use model::agent::Report;
 use model::event::{Exit, PrioritySet, Resources};
 use model::report::{Attempt, Happening};
 use model::{ClaimKey, Event, Now};
-use scheduler::{Act, Actor, AgentHello, Core, Effect, Out, Refusal, Session, Submission, Which};
+use scheduler::{Act, Actor, AgentHello, Core, Effect, Out, Refusal, Session, Submission, Turn, Which};
 
 use self::claim::Claim;
 use crate::desk::Desk;
@@ -140,7 +140,7 @@ impl<S: Story> Drive<S> {
     }
 
     /// Lets the core decide something, measures that, and does what it wants done.
-    fn decide<T>(&mut self, call: Call, decision: impl FnOnce(&mut Core, Now, &mut Out) -> T) -> T {
+    fn decide<T>(&mut self, call: Call, decision: impl FnOnce(&mut Core, &mut Turn<'_>) -> T) -> T {
         while self.core.keys_left() < KEYS {
             self.next_key += 1;
             let mut key = [0; 32];
@@ -149,7 +149,7 @@ impl<S: Story> Drive<S> {
         }
         let mut out = Out::default();
         let before = (self.stopwatch)();
-        let answer = decision(&mut self.core, self.now, &mut out);
+        let answer = decision(&mut self.core, &mut Turn { now: self.now, digest, out: &mut out });
         let took = (self.stopwatch)().saturating_sub(before);
         self.times.entry(call).or_default().add(took);
         if !out.events.is_empty() {
@@ -168,22 +168,21 @@ impl<S: Story> Drive<S> {
 
     /// Somebody submits.
     pub fn submit(&mut self, submission: Submission) -> Result<u32, Refusal> {
-        let answer = self.decide(Call::Submit, |core, now, out| core.submit(now, submission, digest, out));
+        let answer = self.decide(Call::Submit, |core, turn| core.submit(turn, submission));
         self.settle();
         answer
     }
 
     /// Somebody holds, releases, removes or orders jobs.
     pub fn act(&mut self, actor: &Actor, act: Act, which: &Which) -> Result<(), Refusal> {
-        let answer =
-            self.decide(Call::Act, |core, now, out| core.act(now, actor, act, which, "", digest, out));
+        let answer = self.decide(Call::Act, |core, turn| core.act(turn, actor, act, which, ""));
         self.settle();
         answer.map(|_| ())
     }
 
     /// An administrator sets a user's priority or factor.
     pub fn set_priority(&mut self, set: PrioritySet) {
-        self.decide(Call::Act, |core, now, out| core.set_priority(now, set, digest, out));
+        self.decide(Call::Act, |core, turn| core.set_priority(turn, set));
         self.settle();
     }
 
@@ -203,7 +202,7 @@ impl<S: Story> Drive<S> {
         let owner_ms = place.desk.as_ref().and_then(|desk| desk.owner_turns_ms());
         let hello =
             AgentHello { machine: name.to_owned(), session, total, ad, more: Vec::new(), claims: Vec::new() };
-        self.decide(Call::Machine, |core, now, out| core.agent_up(now, hello, digest, out));
+        self.decide(Call::Machine, |core, turn| core.agent_up(turn, hello));
         if let Some(at_ms) = owner_ms {
             self.push(at_ms, Due::Owner(at));
         }
@@ -219,7 +218,7 @@ impl<S: Story> Drive<S> {
             match due {
                 Due::Told(number) => return Some(number),
                 Due::Tick => {
-                    self.decide(Call::Tick, |core, now, out| core.tick(now, digest, out));
+                    self.decide(Call::Tick, |core, turn| core.tick(turn));
                     let wait = self.core.next_tick_ms(self.now).max(1);
                     self.push(self.now.wall_ms + wait, Due::Tick);
                 }
@@ -246,8 +245,8 @@ impl<S: Story> Drive<S> {
         let place = &self.places[held.place as usize];
         let (name, session) = (place.name.clone(), place.session);
         let report = Report { claim, seq: held.seq, happening: Some(happening), age_ms: Some(0) };
-        self.decide(Call::Report, |core, now, out| {
-            core.agent_report(now, &name, session, report, digest, out);
+        self.decide(Call::Report, |core, turn| {
+            core.agent_report(turn, &name, session, report);
         });
     }
 
@@ -256,8 +255,8 @@ impl<S: Story> Drive<S> {
         let place = &mut self.places[at as usize];
         let Some(ad) = place.desk.as_mut().and_then(|desk| desk.news()) else { return };
         let (name, session) = (place.name.clone(), place.session);
-        self.decide(Call::Machine, |core, now, out| {
-            core.machine_changed(now, &name, session, vec![(1, ad)], Vec::new(), digest, out);
+        self.decide(Call::Machine, |core, turn| {
+            core.machine_changed(turn, &name, session, vec![(1, ad)], Vec::new());
         });
     }
 }

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use model::event::Kind;
 use model::{ClaimId, ClaimKey, Class, Event, JobId, JobName, Now};
 use scheduler::{
-    Act, Actor, Core, Effect, LabChange, Out, Refusal, Session, Settings, StandingChange, Submission, Which,
+    Act, Actor, Core, Effect, LabChange, Out, Refusal, Session, Settings, StandingChange, Submission, Turn,
+    Which,
 };
 
 use self::ads::{machine_ad, template_of};
@@ -245,7 +246,7 @@ impl Lab {
             Command::LabRemoved(lab) => self.set_lab(LabChange { lab, remove: true, ..LabChange::default() }),
             Command::Until(minute) => {
                 self.set_minute(minute);
-                self.with_core(|core, now, out| core.resume(now, digest, out));
+                self.with_core(|core, turn| core.resume(turn));
             }
             Command::Sweep => self.sweep(),
             Command::Crash => self.crash(),
@@ -255,7 +256,7 @@ impl Lab {
     }
 
     /// One call of the core, with what it leads to on its way.
-    fn with_core<T>(&mut self, call: impl FnOnce(&mut Core, Now, &mut Out) -> T) -> T {
+    fn with_core<T>(&mut self, call: impl FnOnce(&mut Core, &mut Turn<'_>) -> T) -> T {
         while self.core.keys_left() < 64 {
             let mut key = [0; 32];
             key[..8].copy_from_slice(&self.next_key.to_le_bytes());
@@ -263,7 +264,7 @@ impl Lab {
             self.core.give_keys([ClaimKey(key)]);
         }
         let mut out = Out::default();
-        let answer = call(&mut self.core, self.now, &mut out);
+        let answer = call(&mut self.core, &mut Turn { now: self.now, digest, out: &mut out });
         for event in &out.events {
             self.note_end(event);
         }
@@ -310,23 +311,22 @@ impl Lab {
         let Some(system) = self.systems.get_mut(name) else { return };
         change(&mut system.spec);
         let (ad, session) = (machine_ad(&system.spec), system.session);
-        self.with_core(|core, now, out| {
-            core.machine_changed(now, name, session, vec![(1, ad)], Vec::new(), digest, out);
+        self.with_core(|core, turn| {
+            core.machine_changed(turn, name, session, vec![(1, ad)], Vec::new());
         });
     }
 
     /// What a user, or an administrator, decides about a machine.
     fn stand(&mut self, system: &str, user: Option<String>, change: StandingChange) {
         let actor = Actor { any_owner: user.is_none(), user: user.unwrap_or_else(|| "root".to_owned()) };
-        let result =
-            self.with_core(|core, now, out| core.set_machine(now, &actor, system, change, digest, out));
+        let result = self.with_core(|core, turn| core.set_machine(turn, &actor, system, change));
         if let Err(why) = result {
             self.remarks.push(format!("refused: {why}"));
         }
     }
 
     fn set_lab(&mut self, change: LabChange) {
-        if let Err(why) = self.with_core(|core, now, out| core.set_lab(now, change, digest, out)) {
+        if let Err(why) = self.with_core(|core, turn| core.set_lab(turn, change)) {
             self.remarks.push(format!("refused: {why}"));
         }
     }
@@ -347,7 +347,7 @@ impl Lab {
             template.remove("Gang");
         }
         let submission = Submission { owner: spec.owner.clone(), template, idempotency_key: String::new() };
-        let result = self.with_core(|core, now, out| core.submit(now, submission, digest, out));
+        let result = self.with_core(|core, turn| core.submit(turn, submission));
         let cluster = match result {
             Ok(cluster) => cluster,
             Err(why) => {
@@ -368,7 +368,7 @@ impl Lab {
         let Some(cluster) = self.set(set).map(|s| s.cluster) else { return Ok(()) };
         let actor = Actor { user: user.unwrap_or("root").to_owned(), any_owner: user.is_none() };
         let which = Which::Named(JobName::Cluster(cluster));
-        let outcome = self.with_core(|core, now, out| core.act(now, &actor, act, &which, "", digest, out));
+        let outcome = self.with_core(|core, turn| core.act(turn, &actor, act, &which, ""));
         outcome.map(|_| ())
     }
 
@@ -428,10 +428,10 @@ impl Lab {
     fn sweep(&mut self) {
         // Once a second at most, most of what a tick looks at.
         self.now.mono_ms += 1_000;
-        self.with_core(|core, now, out| core.tick(now, digest, out));
+        self.with_core(|core, turn| core.tick(turn));
         while self.core.is_checking() {
             self.now.mono_ms += 1;
-            self.with_core(|core, now, out| core.tick(now, digest, out));
+            self.with_core(|core, turn| core.tick(turn));
         }
     }
 

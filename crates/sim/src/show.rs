@@ -4,18 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::JobId;
+use model::codes::{hold, vacate};
 use model::event::{Condition, Kind};
 use scheduler::{GangView, JobState};
 
 use crate::lab::{Lab, Set, System};
 
-/// Hold codes of the pool: given up for want of machines, or of ones that can be made ready; run limits; a guest's host is over.
-const UNSATISFIABLE: u32 = 1102;
-const UNREADY: u32 = 1101;
-const LIMITS: [u32; 2] = [46, 47];
-const ORPHANED: u32 = 1103;
-/// Vacate code of what a person's decision about a machine ended.
-const BY_HAND: u32 = 1022;
+/// Hold codes of run limits.
+const LIMITS: [u32; 2] = [hold::JOB_DURATION, hold::EXECUTE_DURATION];
 
 /// For whom machines are kept.
 pub(crate) type Earmarks = BTreeMap<String, u32>;
@@ -172,10 +168,10 @@ pub(crate) fn notes(lab: &Lab, before: &Earmarks) -> Vec<String> {
             Some(Kind::JobsRequeued(e)) if !given_up.contains(&e.cluster) => {
                 let name = lab.name_of(e.cluster);
                 match (e.code, standing, &lab.failed_on) {
-                    (BY_HAND, Some((machine, condition)), _) => {
+                    (vacate::BY_HAND, Some((machine, condition)), _) => {
                         say(format!("{name} requeued: {machine} {condition:?}"));
                     }
-                    (UNREADY, _, Some(machine)) => {
+                    (hold::UNREADY, _, Some(machine)) => {
                         say(format!("{name} requeued: power failure on {machine}"))
                     }
                     _ => {}
@@ -184,11 +180,13 @@ pub(crate) fn notes(lab: &Lab, before: &Earmarks) -> Vec<String> {
             Some(Kind::JobsHeld(e)) => {
                 let name = lab.name_of(e.cluster);
                 let why = match (e.code, &lab.failed_on) {
-                    (UNSATISFIABLE, _) if e.subcode == 1 => "no lab can ever satisfy the set".to_owned(),
-                    (UNSATISFIABLE, _) => "no viable systems for the grace period".to_owned(),
-                    (UNREADY, Some(machine)) => format!("power failure on {machine}, retries used"),
+                    (hold::UNSATISFIABLE, _) if e.subcode == 1 => {
+                        "no lab can ever satisfy the set".to_owned()
+                    }
+                    (hold::UNSATISFIABLE, _) => "no viable systems for the grace period".to_owned(),
+                    (hold::UNREADY, Some(machine)) => format!("power failure on {machine}, retries used"),
                     (code, _) if LIMITS.contains(&code) => "watchdog expired".to_owned(),
-                    (ORPHANED, _) => {
+                    (hold::ORPHANED, _) => {
                         for proc in e.procs.iter().flat_map(|s| s.procs()) {
                             let set = lab.sets().find(|s| s.cluster == e.cluster);
                             let guest =

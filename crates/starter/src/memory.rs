@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use model::codes::vacate;
 use model::report::Hold;
 
 use crate::cgroup::{self, Group};
@@ -20,10 +21,7 @@ use crate::wire::{Eviction, Job};
 const LOOK_US: u64 = 1_000_000;
 /// No program lives on less.
 const LEAST_BYTES: u64 = 16 << 20;
-/// Vacate code: the machine's side.
-const VACATE_CODE: u32 = 1006;
-/// HoldReasonCode: out of resources.
-pub(crate) const OUT_OF_RESOURCES: u32 = 34;
+pub(crate) use model::codes::hold::OUT_OF_RESOURCES;
 /// HoldReasonSubCode of it: memory.
 const MEMORY_SUBCODE: u32 = 102;
 
@@ -195,7 +193,7 @@ impl Starter<'_> {
         (memory.kills() > limited.kills).then(|| {
             let reason = reason(running.job.memory_bytes, memory.peak_bytes());
             let hold = Some(Hold { reason: reason.clone(), subcode: MEMORY_SUBCODE, code: OUT_OF_RESOURCES });
-            Eviction { reason, code: VACATE_CODE, patience_ms: 0, hold }
+            Eviction { reason, code: vacate::MACHINE_FAILED, patience_ms: 0, hold }
         })
     }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
 
+use model::codes::vacate;
 use model::limits::disk_reserve as reserve;
 use model::report::Hold;
 
@@ -21,8 +22,6 @@ const INNOCENT_BYTES: u64 = 16 << 20;
 /// A disk that became nearly full while a job ran, and stays so though nobody's files are seen to fill it: whoever wrote half of what it
 /// has lost since then is suspected at this look in a row, and whoever wrote a quarter at the second of these.
 const SUSPECT_LOOKS: [u32; 2] = [2, 5];
-/// Vacate code: the machine's side.
-const VACATE_CODE: u32 = 1006;
 /// HoldReasonSubCode of code 34 (out of resources): disk.
 const DISK_SUBCODE: u32 = 104;
 
@@ -123,7 +122,7 @@ impl Starter<'_> {
         });
         if let Some(reason) = verdict {
             let hold = Some(Hold { reason: reason.clone(), subcode: DISK_SUBCODE, code: OUT_OF_RESOURCES });
-            running.evicted = Some(Eviction { reason, code: VACATE_CODE, patience_ms: 0, hold });
+            running.evicted = Some(Eviction { reason, code: vacate::MACHINE_FAILED, patience_ms: 0, hold });
             running.kill_at_us = Some(sys::mono_us());
             self.go_on();
             self.check_kill();

@@ -2,14 +2,7 @@
 
 use prost::Message;
 
-/// HoldReasonCode: inputs could not be moved.
-pub const INPUT: u32 = 13;
-/// HoldReasonCode: results could not be moved.
-pub const OUTPUT: u32 = 12;
-/// HoldReasonCode: the inputs are larger than they may be.
-pub const INPUT_TOO_LARGE: u32 = 32;
-/// HoldReasonCode: the results are larger than they may be.
-pub const OUTPUT_TOO_LARGE: u32 = 33;
+pub use model::codes::hold::{INPUT, INPUT_TOO_LARGE, OUTPUT, OUTPUT_TOO_LARGE};
 
 /// What an attempt to read or write one file came to.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use model::codes::vacate;
 use model::event::{
     ClaimMade, ClusterSubmitted, Condition, GangPlanned, JobExited, JobReserved, JobStarted, JobsAssigned,
     Kind, MachineStanding,
@@ -13,9 +14,6 @@ use crate::open::{Cluster, Deciding, Doing, Machine, Name, Open, Plan, Sample, S
 use crate::rows::What;
 use crate::steady::{SteadyClock, steady};
 use crate::sums::{Cell, Sums};
-
-/// Vacate code of a lease that ran out.
-const OUT_OF_CONTACT: u32 = 1008;
 
 /// What part of time is asked about, in Unix milliseconds by the clock as it is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +202,7 @@ impl Projection {
             }
             Kind::JobsRequeued(e) => {
                 // An end that counts as a completion is no waste.
-                let (wasted, lost) = (e.exit.is_none(), e.code == OUT_OF_CONTACT);
+                let (wasted, lost) = (e.exit.is_none(), e.code == vacate::LEASE_OVER);
                 self.end_all(e.cluster, &e.procs, time, &Ending { wasted, lost, back: true });
             }
             Kind::JobsHeld(e) => {

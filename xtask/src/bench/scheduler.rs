@@ -17,7 +17,7 @@ use model::report::{Attempt, Exited, Happening, Started};
 use model::{ClaimId, ClaimKey, JobTemplate, Now};
 use planner::bits::Bits;
 use planner::{Class, Decision, FOREVER, Planner, Rules, Seat, SetId, Standing, System, Want};
-use scheduler::{AgentHello, Core, Effect, Out, Session, Settings, Submission};
+use scheduler::{AgentHello, Core, Effect, Out, Session, Settings, Submission, Turn};
 use serde_json::{Value, json};
 
 use super::classad::{Variety, machine};
@@ -273,7 +273,7 @@ impl Pool {
         self.keys();
         let hello = self.hello(number, ranks);
         let mut out = Out::default();
-        times.add(|| self.core.agent_up(self.now, hello, digest, &mut out));
+        times.add(|| self.core.agent_up(&mut Turn { now: self.now, digest, out: &mut out }, hello));
         self.carry_out(out);
     }
 
@@ -302,7 +302,8 @@ impl Pool {
         );
         let mut first = std::mem::take(&mut self.first_of_kind);
         let times = if new { &mut first } else { times };
-        let result = times.add(|| self.core.submit(self.now, submission, digest, &mut out));
+        let result =
+            times.add(|| self.core.submit(&mut Turn { now: self.now, digest, out: &mut out }, submission));
         self.first_of_kind = first;
         assert!(result.is_ok(), "{result:?}");
         self.carry_out(out)
@@ -343,7 +344,12 @@ impl Pool {
     fn report(&mut self, claim: ClaimId, machine: usize, happening: Happening) {
         let (session, mut out) = (Session(machine as u64 + 1), Out::default());
         let report = Report { claim: claim.0, seq: 1, happening: Some(happening), age_ms: Some(0) };
-        self.core.agent_report(self.now, &self.machines[machine], session, report, digest, &mut out);
+        self.core.agent_report(
+            &mut Turn { now: self.now, digest, out: &mut out },
+            &self.machines[machine],
+            session,
+            report,
+        );
     }
 
     /// A random job ends; its machine is free, which leads to the next decision.
@@ -361,7 +367,9 @@ impl Pool {
         let (session, mut out) = (Session(machine as u64 + 1), Out::default());
         let report = Report { claim: claim.0, seq: 2, happening: Some(happening), age_ms: Some(0) };
         let name = self.machines[machine].clone();
-        times.add(|| self.core.agent_report(self.now, &name, session, report, digest, &mut out));
+        times.add(|| {
+            self.core.agent_report(&mut Turn { now: self.now, digest, out: &mut out }, &name, session, report)
+        });
         self.carry_out(out)
     }
 
@@ -429,7 +437,7 @@ fn pool(slots: u32, jobs: u32, procs: u32) -> Value {
             ticked = pool.now.mono_ms;
             let (now, mut out) = (pool.now, Out::default());
             ticks.add(|| {
-                pool.core.tick(now, digest, &mut out);
+                pool.core.tick(&mut Turn { now, digest, out: &mut out });
                 black_box(pool.core.next_tick_ms(now))
             });
             pool.carry_out(out);
@@ -443,7 +451,7 @@ fn pool(slots: u32, jobs: u32, procs: u32) -> Value {
     while checks.wall.len() < 1_000 && (checks.wall.is_empty() || pool.core.is_checking()) {
         let (now, mut out) = (pool.now, Out::default());
         pool.keys();
-        checks.add(|| pool.core.tick(now, digest, &mut out));
+        checks.add(|| pool.core.tick(&mut Turn { now, digest, out: &mut out }));
         pool.carry_out(out);
         pool.pass_time(100);
     }
@@ -460,7 +468,7 @@ fn pool(slots: u32, jobs: u32, procs: u32) -> Value {
         let (now, mut out) = (pool.now, Out::default());
         pool.keys();
         downs.add(|| pool.core.agent_down(session));
-        ups.add(|| pool.core.agent_up(now, hello, digest, &mut out));
+        ups.add(|| pool.core.agent_up(&mut Turn { now, digest, out: &mut out }, hello));
         pool.carry_out(out);
     }
     calls.insert("1 freed slot -> next job on it (the decision)".into(), freed.figure());

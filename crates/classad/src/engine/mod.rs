@@ -45,6 +45,7 @@ use plan::{Court, Plan, Verdict};
 use purse::{Costs, Purse};
 pub use residual::specialise;
 pub use set::SlotSet;
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
@@ -409,18 +410,36 @@ impl Engine {
         }
     }
 
-    /// The slot that an autocluster likes best: the first of those with the highest [`Engine::rank`], as far as ranks are known;
-    /// the first, if none is.
-    pub fn favourite(&mut self, id: AutoclusterId, keys: &[u32]) -> Option<u32> {
+    /// All slots that an autocluster likes best, in the order given, as far as ranks are known; all of them, if none is. Slots of
+    /// one class cost one look at what is known of the class.
+    pub fn favourites(&mut self, id: AutoclusterId, keys: &[u32]) -> Vec<u32> {
         self.refresh_plan(id);
-        let mut best: Option<(f64, u32)> = None;
+        let mut best = Vec::new();
+        let mut highest: Option<f64> = None;
         for &key in keys {
-            let Some(rank) = self.rank_as_planned(id, key) else { continue };
-            if best.is_none_or(|(highest, _)| rank.total_cmp(&highest).is_gt()) {
-                best = Some((rank, key));
+            let Some(rank) = self.known_rank(id, key).or_else(|| self.rank_as_planned(id, key)) else {
+                continue;
+            };
+            match highest.map(|highest| rank.total_cmp(&highest)) {
+                Some(Ordering::Less) => {}
+                Some(Ordering::Equal) => best.push(key),
+                Some(Ordering::Greater) | None => {
+                    highest = Some(rank);
+                    best.clear();
+                    best.push(key);
+                }
             }
         }
-        best.map(|(_, key)| key).or_else(|| keys.first().copied())
+        if highest.is_none() { keys.to_vec() } else { best }
+    }
+
+    /// How much an autocluster likes a slot, when that is known of the slot's class.
+    #[inline]
+    fn known_rank(&self, id: AutoclusterId, key: u32) -> Option<f64> {
+        let cluster = self.clusters.get(id.index())?.as_ref()?;
+        let class = *self.columns.class_of_slot.get(key as usize)?;
+        let rank = cluster.ranks.get(class as usize).copied()?;
+        (!rank.is_nan()).then_some(rank)
     }
 
     /// How much an autocluster likes a slot: the job's Rank, zero where that is not a number, or not known yet.

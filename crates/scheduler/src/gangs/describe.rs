@@ -1,10 +1,10 @@
 //! What the planner is told: which gangs wait and what they lack beside machines, what each wants, which machines are there and
 //! for whom.
 //!
-//! Only what changed is told again (`Pool::touched`, `Shapes::changed`, machines that are overdue), and all of it when the first
+//! Only what changed is told again (`changes`, and machines that are overdue), and all of it when the first
 //! gang comes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::Now;
@@ -15,6 +15,7 @@ use planner::{Fit, SEATS_MAX, Seat, SetId, Standing, Want};
 use super::{NOBODY, SITE_LIMIT_S};
 use crate::Core;
 use crate::admission::Shortage;
+use crate::changes::Machines;
 use crate::pool::{Machine, host_of};
 use crate::shape::ShapeId;
 
@@ -52,10 +53,8 @@ impl Core {
     /// Tells the planner of machines that have changed, and of all of them after a time without gangs.
     pub(super) fn describe_machines(&mut self, now: Now) {
         let now_s = now.wall_ms / 1000;
-        let all = !std::mem::replace(&mut self.gangs.described, true) || self.shapes.changed.all;
-        let changed = std::mem::take(&mut self.shapes.changed);
-        let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.pool.touched).into_iter().collect();
-        numbers.extend(&changed.machines);
+        let Machines { mut numbers, has_ads, has_kinds } = self.changes.take_machines();
+        let all = !std::mem::replace(&mut self.gangs.described, true) || has_kinds;
         // What has not started is taken to start now, each time anew.
         let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end <= now_s);
         numbers.extend(overdue.map(|(_, number)| *number));
@@ -81,7 +80,7 @@ impl Core {
                 let viable = kinds.iter().any(viable);
                 !self.gangs.planner.agrees(SetId(u64::from(id)), *number as usize, viable)
             };
-            let stale = numbers.iter().any(differs) || (kinds.len() > 1 && !changed.machines.is_empty());
+            let stale = numbers.iter().any(differs) || (kinds.len() > 1 && has_ads);
             if let Some(wanted) = self.gangs.waiting.get_mut(&id) {
                 wanted.stale = stale;
             }
@@ -94,7 +93,7 @@ impl Core {
         let suits = self.shapes.suits(shape, number);
         suits
             && !self.is_excluded(gang, name)
-            && self.pool.machines.get(name).is_some_and(|machine| {
+            && self.pool.machines().get(name).is_some_and(|machine| {
                 self.is_for(machine, shape) && self.is_in_reach(gang, shape, name, machine)
             })
     }
@@ -102,7 +101,7 @@ impl Core {
     /// A job that names its machine has no other; what is shut and only there because a job of the gang names it is not there
     /// for its other jobs.
     fn is_in_reach(&self, gang: u32, shape: ShapeId, name: &str, machine: &Machine) -> bool {
-        match self.shapes.all.get(&shape).and_then(|s| s.force.as_deref()) {
+        match self.shapes.all().get(&shape).and_then(|s| s.force.as_deref()) {
             Some(forced) => forced.eq_ignore_ascii_case(host_of(name)),
             None => machine.shut.is_none() || !self.forces(gang, name),
         }
@@ -110,8 +109,8 @@ impl Core {
 
     /// Does a job of a gang name this machine?
     fn forces(&self, gang: u32, name: &str) -> bool {
-        let parts = self.queue.clusters.get(&gang).into_iter().flat_map(|c| &c.parts);
-        let mut forced = parts.filter_map(|p| self.shapes.all.get(&p.shape)?.force.as_deref());
+        let parts = self.queue.clusters().get(&gang).into_iter().flat_map(|c| &c.parts);
+        let mut forced = parts.filter_map(|p| self.shapes.all().get(&p.shape)?.force.as_deref());
         forced.any(|host| host.eq_ignore_ascii_case(host_of(name)))
     }
 
@@ -121,7 +120,7 @@ impl Core {
     }
 
     fn describe_machine(&mut self, number: u32, now: Now) {
-        let machine = self.pool.name(number).and_then(|name| self.pool.machines.get(name));
+        let machine = self.pool.name(number).and_then(|name| self.pool.machines().get(name));
         // What only a gang that names it may have is nothing to the others: none of their jobs fits there.
         let here = machine.filter(|m| m.is_open() || m.is_forcible());
         let mut system = NOBODY;
@@ -200,13 +199,15 @@ impl Core {
             self.place_gang(id);
         }
         // Nobody gave anything back, and yet there is more for those whom it was kept from.
-        self.released |= self.gangs.awaited.lets_go_of(&before) && !self.kept_back.is_empty();
+        if self.gangs.awaited.lets_go_of(&before) {
+            self.changes.release();
+        }
     }
 
     /// Keeps the account of a gang's user true: only what lacks nothing but machines counts as waiting.
     pub(super) fn place_gang(&mut self, id: u32) {
         let Some(wanted) = self.gangs.waiting.get(&id) else { return };
-        let cluster = self.queue.clusters.get(&id);
+        let cluster = self.queue.clusters().get(&id);
         let demand = wanted.demand.as_ref().filter(|_| wanted.shortage.is_none());
         let hopeless = self.gangs.hopeless.contains_key(&id);
         let new = cluster.zip(demand).filter(|_| !hopeless).map(|(cluster, demand)| {
@@ -231,7 +232,7 @@ impl Core {
         let quantum = self.gangs.planner.rules().quantum;
         let Some(wanted) = self.gangs.waiting.get(&id) else { return };
         let Some((demand, shortage)) = wanted.demand.as_ref().zip(wanted.shortage.as_ref()) else { return };
-        let Some(cluster) = self.queue.clusters.get(&id) else { return };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return };
         let (class, _) = cluster.class.aged(cluster.submitted_ms / 1000, now.wall_ms / 1000, quantum);
         let aged = class > cluster.class && !self.accounts.is_nice(demand.user);
         if aged && shortage.kept_for.is_none() && !shortage.is_for_ever() {
@@ -242,7 +243,7 @@ impl Core {
 
     /// Tells the planner what a waiting gang wants.
     fn want(&mut self, id: u32, now: Now) {
-        let Some(cluster) = self.queue.clusters.get(&id) else { return };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return };
         let mut seats: Vec<(u32, Vec<ShapeId>)> = cluster
             .parts
             .iter()
@@ -259,15 +260,15 @@ impl Core {
         let forces = seats
             .iter()
             .flat_map(|(_, s)| s)
-            .any(|s| self.shapes.all.get(s).is_some_and(|s| s.force.is_some()));
+            .any(|s| self.shapes.all().get(s).is_some_and(|s| s.force.is_some()));
         let mut viable: BTreeMap<Vec<ShapeId>, Arc<Bits>> = BTreeMap::new();
         let mut largest = Resources::default();
         let mut run = Some(0);
         for (_, shapes) in &seats {
             let Some((shape, guests)) = shapes.split_first() else { return };
-            let Some(found) = self.shapes.all.get(shape) else { return };
+            let Some(found) = self.shapes.all().get(shape) else { return };
             largest = larger(largest, found.request);
-            for shape in shapes.iter().filter_map(|s| self.shapes.all.get(s)) {
+            for shape in shapes.iter().filter_map(|s| self.shapes.all().get(s)) {
                 run = run.zip(shape.run_limit_s).map(|(a, b): (u64, u64)| a.max(b));
             }
             if !viable.contains_key(shapes) {
@@ -288,15 +289,17 @@ impl Core {
                     self.gangs.incomplete.insert(id);
                 }
                 // What could not be made ready for it, is lent to others, or in a lab without its trees, is not there for it.
-                for name in self.queue.clusters[&id].excluded.keys().flat_map(|host| self.pool.places(host)) {
+                for name in self.queue.clusters()[&id].excluded.keys().flat_map(|host| self.pool.places(host))
+                {
                     if let Some(machine) =
-                        self.pool.machines.get(&name).filter(|_| self.is_excluded(id, &name))
+                        self.pool.machines().get(&name).filter(|_| self.is_excluded(id, &name))
                     {
                         bits.clear(machine.number as usize);
                     }
                 }
                 let picks = self.shapes.has_trees() || forces;
-                for (name, machine) in self.pool.machines.iter().filter(|(_, m)| picks || m.is_restricted()) {
+                for (name, machine) in self.pool.machines().iter().filter(|(_, m)| picks || m.is_restricted())
+                {
                     let is_for = shapes.iter().all(|s| self.is_for(machine, *s));
                     if !is_for || (forces && !self.is_in_reach(id, *shape, name, machine)) {
                         bits.clear(machine.number as usize);
@@ -306,7 +309,7 @@ impl Core {
             }
         }
         let mut fits = vec![Fit { now: 0, empty: 0 }; self.pool.numbers()];
-        for (name, machine) in self.pool.machines.iter() {
+        for (name, machine) in self.pool.machines().iter() {
             let open = machine.is_open() || (forces && self.is_open_to(id, name, machine));
             if !open {
                 continue;

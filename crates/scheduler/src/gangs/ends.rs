@@ -26,7 +26,7 @@ impl Core {
         if !self.gangs.described {
             return;
         }
-        let live = self.queue.clusters.get(&cluster).into_iter().flat_map(|c| c.live.values());
+        let live = self.queue.clusters().get(&cluster).into_iter().flat_map(|c| c.live.values());
         let kept = self.pool.reserved_of(cluster);
         for id in live.map(|l| l.claim).chain(kept).collect::<Vec<_>>() {
             self.touch_claim(id);
@@ -36,17 +36,17 @@ impl Core {
     /// A claim's jobs are others than before: its machine may be empty at another time.
     pub(crate) fn touch_claim(&mut self, id: ClaimId) {
         if self.gangs.described
-            && let Some(claim) = self.pool.claims.get(&id)
-            && let Some(machine) = self.pool.machines.get(&claim.machine)
+            && let Some(claim) = self.pool.claims().get(&id)
+            && let Some(machine) = self.pool.machines().get(&claim.machine)
         {
-            self.pool.touched.push(machine.number);
+            self.changes.note_machine(machine.number);
         }
     }
 
     /// When a machine is empty at the latest, if nothing more starts there.
     pub(super) fn empty_by(&self, machine: &Machine, now_ms: u64) -> u64 {
         let now_s = now_ms / 1000;
-        let claims = machine.claims.iter().filter_map(|c| self.pool.claims.get(c));
+        let claims = machine.claims.iter().filter_map(|c| self.pool.claims().get(c));
         let ends = claims.filter_map(|claim| {
             if let Some(until_ms) = claim.reserved.and_then(|r| r.until_ms) {
                 return Some((until_ms / 1000).max(now_s));
@@ -58,7 +58,7 @@ impl Core {
 
     /// When a job's machine is free at the latest.
     fn hard_end(&self, job: JobId, now_ms: u64) -> Option<u64> {
-        let cluster = self.queue.clusters.get(&job.cluster)?;
+        let cluster = self.queue.clusters().get(&job.cluster)?;
         if !cluster.policies.together && !self.is_reserved_for_gang(job) {
             return self.end_of(cluster, job.proc, now_ms);
         }
@@ -78,7 +78,7 @@ impl Core {
         let more = cluster.extended.get(&proc).copied().unwrap_or(0);
         let began = live.started_ms.unwrap_or(now_ms) / 1000;
         let shape = cluster.parts.get(cluster.part_of(proc)).map(|p| p.shape);
-        let limit = shape.and_then(|s| self.shapes.all.get(&s)?.run_limit_s);
+        let limit = shape.and_then(|s| self.shapes.all().get(&s)?.run_limit_s);
         // Limits end runs at their second: who is past it is on the way out, and nobody counts on more.
         let end = began.saturating_add(limit.unwrap_or(SITE_LIMIT_S)).saturating_add(more);
         Some(if self.settings.is_mutated(Mutation::FlooredEnds) { end.max(now_ms / 1000 + 60) } else { end })

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::Now;
+use model::codes::hold;
 use model::event::{JobsHeld, Kind, Resources};
 use planner::bits::Bits;
 use planner::matching::{self, Choice};
@@ -12,17 +12,15 @@ use super::{fit_of, larger};
 use crate::labs::Shut;
 use crate::pool::Machine;
 use crate::shape::ShapeId;
-use crate::{Core, Out};
+use crate::{Core, Turn};
 
-/// HoldReasonCode of a gang that no lab could hold for too long.
-pub(crate) const UNSATISFIABLE: u32 = 1102;
 /// HoldReasonSubCode of one that was so from the beginning.
 const IMPOSSIBLE: u32 = 1;
 
 impl Core {
     /// Could one lab hold all jobs of a gang, were its machines empty and in order?
     pub(crate) fn is_conceivable(&mut self, id: u32) -> bool {
-        let Some(cluster) = self.queue.clusters.get(&id) else { return true };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return true };
         let hosts =
             cluster.idle().iter().filter(|proc| cluster.host_of(*proc).is_none()).collect::<Vec<u32>>();
         let shapes: Vec<ShapeId> =
@@ -30,7 +28,7 @@ impl Core {
         let mut suited: BTreeMap<ShapeId, Bits> = BTreeMap::new();
         let mut largest = Resources::default();
         for shape in &shapes {
-            if let Some(found) = self.shapes.all.get(shape) {
+            if let Some(found) = self.shapes.all().get(shape) {
                 largest = larger(largest, found.request);
             }
             if !suited.contains_key(shape) {
@@ -42,14 +40,14 @@ impl Core {
             }
         }
         let here = |m: &&Machine| m.session.is_some() && m.shut != Some(Shut::Removed);
-        let labs: BTreeSet<&Arc<str>> = self.pool.machines.values().filter(here).map(|m| &m.lab).collect();
+        let labs: BTreeSet<&Arc<str>> = self.pool.machines().values().filter(here).map(|m| &m.lab).collect();
         labs.into_iter().any(|lab| {
-            let there = self.pool.machines.values().filter(here).filter(|m| m.lab == *lab);
+            let there = self.pool.machines().values().filter(here).filter(|m| m.lab == *lab);
             let there: Bits = there.map(|m| m.number as usize).collect();
             let seats: Vec<Choice<'_>> =
                 shapes.iter().map(|s| Choice { can: suited[s].and(&there), prefer: &[] }).collect();
             let room = |number: usize| {
-                let machine = self.pool.machines.at(number as u32);
+                let machine = self.pool.machines().at(number as u32);
                 machine.map_or(0, |m| fit_of(largest, true, m).empty)
             };
             matching::exists(&seats, &room)
@@ -57,28 +55,31 @@ impl Core {
     }
 
     /// A gang that no lab could ever hold is held at once, where the pool's owner wants that.
-    pub(crate) fn hold_impossible(&mut self, now: Now, cluster: u32, out: &mut Out) -> bool {
-        let gang = self.queue.clusters.get(&cluster).is_some_and(|c| c.gang);
+    pub(crate) fn hold_impossible(&mut self, turn: &mut Turn<'_>, cluster: u32) -> bool {
+        let gang = self.queue.clusters().get(&cluster).is_some_and(|c| c.gang);
         if !gang || !self.settings.abort_impossible || self.is_conceivable(cluster) {
             return false;
         }
-        let procs = self.queue.clusters.get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
+        let procs = self.queue.clusters().get(&cluster).map(|c| c.idle().spans()).unwrap_or_default();
         let reason = "no lab could ever hold all its jobs, not even were all its machines empty and in order (ABORT_IMPOSSIBLE)";
-        let (reason, code, subcode) = (reason.to_owned(), UNSATISFIABLE, IMPOSSIBLE);
-        self.record(now, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None }), out);
+        let (reason, code, subcode) = (reason.to_owned(), hold::UNSATISFIABLE, IMPOSSIBLE);
+        self.record(turn, Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: None }));
         true
     }
 
     /// Gangs that no lab could hold for too long are held: a person decides.
-    pub(crate) fn give_up_gangs(&mut self, now: Now, out: &mut Out) {
+    pub(crate) fn give_up_gangs(&mut self, turn: &mut Turn<'_>) {
         let grace_ms = self.settings.grace_ms;
         if grace_ms == 0 {
             return;
         }
-        let over =
-            self.gangs.hopeless.iter().filter(|(_, since)| now.wall_ms >= since.saturating_add(grace_ms));
+        let over = self
+            .gangs
+            .hopeless
+            .iter()
+            .filter(|(_, since)| turn.now.wall_ms >= since.saturating_add(grace_ms));
         for cluster in over.map(|(id, _)| *id).collect::<Vec<u32>>() {
-            let Some(found) = self.queue.clusters.get(&cluster).filter(|c| c.live.is_empty()) else {
+            let Some(found) = self.queue.clusters().get(&cluster).filter(|c| c.live.is_empty()) else {
                 continue;
             };
             let procs = found.idle().spans();
@@ -92,8 +93,8 @@ impl Core {
                 grace_ms / 1000
             );
             self.gangs.hopeless.remove(&cluster);
-            let held = JobsHeld { cluster, procs, reason, code: UNSATISFIABLE, subcode: 0, exit: None };
-            self.record(now, Kind::JobsHeld(held), out);
+            let held = JobsHeld { cluster, procs, reason, code: hold::UNSATISFIABLE, subcode: 0, exit: None };
+            self.record(turn, Kind::JobsHeld(held));
         }
     }
 }

@@ -12,18 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::agent::Notice;
+use model::codes::hold;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
-use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
+use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
 use planner::SEATS_MAX;
 
+use crate::feed::Cut;
 use crate::pass::Candidate;
 use crate::pool::fits;
 use crate::queue::{Cluster, Part};
 use crate::shape::{ShapeId, Shapes};
-use crate::{Core, Digest, Effect, Out};
-
-/// HoldReasonCode of a guest whose host was over before it started.
-pub(crate) const ORPHANED: u32 = 1103;
+use crate::{Core, Effect, Turn};
 
 /// How often what befell some jobs of a gang may befall others for it, in one step.
 const SETTLES: usize = 8;
@@ -133,7 +132,7 @@ pub(crate) fn known(template: &JobTemplate) -> Option<Box<Guests>> {
 pub(crate) fn check_sizes(guests: &Guests, parts: &[Part], shapes: &Shapes) -> Result<(), BadGuest> {
     let request = |proc: u32| -> Resources {
         let part = parts.iter().find(|p| p.members.as_ref().is_none_or(|m| m.contains(proc)));
-        part.and_then(|p| shapes.all.get(&p.shape)).map(|s| s.request).unwrap_or_default()
+        part.and_then(|p| shapes.all().get(&p.shape)).map(|s| s.request).unwrap_or_default()
     };
     let large = guests.iter().find(|(proc, host)| !fits(request(**proc), request(**host)));
     large.map_or(Ok(()), |(&proc, &host)| Err(BadGuest::TooLarge { proc, host }))
@@ -169,7 +168,7 @@ impl Cluster {
 
     /// Jobs are on hold for another reason than that their hosts are over.
     pub(crate) fn is_held_up(&self) -> bool {
-        self.holds.iter().any(|h| h.code != ORPHANED)
+        self.holds.iter().any(|h| h.code != hold::ORPHANED)
     }
 
     /// How far a guest that its machine has not heard of is on its way: as far as its host.
@@ -183,24 +182,24 @@ impl Cluster {
 impl Core {
     /// Something happened to a gang: its guests follow their hosts, all come back when one has lost its machine, and what is
     /// kept for it goes back when it needs it no more.
-    pub(super) fn settle_gang(&mut self, now: Now, cluster: u32, digest: Digest, out: &mut Out) {
+    pub(super) fn settle_gang(&mut self, turn: &mut Turn<'_>, cluster: u32) {
         // A guest that is held calls the others back, and one that was called back may find its host over.
         for _ in 0..SETTLES {
-            let before = out.events.len();
-            self.hold_orphans(now, cluster, out);
-            self.call_gang_back(now, cluster, out);
-            self.settle_guests(now, cluster, digest, out);
-            self.settle_seats(now, cluster, digest, out);
-            if out.events.len() == before {
+            let before = turn.out.events.len();
+            self.hold_orphans(turn, cluster);
+            self.call_gang_back(turn, cluster);
+            self.settle_guests(turn, cluster);
+            self.settle_seats(turn, cluster);
+            if turn.out.events.len() == before {
                 break;
             }
         }
-        self.release_reserved(now, cluster, digest, out);
+        self.release_reserved(turn, cluster);
     }
 
     /// Guests whose host was over before they started are held.
-    fn hold_orphans(&mut self, now: Now, id: u32, out: &mut Out) {
-        let Some(cluster) = self.queue.clusters.get(&id).filter(|c| c.guests.is_some()) else { return };
+    fn hold_orphans(&mut self, turn: &mut Turn<'_>, id: u32) {
+        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else { return };
         let mut orphans: BTreeMap<u32, (ProcSet, ProcSet)> = BTreeMap::new();
         for (guest, host) in cluster.all_guests().filter(|(_, host)| cluster.is_over(*host)) {
             let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
@@ -218,20 +217,21 @@ impl Core {
                 JobId { cluster: id, proc: host }
             );
             if !live.is_empty() {
-                self.stop_live(now, id, Some(&live), Afterwards::Held, &reason, (ORPHANED, 0), out);
+                self.stop_live(turn, id, Some(&live), Afterwards::Held, &reason, (hold::ORPHANED, 0));
             }
             if !idle.is_empty() {
                 let procs = idle.spans();
-                let held = JobsHeld { cluster: id, procs, reason, code: ORPHANED, subcode: 0, exit: None };
-                self.record(now, Kind::JobsHeld(held), out);
+                let held =
+                    JobsHeld { cluster: id, procs, reason, code: hold::ORPHANED, subcode: 0, exit: None };
+                self.record(turn, Kind::JobsHeld(held));
             }
         }
     }
 
     /// Guests that their machines have not heard of are told to them when their hosts run; those that are to stop have.
-    fn settle_guests(&mut self, now: Now, id: u32, digest: Digest, out: &mut Out) {
-        let Some(cluster) = self.queue.clusters.get(&id).filter(|c| c.guests.is_some()) else { return };
-        let withheld = |claim: ClaimId| self.pool.claims.get(&claim).is_some_and(|c| c.withheld);
+    fn settle_guests(&mut self, turn: &mut Turn<'_>, id: u32) {
+        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else { return };
+        let withheld = |claim: ClaimId| self.pool.claims().get(&claim).is_some_and(|c| c.withheld);
         let runs = |host: u32| cluster.live.get(&host).is_some_and(|l| l.started_ms.is_some());
         let guests = cluster.all_guests().filter_map(|(guest, host)| {
             let live = cluster.live.get(&guest).filter(|l| withheld(l.claim))?;
@@ -239,61 +239,57 @@ impl Core {
         });
         for (proc, live, runs) in guests.collect::<Vec<_>>() {
             let claim = live.claim;
-            let Some(found) = self.pool.claims.get_mut(&claim) else { continue };
             if let Some(stop) = live.stop {
-                found.withheld = false;
+                self.pool.set_withheld(claim, false);
                 let job = JobId { cluster: id, proc };
-                self.after_stop(now, claim, &[job], &stop, out);
-                self.go_on(now, claim, job, digest, out);
-            } else if let Some(session) = self.pool.machines.get(&found.machine).and_then(|m| m.session)
+                self.after_stop(turn, claim, &[job], &stop);
+                self.go_on(turn, claim, job);
+            } else if let Some(session) = self.pool.place_of_claim(claim).and_then(|m| m.session)
                 && runs
             {
-                found.withheld = false;
+                self.pool.set_withheld(claim, false);
                 let jobs = vec![(proc, live.attempt)];
-                out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: false });
+                turn.out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: false });
             }
         }
     }
 
     /// A job of a gang has its machine: so have its guests, on the same one.
-    pub(super) fn seat_guests(
-        &mut self,
-        now: Now,
-        host: JobId,
-        name: &Arc<str>,
-        digest: Digest,
-        out: &mut Out,
-    ) {
-        let Some(cluster) = self.queue.clusters.get(&host.cluster) else { return };
+    pub(super) fn seat_guests(&mut self, turn: &mut Turn<'_>, host: JobId, name: &Arc<str>) {
+        let Some(cluster) = self.queue.clusters().get(&host.cluster) else { return };
         let guests: Vec<u32> = cluster.guests_of(host.proc).filter(|g| cluster.is_idle(*g)).collect();
         for proc in guests {
-            let Some(cluster) = self.queue.clusters.get(&host.cluster) else { return };
+            let Some(cluster) = self.queue.clusters().get(&host.cluster) else { return };
             let part = cluster.part_of(proc);
             let Some(shape) = cluster.parts.get(part).map(|p| p.shape) else { continue };
-            let session = self.pool.machines.get(name).and_then(|m| m.session);
-            let (Some(session), Some(key)) = (session, self.keys.pop()) else { continue };
+            let session = self.pool.machines().get(name).and_then(|m| m.session);
+            let (Some(session), Some(key)) = (session, self.keys.take()) else { continue };
             let ready = cluster.ready(host.cluster, part);
             let candidate = Candidate { shape, ready };
-            let claim = self.make_claim(now, name, candidate, Some(Resources::default()), &key, digest, out);
+            let claim = self.make_claim(
+                turn,
+                name,
+                candidate,
+                Cut { of: Some(Resources::default()), slot: None },
+                &key,
+            );
             let Some(claim) = claim else { continue };
             let mut effect = self.claim_effect(session, claim, key);
             if let Effect::Claim { notice, .. } = &mut effect {
                 // It has nothing that could be promised.
                 *notice = Notice::None;
             }
-            out.effects.push(effect);
+            turn.out.effects.push(effect);
             let procs = vec![Span { first: proc, count: 1 }];
             let assigned = JobsAssigned { claim: claim.0, cluster: host.cluster, procs };
-            self.record(now, Kind::JobsAssigned(assigned), out);
-            if let Some(claim) = self.pool.claims.get_mut(&claim) {
-                claim.withheld = true;
-            }
+            self.record(turn, Kind::JobsAssigned(assigned));
+            self.pool.set_withheld(claim, true);
         }
     }
 
     /// A machine that connected does not have a job. It is not lost when it is a guest that may not have been told to it.
     pub(crate) fn is_withheld(&self, job: JobId) -> bool {
-        let Some(cluster) = self.queue.clusters.get(&job.cluster) else { return false };
+        let Some(cluster) = self.queue.clusters().get(&job.cluster) else { return false };
         let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
         cluster.host_of(job.proc).is_some() && cluster.live.get(&job.proc).is_some_and(waits)
     }

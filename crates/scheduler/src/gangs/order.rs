@@ -7,11 +7,11 @@ use planner::{Rank, SetId, Standing};
 
 use crate::accounts::UserId;
 use crate::shape::Ready;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// The turn of a gang that still waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct GangTurn {
     number: u64,
     user: UserId,
     /// What counts as held by its user meanwhile.
@@ -22,7 +22,7 @@ impl Core {
     /// The place of waiting jobs among all sets.
     pub(crate) fn rank_of_jobs(&self, user: UserId, ready: Ready, now_ms: u64) -> Rank {
         let place = self.accounts.place_of(user, ready.class.0, now_ms);
-        let submitted = self.queue.clusters.get(&ready.cluster).map_or(0, |c| c.submitted_ms / 1000);
+        let submitted = self.queue.clusters().get(&ready.cluster).map_or(0, |c| c.submitted_ms / 1000);
         let standing = Standing::Share { place, user: user.0, priority: ready.priority };
         Rank { class: ready.class, standing, submitted, id: SetId(u64::from(ready.cluster)) }
     }
@@ -41,7 +41,7 @@ impl Core {
         if let Some(turn) = self.gangs.turns.get(&id) {
             return Some(Standing::Turn(turn.number));
         }
-        let cluster = self.queue.clusters.get(&id)?;
+        let cluster = self.queue.clusters().get(&id)?;
         let user = self.gangs.waiting.get(&id)?.demand.as_ref()?.user;
         let place = self.accounts.place_of(user, cluster.class, now_ms);
         Some(Standing::Share { place, user: user.0, priority: Reverse(cluster.priority) })
@@ -90,7 +90,7 @@ impl Core {
                 continue;
             }
             self.gangs.next_turn += 1;
-            self.gangs.turns.insert(id, Turn { number: self.gangs.next_turn, user, cores });
+            self.gangs.turns.insert(id, GangTurn { number: self.gangs.next_turn, user, cores });
             self.accounts.promise(user, cores);
         }
     }
@@ -111,9 +111,9 @@ impl Core {
     }
 
     /// Offers the machines of gangs that somebody who waits is before by now: shares move with time, which no event tells.
-    pub(crate) fn offer_overtaken(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        for machine in self.overtaken_machines(now.wall_ms) {
-            self.offer_machine(now, &machine, digest, out);
+    pub(crate) fn offer_overtaken(&mut self, turn: &mut Turn<'_>) {
+        for machine in self.overtaken_machines(turn.now.wall_ms) {
+            self.offer_machine(turn, &machine);
         }
     }
 
@@ -129,7 +129,7 @@ impl Core {
             .planned()
             .filter(|id| self.rank_of_gang(id.0 as u32, now_ms).is_some_and(|rank| first < rank));
         let systems = planned.filter_map(|id| self.gangs.planner.plan(id)).flat_map(|p| &p.systems);
-        let roomy = systems.filter(|n| self.pool.roomy.contains(**n as u32));
+        let roomy = systems.filter(|n| self.pool.roomy().contains(**n as u32));
         let mut names: Vec<_> = roomy.filter_map(|n| self.pool.name(*n as u32).cloned()).collect();
         names.dedup();
         names

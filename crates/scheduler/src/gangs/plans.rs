@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use model::Now;
 use model::event::{GangPlanned, Kind, Resources};
 use planner::{SetId, loads};
 
@@ -14,7 +13,7 @@ use super::{Gangs, larger, times};
 use crate::pass::Candidate;
 use crate::pool::Machine;
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// A promise that moves by no more than this is not told again.
 const NEWS_S: u64 = 60;
@@ -73,7 +72,7 @@ impl Core {
     pub(crate) fn leave(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> Leave {
         // A job that would run into the machine's next maintenance window does not start there; one that does not say
         // how long it takes is vacated when the time comes.
-        let found = self.shapes.all.get(&shape);
+        let found = self.shapes.all().get(&shape);
         let (now_s, limit) = (now_ms / 1000, found.and_then(|s| s.run_limit_s));
         if let Some((down_s, _)) = machine.down_s.zip(limit).filter(|(down, limit)| now_s + limit > *down) {
             return Leave::Maintenance { down_s };
@@ -97,11 +96,11 @@ impl Core {
     /// Does a machine like such jobs more than any of a gang's? Its owner's word is over every promise: it would make the
     /// gang go again.
     fn is_ranked_over(&self, machine: &Machine, shape: ShapeId, gang: u32) -> bool {
-        if !self.shapes.ranking.contains(machine.number) {
+        if !self.shapes.ranking().contains(machine.number) {
             return false;
         }
         let rank = |shape: ShapeId| self.shapes.machine_rank(machine.number, shape).unwrap_or(0.0);
-        let own = self.queue.clusters.get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
+        let own = self.queue.clusters().get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
         rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
     }
 
@@ -110,7 +109,7 @@ impl Core {
     pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
         let leave = self.leave(machine, shape, now_ms);
         if let Leave::Withheld { gang, until_s } = leave
-            && self.shapes.all.get(&shape).is_some_and(|s| !s.ready.is_empty())
+            && self.shapes.all().get(&shape).is_some_and(|s| !s.ready.is_empty())
         {
             self.gangs.kept.borrow_mut().insert(gang);
             self.gangs.note_refusal(machine.number, gang, until_s);
@@ -134,7 +133,7 @@ impl Core {
     pub(crate) fn is_backfill(&self, machine: &Machine, candidate: Candidate, now_ms: u64) -> bool {
         let Some(owner) = self.gangs.planner.earmark(machine.number as usize) else { return false };
         let cluster = candidate.ready.cluster;
-        if self.queue.clusters.get(&cluster).is_some_and(|c| c.gang) {
+        if self.queue.clusters().get(&cluster).is_some_and(|c| c.gang) {
             // The planner takes away what a better gang overrides; what is left was crossed in time.
             return owner != SetId(u64::from(cluster));
         }
@@ -169,11 +168,11 @@ impl Core {
 
     fn work_out_promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
         let plan = self.gangs.planner.plan(gang)?;
-        let cluster = self.queue.clusters.get(&(gang.0 as u32))?;
-        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all.get(&p.shape));
+        let cluster = self.queue.clusters().get(&(gang.0 as u32))?;
+        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all().get(&p.shape));
         let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
         let machines = loads(&plan.systems).into_iter().filter_map(|(number, seats)| {
-            let machine = self.pool.machines.get(self.pool.name(number as u32)?)?;
+            let machine = self.pool.machines().get(self.pool.name(number as u32)?)?;
             let free = times(largest, machine.free) >= seats;
             Some(if free { now_ms / 1000 } else { self.empty_by(machine, now_ms) })
         });
@@ -181,22 +180,22 @@ impl Core {
     }
 
     /// A gang starts: what it was promised is no promise any more.
-    pub(super) fn forget_plan(&mut self, now: Now, cluster: u32, out: &mut Out) -> Vec<Arc<str>> {
+    pub(super) fn forget_plan(&mut self, turn: &mut Turn<'_>, cluster: u32) -> Vec<Arc<str>> {
         let Some(told) = self.gangs.told.remove(&cluster) else { return Vec::new() };
         let gone = GangPlanned { cluster, ..GangPlanned::default() };
-        self.record(now, Kind::GangPlanned(gone), out);
+        self.record(turn, Kind::GangPlanned(gone));
         told.machines
     }
 
     /// Tells what became of plans: the journal, and plain jobs that may use what is promised to nobody any more, or later.
-    pub(super) fn tell_plans(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(super) fn tell_plans(&mut self, turn: &mut Turn<'_>) {
         let mut open: BTreeSet<Arc<str>> = std::mem::take(&mut self.gangs.left).into_iter().collect();
         let lost: Vec<u32> = {
             let is_planned = |id: u32| self.gangs.planner.plan(SetId(u64::from(id))).is_some();
             self.gangs.told.keys().copied().filter(|id| !is_planned(*id)).collect()
         };
         for cluster in lost {
-            open.extend(self.forget_plan(now, cluster, out));
+            open.extend(self.forget_plan(turn, cluster));
         }
         let planned: Vec<SetId> = self.gangs.planner.planned().collect();
         let mut promises = BTreeMap::new();
@@ -204,7 +203,7 @@ impl Core {
             let Some(plan) = self.gangs.planner.plan(id) else { continue };
             let names = plan.systems.iter().filter_map(|n| self.pool.name(*n as u32).cloned());
             let (cluster, machines): (u32, Vec<Arc<str>>) = (id.0 as u32, names.collect());
-            let promise_s = self.promise(id, now.wall_ms).unwrap_or(now.wall_ms / 1000);
+            let promise_s = self.promise(id, turn.now.wall_ms).unwrap_or(turn.now.wall_ms / 1000);
             promises.insert(cluster, promise_s);
             let told = self.gangs.told.get_mut(&cluster);
             let moved = told.as_ref().is_none_or(|t| t.machines != machines);
@@ -220,13 +219,13 @@ impl Core {
             if news {
                 let names = machines.iter().map(ToString::to_string).collect();
                 let planned = GangPlanned { cluster, machines: names, promise_s };
-                self.record(now, Kind::GangPlanned(planned), out);
+                self.record(turn, Kind::GangPlanned(planned));
                 self.gangs.told.insert(cluster, Told { machines, promise_s, offered_s: promise_s });
             }
         }
         open.extend(self.wrongly_refused(&promises));
         for machine in open {
-            self.offer_machine(now, &machine, digest, out);
+            self.offer_machine(turn, &machine);
         }
     }
 

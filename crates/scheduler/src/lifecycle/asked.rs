@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 
 use classad::{ClassAd, Scope, Value};
+use model::codes::hold;
 use model::{Now, limits, text};
 
-/// HoldReasonCode of a hold by the job's own expression.
-const JOB_POLICY: u32 = 3;
 /// How long a run may last, what that is called, and the HoldReasonCode when it is over.
-pub(super) const DURATIONS: [(&str, &str, u32); 2] =
-    [("AllowedJobDuration", "job", 46), ("AllowedExecuteDuration", "execute", 47)];
+pub(super) const DURATIONS: [(&str, &str, u32); 2] = [
+    ("AllowedJobDuration", "job", hold::JOB_DURATION),
+    ("AllowedExecuteDuration", "execute", hold::EXECUTE_DURATION),
+];
 
 /// Seconds that a run got beyond what it declared.
 pub(super) const EXTENDED: &str = "ExtendedSeconds";
@@ -163,7 +164,7 @@ impl<'a> Asked<'a> {
         let own = own.as_str().filter(|t| !t.is_empty()).map(|t| text::shorten(t, limits::REASON_BYTES));
         let subcode = self.value(&format!("{name}SubCode")).as_int();
         let subcode = subcode.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-        Some(Verdict::Hold { reason: own.unwrap_or(reason), code: JOB_POLICY, subcode })
+        Some(Verdict::Hold { reason: own.unwrap_or(reason), code: hold::BY_POLICY, subcode })
     }
 
     pub(super) fn at_exit(&self) -> Verdict {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use classad::ClassAd;
 use jiff::tz::TimeZone;
+use model::codes::hold;
 use model::event::{JobsHeld, Kind};
 use model::{Now, ProcSet};
 
@@ -20,12 +21,10 @@ use super::Past;
 use super::asked::Asked;
 use super::cron::{Crontab, FIELDS};
 use crate::queue::Cluster;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 /// Attributes that a job's time depends on, beside the Cron fields.
 pub(super) const DEFERRAL: [&str; 2] = ["DeferralTime", "DeferralWindow"];
-/// HoldReasonCode of a job that did not start in its window.
-const MISSED: u32 = 11;
 /// Ends within this time are suspicious.
 pub(super) const QUICK_US: u64 = 1_000_000;
 /// Quick ends in a row that cost nothing.
@@ -142,62 +141,29 @@ impl Cluster {
 impl Core {
     /// Takes procs that have just become idle, and whose time has not come, out of what is given away.
     pub(crate) fn put_off(&mut self, id: u32, procs: &ProcSet) {
-        let Some(cluster) = self.queue.clusters.get_mut(&id) else { return };
-        if !cluster.waits() {
-            return;
-        }
-        for (window, procs) in cluster.windows(id, procs, &self.settings.zone) {
-            for span in procs.spans() {
-                cluster.take_idle(span);
-            }
-            cluster.later.entry(window).or_default().insert_all(&procs);
-            self.queue.due.insert((window.0, id));
-        }
+        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.waits()) else { return };
+        let windows = cluster.windows(id, procs, &self.settings.zone);
+        self.queue.put_off(id, windows);
         self.reindex(id);
     }
 
     /// When [`Core::wake`] has something to do next.
     pub(crate) fn next_wake_ms(&self) -> Option<u64> {
-        self.queue.due.first().map(|(due_ms, _)| *due_ms)
+        self.queue.next_due_ms()
     }
 
     /// Gives away jobs whose time has come, and holds those for which it is over.
-    pub(crate) fn wake(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        while let Some(&(due_ms, id)) = self.queue.due.first().filter(|(due_ms, _)| *due_ms <= now.wall_ms) {
-            self.queue.due.remove(&(due_ms, id));
-            let Some(cluster) = self.queue.clusters.get_mut(&id) else { continue };
-            let mut ready = ProcSet::default();
-            let mut missed: BTreeMap<u64, ProcSet> = BTreeMap::new();
-            let waits = cluster.later.split_off(&(now.wall_ms + 1, 0));
-            for ((_, until_ms), procs) in std::mem::replace(&mut cluster.later, waits) {
-                if until_ms <= now.wall_ms {
-                    missed.entry(until_ms).or_default().insert_all(&procs);
-                    continue;
-                }
-                ready.insert_all(&procs);
-                if until_ms < u64::MAX {
-                    cluster.until.entry(until_ms).or_default().insert_all(&procs);
-                    self.queue.due.insert((until_ms, id));
-                }
-            }
-            let open = cluster.until.split_off(&(now.wall_ms + 1));
-            for (until_ms, procs) in std::mem::replace(&mut cluster.until, open) {
-                missed.entry(until_ms).or_default().insert_all(&procs);
-            }
-            cluster.insert_idle(&ready);
-            // Those that are in no set at the moment are idle again, so that the hold finds them where it expects them.
-            for procs in missed.values() {
-                cluster.insert_idle(procs);
-            }
+    pub(crate) fn wake(&mut self, turn: &mut Turn<'_>) {
+        while let Some((id, ready, missed)) = self.queue.wake(turn.now.wall_ms) {
             self.reindex(id);
             for (until_ms, procs) in missed {
                 let reason = self.missed_reason(until_ms);
-                let (code, procs) = (MISSED, procs.spans());
+                let (code, procs) = (hold::MISSED, procs.spans());
                 let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
-                self.record(now, Kind::JobsHeld(held), out);
+                self.record(turn, Kind::JobsHeld(held));
             }
             if !ready.is_empty() {
-                self.offer_jobs(now, id, digest, out);
+                self.offer_jobs(turn, id);
             }
         }
     }

@@ -8,7 +8,7 @@ use model::{JobId, Now, ProcSet};
 use super::asked::Asked;
 use super::{Look, Verdict};
 use crate::queue::Cluster;
-use crate::{Core, Digest, Out};
+use crate::{Core, Turn};
 
 impl Cluster {
     /// When a run is over at the latest, in Unix milliseconds; `None` for one without a limit, or that has not begun.
@@ -24,14 +24,16 @@ impl Cluster {
 impl Core {
     /// A run has begun, or may last for another time than before.
     pub(crate) fn watch_limit(&mut self, job: JobId) {
-        let cluster = self.queue.clusters.get(&job.cluster);
+        let cluster = self.queue.clusters().get(&job.cluster);
         let due = cluster.and_then(|c| c.run_limit_ms(job.cluster, job.proc));
-        self.queue.limits.extend(due.map(|due_ms| (due_ms, job)));
+        if let Some(due_ms) = due {
+            self.queue.watch_limit(due_ms, job);
+        }
     }
 
     /// The same of every run of a cluster: limits of a gang are those of the whole, so that each depends on the others.
     pub(crate) fn watch_limits(&mut self, cluster: u32) {
-        let live = self.queue.clusters.get(&cluster).filter(|c| c.policies.limited);
+        let live = self.queue.clusters().get(&cluster).filter(|c| c.policies.limited);
         let procs: Vec<u32> = live.into_iter().flat_map(|c| c.live.keys().copied()).collect();
         for proc in procs {
             self.watch_limit(JobId { cluster, proc });
@@ -40,22 +42,22 @@ impl Core {
 
     /// When [`Core::end_overruns`] has something to do next.
     pub(crate) fn next_limit_ms(&self) -> Option<u64> {
-        self.queue.limits.first().map(|(due_ms, _)| *due_ms)
+        self.queue.limits().first().map(|(due_ms, _)| *due_ms)
     }
 
     /// Ends runs that have lasted as long as they may.
-    pub(crate) fn end_overruns(&mut self, now: Now, digest: Digest, out: &mut Out) {
-        while let Some(&(due_ms, job)) = self.queue.limits.first().filter(|(due, _)| *due <= now.wall_ms) {
-            self.queue.limits.remove(&(due_ms, job));
+    pub(crate) fn end_overruns(&mut self, turn: &mut Turn<'_>) {
+        while let Some(job) = self.queue.take_overrun(turn.now.wall_ms) {
             let id = job.cluster;
-            let Some(cluster) = self.queue.clusters.get(&id) else { continue };
-            let later = cluster.run_limit_ms(id, job.proc).filter(|due| *due > now.wall_ms);
+            let Some(cluster) = self.queue.clusters().get(&id) else { continue };
+            let later = cluster.run_limit_ms(id, job.proc).filter(|due| *due > turn.now.wall_ms);
             if let Some(due_ms) = later {
-                self.queue.limits.insert((due_ms, job));
+                self.queue.watch_limit(due_ms, job);
                 continue;
             }
-            let patient = cluster.is_within_limits(id, None, now);
-            let mut look = Look { cluster, id, now, patient, verdicts: Vec::new(), doubts: Vec::new() };
+            let patient = cluster.is_within_limits(id, None, turn.now);
+            let mut look =
+                Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
             let procs: Vec<u32> = if cluster.policies.together {
                 cluster.live.keys().copied().collect()
             } else {
@@ -66,10 +68,10 @@ impl Core {
                 verdicts.extend(look.ask(proc).map(|verdict| ([proc].into_iter().collect(), verdict)));
             }
             for (proc, doubts) in look.doubts {
-                self.round.tell(JobId { cluster: id, proc }, doubts, out);
+                self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
             }
             for (procs, verdict) in verdicts {
-                self.carry_out(now, id, &procs, verdict, digest, out);
+                self.carry_out(turn, id, &procs, verdict);
             }
         }
     }

@@ -8,13 +8,13 @@ use model::template::PieceKind;
 
 use super::Policies;
 use crate::tests::{World, digest, template};
-use crate::{Act, Actor, Out, Submission, Which};
+use crate::{Act, Actor, Out, Submission, Turn, Which};
 
 fn submit(world: &mut World, template: JobTemplate) -> u32 {
     world.keys();
     let mut out = Out::default();
     let submission = Submission { owner: "u".into(), template, idempotency_key: String::new() };
-    let id = world.core.submit(world.now, submission, digest, &mut out).unwrap();
+    let id = world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
     world.commit(out);
     id
 }
@@ -278,8 +278,8 @@ fn a_crowd_is_judged_at_once_where_all_are_alike_and_in_turns_otherwise() {
             assert!(world.core.cluster(id).is_some_and(|c| c.idle > 0), "{expr} before tick {tick}");
             world.wait(1);
         }
-        assert!(world.core.queue.clusters.is_empty(), "{expr}");
-        assert!(world.core.queue.periodic.is_empty());
+        assert!(world.core.queue.clusters().is_empty(), "{expr}");
+        assert!(world.core.queue.periodic().is_empty());
     }
 }
 
@@ -314,7 +314,10 @@ fn a_removal_by_hand_goes_before_expressions() {
     world.start(0);
     let mut out = Out::default();
     let actor = Actor { user: "u".into(), any_owner: false };
-    world.core.act(world.now, &actor, Act::Remove, &Which::All, "enough", digest, &mut out).unwrap();
+    world
+        .core
+        .act(&mut Turn { now: world.now, digest, out: &mut out }, &actor, Act::Remove, &Which::All, "enough")
+        .unwrap();
     world.commit(out);
     while !world.machines[0].inbox.is_empty() {
         world.deliver(0);

@@ -6,7 +6,7 @@ use model::{Class, JobTemplate};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Act, Actor, Core, GangView, Settings, Which};
+use crate::{Act, Actor, Core, GangView, Settings, Turn, Which};
 
 fn gang(procs: u32) -> JobTemplate {
     with(procs, &[("Gang", "true")])
@@ -37,7 +37,7 @@ fn a_gang_starts_when_all_its_jobs_can_and_in_one_record() {
     p.end(busy);
     assert_eq!(p.live(three), 3);
     let claims: std::collections::BTreeSet<String> =
-        p.core.pool.claims.values().map(|c| c.machine.to_string()).collect();
+        p.core.pool.claims().values().map(|c| c.machine.to_string()).collect();
     assert_eq!(claims.len(), 3, "each on a machine of its own");
 }
 
@@ -209,7 +209,7 @@ fn a_gang_stays_in_one_lab_and_the_impossible_one_withholds_nothing() {
     p.wait(5_000);
     assert_eq!(p.core.gang(three, p.now.wall_ms), Some(GangView::Unsatisfiable { since_ms }));
     let pair = p.submit("ann", gang(2));
-    let mut machines: Vec<String> = p.core.pool.claims.values().map(|c| c.machine.to_string()).collect();
+    let mut machines: Vec<String> = p.core.pool.claims().values().map(|c| c.machine.to_string()).collect();
     machines.sort();
     assert_eq!((p.live(pair), machines), (2, vec!["b".to_owned(), "c".to_owned()]));
     let single = p.submit("bob", template(1, 1));
@@ -221,9 +221,9 @@ fn what_no_lab_can_hold_is_held_after_the_grace_and_tried_again_when_released() 
     let mut p = pool(&[("a", "")]);
     let pair = p.submit("ann", gang(2));
     p.wait(86_399_000);
-    assert_eq!(p.core.queue.clusters[&pair].idle_count(), 2);
+    assert_eq!(p.core.queue.clusters()[&pair].idle_count(), 2);
     p.wait(1_000);
-    let holds = &p.core.queue.clusters[&pair].holds;
+    let holds = &p.core.queue.clusters()[&pair].holds;
     assert!(
         holds[0].code == 1102 && holds[0].reason.contains("no lab had a place for all 2 jobs"),
         "{holds:?}"
@@ -232,7 +232,7 @@ fn what_no_lab_can_hold_is_held_after_the_grace_and_tried_again_when_released() 
     assert_eq!(p.live(pair), 0, "a person decides");
     let ann = Actor { user: "ann".into(), any_owner: false };
     let all = Which::Named(model::JobName::Cluster(pair));
-    p.core.act(p.now, &ann, Act::Release, &all, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, Act::Release, &all, "").unwrap();
     assert_eq!(p.live(pair), 2);
 }
 
@@ -248,8 +248,8 @@ fn when_one_job_loses_its_machine_all_come_back_and_start_again_together() {
     p.evict(pair, 1);
     assert_eq!(p.live(pair), 2, "and both start again");
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert_eq!(again.queue.clusters[&pair].live.len(), 2);
-    assert!(again.queue.clusters[&pair].gang);
+    assert_eq!(again.queue.clusters()[&pair].live.len(), 2);
+    assert!(again.queue.clusters()[&pair].gang);
 }
 
 #[test]
@@ -262,10 +262,10 @@ fn a_parallel_job_is_a_gang_of_its_nodes() {
 /// A machine says that it takes jobs, or that it takes none.
 fn set_open(p: &mut Pool, name: &str, open: bool) {
     p.keys();
-    let session = p.core.pool.machines[name].session.unwrap();
+    let session = p.core.pool.machines()[name].session.unwrap();
     let ad = format!("[Name = \"{name}\"; Cpus = 3; Memory = 4096; Requirements = {open}]");
     let ads = vec![(1, ClassAd::parse_new(&ad).unwrap())];
-    p.core.machine_changed(p.now, name, session, ads, Vec::new(), digest, &mut p.out);
+    p.core.machine_changed(&mut Turn { now: p.now, digest, out: &mut p.out }, name, session, ads, Vec::new());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::sharing::{Pool, with};
 use super::{World, digest, sweep_all};
 use crate::{
     AgentHello, Core, Effect, GangView, HeldClaim, JobState, Out, Refusal, Session, Settings, Standing,
-    Submission,
+    Submission, Turn,
 };
 
 fn pool(machines: &[(&str, &str)]) -> Pool {
@@ -62,14 +62,14 @@ fn states(p: &Pool, cluster: u32) -> Vec<&'static str> {
 
 fn sound(p: &mut Pool) {
     p.keys();
-    sweep_all(&mut p.core, p.now, &mut p.out);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
     assert_eq!(p.core.findings().total(), 0, "{:?}", p.out.warnings);
 }
 
 fn refused(template: JobTemplate) -> String {
     let mut p = pool(&[]);
     let submission = Submission { owner: "ann".into(), template, idempotency_key: String::new() };
-    match p.core.submit(p.now, submission, digest, &mut p.out) {
+    match p.core.submit(&mut Turn { now: p.now, digest, out: &mut p.out }, submission) {
         Err(refusal @ Refusal::BadGuest(_)) => refusal.to_string(),
         other => panic!("{other:?}"),
     }
@@ -103,9 +103,9 @@ fn a_guest_goes_where_its_host_goes_and_takes_nothing() {
     let mut template = set(&[NONE, "0"]);
     each(&mut template, "Requirements", &["true", "TARGET.Tree == \"g\""]);
     let x = p.submit("ann", template);
-    let machines: Vec<String> = p.core.pool.claims.values().map(|c| c.machine.to_string()).collect();
+    let machines: Vec<String> = p.core.pool.claims().values().map(|c| c.machine.to_string()).collect();
     assert_eq!(machines, ["b", "b"]);
-    assert_eq!(p.core.pool.machines["b"].free.cpus, 0);
+    assert_eq!(p.core.pool.machines()["b"].free.cpus, 0);
     let held = p.core.users(p.now.wall_ms)[0].held;
     assert!((held - 1.0).abs() < 1e-9, "on nobody's account: {held}");
     assert_eq!(states(&p, x), ["scheduled", "scheduled"]);
@@ -124,13 +124,15 @@ fn a_guest_goes_where_its_host_goes_and_takes_nothing() {
     assert_eq!(states(&p, x), ["held"]);
     let held = p.core.jobs(x, 9)[0].hold_reason.clone().unwrap();
     assert!(held.1 == 1103 && held.0.contains("its host 1.0 was over before it started"), "{held:?}");
-    assert!(p.core.pool.claims.is_empty());
+    assert!(p.core.pool.claims().is_empty());
     sound(&mut p);
 
     // Whoever releases it learns the same; nobody waits for it.
     let which = crate::Which::Named(model::JobName::Cluster(x));
     let ann = crate::Actor { user: "ann".into(), any_owner: false };
-    p.core.act(p.now, &ann, crate::Act::Release, &which, "", digest, &mut p.out).unwrap();
+    p.core
+        .act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, crate::Act::Release, &which, "")
+        .unwrap();
     assert_eq!(states(&p, x), ["held"]);
     sound(&mut p);
 }
@@ -159,7 +161,7 @@ fn a_guest_runs_by_itself_and_its_hosts_machine_is_there_until_it_has_ended() {
     let x = p.submit("ann", set(&[NONE, "0"]));
     (0..2).for_each(|proc| p.begin(x, proc));
     exit(&mut p, x, 1);
-    assert_eq!((states(&p, x), p.core.pool.claims.len()), (vec!["running"], 1));
+    assert_eq!((states(&p, x), p.core.pool.claims().len()), (vec!["running"], 1));
     assert!(p.stops().is_empty());
 }
 
@@ -198,13 +200,13 @@ fn a_machine_that_breaks_under_a_running_host_keeps_both_to_their_end() {
         ..crate::StandingChange::default()
     };
     let root = crate::Actor { user: "root".into(), any_owner: true };
-    p.core.set_machine(p.now, &root, "a", broken(), digest, &mut p.out).unwrap();
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &root, "a", broken()).unwrap();
     assert!(p.stops().is_empty(), "the guest has begun with its host");
     // One that has not begun goes back, its guest with it.
     let mut p = pool(&[("a", "")]);
     let x = p.submit("ann", set(&[NONE, "0"]));
     p.take_seats();
-    p.core.set_machine(p.now, &root, "a", broken(), digest, &mut p.out).unwrap();
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &root, "a", broken()).unwrap();
     assert_eq!(p.stops(), [JobId { cluster: x, proc: 0 }]);
     assert_eq!(p.live(x), 1);
 }
@@ -221,7 +223,7 @@ fn a_guest_that_ends_without_its_host_cannot_begin_again() {
     assert!(p.stops().is_empty());
     sound(&mut p);
     exit(&mut p, x, 2);
-    assert!(p.core.pool.claims.is_empty(), "it does not keep the gang from being over");
+    assert!(p.core.pool.claims().is_empty(), "it does not keep the gang from being over");
     sound(&mut p);
 }
 
@@ -255,7 +257,7 @@ fn a_guest_takes_limits_but_no_quota_and_has_a_slot_on_a_static_machine() {
     each(&mut template, "ConcurrencyLimits", &["\"\"", "\"matlab\""]);
     let x = p.submit("ann", template.clone());
     let mut slots: Vec<(String, u32)> =
-        p.core.pool.claims.values().map(|c| (c.slot.clone(), c.resources.cpus)).collect();
+        p.core.pool.claims().values().map(|c| (c.slot.clone(), c.resources.cpus)).collect();
     slots.sort();
     assert_eq!(slots, [("slot1".to_owned(), 1), ("slot1_1".to_owned(), 0)]);
     p.machine("b", 1, "");
@@ -272,9 +274,9 @@ fn reconnect(core: &mut Core, p: &Pool, held: &[(u32, bool)], cluster: u32, out:
     let total = Resources { cpus: 1, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
     let ad = classad::ClassAd::parse_new("[Name = \"a\"; Memory = 4096; Requirements = true]").unwrap();
     let claims = held.iter().map(|&(proc, has)| {
-        let live = &p.core.queue.clusters[&cluster].live[&proc];
+        let live = &p.core.queue.clusters()[&cluster].live[&proc];
         let mut key = [0; 32];
-        key.copy_from_slice(&p.core.pool.claims[&live.claim].key_digest);
+        key.copy_from_slice(&p.core.pool.claims()[&live.claim].key_digest);
         let job = Attempt { cluster, proc, attempt: live.attempt };
         let jobs = if has { vec![job] } else { Vec::new() };
         HeldClaim {
@@ -288,7 +290,7 @@ fn reconnect(core: &mut Core, p: &Pool, held: &[(u32, bool)], cluster: u32, out:
     let claims = claims.collect();
     let hello =
         AgentHello { machine: "a".into(), session: Session(9_999), total, ad, more: Vec::new(), claims };
-    core.agent_up(p.now, hello, digest, out);
+    core.agent_up(&mut Turn { now: p.now, digest, out }, hello);
 }
 
 #[test]
@@ -305,7 +307,7 @@ fn after_a_restart_a_guest_is_sent_when_its_host_runs_and_not_before() {
         reconnect(&mut core, &p, &[(0, true), (1, false)], x, &mut out);
         let assigned = out.effects.iter().filter(|e| matches!(e, Effect::Assign { .. })).count();
         assert_eq!(assigned, usize::from(host_runs), "{:?}", out.effects);
-        assert_eq!(core.queue.clusters[&x].live.len(), 2, "nothing is lost");
+        assert_eq!(core.queue.clusters()[&x].live.len(), 2, "nothing is lost");
         assert!(
             !out.events.iter().any(|e| matches!(e.kind, Some(Kind::JobsRequeued(_)))),
             "{:?}",
@@ -327,7 +329,7 @@ fn in_a_world_with_guests_everything_ends() {
         template: super::random::hosting(4),
         idempotency_key: String::new(),
     };
-    let id = world.core.submit(world.now, submission, digest, &mut out).unwrap();
+    let id = world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
     world.commit(out);
     for _ in 0..20 {
         for m in 0..3 {

@@ -5,7 +5,7 @@ use model::report::{CannotStart, Happening};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Actor, Group, Limits, Obstacle, Quota, Settings, Shares, Standing, StandingChange};
+use crate::{Actor, Group, Limits, Obstacle, Quota, Settings, Shares, Standing, StandingChange, Turn};
 
 fn admin() -> Actor {
     Actor { user: "root".into(), any_owner: true }
@@ -13,7 +13,7 @@ fn admin() -> Actor {
 
 fn set(p: &mut Pool, machine: &str, change: StandingChange) {
     p.keys();
-    p.core.set_machine(p.now, &admin(), machine, change, digest, &mut p.out).unwrap();
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &admin(), machine, change).unwrap();
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn jobs_that_no_machine_could_ever_run_are_told_of_and_held_after_the_grace() {
     let mut p = Pool::new(Settings { limits, grace_ms: 600_000, ..Settings::default() });
     let early = p.submit("ann", with(1, &[("Requirements", "TARGET.Color == \"red\"")]));
     p.wait(3_600_000);
-    assert_eq!(p.core.queue.clusters[&early].held.len(), 0, "nobody knows what there will be");
+    assert_eq!(p.core.queue.clusters()[&early].held.len(), 0, "nobody knows what there will be");
     p.machine("m", 4, "");
     let large = p.submit("ann", template(1, 8));
     let greedy = p.submit("ann", with(1, &[("ConcurrencyLimits", "\"matlab:3\"")]));
@@ -35,15 +35,15 @@ fn jobs_that_no_machine_could_ever_run_are_told_of_and_held_after_the_grace() {
         p.wait(10_000);
     }
     assert_eq!(p.out.warnings.len(), 3);
-    assert_eq!(p.core.queue.clusters[&large].held.len(), 0, "not yet");
+    assert_eq!(p.core.queue.clusters()[&large].held.len(), 0, "not yet");
     p.wait(20_000);
     for (cluster, word) in
         [(early, "even were it empty"), (large, "even were it empty"), (greedy, "3 of the limit")]
     {
-        let holds = &p.core.queue.clusters[&cluster].holds;
+        let holds = &p.core.queue.clusters()[&cluster].holds;
         assert!(holds[0].code == 1102 && holds[0].reason.contains(word), "{cluster}: {holds:?}");
     }
-    assert_eq!((p.live(busy), p.core.queue.clusters[&busy].held.len()), (4, 0), "waiting is not hopeless");
+    assert_eq!((p.live(busy), p.core.queue.clusters()[&busy].held.len()), (4, 0), "waiting is not hopeless");
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn jobs_that_wait_for_a_time_a_sensor_or_an_owner_are_not_hopeless() {
         p.wait(2_000);
     }
     for (what, cluster) in later {
-        assert_eq!(p.core.queue.clusters[&cluster].held.len(), 0, "{what}");
+        assert_eq!(p.core.queue.clusters()[&cluster].held.len(), 0, "{what}");
     }
-    assert_eq!(p.core.queue.clusters[&never].held.len(), 1);
+    assert_eq!(p.core.queue.clusters()[&never].held.len(), 1);
     assert_eq!(p.out.warnings.iter().filter(|w| w.contains("can never start")).count(), 1);
 }
 
@@ -80,7 +80,7 @@ fn a_machine_that_comes_in_time_ends_the_count() {
     assert_eq!(p.live(large), 1);
     let other = p.submit("ann", template(1, 8));
     p.wait(700_000);
-    assert_eq!(p.core.queue.clusters[&other].held.len(), 0);
+    assert_eq!(p.core.queue.clusters()[&other].held.len(), 0);
 }
 
 #[test]
@@ -108,7 +108,11 @@ fn a_machine_takes_only_jobs_of_those_on_its_list() {
     set(&mut p, "m", allow(&[]));
     assert_eq!((p.live(bob), p.live(pair)), (1, 2), "a changed list is a wake-up");
     let ann = Actor { user: "ann".into(), any_owner: false };
-    assert!(p.core.set_machine(p.now, &ann, "m", allow(&["ann"]), digest, &mut p.out).is_err());
+    assert!(
+        p.core
+            .set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, "m", allow(&["ann"]))
+            .is_err()
+    );
 }
 
 #[test]
@@ -118,7 +122,7 @@ fn nothing_counts_as_free_that_no_job_could_have() {
     p.machine("b", 2, "State = \"Owner\"");
     p.machine("c", 2, "");
     set(&mut p, "c", StandingChange { condition: Some(Condition::Broken), ..StandingChange::default() });
-    let view = |p: &Pool, name: &str| p.core.machine_view(name, &p.core.pool.machines[name]);
+    let view = |p: &Pool, name: &str| p.core.machine_view(name, &p.core.pool.machines()[name]);
     assert_eq!((view(&p, "a").free.cpus, view(&p, "a").unusable), (2, None));
     assert_eq!((view(&p, "b").free, view(&p, "b").unusable.unwrap().1), (Resources::default(), "owner"));
     let broken = view(&p, "c").unusable.unwrap();
@@ -141,7 +145,9 @@ fn a_machine_on_which_different_sets_fail_in_a_row_is_broken() {
         fail(&mut p, same);
         let ann = Actor { user: "ann".into(), any_owner: false };
         let which = crate::Which::Named(model::JobName::Cluster(same));
-        p.core.act(p.now, &ann, crate::Act::Release, &which, "", digest, &mut p.out).unwrap();
+        p.core
+            .act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, crate::Act::Release, &which, "")
+            .unwrap();
     }
     assert!(fine(&p), "one set that cannot start anywhere says nothing of the machine");
     p.end(same);

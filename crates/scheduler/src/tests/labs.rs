@@ -7,7 +7,7 @@ use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
     Actor, Core, GangView, LabChange, Obstacle, Out, Settings, Shut, Standing, StandingChange,
-    StandingRefusal,
+    StandingRefusal, Turn,
 };
 
 fn gang(procs: u32) -> JobTemplate {
@@ -33,7 +33,7 @@ impl Pool {
         machine: &str,
         change: StandingChange,
     ) -> Result<MachineStanding, StandingRefusal> {
-        self.core.set_machine(self.now, actor, machine, change, digest, &mut self.out)
+        self.core.set_machine(&mut Turn { now: self.now, digest, out: &mut self.out }, actor, machine, change)
     }
 
     pub(super) fn set_condition(&mut self, machine: &str, condition: Condition) {
@@ -48,7 +48,7 @@ impl Pool {
 
     fn lab(&mut self, lab: &str, disabled: bool) {
         let change = LabChange { lab: lab.into(), disabled: Some(disabled), ..LabChange::default() };
-        self.core.set_lab(self.now, change, digest, &mut self.out).unwrap();
+        self.core.set_lab(&mut Turn { now: self.now, digest, out: &mut self.out }, change).unwrap();
     }
 
     fn obstacle(&mut self, cluster: u32) -> Vec<(Obstacle, u64)> {
@@ -92,7 +92,7 @@ fn a_condition_is_known_before_the_machine_is_and_after_a_restart() {
     }
     p.set_condition("a", Condition::Automated);
     assert_eq!(p.live(job), 1, "to automated is a wake-up");
-    assert!(p.core.labs.machines.is_empty(), "as usual is not remembered");
+    assert!(p.core.labs.standings().is_empty(), "as usual is not remembered");
     let second = p.submit("ann", template(1, 1));
     p.lab("west", false);
     assert_eq!(p.live(second), 1, "so is an enabled lab");
@@ -171,7 +171,9 @@ fn a_cancelled_gang_gives_its_promised_machine_to_who_waits() {
     assert_eq!((p.live(busy), p.live(single)), (1, 0));
     let which = crate::Which::Named(model::JobName::Cluster(pair));
     let mut out = Out::default();
-    p.core.act(p.now, &admin(), crate::Act::Remove, &which, "", digest, &mut out).unwrap();
+    p.core
+        .act(&mut Turn { now: p.now, digest, out: &mut out }, &admin(), crate::Act::Remove, &which, "")
+        .unwrap();
     assert_eq!(p.live(single), 1);
 }
 
@@ -246,7 +248,7 @@ fn a_better_priority_is_a_wake_up() {
     let mut p = pool(&["a"]);
     let before = p.out.events.len();
     let set = model::event::PrioritySet { user: "ann".into(), factor: Some(5.0), ..Default::default() };
-    p.core.set_priority(p.now, set, digest, &mut p.out);
+    p.core.set_priority(&mut Turn { now: p.now, digest, out: &mut p.out }, set);
     assert!(matches!(p.out.events[before].kind, Some(Kind::PrioritySet(_))));
     let ann = p.core.users(p.now.wall_ms).into_iter().find(|u| &*u.name == "ann").unwrap();
     assert!((ann.factor - 5.0).abs() < 1e-9, "known at once, not only after a restart");

@@ -6,7 +6,7 @@ use model::{JobId, JobTemplate};
 
 use super::said::exited;
 use super::sharing::{Pool, with};
-use crate::{Act, Actor, Core, GangView, Settings, Which};
+use crate::{Act, Actor, Core, GangView, Settings, Turn, Which};
 
 use super::digest;
 
@@ -44,7 +44,7 @@ fn more_time_moves_the_end_and_a_restart_does_not() {
     p.begin(job, 0);
     let ann = Actor { user: "ann".into(), any_owner: false };
     let which = Which::Named(model::JobName::Cluster(job));
-    p.core.act(p.now, &ann, Act::Extend(15), &which, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, Act::Extend(15), &which, "").unwrap();
     p.wait(44_900);
     assert!(p.stops().is_empty());
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
@@ -96,7 +96,7 @@ fn short_jobs_that_keep_coming_do_not_move_a_promise_for_ever() {
         assert!(waited <= 100, "it starves");
         p.end(many);
         let fresh: Vec<u32> = {
-            let live = &p.core.queue.clusters[&many].live;
+            let live = &p.core.queue.clusters()[&many].live;
             live.iter().filter(|(_, l)| l.started_ms.is_none()).map(|(proc, _)| *proc).collect()
         };
         for proc in fresh {
@@ -185,5 +185,5 @@ fn what_is_made_anew_after_a_step_is_what_there_was() {
     p.core.apply(&stepped, p.now.wall_ms);
     let rebuilt = p.core.rebuilt(Settings::default()).unwrap();
     assert_eq!(rebuilt.picture(), p.core.picture());
-    assert_eq!(rebuilt.queue.limits, p.core.queue.limits);
+    assert_eq!(rebuilt.queue.limits(), p.core.queue.limits());
 }

@@ -14,6 +14,7 @@ mod platforms;
 mod preempting;
 mod price;
 mod provisioning;
+mod queueing;
 mod random;
 mod reserving;
 mod said;
@@ -39,7 +40,7 @@ use self::said::exited;
 use crate::queue::Cluster;
 use crate::{
     Act, Actor, AgentHello, Core, Effect, Findings, Group, HeldClaim, LabChange, Limits, Out, Quota, Refusal,
-    Session, Settings, Shares, StandingChange, Submission, Which,
+    Session, Settings, Shares, StandingChange, Submission, Turn, Which,
 };
 
 pub(crate) fn digest(key: &ClaimKey) -> [u8; 32] {
@@ -142,7 +143,7 @@ impl World {
             }
             // Nothing of what one input leads to shuts a machine after it gave it away.
             Kind::ClaimMade(e) => {
-                let machine = &self.core.pool.machines[e.machine.as_str()];
+                let machine = &self.core.pool.machines()[e.machine.as_str()];
                 assert_eq!(machine.shut, None, "{} takes nothing new", e.machine);
                 assert!(machine.only.as_ref().is_none_or(|to| **to == *e.owner), "{} is lent", e.machine);
             }
@@ -181,7 +182,12 @@ impl World {
         if let Some(session) = self.machines[m].session {
             self.machines[m].heard_ms = self.now.mono_ms;
             let mut out = Out::default();
-            self.core.agent_report(self.now, &format!("m{m}"), session, report, digest, &mut out);
+            self.core.agent_report(
+                &mut Turn { now: self.now, digest, out: &mut out },
+                &format!("m{m}"),
+                session,
+                report,
+            );
             self.commit(out);
         }
     }
@@ -219,7 +225,7 @@ impl World {
         };
         let repeated: Vec<Report> = machine.claims.values().flat_map(|c| c.unacknowledged.clone()).collect();
         let mut out = Out::default();
-        self.core.agent_up(self.now, hello, digest, &mut out);
+        self.core.agent_up(&mut Turn { now: self.now, digest, out: &mut out }, hello);
         self.commit(out);
         for report in repeated {
             self.send(m, report);
@@ -394,7 +400,7 @@ impl World {
         }
         self.keys();
         let mut out = Out::default();
-        self.core.tick(self.now, digest, &mut out);
+        self.core.tick(&mut Turn { now: self.now, digest, out: &mut out });
         self.commit(out);
     }
 
@@ -422,24 +428,24 @@ impl World {
 
     /// The same of a part of a round, so that most of what happens happens during one.
     fn sweep_on(&mut self) {
-        self.sweep_with(|core, now, out| {
+        self.sweep_with(|core, turn| {
             core.sweep.step = 2;
             if !core.sweep.is_under_way() {
                 core.sweep.hurry();
             }
-            core.sweep(now, digest, out);
+            core.sweep(turn);
         });
     }
 
-    fn sweep_with(&mut self, sweep: fn(&mut Core, Now, &mut Out)) {
+    fn sweep_with(&mut self, sweep: fn(&mut Core, &mut Turn<'_>)) {
         self.keys();
         // As a tick does: a machine that was lost takes part in no plan any more.
         let mut out = Out::default();
-        self.core.gang_pass(self.now, digest, &mut out);
+        self.core.gang_pass(&mut Turn { now: self.now, digest, out: &mut out });
         self.commit(out);
         assert_eq!(self.core.broken(self.now), Vec::<String>::new());
         let mut out = Out::default();
-        sweep(&mut self.core, self.now, &mut out);
+        sweep(&mut self.core, &mut Turn { now: self.now, digest, out: &mut out });
         assert_eq!(self.core.findings(), Findings::default(), "{:?}", out.warnings);
         assert!(out.events.is_empty(), "{:?}", out.events);
     }
@@ -447,21 +453,21 @@ impl World {
     fn check(&self) {
         // What is kept so that nobody need look at everything is what looking at everything would find.
         let pool = &self.core.pool;
-        let connected = || pool.machines.iter().filter(|(_, m)| m.session.is_some());
-        assert_eq!(pool.cores, connected().map(|(_, m)| u64::from(m.total.cpus)).sum::<u64>());
+        let connected = || pool.machines().iter().filter(|(_, m)| m.session.is_some());
+        assert_eq!(pool.cores(), connected().map(|(_, m)| u64::from(m.total.cpus)).sum::<u64>());
         assert!(connected().all(|(name, m)| m.session.and_then(|s| pool.machine_of(s)) == Some(name)));
-        let away = pool.machines.iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name);
-        assert!(away.eq(&pool.away));
+        let away = pool.machines().iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name);
+        assert!(away.eq(pool.away()));
         let mut deep: Vec<ClaimId> =
-            pool.claims.iter().filter(|(_, c)| c.jobs.len() > 1).map(|(id, _)| *id).collect();
+            pool.claims().iter().filter(|(_, c)| c.jobs.len() > 1).map(|(id, _)| *id).collect();
         deep.sort();
-        assert!(deep.iter().eq(&pool.deep));
-        for (_, machine) in connected().filter(|(_, m)| pool.roomy.contains(m.number)) {
+        assert!(deep.iter().eq(pool.deep()));
+        for (_, machine) in connected().filter(|(_, m)| pool.roomy().contains(m.number)) {
             assert_eq!(pool.room(machine.number), machine.free);
         }
         // Every submitted job is in exactly one place.
         for (&cluster, &procs) in &self.submitted {
-            let view = self.core.queue.clusters.get(&cluster);
+            let view = self.core.queue.clusters().get(&cluster);
             for proc in 0..procs {
                 let job = JobId { cluster, proc };
                 let places = view.map_or(0, |c| {
@@ -477,15 +483,19 @@ impl World {
 
     /// A guest is where its host is, has nothing of its own, starts after it, and does not stay behind.
     fn check_guests(&self) {
-        for (id, cluster) in &self.core.queue.clusters {
+        for (id, cluster) in self.core.queue.clusters() {
             for (guest, host) in cluster.all_guests() {
                 let Some(live) = cluster.live.get(&guest) else { continue };
-                let claim = &self.core.pool.claims[&live.claim];
+                let claim = &self.core.pool.claims()[&live.claim];
                 assert_eq!(claim.resources, Resources::default(), "{id}.{guest}");
                 let leaves = live.stop.is_some();
                 match cluster.live.get(&host) {
                     Some(its) => {
-                        assert_eq!(self.core.pool.claims[&its.claim].machine, claim.machine, "{id}.{guest}");
+                        assert_eq!(
+                            self.core.pool.claims()[&its.claim].machine,
+                            claim.machine,
+                            "{id}.{guest}"
+                        );
                         let after = live.started_ms.is_none() || its.started_ms.is_some();
                         assert!(after, "{id}.{guest} before {host}");
                     }
@@ -512,7 +522,12 @@ impl World {
         }
         let actor = Actor { user: "u1".into(), any_owner: what != 6 || machine.is_multiple_of(2) };
         let mut out = Out::default();
-        let _ = self.core.set_machine(self.now, &actor, &format!("m{machine}"), change, digest, &mut out);
+        let _ = self.core.set_machine(
+            &mut Turn { now: self.now, digest, out: &mut out },
+            &actor,
+            &format!("m{machine}"),
+            change,
+        );
         self.commit(out);
     }
 
@@ -520,7 +535,7 @@ impl World {
         let lab = ["east", "west"][lab as usize].to_owned();
         let mut out = Out::default();
         let change = LabChange { lab, disabled: Some(disabled), ..LabChange::default() };
-        self.core.set_lab(self.now, change, digest, &mut out).unwrap();
+        self.core.set_lab(&mut Turn { now: self.now, digest, out: &mut out }, change).unwrap();
         self.commit(out);
     }
 
@@ -529,7 +544,7 @@ impl World {
         let gangs: Vec<u32> = self
             .core
             .queue
-            .clusters
+            .clusters()
             .iter()
             .filter(|(_, c)| c.gang && !c.held.is_empty())
             .map(|(id, _)| *id)
@@ -538,7 +553,13 @@ impl World {
             let actor = Actor { user: "root".into(), any_owner: true };
             let which = Which::Named(model::JobName::Cluster(gang));
             let mut out = Out::default();
-            let _ = self.core.act(self.now, &actor, Act::Release, &which, "", digest, &mut out);
+            let _ = self.core.act(
+                &mut Turn { now: self.now, digest, out: &mut out },
+                &actor,
+                Act::Release,
+                &which,
+                "",
+            );
             self.commit(out);
         }
     }
@@ -563,11 +584,11 @@ impl World {
             }
             self.wait(20);
             self.release_gangs();
-            if self.core.queue.clusters.values().all(|c| is_settled(c)) {
+            if self.core.queue.clusters().values().all(|c| is_settled(c)) {
                 break;
             }
         }
-        for (id, cluster) in &self.core.queue.clusters {
+        for (id, cluster) in self.core.queue.clusters() {
             assert!(is_settled(cluster), "cluster {id} makes no progress: {cluster:?}");
         }
     }
@@ -581,11 +602,11 @@ fn is_settled(cluster: &Cluster) -> bool {
 }
 
 /// A whole round of the consistency pass.
-pub(crate) fn sweep_all(core: &mut Core, now: Now, out: &mut Out) {
+pub(crate) fn sweep_all(core: &mut Core, turn: &mut Turn<'_>) {
     core.sweep.hurry();
-    core.sweep(now, digest, out);
+    core.sweep(turn);
     while core.sweep.is_under_way() {
-        core.sweep(now, digest, out);
+        core.sweep(turn);
     }
 }
 
@@ -601,143 +622,4 @@ pub(crate) fn template(procs: u32, cpus: u32) -> JobTemplate {
     template.set("RequestCpus", cpus.to_string());
     template.set("Requirements", "TARGET.Memory > 10");
     template
-}
-
-#[test]
-fn a_retried_submit_makes_one_cluster() {
-    let mut world = World::new();
-    let submission =
-        || Submission { owner: "u".into(), template: template(3, 1), idempotency_key: "k".into() };
-    let mut out = Out::default();
-    let first = world.core.submit(world.now, submission(), digest, &mut out).unwrap();
-    assert_eq!(world.core.submit(world.now, submission(), digest, &mut out).unwrap(), first);
-    world.commit(out);
-    world.crash();
-    let mut out = Out::default();
-    assert_eq!(
-        world.core.submit(world.now, submission(), digest, &mut out).unwrap(),
-        first,
-        "also after a restart"
-    );
-    assert!(out.events.is_empty());
-}
-
-#[test]
-fn after_a_salvage_numbers_go_on_behind_what_was_lost() {
-    let mut world = World::new();
-    let salvaged = |unread, last_cluster, last_claim| {
-        Kind::JournalSalvaged(model::event::JournalSalvaged { head: 9, unread, last_cluster, last_claim })
-    };
-    world.core.apply(&salvaged(3, 40, 70), 1);
-    assert_eq!((world.core.queue.next_cluster, world.core.pool.next_claim), (44, 74));
-    world.core.apply(&salvaged(2, 7, 7), 1);
-    assert_eq!((world.core.queue.next_cluster, world.core.pool.next_claim), (46, 76));
-}
-
-#[test]
-fn a_key_that_was_used_for_another_submit_is_refused_also_after_recovery() {
-    let mut world = World::new();
-    let submission =
-        |procs| Submission { owner: "u".into(), template: template(procs, 1), idempotency_key: "k".into() };
-    let mut out = Out::default();
-    let first = world.core.submit(world.now, submission(3), digest, &mut out).unwrap();
-    let refused = Err(Refusal::KeyReused { cluster: first });
-    assert_eq!(world.core.submit(world.now, submission(4), digest, &mut out), refused);
-    world.commit(out);
-    world.crash();
-    let mut out = Out::default();
-    assert_eq!(world.core.submit(world.now, submission(4), digest, &mut out), refused);
-    let mut restored = Core::restore(Settings::default(), &world.core.snapshot()).unwrap();
-    assert_eq!(restored.submit(world.now, submission(4), digest, &mut out), refused);
-    assert_eq!(restored.submit(world.now, submission(3), digest, &mut out), Ok(first));
-    let somebody = Submission { owner: "v".into(), ..submission(4) };
-    assert_ne!(
-        world.core.submit(world.now, somebody, digest, &mut out),
-        Ok(first),
-        "keys are each user's own"
-    );
-}
-
-#[test]
-fn a_key_is_kept_while_its_cluster_is_queued_and_until_a_hundred_thousand_more_have_left() {
-    let mut core = Core::new(Settings::default());
-    let now = Now { mono_ms: 1, wall_ms: 1_000 };
-    let submit = |core: &mut Core, key: &str| {
-        let template = template(1, 1);
-        let submission = Submission { owner: "u".into(), template, idempotency_key: key.to_owned() };
-        core.submit(now, submission, digest, &mut Out::default()).unwrap()
-    };
-    let remove = |core: &mut Core, cluster: u32| {
-        let actor = Actor { user: "u".into(), any_owner: false };
-        let which = Which::Named(model::JobName::Cluster(cluster));
-        core.act(now, &actor, Act::Remove, &which, "", digest, &mut Out::default()).unwrap();
-    };
-    let (queued, gone) = (submit(&mut core, "queued"), submit(&mut core, "gone"));
-    remove(&mut core, gone);
-    for _ in 0..crate::queue::REMEMBERED - 1 {
-        let other = submit(&mut core, "");
-        remove(&mut core, other);
-    }
-    assert_eq!(submit(&mut core, "gone"), gone, "not forgotten yet");
-    let other = submit(&mut core, "");
-    remove(&mut core, other);
-    assert_ne!(submit(&mut core, "gone"), gone, "forgotten: the key may be used again");
-    assert_eq!(submit(&mut core, "queued"), queued, "never while it is queued");
-}
-
-#[test]
-fn priority_goes_before_age_and_size_decides_who_fits() {
-    let mut world = World::new();
-    let mut submit = |priority: i32, cpus: u32| {
-        let mut template = template(1, cpus);
-        template.set("JobPrio", priority.to_string());
-        let submission = Submission { owner: "u".into(), template, idempotency_key: String::new() };
-        let mut out = Out::default();
-        let id = world.core.submit(world.now, submission, digest, &mut out).unwrap();
-        world.commit(out);
-        id
-    };
-    let (old, big, urgent, huge) = (submit(0, 1), submit(5, 2), submit(9, 1), submit(99, 64));
-    world.connect(0);
-    let assigned: Vec<u32> = world
-        .journal
-        .iter()
-        .filter_map(|e| match &e.kind {
-            Some(Kind::JobsAssigned(a)) => Some(a.cluster),
-            _ => None,
-        })
-        .collect();
-    // Two cores: the urgent one takes one, the big one no longer fits, the old one takes the other.
-    assert_eq!(assigned, [urgent, old]);
-    assert!(world.core.cluster(big).is_some() && world.core.cluster(huge).is_some());
-}
-
-#[test]
-fn short_jobs_are_given_ahead_and_taken_back_when_one_turns_out_long() {
-    let mut world = World::new();
-    let submission =
-        Submission { owner: "u".into(), template: template(500, 2), idempotency_key: String::new() };
-    let mut out = Out::default();
-    world.core.submit(world.now, submission, digest, &mut out).unwrap();
-    world.commit(out);
-    world.connect(0);
-    let ahead = |w: &World| w.core.pool.claims.values().map(|c| c.jobs.len()).sum::<usize>();
-    assert_eq!(ahead(&world), 1, "nobody knows yet how long they take");
-    for _ in 0..4 {
-        while !world.machines[0].inbox.is_empty() {
-            world.deliver(0);
-        }
-        world.start(0);
-        world.finish(0);
-    }
-    assert!(ahead(&world) > 5, "they are short: {}", ahead(&world));
-    while !world.machines[0].inbox.is_empty() {
-        world.deliver(0);
-    }
-    world.start(0);
-    world.wait(1_000);
-    while !world.machines[0].inbox.is_empty() {
-        world.deliver(0);
-    }
-    assert_eq!(ahead(&world), 1, "those behind the long one went back");
 }

@@ -4,7 +4,7 @@ use classad::ClassAd;
 
 use super::sharing::Pool;
 use super::{digest, template};
-use crate::{Mutation, Settings};
+use crate::{Mutation, Settings, Turn};
 
 /// A machine runs somebody's job; later its owner likes another's more.
 fn slighted(mutation: Option<Mutation>) -> Option<String> {
@@ -14,9 +14,9 @@ fn slighted(mutation: Option<Mutation>) -> Option<String> {
     p.submit("coltrane", template(1, 1));
     let text =
         "[Name = \"m\"; Cpus = 1; Memory = 4096; Requirements = true; Rank = TARGET.Owner == \"coltrane\"]";
-    let session = p.core.pool.machines["m"].session.unwrap();
+    let session = p.core.pool.machines()["m"].session.unwrap();
     let ads = vec![(1, ClassAd::parse_new(text).unwrap())];
-    p.core.machine_changed(p.now, "m", session, ads, Vec::new(), digest, &mut p.out);
+    p.core.machine_changed(&mut Turn { now: p.now, digest, out: &mut p.out }, "m", session, ads, Vec::new());
     p.wait(2_000);
     p.core.slighted(p.now)
 }

@@ -4,12 +4,12 @@ use model::JobTemplate;
 use model::template::{Column, PieceKind};
 
 use super::{World, digest, template};
-use crate::{NotOffered, Out, Refusal, Submission};
+use crate::{NotOffered, Out, Refusal, Submission, Turn};
 
 fn submit(world: &mut World, template: JobTemplate) -> Result<u32, Refusal> {
     let submission = Submission { owner: "u".into(), template, idempotency_key: String::new() };
     let mut out = Out::default();
-    let result = world.core.submit(world.now, submission, digest, &mut out);
+    let result = world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission);
     if result.is_err() {
         assert!(out.events.is_empty(), "a refusal leaves nothing behind");
     }
@@ -67,8 +67,8 @@ fn what_no_machine_offers_is_refused_with_a_hint() {
 fn what_a_machine_says_that_it_offers_is_taken() {
     let mut world = World::new();
     world.connect(0);
-    let name = world.core.pool.machines.keys().next().cloned().unwrap();
-    let machine = world.core.pool.machines.get_mut(&name).unwrap();
+    let name = world.core.pool.machines().keys().next().cloned().unwrap();
+    let machine = world.core.pool.spoil().machines.get_mut(&name).unwrap();
     let mut ad = (*machine.ad).clone();
     ad.set("HasDocker", true);
     ad.set("HasFileTransferPluginMethods", "http,https");

@@ -46,7 +46,7 @@ fn a_gang_takes_its_limits_all_at_once_or_waits() {
     assert_eq!(p.live(others), 7, "it keeps no machine meanwhile");
     end_all(&mut p, others);
     p.wait(86_400_000);
-    assert_eq!(p.core.queue.clusters[&four].idle_count(), 4, "waiting for a limit is not hopeless");
+    assert_eq!(p.core.queue.clusters()[&four].idle_count(), 4, "waiting for a limit is not hopeless");
     p.end(one);
     assert_eq!(p.live(four), 4);
     let second = p.submit("dan", matlab_gang(2));
@@ -65,7 +65,7 @@ fn more_than_there_is_of_a_limit_is_never_and_is_said_and_held() {
     assert_eq!((short.what.clone(), short.is_for_ever()), (Scarce::Limit("matlab".into()), true));
     assert_eq!(short.to_string(), "4 of the limit matlab, of which there are 3");
     p.wait(86_400_000);
-    let holds = &p.core.queue.clusters[&four].holds;
+    let holds = &p.core.queue.clusters()[&four].holds;
     assert!(holds[0].code == 1102 && holds[0].reason.contains("4 of the limit matlab"), "{holds:?}");
 }
 
@@ -234,8 +234,8 @@ fn a_class_goes_before_every_share_and_survives_a_restart() {
     p.end(hog);
     assert_eq!((p.live(late), p.live(pair)), (1, 0));
     let again = crate::Core::restore(settings(), &p.core.snapshot()).unwrap();
-    assert_eq!(again.queue.clusters[&late].class, Class::Urgent);
-    assert_eq!(again.queue.clusters[&pair].class, Class::Normal);
+    assert_eq!(again.queue.clusters()[&late].class, Class::Urgent);
+    assert_eq!(again.queue.clusters()[&pair].class, Class::Normal);
 }
 
 #[test]

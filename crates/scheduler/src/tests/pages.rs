@@ -4,7 +4,7 @@ use model::JobName;
 
 use super::sharing::of_machines as pool;
 use super::{digest, template};
-use crate::{Act, Actor, JobCursor, JobState, Which};
+use crate::{Act, Actor, JobCursor, JobState, Turn, Which};
 
 #[test]
 fn pages_of_jobs_are_the_jobs_running_ones_first_each_once() {
@@ -14,7 +14,15 @@ fn pages_of_jobs_are_the_jobs_running_ones_first_each_once() {
     let actor = Actor { user: "ann".into(), any_owner: false };
     for proc in (20..40).step_by(2) {
         let which = Which::Named(JobName::Job(model::JobId { cluster: id, proc }));
-        p.core.act(p.now, &actor, Act::Hold, &which, &format!("{proc}"), digest, &mut p.out).unwrap();
+        p.core
+            .act(
+                &mut Turn { now: p.now, digest, out: &mut p.out },
+                &actor,
+                Act::Hold,
+                &which,
+                &format!("{proc}"),
+            )
+            .unwrap();
     }
     for size in [1, 3, 7, 49, 50, 1000] {
         let (mut read, mut from) = (Vec::new(), JobCursor::default());
@@ -68,7 +76,7 @@ fn pages_of_machines_are_the_machines_also_those_only_decided_about() {
         condition: Some(model::event::Condition::Broken),
         ..crate::StandingChange::default()
     };
-    p.core.set_machine(p.now, &admin, "b", broken, digest, &mut p.out).unwrap();
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &admin, "b", broken).unwrap();
     let (mut read, mut from) = (Vec::new(), String::new());
     loop {
         let page = p.core.machine_page(&from, 3);

@@ -27,8 +27,8 @@ fn save(pool: &mut Pool, cluster: u32, proc: u32, platform: &str) {
 }
 
 fn machine_of(core: &Core, cluster: u32, proc: u32) -> Option<String> {
-    let live = core.queue.clusters[&cluster].live.get(&proc)?;
-    Some(core.pool.claims[&live.claim].machine.to_string())
+    let live = core.queue.clusters()[&cluster].live.get(&proc)?;
+    Some(core.pool.claims()[&live.claim].machine.to_string())
 }
 
 #[test]
@@ -40,23 +40,23 @@ fn a_saved_job_is_another_shape_also_after_a_restart() {
     p.begin(jobs, 0);
     save(&mut p, jobs, 0, "old");
     save(&mut p, jobs, 0, "old");
-    assert_eq!(p.core.queue.clusters[&jobs].parts.len(), 2);
+    assert_eq!(p.core.queue.clusters()[&jobs].parts.len(), 2);
     // A machine of another kind takes its fellows.
     machine(&mut p, "b", "new");
     assert_eq!(machine_of(&p.core, jobs, 1).as_deref(), Some("b"));
     // The same after a restart, and when some machine looks at more than before.
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert_eq!(&*again.queue.clusters[&jobs].checkpoints[&0].platform, "old");
-    assert_eq!(again.queue.clusters[&jobs].parts.len(), 2);
+    assert_eq!(&*again.queue.clusters()[&jobs].checkpoints[&0].platform, "old");
+    assert_eq!(again.queue.clusters()[&jobs].parts.len(), 2);
     p.core.reshape(p.now.wall_ms, &mut p.out);
-    assert_eq!(p.core.queue.clusters[&jobs].parts.len(), 2);
+    assert_eq!(p.core.queue.clusters()[&jobs].parts.len(), 2);
     // When all have ended, nothing of the shapes is left.
     p.remove(jobs);
     while p.live(jobs) > 0 {
-        let proc = *p.core.queue.clusters[&jobs].live.keys().next().unwrap();
+        let proc = *p.core.queue.clusters()[&jobs].live.keys().next().unwrap();
         p.give_back(jobs, proc);
     }
-    assert!(p.core.shapes.all.is_empty(), "{:?}", p.core.shapes.all.keys());
+    assert!(p.core.shapes.all().is_empty(), "{:?}", p.core.shapes.all().keys());
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn one_can_ask_why_a_saved_job_waits() {
     let job = p.submit("ann", with(1, &[("Requirements", WISH)]));
     p.begin(job, 0);
     save(&mut p, job, 0, "old");
-    let session = p.core.pool.machines["a"].session.unwrap();
+    let session = p.core.pool.machines()["a"].session.unwrap();
     p.core.agent_down(session);
     machine(&mut p, "b", "new");
     p.wait(3_600_000);

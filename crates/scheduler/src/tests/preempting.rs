@@ -8,7 +8,7 @@ use model::{ClaimId, Class, JobId};
 
 use super::sharing::{Pool, with};
 use super::{digest, template};
-use crate::{Burst, Effect, Settings};
+use crate::{Burst, Effect, Settings, Turn};
 
 const OWNERS: &str = "Rank = TARGET.Owner == \"coltrane\"";
 
@@ -34,8 +34,14 @@ fn change(p: &mut Pool, name: &str, cores: u32, more: &str) {
     p.keys();
     let text = format!("[Name = \"{name}\"; Cpus = {cores}; Memory = 4096; Requirements = true; {more}]");
     let ad = ClassAd::parse_new(&text).unwrap();
-    let session = p.core.pool.machines[name].session.unwrap();
-    p.core.machine_changed(p.now, name, session, vec![(1, ad)], Vec::new(), digest, &mut p.out);
+    let session = p.core.pool.machines()[name].session.unwrap();
+    p.core.machine_changed(
+        &mut Turn { now: p.now, digest, out: &mut p.out },
+        name,
+        session,
+        vec![(1, ad)],
+        Vec::new(),
+    );
 }
 
 #[test]
@@ -152,7 +158,7 @@ fn a_gang_goes_as_a_whole_and_after_every_plain_job() {
         p.evict(job.cluster, job.proc);
     }
     assert_eq!((p.live(second), p.live(third)), (1, 1));
-    assert!(p.core.queue.clusters[&pair].is_idle(0));
+    assert!(p.core.queue.clusters()[&pair].is_idle(0));
 }
 
 #[test]
@@ -168,10 +174,10 @@ fn a_waiting_gang_makes_nobody_go() {
 }
 
 fn seat(p: &mut Pool, claim: ClaimId, answer: SeatAnswer) {
-    let machine = crate::pool::host_of(&p.core.pool.claims[&claim].machine).to_owned();
-    let session = p.core.pool.machines[&*machine].session.unwrap();
+    let machine = crate::pool::host_of(&p.core.pool.claims()[&claim].machine).to_owned();
+    let session = p.core.pool.machines()[&*machine].session.unwrap();
     let said = super::said::report(claim, 0, Happening::Seat(SeatSaid::new(answer)));
-    p.core.agent_report(p.now, &machine, session, said, digest, &mut p.out);
+    p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, said);
 }
 
 #[test]
@@ -187,9 +193,9 @@ fn a_machine_is_told_for_whom_and_hands_its_slot_over_under_its_own_number() {
     assert!(reason.contains("ranks another job higher (1 over 0)"), "{reason}");
     let stopped = |e: &model::Event| matches!(e.kind, Some(Kind::StopRequested(_)));
     assert!(!p.out.events.iter().any(stopped), "the machine decides");
-    let (victim, slot) = (*victim, p.core.pool.claims[victim].slot.clone());
+    let (victim, slot) = (*victim, p.core.pool.claims()[victim].slot.clone());
     seat(&mut p, victim, SeatAnswer::BetterWaits);
-    let leaving = p.core.pool.claims[&victim].jobs[0];
+    let leaving = p.core.pool.claims()[&victim].jobs[0];
     p.out.effects.clear();
     p.evict(leaving.cluster, leaving.proc);
     let made = p.out.effects.iter().find_map(|e| match e {
@@ -206,17 +212,18 @@ fn a_machine_that_does_not_prefer_a_job_keeps_its_own_and_is_not_asked_at_once_a
     let other = p.submit("tyner", template(1, 1));
     p.stops();
     p.submit("coltrane", template(1, 1));
-    let victim = p.core.queue.clusters[&other].live[&0].claim;
+    let victim = p.core.queue.clusters()[&other].live[&0].claim;
     assert_eq!(p.stops().len(), 1);
     seat(&mut p, victim, SeatAnswer::BetterRefused);
-    assert!(p.core.pool.rivals.is_empty() && p.core.pool.claims[&victim].rival.is_none());
+    assert!(p.core.shapes.all().keys().all(|shape| p.core.pool.rivals(*shape) == 0));
+    assert!(p.core.pool.claims()[&victim].rival.is_none());
     p.wait(10_000);
     assert!(p.stops().is_empty());
     p.wait(30_000);
     assert_eq!(p.stops().len(), 1, "it may think otherwise by now");
     // One that leaves already leaves for whoever is best then.
     seat(&mut p, victim, SeatAnswer::BetterLate);
-    assert!(p.core.pool.claims[&victim].rival.is_some());
+    assert!(p.core.pool.claims()[&victim].rival.is_some());
 }
 
 #[test]
@@ -225,7 +232,7 @@ fn a_better_match_whose_job_is_gone_is_withdrawn() {
     let other = p.submit("tyner", template(1, 1));
     p.stops();
     let owner = p.submit("coltrane", template(1, 1));
-    let victim = p.core.queue.clusters[&other].live[&0].claim;
+    let victim = p.core.queue.clusters()[&other].live[&0].claim;
     p.remove(owner);
     p.out.effects.clear();
     p.evict(other, 0);
@@ -271,7 +278,7 @@ fn the_ad_of_a_slot_that_is_to_change_hands_says_for_whom_and_what_that_is_worth
     let mut p = pool(1, 2, "Rank = TARGET.Worth");
     p.submit("tyner", with(1, &[("Worth", "9")]));
     let (victim, ..) = leaving(&mut p);
-    let (name, machine) = p.core.pool.machines.iter().next().unwrap();
+    let (name, machine) = p.core.pool.machines().iter().next().unwrap();
     let view = p.core.machine_view(name, machine);
     for claim in &view.claims {
         let ad = crate::ad_of_cut(&view, claim, "here").unwrap();
@@ -317,7 +324,7 @@ fn a_manager_that_comes_back_hands_the_slot_over_to_whom_it_was_meant_for() {
         more: Vec::new(),
         claims,
     };
-    p.core.agent_up(p.now, hello, digest, &mut p.out);
+    p.core.agent_up(&mut Turn { now: p.now, digest, out: &mut p.out }, hello);
     let is_dropped =
         |p: &Pool| p.out.effects.iter().any(|e| matches!(e, Effect::Drop { claim, .. } if *claim == waiting));
     assert!(!is_dropped(&p), "the match stands");
@@ -336,7 +343,7 @@ fn a_manager_that_comes_back_hands_the_slot_over_to_whom_it_was_meant_for() {
 fn a_better_match_of_an_earlier_manager_whose_job_is_gone_is_dropped() {
     let mut p = pool(1, 1, "Rank = TARGET.Worth");
     let (victim, better, key, _) = leaving(&mut p);
-    p.core.pool.claims.get_mut(&victim).unwrap().better = None;
+    p.core.pool.set_better(victim, None);
     let held = |cluster| crate::HeldClaim {
         claim: ClaimId(victim.0 | model::agent::BETTER),
         key: key.clone(),

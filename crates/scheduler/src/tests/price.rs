@@ -99,7 +99,7 @@ fn a_sweep_with_requirements_of_its_own_for_each_job_is_taken() {
         assert!(long.len() >= 290, "{}", long.len());
         pool.submit("ann", sweep)
     };
-    assert_eq!(pool.core.queue.clusters[&cluster].parts.len(), 5_000);
+    assert_eq!(pool.core.queue.clusters()[&cluster].parts.len(), 5_000);
     assert!(bytes(&pool, "ann").0 > 5_000 * 290);
     pool.remove(cluster);
     assert_eq!(bytes(&pool, "ann"), (0, 0), "it goes with the last job");
@@ -141,7 +141,7 @@ fn what_late_jobs_refer_to_is_not_found_out_again_and_again() {
     let mut pool = Pool::new(Settings::default());
     let made = pool.core.shapes.ads_made;
     let cluster = pool.submit("ann", sweep);
-    assert_eq!(pool.core.queue.clusters[&cluster].parts.len(), rows as usize);
+    assert_eq!(pool.core.queue.clusters()[&cluster].parts.len(), rows as usize);
     let made = pool.core.shapes.ads_made - made;
     assert!(made <= 6 * rows as usize, "{made}");
 }
@@ -155,7 +155,7 @@ fn a_cluster_that_can_never_start_is_told_of_once() {
         pool.wait(1_000);
     }
     let told = pool.out.warnings.iter().filter(|w| w.contains("can never start")).count();
-    assert_eq!((told, pool.core.queue.clusters[&cluster].held.len()), (1, 200));
+    assert_eq!((told, pool.core.queue.clusters()[&cluster].held.len()), (1, 200));
 }
 
 /// Whether machines offer what the jobs need was asked of every job, however alike they are.

@@ -9,7 +9,7 @@ use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
     Act, Actor, AgentHello, Core, Effect, GangView, HeldClaim, JobState, Obstacle, Session, Settings,
-    Standing,
+    Standing, Turn,
 };
 
 fn pool(machines: &[&str], more: &str) -> Pool {
@@ -29,8 +29,8 @@ fn gang(more: &[(&str, &str)]) -> JobTemplate {
 }
 
 fn machine_of(p: &Pool, cluster: u32, proc: u32) -> String {
-    let claim = p.core.queue.clusters[&cluster].live[&proc].claim;
-    p.core.pool.claims[&claim].machine.to_string()
+    let claim = p.core.queue.clusters()[&cluster].live[&proc].claim;
+    p.core.pool.claims()[&claim].machine.to_string()
 }
 
 fn fail(p: &mut Pool, cluster: u32, proc: u32) {
@@ -55,7 +55,7 @@ fn a_gang_is_tried_elsewhere_once_and_then_held_for_a_person() {
 
     // The same after a restart.
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert!(again.is_excluded(pair, &bad) && again.queue.clusters[&pair].unready == [(0, 1)].into());
+    assert!(again.is_excluded(pair, &bad) && again.queue.clusters()[&pair].unready == [(0, 1)].into());
 
     fail(&mut p, pair, 1);
     assert_eq!(p.stops(), [JobId { cluster: pair, proc: 0 }]);
@@ -67,9 +67,9 @@ fn a_gang_is_tried_elsewhere_once_and_then_held_for_a_person() {
     // A person has looked: every machine may be tried again.
     let actor = Actor { user: "ann".into(), any_owner: false };
     let which = crate::Which::Named(model::JobName::Cluster(pair));
-    p.core.act(p.now, &actor, Act::Release, &which, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &actor, Act::Release, &which, "").unwrap();
     assert_eq!(p.live(pair), 2);
-    assert!(p.core.queue.excluding.is_empty());
+    assert!(p.core.queue.excluding().is_empty());
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_is_being_installed_stays_on_a_broken_machine() {
 fn a_machine_is_free_only_when_it_is_in_order_again() {
     let mut p = pool(&["a"], "HasReleaseCommand = true");
     let (job, next) = (p.submit("ann", template(1, 1)), p.submit("bob", template(1, 1)));
-    let claim = p.core.queue.clusters[&job].live[&0].claim;
+    let claim = p.core.queue.clusters()[&job].live[&0].claim;
     p.out.effects.clear();
     p.end(job);
     assert!(p.out.effects.iter().any(|e| matches!(e, Effect::Drop { .. })));
@@ -133,11 +133,11 @@ fn a_machine_is_free_only_when_it_is_in_order_again() {
     assert_eq!(p.live(next), 0);
 
     // A new session: the claim is not fed again.
-    let key = model::ClaimKey(p.core.pool.claims[&claim].key_digest.clone().try_into().unwrap());
+    let key = model::ClaimKey(p.core.pool.claims()[&claim].key_digest.clone().try_into().unwrap());
     let ad = classad::ClassAd::parse_new(
         "[Name = \"a\"; Memory = 4096; Requirements = true; HasReleaseCommand = true]",
     );
-    let total = p.core.pool.machines["a"].total;
+    let total = p.core.pool.machines()["a"].total;
     let held = HeldClaim { claim, key, jobs: Vec::new(), ending: true, stage: model::agent::Stage::Active };
     let hello = AgentHello {
         machine: "a".into(),
@@ -147,20 +147,25 @@ fn a_machine_is_free_only_when_it_is_in_order_again() {
         more: Vec::new(),
         claims: vec![held],
     };
-    p.core.agent_up(p.now, hello, digest, &mut p.out);
+    p.core.agent_up(&mut Turn { now: p.now, digest, out: &mut p.out }, hello);
     assert_eq!(p.live(next), 0);
 
     let gone = report(claim, 2, Happening::Gone("over".into()));
-    p.core.agent_report(p.now, "a", Session(9), gone, digest, &mut p.out);
+    p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, "a", Session(9), gone);
     assert_eq!(p.live(next), 1);
-    let claim = p.core.queue.clusters[&next].live[&0].claim;
+    let claim = p.core.queue.clusters()[&next].live[&0].claim;
 
     // When that fails, nobody uses it before somebody has looked.
     let after = p.submit("bob", template(1, 1));
     p.end(next);
     for (seq, kind) in [(2, Happening::ReleaseFailed("no power".into())), (3, Happening::Gone("over".into()))]
     {
-        p.core.agent_report(p.now, "a", Session(9), report(claim, seq, kind), digest, &mut p.out);
+        p.core.agent_report(
+            &mut Turn { now: p.now, digest, out: &mut p.out },
+            "a",
+            Session(9),
+            report(claim, seq, kind),
+        );
     }
     assert_eq!(p.live(after), 0);
     let standing = p.core.labs.standing("a");

@@ -138,7 +138,7 @@ proptest! {
                         template,
                         idempotency_key: String::new(),
                     };
-                    world.core.submit(world.now, submission, digest, &mut out).unwrap();
+                    world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
                     world.commit(out);
                 }
                 Step::Gang { cpus, owner } => {
@@ -148,7 +148,7 @@ proptest! {
                     template.set("ReserveAfter", owner.to_string());
                     let (owner, idempotency_key) = (format!("u{owner}"), String::new());
                     let submission = Submission { owner, template, idempotency_key };
-                    world.core.submit(world.now, submission, digest, &mut out).unwrap();
+                    world.core.submit(&mut Turn { now: world.now, digest, out: &mut out }, submission).unwrap();
                     world.commit(out);
                 }
                 Step::Stand { machine, what } => world.stand(machine, what),
@@ -158,7 +158,7 @@ proptest! {
                     let act = [Act::Hold, Act::Release, Act::Remove, Act::Vacate, Act::Extend(60), Act::Return][act as usize];
                     let actor = Actor { user: "u0".into(), any_owner: cluster % 2 == 0 };
                     // Refusals are fine; their reasons have tests of their own.
-                    let _ = world.core.act(world.now, &actor, act, &Which::Named(name), "because", digest, &mut out);
+                    let _ = world.core.act(&mut Turn { now: world.now, digest, out: &mut out }, &actor, act, &Which::Named(name), "because");
                     world.commit(out);
                 }
                 Step::Connect(m) => world.connect(m as usize),

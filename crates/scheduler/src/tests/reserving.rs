@@ -7,12 +7,12 @@ use model::{JobId, JobName};
 use super::said::exited;
 use super::sharing::{Pool, of_machines as pool, with};
 use super::{digest, template};
-use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, Reserved, Settings, Which};
+use crate::{Act, Actor, Core, GangView, JobState, Outcome, Refusal, Reserved, Settings, Turn, Which};
 
 fn act(p: &mut Pool, user: &str, act: Act, cluster: u32) -> Result<Outcome, Refusal> {
     let actor = Actor { user: user.into(), any_owner: user == "root" };
     let which = Which::Named(JobName::Cluster(cluster));
-    p.core.act(p.now, &actor, act, &which, "", digest, &mut p.out)
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &actor, act, &which, "")
 }
 
 fn exit(p: &mut Pool, cluster: u32, code: u32) {
@@ -41,7 +41,7 @@ fn an_extension_moves_the_hard_end_for_the_watchdog_and_for_promises() {
     assert_eq!(act(&mut p, "root", Act::Extend(30), job).unwrap().changed, 1);
     assert_eq!(by(&p), p.now.wall_ms / 1000 + 150);
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert_eq!(again.queue.clusters[&job].extended, [(0, 150 - 60)].into());
+    assert_eq!(again.queue.clusters()[&job].extended, [(0, 150 - 60)].into());
 
     p.stops();
     p.wait(140_000);
@@ -52,7 +52,7 @@ fn an_extension_moves_the_hard_end_for_the_watchdog_and_for_promises() {
         Happening::Evicted(Evicted { job, reason: "stopped".into(), code: 1000, hold: None })
     });
     assert_eq!(p.core.jobs(job, 9)[0].state, JobState::Held);
-    assert!(p.core.queue.clusters[&job].extended.is_empty(), "granted to that run only");
+    assert!(p.core.queue.clusters()[&job].extended.is_empty(), "granted to that run only");
     assert_eq!(act(&mut p, "ann", Act::Extend(60), job).unwrap().changed, 0, "it does not run");
 }
 
@@ -70,8 +70,8 @@ fn an_owner_keeps_the_machine_after_the_run_and_returns_it_or_time_does() {
 
     // The same after a restart.
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert_eq!(again.pool.claims.values().next().unwrap().reserved, view);
-    assert_eq!(again.pool.reserved.len(), 1);
+    assert_eq!(again.pool.claims().values().next().unwrap().reserved, view);
+    assert_eq!(again.pool.reserved().len(), 1);
 
     let refused = act(&mut p, "bob", Act::Return, job).unwrap_err();
     assert!(matches!(refused, Refusal::NotYours { .. }), "{refused}");
@@ -96,7 +96,7 @@ fn a_reservation_for_failures_only_and_what_a_gang_may_count_on() {
         with(1, &[("ReserveAfter", "600"), ("ReserveWhen", "\"failed\""), ("AllowedExecuteDuration", "60")]);
     let job = p.submit("ann", keeps.clone());
     exit(&mut p, job, 0);
-    assert!(p.core.pool.claims.is_empty());
+    assert!(p.core.pool.claims().is_empty());
     let job = p.submit("ann", keeps.clone());
     let pair = p.submit("bob", with(2, &[("Gang", "true")]));
     let by = |p: &Pool| match p.core.gang(pair, p.now.wall_ms) {

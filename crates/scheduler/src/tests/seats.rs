@@ -7,7 +7,7 @@ use model::report::{Attempt, Happening, SeatAnswer, SeatSaid};
 
 use super::digest;
 use super::sharing::{Pool, of_machines, with};
-use crate::Effect;
+use crate::{Effect, Turn};
 
 /// What machines are told of seats, in order: promised, asked, begun, given up.
 fn told(p: &mut Pool) -> Vec<(char, u64)> {
@@ -24,16 +24,16 @@ fn told(p: &mut Pool) -> Vec<(char, u64)> {
 }
 
 fn answer(p: &mut Pool, claim: u64, happening: Happening) {
-    let machine = crate::pool::host_of(&p.core.pool.claims[&model::ClaimId(claim)].machine).to_owned();
-    let session = p.core.pool.machines[&*machine].session.unwrap();
+    let machine = crate::pool::host_of(&p.core.pool.claims()[&model::ClaimId(claim)].machine).to_owned();
+    let session = p.core.pool.machines()[&*machine].session.unwrap();
     let said = super::said::report(model::ClaimId(claim), 0, happening);
-    p.core.agent_report(p.now, &machine, session, said, digest, &mut p.out);
+    p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, said);
 }
 
 /// What people see of the slots.
 fn shown(p: &Pool) -> Vec<(&'static str, &'static str)> {
     let known = |word: &str| *["Matched", "Claimed", "Idle", "Busy"].iter().find(|w| **w == word).unwrap();
-    let claims = p.core.pool.machines.iter().flat_map(|(name, m)| p.core.machine_view(name, m).claims);
+    let claims = p.core.pool.machines().iter().flat_map(|(name, m)| p.core.machine_view(name, m).claims);
     claims.map(|c| (known(c.standing().0), known(c.standing().1))).collect()
 }
 
@@ -73,20 +73,20 @@ fn a_seat_that_is_refused_or_late_gives_the_others_back_and_the_gang_waits_again
             answer(&mut p, 1, seat(SeatAnswer::Accepted));
             told(&mut p);
         }
-        p.core.pool.machines.get_mut("b").unwrap().only = Some("nobody".into());
+        p.core.pool.spoil().machines.get_mut("b").unwrap().only = Some("nobody".into());
         answer(&mut p, 2, Happening::Gone("START is false".into()));
         if accepted {
             assert_eq!(p.stops(), [JobId { cluster: pair, proc: 0 }], "it has the job, and gives it back");
             p.give_back(pair, 0);
         }
         assert_eq!(told(&mut p), [('d', 1)]);
-        assert_eq!((p.live(pair), p.core.pool.claims.len()), (0, 0));
-        assert!(p.core.queue.clusters[&pair].is_idle(0) && p.core.queue.clusters[&pair].is_idle(1));
+        assert_eq!((p.live(pair), p.core.pool.claims().len()), (0, 0));
+        assert!(p.core.queue.clusters()[&pair].is_idle(0) && p.core.queue.clusters()[&pair].is_idle(1));
         // Its attempts have their numbers, and it has not begun.
         for proc in 0..2 {
             let told = p.core.explain_job(JobId { cluster: pair, proc }, p.now).unwrap();
             assert_eq!(told.attempts, 0);
-            assert_eq!(p.core.queue.clusters[&pair].attempts[&proc], 1);
+            assert_eq!(p.core.queue.clusters()[&pair].attempts[&proc], 1);
         }
     }
     // One that does not answer.
@@ -95,10 +95,10 @@ fn a_seat_that_is_refused_or_late_gives_the_others_back_and_the_gang_waits_again
     told(&mut p);
     answer(&mut p, 1, seat(SeatAnswer::Matched));
     p.now.mono_ms += 299_000;
-    p.core.tick(p.now, digest, &mut p.out);
+    p.core.tick(&mut Turn { now: p.now, digest, out: &mut p.out });
     assert!(told(&mut p).is_empty());
     p.now.mono_ms += 1_000;
-    p.core.tick(p.now, digest, &mut p.out);
+    p.core.tick(&mut Turn { now: p.now, digest, out: &mut p.out });
     let words = told(&mut p);
     assert!(words.contains(&('d', 1)) && words.contains(&('d', 2)), "{words:?}");
     assert!(
@@ -145,12 +145,12 @@ fn a_manager_that_comes_back_goes_on_with_the_seats_where_its_machines_are() {
             };
             let held = crate::HeldClaim { claim, key, jobs, ending: false, stage };
             let total = Resources { cpus: 1, memory_mib: 1 << 20, disk_kib: 1 << 30, gpus: 0 };
-            let machine = p.core.pool.claims[&claim].machine.to_string();
+            let machine = p.core.pool.claims()[&claim].machine.to_string();
             let ad = classad::ClassAd::parse_new("[Cpus = 1; Memory = 4096; Requirements = true]").unwrap();
             let session = crate::Session(900 + n as u64);
             let hello =
                 crate::AgentHello { machine, session, total, ad, more: Vec::new(), claims: vec![held] };
-            p.core.agent_up(p.now, hello, digest, &mut p.out);
+            p.core.agent_up(&mut Turn { now: p.now, digest, out: &mut p.out }, hello);
         }
         assert_eq!((told(&mut p), p.live(pair)), (next, 2), "{stages:?}");
     }

@@ -8,7 +8,7 @@ use model::{JobId, JobName, JobTemplate, Span};
 use super::said::{exited, report};
 use super::sharing::{Pool, of_machines as pool, with};
 use super::{digest, sweep_all, template};
-use crate::{Act, Actor, Core, Effect, Finding, GangView, Limits, Reserved, Settings, Which};
+use crate::{Act, Actor, Core, Effect, Finding, GangView, Limits, Reserved, Settings, Turn, Which};
 
 fn gang(procs: u32, more: &[(&str, &str)]) -> JobTemplate {
     let mut template = with(procs, &[("Gang", "true")]);
@@ -43,7 +43,7 @@ fn kept(p: &Pool) -> Vec<JobId> {
 /// The consistency pass finds nothing.
 fn sound(p: &mut Pool) {
     p.keys();
-    sweep_all(&mut p.core, p.now, &mut p.out);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
     assert_eq!(p.core.findings().total(), 0, "{:?}", p.out.warnings);
 }
 
@@ -82,7 +82,8 @@ fn whoever_says_so_gives_the_machine_back_early_and_so_does_its_owner() {
     exit(&mut p, set, 1);
     let which = Which::Named(JobName::Job(JobId { cluster: set, proc: 1 }));
     let ann = Actor { user: "ann".into(), any_owner: false };
-    let returned = p.core.act(p.now, &ann, Act::Return, &which, "", digest, &mut p.out).unwrap();
+    let returned =
+        p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, Act::Return, &which, "").unwrap();
     assert_eq!((returned.changed, p.live(next), p.live(set)), (1, 1, 1));
 }
 
@@ -93,7 +94,7 @@ fn a_removed_jobs_machine_stays_with_its_set_too_and_a_reservation_outlasts_it()
     (0..3).for_each(|proc| p.begin(set, proc));
     let which = Which::Named(JobName::Job(JobId { cluster: set, proc: 0 }));
     let ann = Actor { user: "ann".into(), any_owner: false };
-    p.core.act(p.now, &ann, Act::Remove, &which, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, Act::Remove, &which, "").unwrap();
     exit(&mut p, set, 0);
     assert_eq!(kept(&p), [JobId { cluster: set, proc: 0 }]);
     let failed = Exit { code: Some(1), wall_us: 1_000_000, ..Exit::default() };
@@ -103,7 +104,7 @@ fn a_removed_jobs_machine_stays_with_its_set_too_and_a_reservation_outlasts_it()
     assert_eq!(kept(&p).len(), 2, "and when that is over its gang has it");
     sound(&mut p);
     exit(&mut p, set, 2);
-    assert!(p.core.pool.claims.is_empty());
+    assert!(p.core.pool.claims().is_empty());
 }
 
 #[test]
@@ -127,12 +128,12 @@ fn the_owner_of_a_machine_has_it_back_and_the_set_goes_on() {
     let mut p = pool(&["a", "b"]);
     let set = p.submit("ann", gang(2, &[]));
     exit(&mut p, set, 0);
-    let (&id, claim) = p.core.pool.claims.iter().find(|(_, c)| c.reserved.is_some()).unwrap();
+    let (&id, claim) = p.core.pool.claims().iter().find(|(_, c)| c.reserved.is_some()).unwrap();
     let machine = claim.machine.to_string();
-    let session = p.core.pool.machines[&*machine].session.unwrap();
+    let session = p.core.pool.machines()[&*machine].session.unwrap();
     let report = report(id, 2, Happening::Gone("PREEMPT".into()));
-    p.core.agent_report(p.now, &machine, session, report, digest, &mut p.out);
-    assert_eq!((p.live(set), p.core.pool.claims.len()), (1, 1));
+    p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, &machine, session, report);
+    assert_eq!((p.live(set), p.core.pool.claims().len()), (1, 1));
     assert!(p.stops().is_empty());
     sound(&mut p);
 }
@@ -144,7 +145,7 @@ fn restarts_change_nothing_and_what_is_kept_in_vain_is_found() {
     exit(&mut p, set, 0);
     let reserved = Some(Reserved { job: JobId { cluster: set, proc: 0 }, until_ms: None });
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert!(again.pool.claims.values().any(|c| c.reserved == reserved) && again.pool.reserved.len() == 1);
+    assert!(again.pool.claims().values().any(|c| c.reserved == reserved) && again.pool.reserved().len() == 1);
 
     // The last job left past the door.
     let removed =
@@ -152,9 +153,9 @@ fn restarts_change_nothing_and_what_is_kept_in_vain_is_found() {
     p.core.apply(&Kind::JobsRemoved(removed), p.now.wall_ms);
     p.keys();
     p.out.effects.clear();
-    sweep_all(&mut p.core, p.now, &mut p.out);
+    sweep_all(&mut p.core, &mut Turn { now: p.now, digest, out: &mut p.out });
     assert_eq!(p.core.findings().of(Finding::KeptClaim), 1, "{:?}", p.out.warnings);
-    assert!(p.core.pool.claims.is_empty());
+    assert!(p.core.pool.claims().is_empty());
     assert_eq!(p.out.effects.iter().filter(|e| matches!(e, Effect::Drop { .. })).count(), 2);
 }
 
@@ -196,7 +197,7 @@ fn limited(p: &mut Pool, more: &[(&str, &str)]) -> u32 {
 }
 
 fn holds(p: &Pool, cluster: u32) -> Vec<(u32, Vec<Span>)> {
-    p.core.queue.clusters[&cluster].holds.iter().map(|h| (h.code, h.procs.spans())).collect()
+    p.core.queue.clusters()[&cluster].holds.iter().map(|h| (h.code, h.procs.spans())).collect()
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn a_gang_has_run_too_long_when_all_its_jobs_have() {
     assert!(p.stops().is_empty(), "one is within its own");
     let ann = Actor { user: "ann".into(), any_owner: false };
     let which = Which::Named(JobName::Job(JobId { cluster: set, proc: 1 }));
-    p.core.act(p.now, &ann, Act::Extend(60), &which, "", digest, &mut p.out).unwrap();
+    p.core.act(&mut Turn { now: p.now, digest, out: &mut p.out }, &ann, Act::Extend(60), &which, "").unwrap();
     p.wait(60_000);
     assert!(p.stops().is_empty(), "an extension counts for all");
     p.wait(2_000);

@@ -6,13 +6,13 @@ use model::template::PieceKind;
 use proptest::prelude::*;
 
 use super::sharing::Pool;
-use super::template;
+use super::{digest, template};
 use crate::shape::job_ad;
-use crate::{Refusal, Settings};
+use crate::{Actor, Refusal, Settings, StandingChange, Turn};
 
 /// Procs of a cluster that run.
 fn running(pool: &Pool, cluster: u32) -> Vec<u32> {
-    pool.core.queue.clusters[&cluster].live.keys().copied().collect()
+    pool.core.queue.clusters()[&cluster].live.keys().copied().collect()
 }
 
 fn with(procs: u32, attributes: &[(&str, &str)]) -> JobTemplate {
@@ -78,7 +78,7 @@ fn expressions_that_ask_for_the_time_do_not_make_every_job_a_kind_of_its_own() {
     let mut pool = Pool::new(Settings::default());
     pool.machine("m", 2, "Requirements = time() > 0");
     let cluster = pool.submit("ann", with(1_000, &[("Requirements", "time() > 5")]));
-    assert_eq!(pool.core.queue.clusters[&cluster].parts.len(), 1);
+    assert_eq!(pool.core.queue.clusters()[&cluster].parts.len(), 1);
     assert_eq!(pool.live(cluster), 2);
 }
 
@@ -157,13 +157,13 @@ proptest! {
             put(&mut pool, &machines);
         }
         for id in ids {
-            let template = pool.core.queue.clusters[&id].template.get();
+            let template = pool.core.queue.clusters()[&id].template.get();
             for proc in 0..3 {
-                let cluster = &pool.core.queue.clusters[&id];
+                let cluster = &pool.core.queue.clusters()[&id];
                 let shape = cluster.parts[cluster.part_of(proc)].shape;
                 let ad = job_ad("ann", &template, id, proc);
                 for at in 0..machines.len() {
-                    let machine = &pool.core.pool.machines[&*format!("m{at}")];
+                    let machine = &pool.core.pool.machines()[&*format!("m{at}")];
                     let expected = symmetric_match(&ad, &machine.ad);
                     let number = machine.number;
                     let found = pool.core.shapes.suits(shape, number);
@@ -240,4 +240,35 @@ fn kinds_of_jobs_are_limited_for_each_user() {
     assert!(matches!(refused, Refusal::TooManyKinds { .. }));
     assert_eq!(pool.core.shapes.kinds("ann").0.number, 20_000, "what was refused left nothing behind");
     pool.submit("bob", kinds(0, 2));
+}
+
+#[test]
+fn a_job_with_a_rank_gets_what_it_likes_best_of_what_it_may_have() {
+    let mut p = Pool::new(Settings::default());
+    // Twelve kinds of machines, more than are looked for one after the other, and two of each.
+    for speed in 0..12 {
+        for half in ["a", "b"] {
+            p.machine(&format!("m{speed:02}{half}"), 1, &format!("Speed = {speed}"));
+        }
+    }
+    let fast = |procs| with(procs, &[("Rank", "TARGET.Speed")]);
+    let where_of = |p: &Pool, cluster: u32| -> Vec<String> {
+        let live = p.core.queue.clusters()[&cluster].live.values();
+        live.map(|l| p.core.pool.claims()[&l.claim].machine.to_string()).collect()
+    };
+    let first = p.submit("ann", fast(3));
+    assert_eq!(where_of(&p, first), ["m11a", "m11b", "m10a"], "the first among equals");
+    let admin = Actor { user: "root".into(), any_owner: true };
+    // What is lent to somebody else is passed over, however much of it there is.
+    for speed in 1..=10 {
+        for half in ["a", "b"] {
+            let change = StandingChange { loaned_to: Some("bob".into()), ..StandingChange::default() };
+            let turn = &mut Turn { now: p.now, digest, out: &mut p.out };
+            p.core.set_machine(turn, &admin, &format!("m{speed:02}{half}"), change).unwrap();
+        }
+    }
+    let next = p.submit("ann", fast(3));
+    assert_eq!(where_of(&p, next), ["m00a", "m00b"]);
+    let lent = p.submit("bob", fast(2));
+    assert_eq!(where_of(&p, lent), ["m10b", "m09a"]);
 }

@@ -11,7 +11,7 @@ use super::{digest, template};
 use crate::pool::host_of;
 use crate::{
     Act, Actor, AgentHello, Burst, Core, Effect, Group, Limits, Out, Quota, Refusal, Session, Settings,
-    Shares, Submission, Which,
+    Shares, Submission, Turn, Which,
 };
 
 /// A core, a clock, and what became of the last input.
@@ -50,7 +50,7 @@ impl Pool {
         let session = Session(self.key + 1_000 + self.core.pool.numbers() as u64);
         let hello =
             AgentHello { machine: name.into(), session, total, ad, more: Vec::new(), claims: Vec::new() };
-        self.core.agent_up(self.now, hello, digest, &mut self.out);
+        self.core.agent_up(&mut Turn { now: self.now, digest, out: &mut self.out }, hello);
     }
 
     pub(super) fn submit(&mut self, owner: &str, template: JobTemplate) -> u32 {
@@ -69,7 +69,7 @@ impl Pool {
     ) -> Result<u32, Refusal> {
         self.keys();
         let submission = Submission { owner: owner.into(), template, idempotency_key: key.into() };
-        self.core.submit(self.now, submission, digest, &mut self.out)
+        self.core.submit(&mut Turn { now: self.now, digest, out: &mut self.out }, submission)
     }
 
     pub(super) fn wait(&mut self, ms: u64) {
@@ -78,49 +78,59 @@ impl Pool {
         self.now.wall_ms += ms;
         // Machines send beats meanwhile.
         let sessions: Vec<_> =
-            self.core.pool.machines.iter().filter_map(|(n, m)| Some((n.to_string(), m.session?))).collect();
+            self.core.pool.machines().iter().filter_map(|(n, m)| Some((n.to_string(), m.session?))).collect();
         for (name, session) in sessions {
             self.core.agent_heard(self.now, &name, session);
         }
-        self.core.tick(self.now, digest, &mut self.out);
+        self.core.tick(&mut Turn { now: self.now, digest, out: &mut self.out });
     }
 
     /// Jobs that claims hold, by cluster.
     pub(super) fn live(&self, cluster: u32) -> usize {
-        self.core.queue.clusters.get(&cluster).map_or(0, |c| c.live.len())
+        self.core.queue.clusters().get(&cluster).map_or(0, |c| c.live.len())
     }
 
     /// Ends the first job of a claim that runs jobs of a cluster.
     pub(super) fn end(&mut self, cluster: u32) {
         self.keys();
-        let claims = self.core.pool.claims.iter();
+        let claims = self.core.pool.claims().iter();
         let (id, claim) = claims
             .filter(|(_, c)| c.jobs.first().is_some_and(|j| j.cluster == cluster))
             .min_by_key(|(id, _)| **id)
             .unwrap();
         let (id, job, machine) = (*id, claim.jobs[0], host_of(&claim.machine).to_owned());
-        let attempt = self.core.queue.clusters[&cluster].live[&job.proc].attempt;
+        let attempt = self.core.queue.clusters()[&cluster].live[&job.proc].attempt;
         let exit = Exit { code: Some(0), wall_us: 3_600_000_000, ..Exit::default() };
         let held = Attempt::at(job, attempt);
         let kind = exited(held, exit);
-        let session = self.core.pool.machines[&*machine].session.unwrap();
+        let session = self.core.pool.machines()[&*machine].session.unwrap();
         let report = report(id, 1, kind);
-        self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
+        self.core.agent_report(
+            &mut Turn { now: self.now, digest, out: &mut self.out },
+            &machine,
+            session,
+            report,
+        );
     }
 
     /// A job's machine makes it go, and its claim with it.
     pub(super) fn evict(&mut self, cluster: u32, proc: u32) {
-        let claim = self.core.queue.clusters[&cluster].live[&proc].claim;
-        let machine = host_of(&self.core.pool.claims[&claim].machine).to_owned();
-        let session = self.core.pool.machines[&*machine].session.unwrap();
+        let claim = self.core.queue.clusters()[&cluster].live[&proc].claim;
+        let machine = host_of(&self.core.pool.claims()[&claim].machine).to_owned();
+        let session = self.core.pool.machines()[&*machine].session.unwrap();
         let reason = || "owner".to_owned();
         self.tell(cluster, proc, |job| {
             Happening::Evicted(Evicted { job, reason: reason(), code: 1011, hold: None })
         });
-        let given = self.core.pool.claims.get(&claim).is_some_and(|c| !c.jobs.is_empty());
+        let given = self.core.pool.claims().get(&claim).is_some_and(|c| !c.jobs.is_empty());
         assert!(!given, "nothing is given to a claim that its machine ends");
         let gone = report(claim, 2, Happening::Gone(reason()));
-        self.core.agent_report(self.now, &machine, session, gone, digest, &mut self.out);
+        self.core.agent_report(
+            &mut Turn { now: self.now, digest, out: &mut self.out },
+            &machine,
+            session,
+            gone,
+        );
     }
 
     /// An administrator gives a cluster another class.
@@ -129,7 +139,9 @@ impl Pool {
         let admin = Actor { user: "root".into(), any_owner: true };
         let act = Act::Reorder { priority: None, class: Some(class) };
         let which = Which::Named(JobName::Cluster(cluster));
-        self.core.act(self.now, &admin, act, &which, "", digest, &mut self.out).unwrap();
+        self.core
+            .act(&mut Turn { now: self.now, digest, out: &mut self.out }, &admin, act, &which, "")
+            .unwrap();
     }
 
     /// A job's process was started.
@@ -156,12 +168,17 @@ impl Pool {
         what: impl FnOnce(Attempt) -> Happening,
     ) {
         self.keys();
-        let live = self.core.queue.clusters[&cluster].live[&proc].clone();
-        let machine = host_of(&self.core.pool.claims[&live.claim].machine).to_owned();
-        let session = self.core.pool.machines[&*machine].session.unwrap();
+        let live = self.core.queue.clusters()[&cluster].live[&proc].clone();
+        let machine = host_of(&self.core.pool.claims()[&live.claim].machine).to_owned();
+        let session = self.core.pool.machines()[&*machine].session.unwrap();
         let kind = what(Attempt { cluster, proc, attempt: live.attempt });
         let report = Report { age_ms, ..report(live.claim, 1, kind) };
-        self.core.agent_report(self.now, &machine, session, report, digest, &mut self.out);
+        self.core.agent_report(
+            &mut Turn { now: self.now, digest, out: &mut self.out },
+            &machine,
+            session,
+            report,
+        );
     }
 
     /// An administrator takes a cluster out of the queue.
@@ -169,7 +186,9 @@ impl Pool {
         self.keys();
         let (actor, which) =
             (Actor { user: "root".into(), any_owner: true }, Which::Named(JobName::Cluster(cluster)));
-        self.core.act(self.now, &actor, Act::Remove, &which, "", digest, &mut self.out).unwrap();
+        self.core
+            .act(&mut Turn { now: self.now, digest, out: &mut self.out }, &actor, Act::Remove, &which, "")
+            .unwrap();
     }
 
     /// Jobs that are to leave: by the manager's word, or for better ones.
@@ -179,7 +198,7 @@ impl Pool {
         self.answered = 0;
         let leaving = |e: &Effect| match e {
             Effect::Stop { job, .. } => Some(*job),
-            Effect::Better { claim, .. } => self.core.pool.claims.get(claim)?.jobs.first().copied(),
+            Effect::Better { claim, .. } => self.core.pool.claims().get(claim)?.jobs.first().copied(),
             _ => None,
         };
         let jobs: std::collections::BTreeSet<JobId> = effects.iter().filter_map(leaving).collect();
@@ -195,11 +214,16 @@ impl Pool {
                 Effect::Assign { claim, waits: true, .. } => (claim, SeatAnswer::Accepted),
                 _ => continue,
             };
-            let Some(held) = self.core.pool.claims.get(&claim) else { continue };
+            let Some(held) = self.core.pool.claims().get(&claim) else { continue };
             let machine = host_of(&held.machine).to_owned();
-            let Some(session) = self.core.pool.machines[&*machine].session else { continue };
+            let Some(session) = self.core.pool.machines()[&*machine].session else { continue };
             let said = report(claim, 0, Happening::Seat(SeatSaid::new(answer)));
-            self.core.agent_report(self.now, &machine, session, said, digest, &mut self.out);
+            self.core.agent_report(
+                &mut Turn { now: self.now, digest, out: &mut self.out },
+                &machine,
+                session,
+                said,
+            );
         }
     }
 }
@@ -314,7 +338,7 @@ fn a_machine_prefers_its_owners_jobs_and_makes_others_go() {
     assert!(pool.stops().is_empty(), "one victim for each");
     pool.evict(other, 0);
     assert_eq!((pool.live(other), pool.live(owner), pool.live(again), pool.live(same)), (0, 1, 0, 0));
-    assert!(pool.core.queue.clusters[&other].is_idle(0), "the victim waits again");
+    assert!(pool.core.queue.clusters()[&other].is_idle(0), "the victim waits again");
 }
 
 #[test]
@@ -348,7 +372,7 @@ fn a_job_takes_the_machine_it_likes_best() {
     }
     for expected in ["fast", "medium", "slow"] {
         let cluster = pool.submit("ann", with(1, &[("Rank", "TARGET.Mips")]));
-        let claim = pool.core.queue.clusters[&cluster].live[&0].claim;
-        assert_eq!(&*pool.core.pool.claims[&claim].machine, expected);
+        let claim = pool.core.queue.clusters()[&cluster].live[&0].claim;
+        assert_eq!(&*pool.core.pool.claims()[&claim].machine, expected);
     }
 }

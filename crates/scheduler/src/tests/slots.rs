@@ -10,6 +10,7 @@ use super::sharing::{Pool, with};
 use super::{digest, template};
 use crate::{
     AgentHello, AgentSlot, Core, Effect, HeldClaim, Obstacle, Session, Settings, Shut, SlotState, Standing,
+    Turn,
 };
 
 fn size(cpus: u32) -> Resources {
@@ -39,7 +40,7 @@ fn hello(session: u64, slots: usize) -> AgentHello {
 
 fn divided(slots: usize) -> Pool {
     let mut pool = Pool::new(Settings::default());
-    pool.core.agent_up(pool.now, hello(1, slots), digest, &mut pool.out);
+    pool.core.agent_up(&mut Turn { now: pool.now, digest, out: &mut pool.out }, hello(1, slots));
     pool
 }
 
@@ -103,7 +104,13 @@ fn each_slot_is_matched_by_its_own_ad() {
     assert_eq!(pool.live(picky), 1);
     assert_eq!(claims(&pool)[0].1, "slot2");
     let changed = vec![(1, ad("Static", 1, "Big = true"))];
-    pool.core.machine_changed(pool.now, "m", Session(1), changed, Vec::new(), digest, &mut pool.out);
+    pool.core.machine_changed(
+        &mut Turn { now: pool.now, digest, out: &mut pool.out },
+        "m",
+        Session(1),
+        changed,
+        Vec::new(),
+    );
     assert_eq!(pool.live(picky), 2);
     assert_eq!(claims(&pool)[1].1, "slot1");
 }
@@ -135,7 +142,7 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
             _ => None,
         })
         .map(|(claim, key)| {
-            let jobs = pool.core.pool.claims[&claim].jobs.iter();
+            let jobs = pool.core.pool.claims()[&claim].jobs.iter();
             let jobs = jobs.map(|job| Attempt::at(*job, 1)).collect();
             HeldClaim { claim, key, jobs, ending: false, stage: model::agent::Stage::Active }
         })
@@ -143,8 +150,11 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
     let mut core = Core::restore(Settings::default(), &bytes).unwrap();
     core.recovered(pool.now);
     let mut out = crate::Out::default();
-    core.agent_up(pool.now, AgentHello { claims: held, ..hello(7, 3) }, digest, &mut out);
-    let kept = core.pool.claims.len();
+    core.agent_up(
+        &mut Turn { now: pool.now, digest, out: &mut out },
+        AgentHello { claims: held, ..hello(7, 3) },
+    );
+    let kept = core.pool.claims().len();
     assert_eq!(kept, 4, "nothing is lost");
     let free: Vec<u32> = core.machines().filter(|m| &*m.name == "m").map(|m| m.free.cpus).collect();
     assert_eq!(
@@ -155,8 +165,8 @@ fn a_machine_out_of_contact_comes_back_with_its_slots_and_a_new_manager_knows_th
     // Silence for longer than the lease: everything comes back, and the machine is forgotten whole.
     core.agent_down(Session(7));
     let later = model::Now { mono_ms: pool.now.mono_ms + 3_600_000, ..pool.now };
-    core.tick(later, digest, &mut out);
-    assert_eq!(core.pool.claims.len(), 0);
+    core.tick(&mut Turn { now: later, digest, out: &mut out });
+    assert_eq!(core.pool.claims().len(), 0);
     assert_eq!(core.machines().filter(|m| &*m.name == "m").count(), 0);
 }
 
@@ -166,7 +176,7 @@ fn a_machine_that_is_divided_anew_gives_the_jobs_of_lost_slots_back() {
     let job = pool.submit("ann", template(6, 1));
     assert_eq!(pool.live(job), 6);
     pool.core.agent_down(Session(1));
-    pool.core.agent_up(pool.now, hello(2, 1), digest, &mut pool.out);
+    pool.core.agent_up(&mut Turn { now: pool.now, digest, out: &mut pool.out }, hello(2, 1));
     assert_eq!(pool.live(job), 1, "one slot is left, and one job in it");
     assert_eq!(pool.core.machines().filter(|m| &*m.name == "m").count(), 1);
 }
@@ -186,11 +196,17 @@ fn what_a_machine_says_of_its_slots_is_believed_of_its_own_only() {
         rank: 0.0,
         transfer: None,
     };
-    let ids: Vec<_> = pool.core.pool.claims.keys().copied().collect();
+    let ids: Vec<_> = pool.core.pool.claims().keys().copied().collect();
     let said = ids.iter().map(|id| (*id, state.clone())).collect();
-    pool.core.machine_changed(pool.now, "m", Session(1), Vec::new(), said, digest, &mut pool.out);
+    pool.core.machine_changed(
+        &mut Turn { now: pool.now, digest, out: &mut pool.out },
+        "m",
+        Session(1),
+        Vec::new(),
+        said,
+    );
     let state = SlotState { since_ms: pool.now.wall_ms, ..state };
-    assert!(pool.core.pool.claims.values().all(|c| c.slot_now.as_ref() == Some(&state)));
+    assert!(pool.core.pool.claims().values().all(|c| c.slot_now.as_ref() == Some(&state)));
 }
 
 #[test]
@@ -198,14 +214,14 @@ fn a_job_that_the_owner_wants_held_is_held() {
     let mut pool = divided(2);
     let job = pool.submit("ann", template(1, 1));
     let (id, live) = {
-        let live = pool.core.queue.clusters[&job].live[&0].clone();
+        let live = pool.core.queue.clusters()[&job].live[&0].clone();
         (live.claim, live)
     };
     let held = Attempt { cluster: job, proc: 0, attempt: live.attempt };
     let hold = Some(model::report::Hold { reason: "too much memory".to_owned(), subcode: 9, code: 0 });
     let kind = Happening::Evicted(Evicted { job: held, reason: "PREEMPT".into(), code: 1011, hold });
     let report = report(id, 1, kind);
-    pool.core.agent_report(pool.now, "m", Session(1), report, digest, &mut pool.out);
+    pool.core.agent_report(&mut Turn { now: pool.now, digest, out: &mut pool.out }, "m", Session(1), report);
     let found = pool.out.events.iter().find_map(|e| match &e.kind {
         Some(Kind::JobsHeld(e)) => Some((e.reason.clone(), e.code, e.subcode)),
         _ => None,
@@ -223,17 +239,21 @@ fn a_drain_keeps_new_jobs_off_the_machines_meant_and_ends_by_itself() {
     let mut pool = divided(2);
     let until = pool.now.wall_ms + 60_000;
     let said = drain("Rack", until, "Cpus == 2");
-    pool.core.drain(pool.now, said.clone(), digest, &mut pool.out).unwrap();
+    pool.core.drain(&mut Turn { now: pool.now, digest, out: &mut pool.out }, said.clone()).unwrap();
     let job = pool.submit("ann", template(2, 1));
     assert_eq!(pool.live(job), 1, "one slot is meant, the other not");
     assert_eq!(claims(&pool)[0].1, "slot1");
-    pool.core.drain(pool.now, drain("Rack", until, ""), digest, &mut pool.out).unwrap();
+    pool.core
+        .drain(&mut Turn { now: pool.now, digest, out: &mut pool.out }, drain("Rack", until, ""))
+        .unwrap();
     pool.wait(1_000);
     let more = pool.submit("ann", template(1, 1));
     pool.end(job);
     assert_eq!((pool.live(job), pool.live(more)), (0, 0), "no further job for the claim that is there");
     let events = pool.out.events.len();
-    pool.core.drain(pool.now, drain("Rack", until, ""), digest, &mut pool.out).unwrap();
+    pool.core
+        .drain(&mut Turn { now: pool.now, digest, out: &mut pool.out }, drain("Rack", until, ""))
+        .unwrap();
     assert_eq!(pool.out.events.len(), events, "said again it is no news");
     // A manager that starts anew knows it, and ends it in time.
     let core = Core::restore(Settings::default(), &pool.core.snapshot()).unwrap();
@@ -249,7 +269,7 @@ fn a_drain_keeps_new_jobs_off_the_machines_meant_and_ends_by_itself() {
 fn a_drain_can_be_taken_back_and_a_wrong_one_is_refused() {
     let mut pool = divided(1);
     let now = pool.now;
-    let mut try_one = |d: PoolDrained| pool.core.drain(now, d, digest, &mut pool.out);
+    let mut try_one = |d: PoolDrained| pool.core.drain(&mut Turn { now, digest, out: &mut pool.out }, d);
     assert!(try_one(drain("x", now.wall_ms, "")).is_err(), "it is over already");
     assert!(try_one(drain("x", now.wall_ms + 100 * 86_400_000, "")).is_err(), "too long");
     assert!(try_one(drain("x", now.wall_ms + 1_000, "Cpus ==")).is_err());
@@ -259,7 +279,7 @@ fn a_drain_can_be_taken_back_and_a_wrong_one_is_refused() {
     let told = pool.core.explain_job(model::JobId { cluster: job, proc: 0 }, now).unwrap();
     let Standing::Waiting(waiting) = told.standing else { panic!("{told:?}") };
     assert_eq!(waiting.machines, [(Obstacle::Shut(Shut::Drained), 1)]);
-    pool.core.drain(now, drain("x", 0, ""), digest, &mut pool.out).unwrap();
+    pool.core.drain(&mut Turn { now, digest, out: &mut pool.out }, drain("x", 0, "")).unwrap();
     assert_eq!(pool.live(job), 1);
 }
 
@@ -267,7 +287,7 @@ fn a_drain_can_be_taken_back_and_a_wrong_one_is_refused() {
 fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs_end() {
     let mut pool = Pool::new(Settings::default());
     let mut hello = AgentHello { total: size(4), ad: ad("Partitionable", 4, ""), ..hello(1, 1) };
-    pool.core.agent_up(pool.now, hello.clone(), digest, &mut pool.out);
+    pool.core.agent_up(&mut Turn { now: pool.now, digest, out: &mut pool.out }, hello.clone());
     pool.submit("ann", with(2, &[("RequestCpus", "2")]));
     let jobs: Vec<_> = pool
         .out
@@ -280,7 +300,7 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
         .collect();
     assert_eq!(jobs.len(), 2);
     let of = |pool: &Pool, claim| {
-        let job = pool.core.pool.claims[&claim].jobs[0];
+        let job = pool.core.pool.claims()[&claim].jobs[0];
         vec![Attempt { cluster: job.cluster, proc: job.proc, attempt: 1 }]
     };
     let held = jobs.iter().map(|(claim, key)| HeldClaim {
@@ -291,10 +311,10 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
         stage: model::agent::Stage::Active,
     });
     hello = AgentHello { session: Session(2), total: size(3), claims: held.collect(), ..hello };
-    pool.core.agent_up(pool.now, hello, digest, &mut pool.out);
+    pool.core.agent_up(&mut Turn { now: pool.now, digest, out: &mut pool.out }, hello);
     let gone = report(jobs[0].0, 1, Happening::Gone("gone".into()));
-    pool.core.agent_report(pool.now, "m", Session(2), gone, digest, &mut pool.out);
-    let used: u32 = pool.core.pool.claims.values().map(|c| c.resources.cpus).sum();
+    pool.core.agent_report(&mut Turn { now: pool.now, digest, out: &mut pool.out }, "m", Session(2), gone);
+    let used: u32 = pool.core.pool.claims().values().map(|c| c.resources.cpus).sum();
     let free = pool.core.machines().map(|m| m.free.cpus).sum::<u32>();
     assert!(used + free <= 3, "{used} used and {free} free of 3");
 }

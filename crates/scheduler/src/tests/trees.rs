@@ -9,7 +9,7 @@ use super::digest;
 use super::sharing::{Pool, with};
 use crate::{
     Act, Actor, Core, GangView, HoldStage, JobState, LabChange, Obstacle, Refusal, Settings, Standing,
-    StandingChange, StandingRefusal, Which,
+    StandingChange, StandingRefusal, Turn, Which,
 };
 
 const HOUR_MS: u64 = 3_600_000;
@@ -35,13 +35,13 @@ fn trees(p: &mut Pool, lab: &str, add: &[&str], remove: &[&str]) {
     let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
     let (add_trees, remove_trees) = (owned(add), owned(remove));
     let change = LabChange { lab: lab.into(), add_trees, remove_trees, ..LabChange::default() };
-    p.core.set_lab(p.now, change, digest, &mut p.out).unwrap();
+    p.core.set_lab(&mut Turn { now: p.now, digest, out: &mut p.out }, change).unwrap();
 }
 
 fn stand(p: &mut Pool, user: &str, machine: &str, change: StandingChange) -> Result<(), StandingRefusal> {
     p.keys();
     let actor = Actor { user: user.into(), any_owner: user == "root" };
-    p.core.set_machine(p.now, &actor, machine, change, digest, &mut p.out).map(|_| ())
+    p.core.set_machine(&mut Turn { now: p.now, digest, out: &mut p.out }, &actor, machine, change).map(|_| ())
 }
 
 fn condition(p: &mut Pool, machine: &str, condition: Condition) {
@@ -54,8 +54,8 @@ fn usage(p: &Pool, machine: &str) -> &'static str {
 }
 
 fn machine_of(p: &Pool, cluster: u32, proc: u32) -> String {
-    let claim = p.core.queue.clusters[&cluster].live[&proc].claim;
-    p.core.pool.claims[&claim].machine.to_string()
+    let claim = p.core.queue.clusters()[&cluster].live[&proc].claim;
+    p.core.pool.claims()[&claim].machine.to_string()
 }
 
 #[test]
@@ -110,15 +110,15 @@ fn a_removed_lab_takes_nothing_and_comes_back() {
     let mut p = pool(Settings::default(), &[("a", "east")]);
     trees(&mut p, "east", &["rhel-10"], &[]);
     let remove = LabChange { lab: "east".into(), remove: true, ..LabChange::default() };
-    p.core.set_lab(p.now, remove, digest, &mut p.out).unwrap();
+    p.core.set_lab(&mut Turn { now: p.now, digest, out: &mut p.out }, remove).unwrap();
     let job = p.submit("ann", with(1, &[]));
     let set = p.core.labs().into_iter().find(|l| l.name == "east").unwrap().set;
     assert!(p.live(job) == 0 && set.removed && set.trees.is_empty());
     let enable = LabChange { lab: "east".into(), disabled: Some(false), ..LabChange::default() };
     p.keys();
-    p.core.set_lab(p.now, enable, digest, &mut p.out).unwrap();
+    p.core.set_lab(&mut Turn { now: p.now, digest, out: &mut p.out }, enable).unwrap();
     assert_eq!(p.live(job), 1);
-    assert!(p.core.labs.decided.is_empty(), "nothing is left to remember");
+    assert!(p.core.labs.decided().is_empty(), "nothing is left to remember");
 }
 
 #[test]
@@ -206,7 +206,9 @@ fn an_extension_is_refused_where_it_would_delay_a_gang() {
         let actor = Actor { user: "bob".into(), any_owner: admin };
         let which = Which::Named(JobName::Cluster(job));
         let now = p.now;
-        p.core.act(now, &actor, Act::Extend(minutes * 60), &which, "", digest, &mut p.out).map(|o| o.changed)
+        p.core
+            .act(&mut Turn { now, digest, out: &mut p.out }, &actor, Act::Extend(minutes * 60), &which, "")
+            .map(|o| o.changed)
     };
     assert!(matches!(extend(short, 40, false), Err(Refusal::Promised { gang, .. }) if gang == pair));
     assert_eq!(extend(short, 20, false), Ok(1));

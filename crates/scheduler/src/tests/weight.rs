@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::sharing::Pool;
 use super::{digest, template};
-use crate::{AgentHello, AgentSlot, Session, Settings};
+use crate::{AgentHello, AgentSlot, Session, Settings, Turn};
 
 /// No input of the core takes more steps than this: the allowance of the pass, the periodic look, and the last evaluation of each.
 const MOST: u64 = 400_000;
@@ -108,7 +108,7 @@ fn costly_machine(pool: &mut Pool, name: &str, slots: u32, start: &str) {
     let more = (2..=slots).map(|number| AgentSlot { number, ad: ad(number), total }).collect();
     let session = Session(900_000);
     let hello = AgentHello { machine: name.into(), session, total, ad: ad(1), more, claims: Vec::new() };
-    pool.core.agent_up(pool.now, hello, digest, &mut pool.out);
+    pool.core.agent_up(&mut Turn { now: pool.now, digest, out: &mut pool.out }, hello);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_machine_of_many_costly_slots_delays_nobody_for_long() {
             scales.wait(29);
         }
         assert!(worst <= 80, "{slots} slots, {start}: {worst} ms");
-        assert!(scales.pool.core.pool.claims.values().all(|c| !c.machine.contains("evil")));
+        assert!(scales.pool.core.pool.claims().values().all(|c| !c.machine.contains("evil")));
     }
 }
 
@@ -311,7 +311,7 @@ proptest! {
                     scales.weigh("a hello", |p| costly_machine(p, &format!("m{number}"), 20, start));
                 }
                 Blow::End(which) => {
-                    let claims = scales.pool.core.pool.claims.values();
+                    let claims = scales.pool.core.pool.claims().values();
                     let running: Vec<u32> = claims.filter_map(|c| Some(c.jobs.first()?.cluster)).collect();
                     if let Some(cluster) = running.get(which as usize % running.len().max(1)) {
                         scales.weigh("an end", |p| p.end(*cluster));
@@ -323,7 +323,7 @@ proptest! {
         // Plain jobs that every machine takes do not wait for ever while the honest machine has room.
         for _ in 0..400 {
             scales.wait(50);
-            let claims = scales.pool.core.pool.claims.values();
+            let claims = scales.pool.core.pool.claims().values();
             let running: Vec<u32> = claims.filter_map(|c| Some(c.jobs.first()?.cluster)).collect();
             for cluster in running {
                 if scales.pool.live(cluster) > 0 {
@@ -331,7 +331,7 @@ proptest! {
                 }
             }
         }
-        for (id, cluster) in &scales.pool.core.queue.clusters {
+        for (id, cluster) in scales.pool.core.queue.clusters() {
             let plain = cluster.template.get().shared("A30").is_none();
             prop_assert!(!plain || cluster.idle_count() == 0, "jobs of cluster {} wait", id);
         }
@@ -348,11 +348,11 @@ fn a_machine_that_ends_claims_before_their_jobs_begin_gets_such_jobs_ever_more_s
     for _ in 0..600 {
         if scales.pool.live(cluster) > 0 {
             given += 1;
-            let (&claim, held) = scales.pool.core.pool.claims.iter().next().unwrap();
-            let session = scales.pool.core.pool.machines[&held.machine].session.unwrap();
+            let (&claim, held) = scales.pool.core.pool.claims().iter().next().unwrap();
+            let session = scales.pool.core.pool.machines()[&held.machine].session.unwrap();
             let gone = super::said::report(claim, 1, model::report::Happening::Gone("START is false".into()));
             scales.weigh("an end", |p| {
-                p.core.agent_report(p.now, "m", session, gone, digest, &mut p.out);
+                p.core.agent_report(&mut Turn { now: p.now, digest, out: &mut p.out }, "m", session, gone);
             });
         }
         scales.wait(100);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use model::ClaimId;
 use model::agent::Notice;
+use model::codes::vacate;
 use model::event::Exit;
 use model::report::{
     Attempt, Evicted, Exited, Happening, Returned, SeatAnswer, SeatSaid, Started, Suspended,
@@ -12,12 +13,6 @@ use policy::{Action, Input, SlotId};
 use scheduler::Effect;
 
 use super::{Drive, Due, Story};
-
-/// Vacate code of what the machine's owner sends away.
-const BY_POLICY: u32 = 1011;
-
-/// Vacate code of what leaves for a better job.
-const BETTER_JOB: u32 = 1000;
 
 /// A process.
 #[derive(Debug)]
@@ -155,7 +150,7 @@ impl<S: Story> Drive<S> {
         let reason = || "the machine's policy".to_owned();
         self.report(
             claim,
-            Happening::Evicted(Evicted { job, reason: reason(), code: BY_POLICY, hold: None }),
+            Happening::Evicted(Evicted { job, reason: reason(), code: vacate::BY_OWNER, hold: None }),
         );
         self.report(claim, Happening::Gone(reason()));
         self.claims.remove(&claim);
@@ -172,7 +167,10 @@ impl<S: Story> Drive<S> {
         self.starter_gone(at, claim);
         if let Some(running) = running {
             let (job, reason) = (running.job, reason.to_owned());
-            self.report(claim, Happening::Evicted(Evicted { job, reason, code: BETTER_JOB, hold: None }));
+            self.report(
+                claim,
+                Happening::Evicted(Evicted { job, reason, code: vacate::FOR_ANOTHER, hold: None }),
+            );
         }
         self.bury(ClaimId(claim));
         self.report(claim, Happening::Gone(reason.to_owned()));

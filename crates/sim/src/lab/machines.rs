@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::agent::{Notice, Report, Stage};
+use model::codes::vacate;
 use model::event::{Exit, Resources};
 use model::report::{
     Attempt, CannotStart, Evicted, Exited, Happening, Hold, ProvisionFailed, Provisioning, Returned,
@@ -12,16 +13,13 @@ use model::{ClaimId, JobId};
 use scheduler::{AgentHello, Effect, HeldClaim, Session};
 
 use super::ads::machine_ad;
-use super::{Claim, Lab, System, digest};
+use super::{Claim, Lab, System};
 use crate::script::Step;
 
 /// What a machine says of a claim itself.
 fn seat(answer: SeatAnswer) -> Happening {
     Happening::Seat(SeatSaid::new(answer))
 }
-
-/// Vacate code of what a machine's owner wants held.
-const OWNER_HOLDS: u32 = 1011;
 
 impl Lab {
     fn system_of(&mut self, session: Session) -> Option<&mut System> {
@@ -111,7 +109,7 @@ impl Lab {
     fn report(&mut self, system: &str, claim: ClaimId, happening: Happening) {
         let Some(session) = self.systems.get(system).map(|s| s.session) else { return };
         let report = Report { claim: claim.0, seq: 0, happening: Some(happening), age_ms: Some(0) };
-        self.with_core(|core, now, out| core.agent_report(now, system, session, report, digest, out));
+        self.with_core(|core, turn| core.agent_report(turn, system, session, report));
     }
 
     fn hello(&mut self, name: &str) -> Option<AgentHello> {
@@ -133,7 +131,7 @@ impl Lab {
 
     pub(super) fn connect(&mut self, name: &str) {
         if let Some(hello) = self.hello(name) {
-            self.with_core(|core, now, out| core.agent_up(now, hello, digest, out));
+            self.with_core(|core, turn| core.agent_up(turn, hello));
         }
     }
 
@@ -192,7 +190,7 @@ impl Lab {
                     let hold =
                         Some(Hold { reason: "its tasks were aborted".to_owned(), subcode: 0, code: 0 });
                     let reason = "its tasks were aborted".to_owned();
-                    Happening::Evicted(Evicted { job: held, reason, code: OWNER_HOLDS, hold })
+                    Happening::Evicted(Evicted { job: held, reason, code: vacate::BY_OWNER, hold })
                 }
                 Step::Suspicious => {
                     let reason = "no task could be started".to_owned();

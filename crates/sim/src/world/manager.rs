@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use model::agent::{Down, Up, Welcome};
 use model::event::{ClockStepped, Kind};
 use model::{ClaimKey, Event, MachineName, Now};
-use scheduler::{Core, Out, Said, Session, Settings, Told, understand};
+use scheduler::{Core, Out, Said, Session, Settings, Told, Turn, understand};
 
 use super::clocks::Clocks;
 use super::truth::Check;
@@ -72,7 +72,7 @@ impl Manager {
     pub(super) fn decide(
         &mut self,
         context: &mut Context,
-        decision: impl FnOnce(&mut Core, Now, &mut Out),
+        decision: impl FnOnce(&mut Core, &mut Turn<'_>),
     ) -> Result<bool, String> {
         let now = self.now(context);
         let Some(core) = self.core.as_mut().filter(|_| !self.degraded) else { return Ok(false) };
@@ -83,7 +83,7 @@ impl Manager {
             core.give_keys([ClaimKey(key)]);
         }
         let mut out = Out::default();
-        decision(core, now, &mut out);
+        decision(core, &mut Turn { now, digest, out: &mut out });
         self.commit(context, out)
     }
 
@@ -282,26 +282,26 @@ impl Manager {
                     return Ok(());
                 }
                 context.send_down(host, session, welcome, wall_ms);
-                self.decide(context, |core, now, out| core.agent_up(now, *hello, digest, out))?;
+                self.decide(context, |core, turn| core.agent_up(turn, *hello))?;
                 let others = self.sessions.iter().filter(|(s, open)| open.host == host && **s != session);
                 for other in others.map(|(s, _)| *s).collect::<Vec<_>>() {
                     self.close(other);
                 }
             }
             Said::Beat(n) => {
-                self.decide(context, |core, now, _| {
-                    core.agent_heard(now, machine.as_str(), session);
+                self.decide(context, |core, turn| {
+                    core.agent_heard(turn.now, machine.as_str(), session);
                 })?;
                 context.send_down(host, session, Down::Beat(n), wall_ms);
             }
             Said::Machine { ads, slots } => {
-                self.decide(context, |core, now, out| {
-                    core.machine_changed(now, machine.as_str(), session, ads, slots, digest, out);
+                self.decide(context, |core, turn| {
+                    core.machine_changed(turn, machine.as_str(), session, ads, slots);
                 })?;
             }
             Said::Report(report) => {
-                self.decide(context, |core, now, out| {
-                    core.agent_report(now, machine.as_str(), session, report, digest, out);
+                self.decide(context, |core, turn| {
+                    core.agent_report(turn, machine.as_str(), session, report);
                 })?;
             }
         }
@@ -310,7 +310,7 @@ impl Manager {
 
     /// Time has passed.
     pub(super) fn tick(&mut self, context: &mut Context) -> Check {
-        let decided = self.decide(context, |core, now, out| core.tick(now, digest, out))?;
+        let decided = self.decide(context, |core, turn| core.tick(turn))?;
         if decided && context.random.percent(10) {
             self.check(context)?;
         }

@@ -27,7 +27,7 @@ use scheduler::{Act, Actor, Group, Limits, Quota, Session, Settings, Shares, Sub
 
 use self::clocks::{Clocks, True};
 use self::host::Host;
-use self::manager::{Manager, digest};
+use self::manager::Manager;
 use self::starter::Nature;
 use self::truth::{Check, LICENCES, Truth};
 use crate::random::Random;
@@ -464,8 +464,8 @@ impl World {
                 next = self.context.at + 300_000;
                 let act = if self.context.at < from + LET_GO_MS { Act::Release } else { Act::Remove };
                 let admin = Actor { user: "admin".into(), any_owner: true };
-                self.manager.decide(&mut self.context, |core, now, out| {
-                    let _ = core.act(now, &admin, act, &Which::All, "the end", digest, out);
+                self.manager.decide(&mut self.context, |core, turn| {
+                    let _ = core.act(turn, &admin, act, &Which::All, "the end");
                 })?;
             }
             self.step()?;
@@ -518,8 +518,8 @@ impl World {
         let owner = format!("u{}", random.below(3));
         let submission = Submission { owner, template, idempotency_key: String::new() };
         let mut accepted = None;
-        let committed = self.manager.decide(&mut self.context, |core, now, out| {
-            accepted = core.submit(now, submission, digest, out).ok();
+        let committed = self.manager.decide(&mut self.context, |core, turn| {
+            accepted = core.submit(turn, submission).ok();
         })?;
         if let Some(cluster) = accepted.filter(|_| committed) {
             self.context.outcome.jobs += u64::from(procs);
@@ -536,9 +536,9 @@ impl World {
         let Some(&cluster) = open.get(random.below(open.len() as u64) as usize) else { return Ok(()) };
         let admin = Actor { user: "admin".into(), any_owner: true };
         let which = Which::Named(JobName::Cluster(cluster));
-        self.manager.decide(&mut self.context, |core, now, out| {
+        self.manager.decide(&mut self.context, |core, turn| {
             // A refusal changes nothing.
-            let _ = core.act(now, &admin, act, &which, "because", digest, out);
+            let _ = core.act(turn, &admin, act, &which, "because");
         })?;
         Ok(())
     }

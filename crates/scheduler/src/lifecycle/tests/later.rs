@@ -100,7 +100,10 @@ fn a_missed_window_holds_the_job() {
     );
     let mut out = Out::default();
     let actor = Actor { user: "u".into(), any_owner: false };
-    world.core.act(world.now, &actor, Act::Release, &Which::All, "again", digest, &mut out).unwrap();
+    world
+        .core
+        .act(&mut Turn { now: world.now, digest, out: &mut out }, &actor, Act::Release, &Which::All, "again")
+        .unwrap();
     world.commit(out);
     pass(&mut world, 1_000);
     assert_eq!(story(&world), "012:11:0 013 012:11:0");
@@ -128,26 +131,28 @@ fn a_crowd_is_put_off_together_and_by_its_differences() {
     template.set("DeferralTime", "QDate + 5");
     template.set("DeferralWindow", "1000");
     let id = submit(&mut world, template);
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 1);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 1);
     assert_eq!(world.core.cluster(id).unwrap().idle, 100_000);
 
     let mut template = crate::tests::template(20, 1);
     template.set("DeferralTime", "QDate + 5 + ProcId");
     template.set("DeferralWindow", "1000");
     let id = submit(&mut world, template);
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 20);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 20);
     world.crash();
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 20);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 20);
     pass(&mut world, 7_000);
-    assert_eq!(world.core.queue.clusters[&id].later.len(), 17);
+    assert_eq!(world.core.queue.clusters()[&id].later.len(), 17);
     world.crash();
 
     let mut out = Out::default();
     let actor = Actor { user: "u".into(), any_owner: false };
-    let outcome =
-        world.core.act(world.now, &actor, Act::Remove, &Which::All, "enough", digest, &mut out).unwrap();
+    let outcome = world
+        .core
+        .act(&mut Turn { now: world.now, digest, out: &mut out }, &actor, Act::Remove, &Which::All, "enough")
+        .unwrap();
     world.commit(out);
-    assert_eq!((outcome.changed, world.core.queue.clusters.len()), (100_020, 0));
+    assert_eq!((outcome.changed, world.core.queue.clusters().len()), (100_020, 0));
 }
 
 #[test]
@@ -190,7 +195,7 @@ fn a_completed_job_stays_while_its_expression_says_so() {
     assert!(world.core.cluster(id).is_none());
     assert_eq!(world.core.finished(id).unwrap().failed, 1);
     assert_eq!(story(&world), "005");
-    assert!(world.core.queue.jobs_of.is_empty());
+    assert!(world.core.queue.jobs_of().is_empty());
     world.crash();
 }
 
@@ -204,7 +209,10 @@ fn a_completed_job_leaves_when_it_is_removed_and_cannot_be_held() {
         let mut out = Out::default();
         let actor = Actor { user: "u".into(), any_owner: false };
         let which = Which::Named("1.0".parse().unwrap());
-        let outcome = world.core.act(world.now, &actor, act, &which, "r", digest, &mut out).unwrap();
+        let outcome = world
+            .core
+            .act(&mut Turn { now: world.now, digest, out: &mut out }, &actor, act, &which, "r")
+            .unwrap();
         world.commit(out);
         outcome
     };
@@ -284,7 +292,7 @@ fn a_doubtful_expression_is_told_of_once() {
         world.now.mono_ms += 60_000;
         world.now.wall_ms += 60_000;
         let mut out = Out::default();
-        world.core.tick(world.now, digest, &mut out);
+        world.core.tick(&mut Turn { now: world.now, digest, out: &mut out });
         warnings.extend(out.warnings);
     }
     assert_eq!(

@@ -9,12 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use model::Now;
-
+use super::sweep::{Finding, Stage};
 use crate::accounts::UserId;
 use crate::pool::Claim;
-use crate::sweep::{Finding, Stage};
-use crate::{Core, Digest, Out};
+use crate::{Core, Out, Turn};
 
 /// Named resources come in fractions, whose sums depend on their order.
 const ROUNDING: f64 = 1e-6;
@@ -162,16 +160,18 @@ fn names<K: Ord + Clone, V>(
 impl Core {
     /// The round comes by a machine, whose claims are in order by now.
     pub(crate) fn count_machine(&mut self, name: &Arc<str>) {
-        let Some(machine) = self.pool.machines.get(name) else { return };
-        let recount = &mut self.pool.recount;
-        recount.reach = Reach::To(name.clone());
-        if machine.session.is_some() {
-            recount.cores += u64::from(machine.total.cpus);
+        let mut recount = std::mem::take(&mut self.pool.recount);
+        if let Some(machine) = self.pool.machines().get(name) {
+            recount.reach = Reach::To(name.clone());
+            if machine.session.is_some() {
+                recount.cores += u64::from(machine.total.cpus);
+            }
+            let claims = machine.claims.iter().filter_map(|id| self.pool.claims().get(id));
+            for claim in claims.filter(|c| c.machine == *name) {
+                recount.add(claim, self.accounts.groups_of(claim.user).map(|(number, _)| number), 1);
+            }
         }
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        for claim in claims.filter(|c| c.machine == *name) {
-            recount.add(claim, self.accounts.groups_of(claim.user).map(|(number, _)| number), 1);
-        }
+        self.pool.recount = recount;
     }
 
     /// A claim was made, or (`times` -1) is over.
@@ -193,18 +193,15 @@ impl Core {
         out: &mut Out,
     ) -> Stage {
         let counted = &self.queue.recount.jobs;
-        let owners = names(&self.queue.jobs_of, counted, after.as_ref(), *budget);
+        let owners = names(self.queue.jobs_of(), counted, after.as_ref(), *budget);
         *budget = budget.saturating_sub(owners.len());
         for owner in &owners {
             let counted = self.queue.recount.jobs.get(owner).copied().unwrap_or(0);
-            let booked = self.queue.jobs_of.get(owner).copied().unwrap_or(0);
+            let booked = self.queue.jobs_of().get(owner).copied().unwrap_or(0);
             if booked != counted {
                 let what = format!("{owner} was thought to have {booked} unfinished jobs, not {counted}");
                 self.sweep.note(Finding::Jobs, &what, out);
-                self.queue.jobs_of.remove(owner);
-                if counted > 0 {
-                    self.queue.jobs_of.insert(owner.clone(), counted);
-                }
+                self.queue.put_jobs_right(owner, counted);
             }
         }
         if *budget > 0 {
@@ -215,14 +212,7 @@ impl Core {
     }
 
     /// Do users hold what was counted? And when all were asked: do groups, and has the pool so many cores?
-    pub(crate) fn sweep_users(
-        &mut self,
-        now: Now,
-        from: u32,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    pub(crate) fn sweep_users(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
         let end = self.accounts.len().min(from.saturating_add(*budget as u32));
         *budget = budget.saturating_sub((end - from) as usize);
         let mut repaired = false;
@@ -232,27 +222,27 @@ impl Core {
             if differ(held, counted) {
                 let name = &self.accounts.get(id).name;
                 let what = format!("{name} was thought to hold {held} cores, not {counted}");
-                self.sweep.note(Finding::Held, &what, out);
-                self.accounts.put_right(id, counted, now.wall_ms);
+                self.sweep.note(Finding::Held, &what, turn.out);
+                self.accounts.put_right(id, counted, turn.now.wall_ms);
                 repaired = true;
             }
         }
         if *budget > 0 {
-            repaired |= self.sweep_groups(now, out);
-            if self.pool.cores != self.pool.recount.cores {
-                let (booked, counted) = (self.pool.cores, self.pool.recount.cores);
+            repaired |= self.sweep_groups(turn);
+            if self.pool.cores() != self.pool.recount.cores {
+                let (booked, counted) = (self.pool.cores(), self.pool.recount.cores);
                 let what = format!("the pool was thought to have {booked} cores, not {counted}");
-                self.sweep.note(Finding::Cores, &what, out);
-                self.pool.cores = counted;
+                self.sweep.note(Finding::Cores, &what, turn.out);
+                self.pool.put_cores_right(counted);
                 self.count_cores();
                 repaired = true;
             }
         }
-        self.offer_released(now, repaired, digest, out);
+        self.offer_released(turn, repaired);
         if *budget > 0 { Stage::Limits(None) } else { Stage::Users(end) }
     }
 
-    fn sweep_groups(&mut self, now: Now, out: &mut Out) -> bool {
+    fn sweep_groups(&mut self, turn: &mut Turn<'_>) -> bool {
         let wrong: Vec<(usize, f64)> = self
             .accounts
             .groups()
@@ -266,9 +256,9 @@ impl Core {
         for &(group, counted) in &wrong {
             if let Some((name, held)) = self.accounts.groups().nth(group) {
                 let what = format!("the group {name} was thought to hold {held} cores, not {counted}");
-                self.sweep.note(Finding::Quota, &what, out);
+                self.sweep.note(Finding::Quota, &what, turn.out);
             }
-            self.accounts.put_group_right(group, counted, now.wall_ms);
+            self.accounts.put_group_right(group, counted, turn.now.wall_ms);
         }
         !wrong.is_empty()
     }
@@ -276,26 +266,24 @@ impl Core {
     /// Is of each named resource in use what was counted?
     pub(crate) fn sweep_limits(
         &mut self,
-        now: Now,
+        turn: &mut Turn<'_>,
         after: Option<Box<str>>,
         budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
     ) -> Stage {
-        let limits = names(&self.in_use.taken, &self.pool.recount.limits, after.as_ref(), *budget);
+        let limits = names(self.in_use.taken(), &self.pool.recount.limits, after.as_ref(), *budget);
         *budget = budget.saturating_sub(limits.len());
         let mut repaired = false;
         for name in &limits {
             let counted = self.pool.recount.limits.get(name).copied().unwrap_or(0.0);
-            let taken = self.in_use.taken.get(name).copied().unwrap_or(0.0);
+            let taken = self.in_use.taken().get(name).copied().unwrap_or(0.0);
             if differ(taken, counted) {
                 let what = format!("of {name} {taken} was thought to be in use, not {counted}");
-                self.sweep.note(Finding::Limit, &what, out);
+                self.sweep.note(Finding::Limit, &what, turn.out);
                 self.in_use.put_right(name, counted);
                 repaired = true;
             }
         }
-        self.offer_released(now, repaired, digest, out);
+        self.offer_released(turn, repaired);
         if *budget > 0 {
             self.pool.recount = PoolCount::default();
             return Stage::Gangs(0);
@@ -304,10 +292,10 @@ impl Core {
     }
 
     /// After a repair: whoever was kept back by what was not true tries again.
-    fn offer_released(&mut self, now: Now, repaired: bool, digest: Digest, out: &mut Out) {
+    fn offer_released(&mut self, turn: &mut Turn<'_>, repaired: bool) {
         if repaired {
-            self.released = true;
-            self.gang_pass(now, digest, out);
+            self.changes.release();
+            self.gang_pass(turn);
         }
     }
 }

@@ -17,7 +17,7 @@ const ATTRIBUTE: &str = "LastCheckpointPlatform";
 impl Core {
     /// A job goes on on machines of this kind only.
     pub(crate) fn bind(&mut self, id: u32, proc: u32, platform: &str, now_ms: u64) {
-        let Some(cluster) = self.queue.clusters.get_mut(&id) else { return };
+        let Some(cluster) = self.queue.cluster_mut(id) else { return };
         let mut template = Arc::unwrap_or_clone(cluster.template.get());
         let all = template.procs;
         template.set(ATTRIBUTE, quote(platform));
@@ -50,7 +50,7 @@ impl Core {
 
     /// The parts of a cluster were made anew.
     pub(crate) fn bind_all(&mut self, id: u32, now_ms: u64) {
-        let Some(cluster) = self.queue.clusters.get(&id) else { return };
+        let Some(cluster) = self.queue.clusters().get(&id) else { return };
         let bound = cluster.checkpoints.iter().filter(|(_, c)| !c.platform.is_empty());
         let bound: Vec<(u32, Arc<str>)> = bound.map(|(proc, c)| (*proc, c.platform.clone())).collect();
         for (proc, platform) in bound {

@@ -3,20 +3,24 @@
 //!
 //! Nothing waits for it: everything that may let a job start runs the scheduling pass at once. So the last thing a round
 //! does is to run that pass for everybody, and a start that comes of it is a lost wake-up, a fault of ours: it is counted,
-//! marked in the journal, and in builds with debug assertions (every test's) it panics, because nothing else would show it.
-//! Facts are repaired by the ordinary events, indices over them in place.
+//! marked in the journal, and in builds with debug assertions (every test's) it panics, because nothing else would show it. So does
+//! an index that does not agree with what it is an index of, and that is rebuilt from it.
+//! Each finding is the breach of an invariant, by whose name people find what should have held. Facts are repaired by the ordinary
+//! events, indices over them in place.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::event::{JobsRequeued, Kind, Resources};
-use model::{ClaimId, JobId, Now, Span};
+use model::codes::vacate;
+use model::event::{JobsRequeued, Kind};
+use model::{ClaimId, JobId, Span};
 use planner::SetId;
 
-use crate::pool::{Claim, host_of, minus};
-use crate::recount::Reach;
+use super::pool::Rebuilt;
+use super::recount::Reach;
+use crate::pool::{Claim, host_of};
 use crate::shape::ShapeId;
-use crate::{Core, Digest, Effect, Out};
+use crate::{Core, Effect, Out, Turn};
 
 /// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a third of a millisecond.
 const STEP: usize = 500;
@@ -106,6 +110,30 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// The invariant that did not hold, by its name in [`crate::INVARIANTS`].
+    pub fn invariant(self) -> &'static str {
+        match self {
+            Self::EmptyClaim | Self::KeptClaim => "seats",
+            Self::LostClaim | Self::DeadClaim => "claims_and_machines",
+            Self::StrayJob | Self::LostJob => "jobs_and_claims",
+            Self::Room => "room",
+            Self::Line => "line",
+            Self::Lease => "leases",
+            Self::Earmark => "earmarks",
+            Self::Held | Self::Quota | Self::Limit => "accounts",
+            Self::Jobs => "owners",
+            Self::Cores => "cores",
+            Self::LostWakeup => "no_missed_start",
+        }
+    }
+
+    /// Books that disagree among themselves, which nothing that happens in the world can make them: a fault of ours.
+    fn is_our_fault(self) -> bool {
+        !matches!(self, Self::EmptyClaim | Self::KeptClaim | Self::LostJob | Self::Lease | Self::Earmark)
+    }
+}
+
 /// How often each was found since the manager started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Findings([u64; Finding::ALL.len()]);
@@ -152,7 +180,7 @@ pub(crate) struct Sweep {
     found: Findings,
     /// Starts that are made now are its.
     pub(crate) passing: bool,
-    /// A lost wake-up stops the process.
+    /// A fault of ours stops the process.
     pub(crate) alarm: bool,
     /// How much one tick looks at.
     pub(crate) step: usize,
@@ -185,8 +213,10 @@ impl Sweep {
     pub(crate) fn note(&mut self, finding: Finding, what: &str, out: &mut Out) {
         self.found.0[finding as usize] += 1;
         if (out.warnings.len() as u64) < WARNINGS {
-            out.warnings.push(format!("the consistency pass found ({}): {what}", finding.name()));
+            let (name, invariant) = (finding.name(), finding.invariant());
+            out.warnings.push(format!("the consistency pass found ({name}, breaks {invariant}): {what}"));
         }
+        assert!(!(self.alarm && finding.is_our_fault()), "{}: {what}", finding.name());
     }
 }
 
@@ -202,15 +232,15 @@ impl Core {
     }
 
     /// The next step of a round, if one is due.
-    pub(crate) fn sweep(&mut self, now: Now, digest: Digest, out: &mut Out) {
+    pub(crate) fn sweep(&mut self, turn: &mut Turn<'_>) {
         if self.settings.sweep_ms == 0 {
             return;
         }
         let stage = match self.sweep.stage.take() {
             Some(stage) => stage,
-            None if now.mono_ms < self.sweep.due_ms => return,
+            None if turn.now.mono_ms < self.sweep.due_ms => return,
             None => {
-                self.sweep.due_ms = now.mono_ms + self.settings.sweep_ms;
+                self.sweep.due_ms = turn.now.mono_ms + self.settings.sweep_ms;
                 (self.queue.recount, self.pool.recount) = Default::default();
                 Stage::Clusters(0)
             }
@@ -219,14 +249,14 @@ impl Core {
         let mut stage = Some(stage);
         while let Some(at) = stage.take_if(|_| budget > 0) {
             stage = match at {
-                Stage::Machines(after) => Some(self.sweep_machines(now, after, &mut budget, digest, out)),
-                Stage::Claims(after) => Some(self.sweep_claims(now, after, &mut budget, digest, out)),
-                Stage::Clusters(from) => Some(self.sweep_clusters(now, from, &mut budget, digest, out)),
-                Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, out)),
-                Stage::Users(from) => Some(self.sweep_users(now, from, &mut budget, digest, out)),
-                Stage::Limits(after) => Some(self.sweep_limits(now, after, &mut budget, digest, out)),
-                Stage::Gangs(from) => Some(self.sweep_gangs(now, from, &mut budget, digest, out)),
-                Stage::Shapes(from) => self.sweep_shapes(now, from, &mut budget, digest, out),
+                Stage::Machines(after) => Some(self.sweep_machines(turn, after, &mut budget)),
+                Stage::Claims(after) => Some(self.sweep_claims(turn, after, &mut budget)),
+                Stage::Clusters(from) => Some(self.sweep_clusters(turn, from, &mut budget)),
+                Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, turn.out)),
+                Stage::Users(from) => Some(self.sweep_users(turn, from, &mut budget)),
+                Stage::Limits(after) => Some(self.sweep_limits(turn, after, &mut budget)),
+                Stage::Gangs(from) => Some(self.sweep_gangs(turn, from, &mut budget)),
+                Stage::Shapes(from) => self.sweep_shapes(turn, from, &mut budget),
             };
         }
         self.sweep.stage = stage;
@@ -235,7 +265,7 @@ impl Core {
     /// The next machines of the walk, as many as the budget allows.
     fn machines_after(&self, after: Option<&Arc<str>>, budget: &mut usize) -> Vec<Arc<str>> {
         let mut names = Vec::new();
-        for (name, machine) in self.pool.machines.after(after) {
+        for (name, machine) in self.pool.machines().after(after) {
             if *budget == 0 {
                 break;
             }
@@ -245,67 +275,30 @@ impl Core {
         names
     }
 
-    fn sweep_machines(
-        &mut self,
-        now: Now,
-        after: Option<Arc<str>>,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_machines(&mut self, turn: &mut Turn<'_>, after: Option<Arc<str>>, budget: &mut usize) -> Stage {
         let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
-            if self.sweep_machine(name, out) {
-                self.offer_machine(now, name, digest, out);
+            if self.sweep_machine(name, turn.out) {
+                self.offer_machine(turn, name);
             }
-            self.sweep_leases(now, name, digest, out);
+            self.sweep_leases(turn, name);
         }
         names.pop().map_or(Stage::Users(0), |last| Stage::Machines(Some(last)))
     }
 
     /// True when something was put right.
     fn sweep_machine(&mut self, name: &Arc<str>, out: &mut Out) -> bool {
-        let Some(machine) = self.pool.machines.get_mut(name) else { return false };
-        let dead: Vec<ClaimId> = machine
-            .claims
-            .iter()
-            .copied()
-            .filter(|id| self.pool.claims.get(id).is_none_or(|c| c.machine != *name))
-            .collect();
-        let mut repaired = !dead.is_empty();
+        let Rebuilt { dead, room } = self.pool.rebuild_machine(name, &mut self.changes);
+        let mut repaired = room || !dead.is_empty();
         for id in dead {
-            machine.claims.remove(&id);
-            self.sweep.note(Finding::DeadClaim, &format!("{name} has the claim {id}, which is over"), out);
+            let what = format!("{name} has the claim {id}, which is over");
+            self.sweep.note(Finding::DeadClaim, &what, out);
         }
-        let claims = || machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        let slots: BTreeSet<u32> = claims().map(|c| c.slot_number).collect();
-        let whole = machine.whole && !machine.claims.is_empty();
-        let free = if whole {
-            Resources::default()
-        } else {
-            claims().map(|c| c.resources).fold(machine.total, minus)
-        };
-        let connected = machine.session.is_some();
-        let mut wrong = machine.slots != slots;
-        machine.slots = slots;
-        if connected && machine.free != free {
-            machine.free = free;
-            wrong = true;
-        }
-        let (number, free) = (machine.number, machine.free);
-        let roomy = machine.is_open() && free.cpus > 0;
-        wrong |= self.pool.roomy.contains(number) != roomy || (roomy && self.pool.room(number) != free);
-        wrong |= self.pool.away.contains(name) == connected;
-        if wrong {
-            if connected {
-                self.pool.away.remove(name);
-            } else {
-                self.pool.away.insert(name.clone());
-            }
-            self.pool.note_room(name);
+        if room {
             self.sweep.note(Finding::Room, &format!("the books of {name} did not fit its claims"), out);
-            repaired = true;
         }
+        let Some(machine) = self.pool.machines().get(name) else { return repaired };
+        let (number, connected) = (machine.number, machine.session.is_some());
         if let Some(gang) = self.gangs.earmark(number)
             && (!connected || !self.gangs.is_promised(gang, number))
         {
@@ -318,37 +311,39 @@ impl Core {
     }
 
     /// The tick that runs this pass has just ended leases: one that is left was forgotten.
-    fn sweep_leases(&mut self, now: Now, name: &Arc<str>, digest: Digest, out: &mut Out) {
-        let Some(machine) = self.pool.machines.get(name).filter(|m| m.session.is_none()) else { return };
+    fn sweep_leases(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
+        let Some(machine) = self.pool.machines().get(name).filter(|m| m.session.is_none()) else { return };
         // Word from a machine is noted at its first place.
-        let heard_ms = self.pool.machines.get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
+        let heard_ms = self.pool.machines().get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
         let over = machine.claims.iter().copied().filter(|id| {
-            let patience = self.pool.claims.get(id).map_or(0, Claim::patience_ms);
-            now.mono_ms >= heard_ms.saturating_add(patience)
+            let patience = self.pool.claims().get(id).map_or(0, Claim::patience_ms);
+            turn.now.mono_ms >= heard_ms.saturating_add(patience)
         });
         for id in over.collect::<Vec<_>>() {
-            self.sweep.note(Finding::Lease, &format!("the lease of claim {id} on {name} had run out"), out);
-            let jobs = self.pool.claims.get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
-            self.lose_claim(now, id, "its machine was out of contact for longer than the lease", 1008, out);
+            self.sweep.note(
+                Finding::Lease,
+                &format!("the lease of claim {id} on {name} had run out"),
+                turn.out,
+            );
+            let jobs = self.pool.claims().get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
+            self.lose_claim(
+                turn,
+                id,
+                "its machine was out of contact for longer than the lease",
+                vacate::LEASE_OVER,
+            );
             for cluster in jobs.iter().map(|j| j.cluster).collect::<BTreeSet<u32>>() {
-                self.offer_jobs(now, cluster, digest, out);
+                self.offer_jobs(turn, cluster);
             }
         }
     }
 
-    fn sweep_claims(
-        &mut self,
-        now: Now,
-        after: Option<Arc<str>>,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_claims(&mut self, turn: &mut Turn<'_>, after: Option<Arc<str>>, budget: &mut usize) -> Stage {
         let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
-            let claims = self.pool.machines.get(name).map(|m| m.claims.clone());
+            let claims = self.pool.machines().get(name).map(|m| m.claims.clone());
             for id in claims.into_iter().flatten() {
-                self.sweep_claim(now, name, id, digest, out);
+                self.sweep_claim(turn, name, id);
             }
             self.count_machine(name);
         }
@@ -356,57 +351,54 @@ impl Core {
             return Stage::Claims(Some(last));
         }
         self.pool.recount.reach = Reach::All;
-        if self.pool.recount.claims != self.pool.claims.len() {
-            self.sweep_lost_claims(now, out);
+        if self.pool.recount.claims != self.pool.claims().len() {
+            self.sweep_lost_claims(turn);
         }
         Stage::Machines(None)
     }
 
-    fn sweep_claim(&mut self, now: Now, name: &Arc<str>, id: ClaimId, digest: Digest, out: &mut Out) {
-        let Some(claim) = self.pool.claims.get(&id).filter(|c| c.machine == *name) else { return };
+    fn sweep_claim(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: ClaimId) {
+        let Some(claim) = self.pool.claims().get(&id).filter(|c| c.machine == *name) else { return };
         let strays: Vec<JobId> = claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
         let deep = claim.jobs.len() > 1;
-        if !strays.is_empty() || self.pool.deep.contains(&id) != deep {
+        if !strays.is_empty() || self.pool.deep().contains(&id) != deep {
             let what = format!("claim {id} had jobs that are not its");
-            self.sweep.note(Finding::StrayJob, &what, out);
-            if let Some(claim) = self.pool.claims.get_mut(&id) {
-                claim.jobs.retain(|job| !strays.contains(job));
-            }
-            self.pool.note_depth(id);
+            self.sweep.note(Finding::StrayJob, &what, turn.out);
+            self.pool.drop_jobs(id, &strays);
         }
-        let connected = self.pool.machines.get(name).is_some_and(|m| m.session.is_some());
+        let connected = self.pool.machines().get(name).is_some_and(|m| m.session.is_some());
         if connected && self.is_reserved_in_vain(id) {
             let what = format!("claim {id} on {name} was kept for a gang that is over");
-            self.sweep.note(Finding::KeptClaim, &what, out);
-            return self.drop_claim(now, id, "its gang is over", digest, out);
+            self.sweep.note(Finding::KeptClaim, &what, turn.out);
+            return self.drop_claim(turn, id, "its gang is over");
         }
         // It may be kept for a while after the run, and its machine may be put in order.
         let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
-        let empty = self.pool.claims.get(&id).is_some_and(idle);
-        let session = self.pool.machines.get(name).and_then(|m| m.session);
+        let empty = self.pool.claims().get(&id).is_some_and(idle);
+        let session = self.pool.machines().get(name).and_then(|m| m.session);
         if let Some(session) = session.filter(|_| empty) {
-            self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), out);
-            self.end_claim(now, id, "none of its jobs is alive", out);
-            out.effects.push(Effect::Drop { session, claim: id });
-            self.offer_machine(now, name, digest, out);
+            self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), turn.out);
+            self.end_claim(turn, id, "none of its jobs is alive");
+            turn.out.effects.push(Effect::Drop { session, claim: id });
+            self.offer_machine(turn, name);
         }
     }
 
     /// Machines have fewer claims than there are: looks at all of them, which nobody does who finds nothing wrong.
-    fn sweep_lost_claims(&mut self, now: Now, out: &mut Out) {
+    fn sweep_lost_claims(&mut self, turn: &mut Turn<'_>) {
         let is_lost = |(id, claim): &(&ClaimId, &Claim)| {
-            self.pool.machines.get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
+            self.pool.machines().get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
         };
         let lost: Vec<(ClaimId, Claim)> =
-            self.pool.claims.iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
+            self.pool.claims().iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
         for (id, claim) in lost {
             let name = &claim.machine;
-            self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), out);
-            if self.pool.machines.contains_key(name) {
-                self.give_back(name, id, claim.slot_number);
+            self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), turn.out);
+            if self.pool.machines().contains_key(name) {
+                self.pool.give_back(name, id, claim.slot_number, &mut self.changes);
             } else {
                 // As after a restart: it has the time of its lease to come back.
-                self.expect(now, name, [id].into());
+                self.expect(turn.now, name, [id].into());
             }
             self.recount_claim(&claim, 1);
         }
@@ -414,33 +406,14 @@ impl Core {
 
     /// Is this claim the one that has the job?
     fn is_with(&self, job: JobId, id: ClaimId) -> bool {
-        let live = self.queue.clusters.get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
         live.is_some_and(|l| l.claim == id)
     }
 
-    /// A machine's books have a claim again.
-    fn give_back(&mut self, name: &Arc<str>, id: ClaimId, slot: u32) {
-        let Some(machine) = self.pool.machines.get_mut(name) else { return };
-        machine.claims.insert(id);
-        machine.slots.insert(slot);
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-        let free = claims.map(|c| c.resources).fold(machine.total, minus);
-        machine.free = if machine.session.is_some() { free } else { Resources::default() };
-        machine.settle();
-        self.pool.note_room(name);
-    }
-
-    fn sweep_clusters(
-        &mut self,
-        now: Now,
-        from: u32,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_clusters(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
         let (mut next, mut odd) = (None, Vec::new());
         let mut recount = std::mem::take(&mut self.queue.recount);
-        for (&id, cluster) in self.queue.clusters.range(from..) {
+        for (&id, cluster) in self.queue.clusters().range(from..) {
             if *budget == 0 {
                 next = Some(id);
                 break;
@@ -449,11 +422,11 @@ impl Core {
             recount.pass(&cluster.owner, cluster.unfinished());
             *budget = budget.saturating_sub(1 + cluster.live.len());
             let in_line = if cluster.gang {
-                self.gangs.knows(id, self.waits_as_gang(id))
+                self.changes.concerns_gang(id) || self.gangs.knows(id) == self.waits_as_gang(id)
             } else {
                 cluster.parts.iter().enumerate().all(|(at, part)| {
                     let entry = cluster.ready(id, at);
-                    let shape = self.shapes.all.get(&part.shape);
+                    let shape = self.shapes.all().get(&part.shape);
                     shape.is_none_or(|s| s.ready.contains(&entry) != part.idle.is_empty())
                 })
             };
@@ -462,7 +435,7 @@ impl Core {
                 .iter()
                 .filter(|(proc, live)| {
                     let job = JobId { cluster: id, proc: **proc };
-                    self.pool.claims.get(&live.claim).is_none_or(|c| !c.jobs.contains(&job))
+                    self.pool.claims().get(&live.claim).is_none_or(|c| !c.jobs.contains(&job))
                 })
                 .map(|(proc, live)| (*proc, live.claim))
                 .collect();
@@ -476,24 +449,33 @@ impl Core {
         self.queue.recount = recount;
         for (id, in_line, lost) in odd {
             if !in_line {
-                self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), out);
+                self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), turn.out);
                 self.reindex(id);
             }
             for (proc, claim) in lost {
                 let job = JobId { cluster: id, proc };
-                self.sweep.note(Finding::LostJob, &format!("claim {claim} did not have the job {job}"), out);
-                if let Some(claim) = self.pool.claims.get_mut(&claim) {
-                    claim.jobs.push(job);
+                self.sweep.note(
+                    Finding::LostJob,
+                    &format!("claim {claim} did not have the job {job}"),
+                    turn.out,
+                );
+                if self.pool.claims().contains_key(&claim) {
+                    self.pool.give_jobs(claim, [job]);
                 } else {
                     let (procs, reason) =
                         (vec![Span { first: proc, count: 1 }], "its claim is over".to_owned());
-                    let requeued =
-                        JobsRequeued { claim: claim.0, cluster: id, procs, reason, code: 1006, exit: None };
-                    self.record(now, Kind::JobsRequeued(requeued), out);
+                    let requeued = JobsRequeued {
+                        claim: claim.0,
+                        cluster: id,
+                        procs,
+                        reason,
+                        code: vacate::MACHINE_FAILED,
+                        exit: None,
+                    };
+                    self.record(turn, Kind::JobsRequeued(requeued));
                 }
-                self.pool.note_depth(claim);
             }
-            self.offer_jobs(now, id, digest, out);
+            self.offer_jobs(turn, id);
         }
         match next {
             Some(next) => Stage::Clusters(next),
@@ -502,39 +484,25 @@ impl Core {
     }
 
     /// The pass itself, for gangs that no event concerns.
-    fn sweep_gangs(
-        &mut self,
-        now: Now,
-        from: u32,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Stage {
+    fn sweep_gangs(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
         let some: Vec<u32> = self.gangs.waiting_from(from).take(GANGS).collect();
         let Some(last) = some.last().copied() else { return Stage::Shapes(0) };
         *budget = budget.saturating_sub(STEP / GANGS * some.len());
         for id in some {
             self.gangs.look_again(SetId(u64::from(id)));
         }
-        let before = out.events.len();
+        let before = turn.out.events.len();
         self.sweep.passing = true;
-        self.gang_pass(now, digest, out);
+        self.gang_pass(turn);
         self.sweep.passing = false;
-        self.count_starts(before, out);
+        self.count_starts(before, turn.out);
         Stage::Gangs(last + 1)
     }
 
     /// The pass itself, for jobs that no event concerns.
-    fn sweep_shapes(
-        &mut self,
-        now: Now,
-        from: u32,
-        budget: &mut usize,
-        digest: Digest,
-        out: &mut Out,
-    ) -> Option<Stage> {
+    fn sweep_shapes(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Option<Stage> {
         // What waits for keys, for the throttle or for its first look is waited for.
-        if self.starved || !self.undone.is_empty() || self.throttle.due_ms().is_some() {
+        if self.keys.are_wanted() || !self.undone.is_empty() || self.throttle.due_ms().is_some() {
             return None;
         }
         // Sets of machines are bitmaps: a look through one is quick.
@@ -545,30 +513,30 @@ impl Core {
             }
             *budget = budget.saturating_sub(1);
             let id = ShapeId(id);
-            let Some(shape) = self.shapes.all.get(&id) else { continue };
+            let Some(shape) = self.shapes.all().get(&id) else { continue };
             let first = shape.ready.first().copied();
             if first.is_some() != self.accounts.is_in_line(shape.user, id, first) {
                 let (user, cores) = (shape.user, f64::from(shape.request.cpus));
                 let what = format!("jobs of {} were not in line", self.accounts.get(user).name);
-                self.sweep.note(Finding::Line, &what, out);
+                self.sweep.note(Finding::Line, &what, turn.out);
                 self.accounts.forget_ready(user, id);
                 self.accounts.set_ready(user, id, cores, None, first);
-                self.offer_shape(now, id, digest, out);
+                self.offer_shape(turn, id);
             }
             if first.is_none() || !self.may_have_more(id) {
                 continue;
             }
             *budget = budget.saturating_sub(per_shape);
-            let before = out.events.len();
+            let before = turn.out.events.len();
             self.sweep.passing = true;
-            while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, now.wall_ms)) {
+            while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, turn.now.wall_ms)) {
                 let candidate = crate::pass::Candidate { shape: id, ready };
-                if !self.start(now, &name, candidate, digest, out) {
+                if !self.start(turn, &name, candidate) {
                     break;
                 }
             }
             self.sweep.passing = false;
-            self.count_starts(before, out);
+            self.count_starts(before, turn.out);
         }
         None
     }
@@ -581,7 +549,6 @@ impl Core {
         for what in made.collect::<Vec<_>>() {
             let what = format!("a job could have started before, on {what}");
             self.sweep.note(Finding::LostWakeup, &what, out);
-            assert!(!self.sweep.alarm, "lost wake-up: {what}");
         }
     }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use model::codes::vacate;
 use model::event::{
     Afterwards, ClaimEnded, ClaimMade, ClusterReordered, ClusterSubmitted, JobCheckpointed, JobExited,
-    JobStarted, JobsAssigned, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
-    StopRequested,
+    JobReserved, JobStarted, JobsAssigned, JobsExtended, JobsHeld, JobsLeft, JobsReleased, JobsRemoved,
+    JobsRequeued, Kind, StopRequested,
 };
 use model::{ClaimId, Class, JobId, ProcSet};
 
 use crate::Core;
-use crate::labs::Shut;
 use crate::lifecycle::Policies;
-use crate::pool::{Claim, minus, place_of};
-use crate::provision;
+use crate::pool::{Claim, Reserved, host_of, place_of};
 use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
+use crate::reserve::MOST_S;
 use crate::shape::Ready;
 
 impl Core {
@@ -56,13 +56,13 @@ impl Core {
             // Told for people, or the manager's own books: nothing durable follows from them here.
             Kind::JournalSalvaged(e) => {
                 let skipped = u32::try_from(e.unread).unwrap_or(u32::MAX);
-                let clusters = self.queue.next_cluster.max(e.last_cluster.saturating_add(1));
-                self.queue.next_cluster = clusters.saturating_add(skipped);
-                let claims = self.pool.next_claim.max(e.last_claim.saturating_add(1));
-                self.pool.next_claim = claims.saturating_add(e.unread);
+                let clusters = self.queue.next_cluster().max(e.last_cluster.saturating_add(1));
+                self.queue.skip_to(clusters.saturating_add(skipped));
+                let claims = self.pool.next_claim().max(e.last_claim.saturating_add(1));
+                self.pool.skip_to(claims.saturating_add(e.unread));
             }
             Kind::JobNotSaved(e) => {
-                if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster).filter(|_| e.missed) {
+                if let Some(cluster) = self.queue.cluster_mut(e.cluster).filter(|_| e.missed) {
                     cluster.missed.insert(e.proc);
                 }
             }
@@ -97,22 +97,16 @@ impl Core {
             policies: Policies::of(&e.template),
             begun: None,
         };
-        if cluster.policies.periodic {
-            self.queue.periodic.insert(e.cluster);
-        }
-        self.queue.next_cluster = self.queue.next_cluster.max(e.cluster + 1);
-        if !cluster.key.is_none() {
-            let keyed = Keyed { cluster: e.cluster, template: template_digest(&e.template) };
-            self.queue.keys.insert(cluster.key, keyed);
-        }
-        self.queue.clusters.insert(e.cluster, Box::new(cluster));
+        let keyed = Keyed { cluster: e.cluster, template: template_digest(&e.template) };
+        self.queue.remember_key(cluster.key, keyed);
+        self.queue.insert(e.cluster, cluster);
         self.reindex(e.cluster);
         self.put_off(e.cluster, &ProcSet::all(e.template.procs));
     }
 
     /// A cluster has another place among those that wait.
     fn apply_reordered(&mut self, e: &ClusterReordered) {
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         let before: Vec<Ready> =
             (0..cluster.parts.len()).map(|part| cluster.ready(e.cluster, part)).collect();
         cluster.priority = e.priority.unwrap_or(cluster.priority);
@@ -125,7 +119,7 @@ impl Core {
     }
 
     fn apply_held(&mut self, e: &JobsHeld, time_ms: u64) {
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         for span in &e.procs {
             cluster.take_idle(*span);
             cluster.held.insert_range(span.first, span.procs().end);
@@ -142,23 +136,19 @@ impl Core {
     }
 
     fn apply_released(&mut self, e: &JobsReleased, time_ms: u64) {
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         cluster.note_release(&e.procs, time_ms);
-        if let Some(begun) = &mut cluster.begun {
-            // A person has looked at it: every machine may be tried again.
-            begun.excluded.clear();
-            begun.unready.clear();
-            self.queue.excluding.remove(&e.cluster);
-        }
         for span in &e.procs {
             cluster.unhold(span.first, span.procs().end);
         }
+        // A person has looked at it: every machine may be tried again.
+        self.queue.readmit(e.cluster);
         self.make_idle(e.cluster, &e.procs);
     }
 
     fn apply_removed(&mut self, e: &JobsRemoved) {
         self.end_attempts(e.cluster, &e.procs);
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         let mut count = 0;
         for span in &e.procs {
             cluster.take_idle(*span);
@@ -176,24 +166,23 @@ impl Core {
     }
 
     fn apply_stop(&mut self, e: &StopRequested) {
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         let Some(live) = cluster.live.get_mut(&e.proc) else { return };
         let afterwards = Afterwards::try_from(e.afterwards).unwrap_or(Afterwards::Idle);
         live.stop = Some(Stop { afterwards, reason: e.reason.clone(), code: e.code, subcode: e.subcode });
         if cluster.gang {
             // It may be on its way back as a whole.
-            self.gangs.stir(e.cluster);
+            self.changes.note_gang(e.cluster);
         }
     }
 
     fn apply_claim_made(&mut self, e: &ClaimMade, time_ms: u64) {
         let slot_number = e.slot.rsplit('_').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        let machine = place_of(&e.machine, &e.slot);
         let submitter = if e.submitter.is_empty() { &e.owner } else { &e.submitter };
         let user = self.accounts.user(submitter, time_ms);
         self.accounts.hold(user, f64::from(e.resources.cpus), time_ms);
         let claim = Claim {
-            machine: machine.clone(),
+            machine: place_of(&e.machine, &e.slot),
             slot: e.slot.clone(),
             slot_number,
             owner: Arc::from(e.owner.as_str()),
@@ -215,20 +204,12 @@ impl Core {
             slot_now: None,
         };
         self.recount_claim(&claim, 1);
-        self.pool.next_claim = self.pool.next_claim.max(e.claim + 1);
-        self.pool.claims.insert(ClaimId(e.claim), claim);
-        if let Some(machine) = self.pool.machines.get_mut(&machine) {
-            machine.free = minus(machine.free, e.resources);
-            machine.claims.insert(ClaimId(e.claim));
-            machine.slots.insert(slot_number);
-            machine.settle();
-        }
-        self.pool.note_room(&machine);
+        self.pool.add_claim(ClaimId(e.claim), claim, &mut self.changes);
     }
 
     fn apply_assigned(&mut self, e: &JobsAssigned, time_ms: u64) {
         let claim_id = ClaimId(e.claim);
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         for span in &e.procs {
             cluster.take_idle(*span);
             for proc in span.procs() {
@@ -239,19 +220,14 @@ impl Core {
         }
         let shape =
             e.procs.first().and_then(|s| cluster.parts.get(cluster.part_of(s.first))).map(|p| p.shape);
-        if let Some(claim) = self.pool.claims.get_mut(&claim_id) {
-            // All jobs that a claim gets take the same; it has that from its first.
-            if claim.limits.is_empty()
-                && let Some(shape) = shape.and_then(|s| self.shapes.all.get(&s))
-            {
-                claim.limits.clone_from(&shape.limits);
-                self.in_use.take(&claim.limits);
-                self.pool.recount.takes(&claim.machine, &claim.limits);
-            }
-            let jobs = e.procs.iter().flat_map(|s| s.procs()).map(|proc| JobId { cluster: e.cluster, proc });
-            claim.jobs.extend(jobs);
+        // All jobs that a claim gets take the same; it has that from its first.
+        let is_first = self.pool.claims().get(&claim_id).is_some_and(|claim| claim.limits.is_empty());
+        if let Some(shape) = shape.filter(|_| is_first).and_then(|s| self.shapes.all().get(&s)) {
+            self.in_use.take(&shape.limits);
+            self.pool.set_limits(claim_id, shape.limits.clone());
         }
-        self.pool.note_depth(claim_id);
+        let jobs = e.procs.iter().flat_map(|s| s.procs()).map(|proc| JobId { cluster: e.cluster, proc });
+        self.pool.give_jobs(claim_id, jobs);
         self.touch_claim(claim_id);
         self.reindex(e.cluster);
     }
@@ -262,11 +238,11 @@ impl Core {
             self.touch_claim(ClaimId(e.claim));
             self.touch_gang(e.cluster);
             self.watch_limit(JobId { cluster: e.cluster, proc: e.proc });
-            if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
+            if let Some(cluster) = self.queue.cluster_mut(e.cluster) {
                 cluster.note_start(e.proc);
                 if cluster.guests.is_some() {
                     // Its guests may begin.
-                    self.gangs.stir(e.cluster);
+                    self.changes.note_gang(e.cluster);
                 }
             }
         }
@@ -279,7 +255,7 @@ impl Core {
     }
 
     fn apply_checkpointed(&mut self, e: &JobCheckpointed, time_ms: u64) {
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         let (object, platform) = (Arc::from(e.object.as_str()), Arc::from(e.platform.as_str()));
         // One that it was not asked for says nothing of how long it takes to leave.
         let known_ms = cluster.checkpoints.get(&e.proc).map_or(0, |before| before.saving_ms);
@@ -292,11 +268,11 @@ impl Core {
 
     fn apply_exited(&mut self, e: &JobExited, time_ms: u64) {
         let span = model::Span { first: e.proc, count: 1 };
-        if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster).filter(|_| e.stays) {
+        if let Some(cluster) = self.queue.cluster_mut(e.cluster).filter(|_| e.stays) {
             cluster.note_completion(e, time_ms);
         }
         self.end_attempts(e.cluster, &[span]);
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         cluster.checkpoints.remove(&e.proc);
         if e.stays {
             cluster.completed.insert(e.proc);
@@ -311,11 +287,10 @@ impl Core {
             cluster.summary.failed += 1;
         }
         let shape = cluster.parts.get(cluster.part_of(e.proc)).map(|p| p.shape);
-        if let Some(shape) = shape.and_then(|s| self.shapes.all.get_mut(&s)) {
-            let sample = e.exit.wall_us as f64;
-            shape.mean_us = Some(shape.mean_us.map_or(sample, |mean| mean + (sample - mean) * 0.1));
+        if let Some(shape) = shape {
+            self.shapes.note_run(shape, e.exit.wall_us);
         }
-        if self.queue.clusters.get(&e.cluster).is_some_and(|c| c.policies.together) {
+        if self.queue.clusters().get(&e.cluster).is_some_and(|c| c.policies.together) {
             // Those that it was within its limits for may be past theirs.
             self.watch_limits(e.cluster);
         }
@@ -323,7 +298,7 @@ impl Core {
     }
 
     fn apply_left(&mut self, e: &JobsLeft) {
-        let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) else { return };
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
         let before = cluster.completed.len();
         for span in &e.procs {
             cluster.completed.remove_range(span.first, span.procs().end);
@@ -338,77 +313,80 @@ impl Core {
     }
 
     fn apply_requeued(&mut self, e: &JobsRequeued, time_ms: u64) {
-        if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
+        if let Some(cluster) = self.queue.cluster_mut(e.cluster) {
             cluster.note_requeue(e, time_ms);
             if e.exit.is_none() {
                 cluster.note_unbegun(&e.procs);
             }
         }
-        if e.code == provision::FAILED {
-            self.exclude(e, time_ms);
+        if e.code == vacate::UNREADY
+            && let Some(claim) = self.pool.claims().get(&ClaimId(e.claim))
+        {
+            self.queue.exclude(e.cluster, host_of(&claim.machine), &e.procs, time_ms);
         }
         self.end_attempts(e.cluster, &e.procs);
-        if let Some(cluster) = self.queue.clusters.get_mut(&e.cluster) {
+        if let Some(cluster) = self.queue.cluster_mut(e.cluster) {
             cluster.requeues += e.procs.iter().map(|s| u64::from(s.count)).sum::<u64>();
-            self.returned.insert(e.cluster);
+            self.changes.note_return(e.cluster);
         }
         self.make_idle(e.cluster, &e.procs);
     }
 
     fn apply_claim_ended(&mut self, e: &ClaimEnded, time_ms: u64) {
-        let Some(claim) = self.pool.claims.remove(&ClaimId(e.claim)) else { return };
-        self.pool.note_depth(ClaimId(e.claim));
-        self.pool.seating.remove(&ClaimId(e.claim));
-        if let Some(reserved) = claim.reserved {
-            self.pool.reserved.remove(&(reserved.job.cluster, ClaimId(e.claim)));
-        }
-        if let Some(rival) = claim.rival {
-            self.pool.count_rival_out(rival);
-        }
+        let Some(claim) = self.pool.remove_claim(ClaimId(e.claim), &mut self.changes) else { return };
         self.accounts.hold(claim.user, -f64::from(claim.resources.cpus), time_ms);
         self.in_use.give_back(&claim.limits);
         self.recount_claim(&claim, -1);
         let limited = !claim.limits.is_empty() || self.accounts.is_grouped(claim.user);
-        self.released |= limited && !self.kept_back.is_empty();
-        if let Some(machine) = self.pool.machines.get_mut(&claim.machine) {
-            machine.claims.remove(&ClaimId(e.claim));
-            // Not what is free and what the claim had: the machine may have become smaller meanwhile.
-            let left = machine.claims.iter().filter_map(|id| self.pool.claims.get(id));
-            machine.free = left.map(|c| c.resources).fold(machine.total, minus);
-            machine.slots.remove(&claim.slot_number);
-            machine.undecided = machine.shut == Some(Shut::Lab);
-            machine.settle();
+        if limited {
+            self.changes.release();
         }
-        self.pool.note_room(&claim.machine);
+    }
+
+    pub(super) fn apply_reserved(&mut self, e: &JobReserved) {
+        let id = ClaimId(e.claim);
+        let job = JobId { cluster: e.cluster, proc: e.proc };
+        let until_ms = (!e.for_gang).then_some(e.until_ms);
+        let Some(limits) = self.pool.reserve(id, Reserved { job, until_ms }) else { return };
+        self.in_use.give_back(&limits);
+        if !limits.is_empty() {
+            self.changes.release();
+        }
+        self.touch_claim(id);
+    }
+
+    fn apply_extended(&mut self, e: &JobsExtended) {
+        let Some(cluster) = self.queue.cluster_mut(e.cluster) else { return };
+        for proc in e.procs.iter().flat_map(|s| s.procs()) {
+            if cluster.live.contains_key(&proc) {
+                let extended = cluster.extended.entry(proc).or_default();
+                *extended = extended.saturating_add(e.seconds).min(MOST_S);
+            }
+        }
+        self.touch_gang(e.cluster);
+        self.watch_limits(e.cluster);
     }
 
     fn live_mut(&mut self, cluster: u32, proc: u32, attempt: u32) -> Option<&mut Live> {
-        let live = self.queue.clusters.get_mut(&cluster)?.live.get_mut(&proc)?;
+        let live = self.queue.cluster_mut(cluster)?.live.get_mut(&proc)?;
         (live.attempt == attempt).then_some(live)
     }
 
     /// Takes jobs out of the hands of their claims.
     fn end_attempts(&mut self, cluster_id: u32, spans: &[model::Span]) {
-        let Some(cluster) = self.queue.clusters.get_mut(&cluster_id) else { return };
+        let Some(cluster) = self.queue.cluster_mut(cluster_id) else { return };
         for span in spans {
             for proc in span.procs() {
                 let Some(live) = cluster.live.remove(&proc) else { continue };
                 // Granted to this run, not to the next.
                 cluster.extended.remove(&proc);
-                if let Some(claim) = self.pool.claims.get_mut(&live.claim) {
-                    let job = JobId { cluster: cluster_id, proc };
-                    // Jobs mostly end in the order in which they were given.
-                    if let Some(at) = claim.jobs.iter().position(|j| *j == job) {
-                        claim.jobs.remove(at);
-                    }
-                    self.pool.note_depth(live.claim);
-                }
+                self.pool.take_job(live.claim, JobId { cluster: cluster_id, proc });
             }
         }
     }
 
     fn make_idle(&mut self, cluster_id: u32, spans: &[model::Span]) {
-        let Some(cluster) = self.queue.clusters.get_mut(&cluster_id) else { return };
+        let Some(cluster) = self.queue.cluster_mut(cluster_id) else { return };
         let procs: ProcSet = spans.iter().collect();
         cluster.insert_idle(&procs);
         self.reindex(cluster_id);
@@ -417,10 +395,10 @@ impl Core {
 
     /// Puts each part of a cluster into its shape's waiting list, or takes it out, according to its idle procs.
     pub(crate) fn reindex(&mut self, cluster_id: u32) {
-        let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
+        let Some(cluster) = self.queue.clusters().get(&cluster_id) else { return };
         if cluster.gang {
             // Not in anybody's line: the planner places it as a whole.
-            self.gangs.stir(cluster_id);
+            self.changes.note_gang(cluster_id);
             self.touch_gang(cluster_id);
             return;
         }
@@ -433,18 +411,9 @@ impl Core {
     /// Some jobs of a cluster are over; when all are, the cluster leaves the queue.
     fn finish(&mut self, cluster_id: u32, count: u64) {
         self.reindex(cluster_id);
-        let Some(cluster) = self.queue.clusters.get(&cluster_id) else { return };
-        let (owner, finished) = (cluster.owner.clone(), cluster.is_finished());
-        let (summary, key) = (cluster.summary, cluster.key);
-        self.queue.discount_jobs(cluster_id, &owner, count);
-        if finished {
-            self.queue.periodic.remove(&cluster_id);
-            self.queue.excluding.remove(&cluster_id);
+        if let Some(cluster) = self.queue.finish(cluster_id, count) {
             self.round.forget(cluster_id);
-            if let Some(cluster) = self.queue.clusters.remove(&cluster_id) {
-                self.shapes.release(&cluster.parts);
-            }
-            self.queue.remember(cluster_id, summary, key);
+            self.shapes.release(&cluster.parts);
         }
     }
 }

@@ -249,7 +249,7 @@ fn load_summary(s: SavedSummary) -> Summary {
 impl Core {
     /// The durable state as bytes.
     pub fn snapshot(&self) -> Vec<u8> {
-        let claims = self.pool.claims.iter().map(|(id, c)| SavedClaim {
+        let claims = self.pool.claims().iter().map(|(id, c)| SavedClaim {
             made: ClaimMade {
                 claim: id.0,
                 machine: crate::pool::host_of(&c.machine).to_owned(),
@@ -270,7 +270,7 @@ impl Core {
                 .flat_map(|k| [u64::from(k.job.cluster), u64::from(k.job.proc), k.until_ms.unwrap_or(0)])
                 .collect(),
         });
-        let keys = self.queue.keys.iter().map(|(key, &Keyed { cluster, template })| SavedKey {
+        let keys = self.queue.keys().map(|(key, Keyed { cluster, template })| SavedKey {
             template,
             cluster,
             low: key.number() as u64,
@@ -283,21 +283,19 @@ impl Core {
             used,
             factor,
         });
-        let finished = self.queue.finished.iter();
-        let finished =
-            finished.filter_map(|id| Some(save_summary(*id, self.queue.finished_index.get(id)?.0)));
+        let finished = self.queue.finished().map(|(id, summary)| save_summary(id, summary));
         let mut templates = Templates::default();
-        let clusters = self.queue.clusters.iter().map(|(&id, c)| save_cluster(id, c, &mut templates));
+        let clusters = self.queue.clusters().iter().map(|(&id, c)| save_cluster(id, c, &mut templates));
         Saved {
-            next_cluster: self.queue.next_cluster,
-            next_claim: self.pool.next_claim,
+            next_cluster: self.queue.next_cluster(),
+            next_claim: self.pool.next_claim(),
             clusters: clusters.collect(),
             claims: claims.collect(),
             finished: finished.collect(),
             keys: keys.collect(),
             users: users.collect(),
-            standings: self.labs.machines.values().cloned().collect(),
-            labs: self.labs.decided.values().cloned().collect(),
+            standings: self.labs.standings().values().cloned().collect(),
+            labs: self.labs.decided().values().cloned().collect(),
             templates: templates.all,
             drains: self.drains.said().cloned().collect(),
         }
@@ -320,11 +318,8 @@ impl Core {
             let id = ClaimId(claim.made.claim);
             // Its cores are in the user's account since it was made; the account was settled later than that.
             core.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
-            if let Some(made) = core.pool.claims.get_mut(&id) {
-                made.jobs =
-                    claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc }).collect();
-            }
-            core.pool.note_depth(id);
+            let jobs = claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc });
+            core.pool.give_jobs(id, jobs);
             if let [cluster, proc, until_ms] = claim.reserved[..] {
                 let (cluster, proc, for_gang) = (cluster as u32, proc as u32, until_ms == 0);
                 core.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms, for_gang });
@@ -333,7 +328,7 @@ impl Core {
         let mut keys = HashMap::new();
         for key in saved.keys {
             let hash = SubmitKey::from_number(u128::from(key.high) << 64 | u128::from(key.low));
-            core.queue.keys.insert(hash, Keyed { cluster: key.cluster, template: key.template });
+            core.queue.remember_key(hash, Keyed { cluster: key.cluster, template: key.template });
             keys.insert(key.cluster, hash);
         }
         let key_of = |cluster: u32| keys.get(&cluster).copied().unwrap_or_default();
@@ -348,8 +343,8 @@ impl Core {
             core.load_cluster(saved, &template, key);
         }
         core.restore_limits();
-        core.queue.next_cluster = saved.next_cluster;
-        core.pool.next_claim = saved.next_claim;
+        core.queue.skip_to(saved.next_cluster);
+        core.pool.skip_to(saved.next_claim);
         for summary in saved.finished {
             core.queue.remember(summary.cluster, load_summary(summary), key_of(summary.cluster));
         }
@@ -358,10 +353,10 @@ impl Core {
 
     /// What claims take of named resources follows from their jobs.
     fn restore_limits(&mut self) {
-        for claim in self.pool.claims.values_mut() {
-            let cluster = claim.jobs.first().and_then(|j| Some((j, self.queue.clusters.get(&j.cluster)?)));
+        for (_, claim) in self.pool.claims_mut() {
+            let cluster = claim.jobs.first().and_then(|j| Some((j, self.queue.clusters().get(&j.cluster)?)));
             let part = cluster.and_then(|(job, cluster)| cluster.parts.get(cluster.part_of(job.proc)));
-            if let Some(shape) = part.and_then(|p| self.shapes.all.get(&p.shape)) {
+            if let Some(shape) = part.and_then(|p| self.shapes.all().get(&p.shape)) {
                 claim.limits.clone_from(&shape.limits);
                 self.in_use.take(&claim.limits);
             }
@@ -439,16 +434,10 @@ impl Core {
                 .collect(),
             unready: saved.unready.as_chunks().0.iter().map(|&[proc, n]| (proc, n)).collect(),
         };
-        if !begun.excluded.is_empty() {
-            self.queue.excluding.insert(saved.id);
-        }
         if begun != Begun::default() {
             cluster.begun = Some(Box::new(begun));
         }
-        if cluster.policies.periodic {
-            self.queue.periodic.insert(saved.id);
-        }
-        self.queue.clusters.insert(saved.id, Box::new(cluster));
+        self.queue.insert(saved.id, cluster);
         self.bind_all(saved.id, saved.submitted_ms);
         self.reindex(saved.id);
         self.put_off(saved.id, &idle);
@@ -572,13 +561,13 @@ mod tests {
 
     use super::*;
     use crate::tests::{digest, template};
-    use crate::{Out, Submission};
+    use crate::{Out, Submission, Turn};
 
     fn submit(core: &mut Core, owner: &str, key: &str) -> u32 {
         let submission =
             Submission { owner: owner.into(), template: template(1, 1), idempotency_key: key.into() };
         let now = Now { mono_ms: 1, wall_ms: 1_000 };
-        core.submit(now, submission, digest, &mut Out::default()).unwrap()
+        core.submit(&mut Turn { now, digest, out: &mut Out::default() }, submission).unwrap()
     }
 
     #[test]
@@ -591,8 +580,8 @@ mod tests {
         assert_ne!(submit(&mut core, "ann", ""), submit(&mut core, "ann", ""));
         let mut again = Core::restore(Settings::default(), &core.snapshot()).unwrap();
         assert_eq!((submit(&mut again, "ann", "key"), submit(&mut again, "bob", "key")), (ann, bob));
-        assert_eq!(again.queue.clusters[&ann].key, SubmitKey::new("ann", "key"));
-        assert!(again.queue.clusters[&ann].begun.is_none(), "what only waits stays small");
+        assert_eq!(again.queue.clusters()[&ann].key, SubmitKey::new("ann", "key"));
+        assert!(again.queue.clusters()[&ann].begun.is_none(), "what only waits stays small");
     }
 
     #[test]
@@ -612,10 +601,13 @@ mod tests {
                 template: template.clone(),
                 idempotency_key: String::new(),
             };
-            sent.push((core.submit(now, submission, digest, &mut Out::default()).unwrap(), template));
+            sent.push((
+                core.submit(&mut Turn { now, digest, out: &mut Out::default() }, submission).unwrap(),
+                template,
+            ));
         }
         let whole = |core: &Core| {
-            core.queue.clusters.values().filter(|c| matches!(c.template, Stored::Whole(_))).count()
+            core.queue.clusters().values().filter(|c| matches!(c.template, Stored::Whole(_))).count()
         };
         let bytes = core.snapshot();
         assert_eq!(Saved::decode(bytes.as_slice()).unwrap().templates.len(), 3);
@@ -623,7 +615,7 @@ mod tests {
         assert_eq!((whole(&core), whole(&again)), (3, 3));
         for (cluster, mut template) in sent {
             crate::stamp::stamp(&mut template, "ann", &crate::Shares::default(), now.wall_ms).unwrap();
-            assert_eq!(*again.queue.clusters[&cluster].template.get(), template);
+            assert_eq!(*again.queue.clusters()[&cluster].template.get(), template);
         }
     }
 }

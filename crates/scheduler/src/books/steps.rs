@@ -11,7 +11,7 @@ impl Core {
     /// Moves dates of the past by so much.
     pub(crate) fn apply_step(&mut self, by_ms: i64) {
         let moved = |at: &mut u64| *at = at.saturating_add_signed(by_ms);
-        for cluster in self.queue.clusters.values_mut() {
+        for cluster in self.queue.clusters_mut() {
             let Some(begun) = &mut cluster.begun else { continue };
             for live in begun.live.values_mut() {
                 live.started_ms.iter_mut().for_each(moved);
@@ -20,13 +20,13 @@ impl Core {
             begun.holds.iter_mut().for_each(|hold| moved(&mut hold.since_ms));
             begun.past.values_mut().filter_map(|past| past.since_ms.as_mut()).for_each(moved);
         }
-        for claim in self.pool.claims.values_mut() {
+        for (_, claim) in self.pool.claims_mut() {
             moved(&mut claim.made_ms);
             claim.reserved.iter_mut().filter_map(|kept| kept.until_ms.as_mut()).for_each(moved);
         }
         self.accounts.step(by_ms);
-        self.queue.limits.clear();
-        let ids: Vec<u32> = self.queue.clusters.keys().copied().collect();
+        self.queue.forget_limits();
+        let ids: Vec<u32> = self.queue.clusters().keys().copied().collect();
         for id in ids {
             self.watch_limits(id);
         }

@@ -10,11 +10,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock};
 
 use model::event::Afterwards;
-use model::{ClaimId, Class, JobId, JobTemplate, ProcSet, Span};
+use model::{ClaimId, Class, JobId, ProcSet, Span};
 
+use super::recount::JobCount;
+pub(crate) use super::stored::{Stored, SubmitKey, template_digest};
 use crate::gangs::Guests;
 use crate::lifecycle::{Past, Policies};
-use crate::recount::JobCount;
 use crate::shape::{Ready, ShapeId};
 
 /// Finished clusters whose outcome is still known without reading history.
@@ -24,27 +25,27 @@ pub(crate) const REMEMBERED: usize = 100_000;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Queue {
     /// Boxed: a tree's nodes are half empty, and clusters are not small.
-    pub(crate) clusters: BTreeMap<u32, Box<Cluster>>,
-    pub(crate) next_cluster: u32,
+    clusters: BTreeMap<u32, Box<Cluster>>,
+    next_cluster: u32,
     /// Outcomes of clusters that left the queue, oldest first.
-    pub(crate) finished: VecDeque<u32>,
-    pub(crate) finished_index: HashMap<u32, (Summary, SubmitKey)>,
+    finished: VecDeque<u32>,
+    finished_index: HashMap<u32, (Summary, SubmitKey)>,
     /// What idempotency keys were used for: as long as a cluster is in the queue or among the last [`REMEMBERED`] that left.
-    pub(crate) keys: HashMap<SubmitKey, Keyed>,
+    keys: HashMap<SubmitKey, Keyed>,
     /// Unfinished jobs per owner, for the quota.
-    pub(crate) jobs_of: BTreeMap<Arc<str>, u64>,
+    jobs_of: BTreeMap<Arc<str>, u64>,
     /// How far the consistency pass has counted.
-    pub(crate) recount: JobCount,
+    pub(super) recount: JobCount,
     /// Clusters with periodic expressions.
-    pub(crate) periodic: BTreeSet<u32>,
+    periodic: BTreeSet<u32>,
     /// Clusters with machines that could not be made ready for them: nearly always none.
-    pub(crate) excluding: BTreeSet<u32>,
+    excluding: BTreeSet<u32>,
     /// Clusters with idle procs whose time comes or is over then, in Unix milliseconds. Made anew by recovery; an entry
     /// too many is harmless.
-    pub(crate) due: BTreeSet<(u64, u32)>,
+    due: BTreeSet<(u64, u32)>,
     /// Runs by when they have lasted as long as they may, in Unix milliseconds. Made anew by recovery; an entry too many is
     /// harmless.
-    pub(crate) limits: BTreeSet<(u64, JobId)>,
+    limits: BTreeSet<(u64, JobId)>,
 }
 
 /// How a cluster ended (or stands).
@@ -64,57 +65,6 @@ pub(crate) struct Keyed {
     pub(crate) cluster: u32,
     /// [`template_digest`] of what was submitted.
     pub(crate) template: u32,
-}
-
-/// Tells templates apart by what their submitter chose: FNV-1a of 32 bits over the encoded template without what the
-/// manager stamps on it, which has the time in it, and then its columns. It is in snapshots, so it must never change.
-pub(crate) fn template_digest(template: &JobTemplate) -> u32 {
-    let mut bare = JobTemplate {
-        procs: template.procs,
-        per_row: template.per_row,
-        shared: template.shared.clone(),
-        varying: template.varying.clone(),
-        ..JobTemplate::default()
-    };
-    for name in crate::stamp::NOT_THE_SUBMITTERS {
-        bare.remove(name);
-    }
-    let hash = fnv(0x811c_9dc5, &prost::Message::encode_to_vec(&bare));
-    template.columns.iter().fold(hash, |hash, column| fnv(hash, &prost::Message::encode_to_vec(column)))
-}
-
-fn fnv(hash: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-}
-
-/// What an owner's idempotency key is remembered as: FNV-1a of 128 bits over the owner, a zero byte and the key, as four
-/// words, the lowest first. It is in snapshots, so it must never change. Users can only collide with themselves, and by
-/// chance not before the sun goes out. All zero for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(crate) struct SubmitKey(pub(crate) [u32; 4]);
-
-impl SubmitKey {
-    pub(crate) fn new(owner: &str, key: &str) -> Self {
-        if key.is_empty() {
-            return Self::default();
-        }
-        const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-        let bytes = owner.bytes().chain([0]).chain(key.bytes());
-        Self::from_number(bytes.fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)))
-    }
-
-    pub(crate) fn is_none(self) -> bool {
-        self == Self::default()
-    }
-
-    pub(crate) fn number(self) -> u128 {
-        self.0.iter().rev().fold(0, |number, word| number << 32 | u128::from(*word))
-    }
-
-    pub(crate) fn from_number(number: u128) -> Self {
-        Self([0, 32, 64, 96].map(|shift| (number >> shift) as u32))
-    }
 }
 
 /// One cluster. Most only wait: what the others have besides is behind one pointer, and is reached as if it were here.
@@ -199,96 +149,6 @@ pub struct Checkpoint {
     pub platform: Arc<str>,
     /// How long the job saved its work when it last had to leave, in milliseconds; 0 when it never had to.
     pub saving_ms: u64,
-}
-
-/// A template, kept small: jobs that are alike share all but a few attributes.
-#[derive(Debug, Clone)]
-pub(crate) enum Stored {
-    Whole(Arc<JobTemplate>),
-    /// `base` with some shared attributes replaced.
-    Like {
-        base: Arc<JobTemplate>,
-        own: Own,
-    },
-}
-
-impl Stored {
-    /// As the difference from another; `None` when they differ in more than values.
-    pub(crate) fn like(template: &JobTemplate, base: &Arc<JobTemplate>) -> Option<Self> {
-        let alike = template.columns.is_empty()
-            && (template.procs, template.per_row) == (base.procs, base.per_row)
-            && template.varying == base.varying
-            && base.columns.is_empty()
-            && template.shared.len() == base.shared.len()
-            && template.shared.iter().zip(&base.shared).all(|(a, b)| a.name == b.name);
-        let differs =
-            template.shared.iter().zip(&base.shared).enumerate().filter(|(_, (a, b))| a.expr != b.expr);
-        let own = || Own::new(differs.map(|(i, (a, _))| (i as u16, a.expr.as_str())));
-        alike.then(|| Self::Like { base: base.clone(), own: own() })
-    }
-
-    /// What it is kept as: a template that others may share, and the difference from it.
-    pub(crate) fn parts(&self) -> (&Arc<JobTemplate>, &[u8]) {
-        match self {
-            Self::Whole(template) => (template, &[]),
-            Self::Like { base, own } => (base, &own.0),
-        }
-    }
-
-    /// The template that was kept so.
-    pub(crate) fn whole(base: &Arc<JobTemplate>, own: Vec<u8>) -> Arc<JobTemplate> {
-        Self::Like { base: base.clone(), own: Own(own.into()) }.get()
-    }
-
-    pub(crate) fn get(&self) -> Arc<JobTemplate> {
-        match self {
-            Self::Whole(template) => template.clone(),
-            Self::Like { base, own } if own.0.is_empty() => base.clone(),
-            Self::Like { base, own } => {
-                let mut template = (**base).clone();
-                for (index, expr) in own.iter() {
-                    if let Some(attribute) = template.shared.get_mut(usize::from(index)) {
-                        expr.clone_into(&mut attribute.expr);
-                    }
-                }
-                Arc::new(template)
-            }
-        }
-    }
-
-    /// How many procs there are, without putting the whole together.
-    pub(crate) fn procs(&self) -> u32 {
-        match self {
-            Self::Whole(template) | Self::Like { base: template, .. } => template.procs,
-        }
-    }
-}
-
-/// Expressions with the indices of their attributes, in one piece: two bytes of index, four of length, the text; again.
-#[derive(Debug, Clone)]
-pub(crate) struct Own(Box<[u8]>);
-
-impl Own {
-    fn new<'a>(pairs: impl Iterator<Item = (u16, &'a str)>) -> Self {
-        let mut bytes = Vec::new();
-        for (index, expr) in pairs {
-            bytes.extend(index.to_le_bytes());
-            bytes.extend((expr.len() as u32).to_le_bytes());
-            bytes.extend(expr.bytes());
-        }
-        Self(bytes.into())
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (u16, &str)> {
-        let mut rest: &[u8] = &self.0;
-        std::iter::from_fn(move || {
-            let (index, after) = rest.split_first_chunk()?;
-            let (length, after) = after.split_first_chunk()?;
-            let (text, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            rest = after;
-            Some((u16::from_le_bytes(*index), std::str::from_utf8(text).ok()?))
-        })
-    }
 }
 
 /// Procs of a cluster that are alike for matching.
@@ -441,8 +301,208 @@ impl Cluster {
 }
 
 impl Queue {
+    /// Clusters with unfinished jobs.
+    pub(crate) fn clusters(&self) -> &BTreeMap<u32, Box<Cluster>> {
+        &self.clusters
+    }
+
+    /// A cluster, for what a fact changes in it.
+    pub(super) fn cluster_mut(&mut self, id: u32) -> Option<&mut Cluster> {
+        self.clusters.get_mut(&id).map(|cluster| &mut **cluster)
+    }
+
+    /// All clusters, for what a fact changes in them.
+    pub(super) fn clusters_mut(&mut self) -> impl Iterator<Item = &mut Cluster> {
+        self.clusters.values_mut().map(|cluster| &mut **cluster)
+    }
+
+    /// A cluster is here. Its jobs were counted when its owner's name was asked for.
+    pub(super) fn insert(&mut self, id: u32, cluster: Cluster) {
+        if cluster.policies.periodic {
+            self.periodic.insert(id);
+        }
+        if !cluster.excluded.is_empty() {
+            self.excluding.insert(id);
+        }
+        self.skip_to(id.saturating_add(1));
+        self.clusters.insert(id, Box::new(cluster));
+    }
+
+    /// The number that the next cluster has.
+    pub(crate) fn next_cluster(&self) -> u32 {
+        self.next_cluster
+    }
+
+    /// No cluster has a smaller number from now on.
+    pub(super) fn skip_to(&mut self, next: u32) {
+        self.next_cluster = self.next_cluster.max(next);
+    }
+
+    /// What an idempotency key was used for.
+    pub(crate) fn keyed(&self, key: SubmitKey) -> Option<Keyed> {
+        self.keys.get(&key).copied()
+    }
+
+    /// All idempotency keys, and what they were used for.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (SubmitKey, Keyed)> + '_ {
+        self.keys.iter().map(|(key, keyed)| (*key, *keyed))
+    }
+
+    /// An idempotency key was used; nothing for none.
+    pub(super) fn remember_key(&mut self, key: SubmitKey, keyed: Keyed) {
+        if !key.is_none() {
+            self.keys.insert(key, keyed);
+        }
+    }
+
+    /// How many unfinished jobs each owner has.
+    pub(crate) fn jobs_of(&self) -> &BTreeMap<Arc<str>, u64> {
+        &self.jobs_of
+    }
+
+    /// An owner has another number of unfinished jobs than was booked.
+    pub(super) fn put_jobs_right(&mut self, owner: &Arc<str>, counted: u64) {
+        self.jobs_of.remove(owner);
+        if counted > 0 {
+            self.jobs_of.insert(owner.clone(), counted);
+        }
+    }
+
+    /// Books a false number of unfinished jobs.
+    #[cfg(test)]
+    pub(crate) fn spoil_jobs_of(&mut self, owner: &str, wrong: u64) {
+        self.jobs_of.insert(Arc::from(owner), wrong);
+    }
+
+    /// How a cluster ended that left the queue, as long as that is remembered.
+    pub(crate) fn ended(&self, id: u32) -> Option<Summary> {
+        self.finished_index.get(&id).map(|(summary, _)| *summary)
+    }
+
+    /// Clusters that left the queue, the oldest first.
+    pub(super) fn finished(&self) -> impl Iterator<Item = (u32, Summary)> + '_ {
+        self.finished.iter().filter_map(|id| Some((*id, self.ended(*id)?)))
+    }
+
+    /// Clusters with periodic expressions.
+    pub(crate) fn periodic(&self) -> &BTreeSet<u32> {
+        &self.periodic
+    }
+
+    /// Clusters with machines that could not be made ready for them.
+    pub(crate) fn excluding(&self) -> &BTreeSet<u32> {
+        &self.excluding
+    }
+
+    /// A machine could not be made ready for some jobs of a cluster.
+    pub(super) fn exclude(&mut self, id: u32, host: &str, procs: &[Span], time_ms: u64) {
+        let Some(cluster) = self.clusters.get_mut(&id) else { return };
+        cluster.excluded.insert(Arc::from(host), time_ms);
+        for proc in procs.iter().flat_map(|s| s.procs()) {
+            *cluster.unready.entry(proc).or_default() += 1;
+        }
+        self.excluding.insert(id);
+    }
+
+    /// Every machine may be tried again for a cluster.
+    pub(super) fn readmit(&mut self, id: u32) {
+        if let Some(begun) = self.clusters.get_mut(&id).and_then(|cluster| cluster.begun.as_mut()) {
+            begun.excluded.clear();
+            begun.unready.clear();
+        }
+        self.excluding.remove(&id);
+    }
+
+    /// Some jobs of a cluster are over; when all are, it leaves the queue, and is returned.
+    pub(super) fn finish(&mut self, id: u32, count: u64) -> Option<Box<Cluster>> {
+        let cluster = self.clusters.get(&id)?;
+        let (owner, finished) = (cluster.owner.clone(), cluster.is_finished());
+        self.discount_jobs(id, &owner, count);
+        if !finished {
+            return None;
+        }
+        self.periodic.remove(&id);
+        self.excluding.remove(&id);
+        let cluster = self.clusters.remove(&id)?;
+        self.remember(id, cluster.summary, cluster.key);
+        Some(cluster)
+    }
+
+    /// Idle procs whose time has not come wait apart until it does.
+    pub(crate) fn put_off(&mut self, id: u32, windows: BTreeMap<(u64, u64), ProcSet>) {
+        let Some(cluster) = self.clusters.get_mut(&id) else { return };
+        for (window, procs) in windows {
+            for span in procs.spans() {
+                cluster.take_idle(span);
+            }
+            cluster.later.entry(window).or_default().insert_all(&procs);
+            self.due.insert((window.0, id));
+        }
+    }
+
+    /// When the time of some idle procs comes or is over next.
+    pub(crate) fn next_due_ms(&self) -> Option<u64> {
+        self.due.first().map(|(due_ms, _)| *due_ms)
+    }
+
+    /// A cluster with procs whose time has come or is over: those that may be given away now, and those that were not in time, by
+    /// when that was. All of them are idle like others from now on.
+    pub(crate) fn wake(&mut self, now_ms: u64) -> Option<(u32, ProcSet, BTreeMap<u64, ProcSet>)> {
+        while let Some((due_ms, id)) = self.due.first().copied().filter(|(due_ms, _)| *due_ms <= now_ms) {
+            self.due.remove(&(due_ms, id));
+            let Some(cluster) = self.clusters.get_mut(&id) else { continue };
+            let mut ready = ProcSet::default();
+            let mut missed: BTreeMap<u64, ProcSet> = BTreeMap::new();
+            let waits = cluster.later.split_off(&(now_ms + 1, 0));
+            for ((_, until_ms), procs) in std::mem::replace(&mut cluster.later, waits) {
+                if until_ms <= now_ms {
+                    missed.entry(until_ms).or_default().insert_all(&procs);
+                    continue;
+                }
+                ready.insert_all(&procs);
+                if until_ms < u64::MAX {
+                    cluster.until.entry(until_ms).or_default().insert_all(&procs);
+                    self.due.insert((until_ms, id));
+                }
+            }
+            let open = cluster.until.split_off(&(now_ms + 1));
+            for (until_ms, procs) in std::mem::replace(&mut cluster.until, open) {
+                missed.entry(until_ms).or_default().insert_all(&procs);
+            }
+            cluster.insert_idle(&ready);
+            // Those that are in no set at the moment are idle again, so that the hold finds them where it expects them.
+            for procs in missed.values() {
+                cluster.insert_idle(procs);
+            }
+            return Some((id, ready, missed));
+        }
+        None
+    }
+
+    /// A run is over at the latest then.
+    pub(crate) fn watch_limit(&mut self, due_ms: u64, job: JobId) {
+        self.limits.insert((due_ms, job));
+    }
+
+    /// Runs by when they have lasted as long as they may.
+    pub(crate) fn limits(&self) -> &BTreeSet<(u64, JobId)> {
+        &self.limits
+    }
+
+    /// A run that has lasted as long as it may; nobody watches it any more.
+    pub(crate) fn take_overrun(&mut self, now_ms: u64) -> Option<JobId> {
+        let (due_ms, job) = self.limits.first().copied().filter(|(due_ms, _)| *due_ms <= now_ms)?;
+        self.limits.remove(&(due_ms, job));
+        Some(job)
+    }
+
+    /// When runs are over is worked out anew.
+    pub(super) fn forget_limits(&mut self) {
+        self.limits.clear();
+    }
+
     /// Counts a cluster's unfinished jobs for their owner, and gives the name that all of the owner's share.
-    pub(crate) fn count_jobs(&mut self, cluster: u32, owner: &str, jobs: u64) -> Arc<str> {
+    pub(super) fn count_jobs(&mut self, cluster: u32, owner: &str, jobs: u64) -> Arc<str> {
         let known = self.jobs_of.get_key_value(owner).map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| Arc::from(owner));
         *self.jobs_of.entry(name.clone()).or_default() += jobs;
@@ -451,7 +511,7 @@ impl Queue {
     }
 
     /// Jobs of a cluster are over.
-    pub(crate) fn discount_jobs(&mut self, cluster: u32, owner: &str, jobs: u64) {
+    fn discount_jobs(&mut self, cluster: u32, owner: &str, jobs: u64) {
         self.recount.less(cluster, owner, jobs);
         if let Some(left) = self.jobs_of.get_mut(owner) {
             *left = left.saturating_sub(jobs);
@@ -462,7 +522,7 @@ impl Queue {
     }
 
     /// Remembers how a cluster ended and forgets the oldest beyond the limit.
-    pub(crate) fn remember(&mut self, cluster: u32, summary: Summary, key: SubmitKey) {
+    pub(super) fn remember(&mut self, cluster: u32, summary: Summary, key: SubmitKey) {
         self.finished.push_back(cluster);
         self.finished_index.insert(cluster, (summary, key));
         while self.finished.len() > REMEMBERED {

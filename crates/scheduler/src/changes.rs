@@ -1,0 +1,131 @@
+//! What has changed, and nobody has drawn the consequences of yet. Whatever changes something says so here; the passes take it
+//! from here, each its own part, when an input ends. Nothing of it is durable.
+
+use std::collections::BTreeSet;
+
+use crate::shape::ShapeId;
+
+/// What the passes have not seen yet.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Changes {
+    /// Machines whose room, claims or connection are others, by number; some more than once.
+    machines: Vec<u32>,
+    /// Machines whose ads are others: other jobs may suit them.
+    ads: Vec<u32>,
+    /// All kinds of jobs were made anew.
+    kinds: bool,
+    /// Gangs that something happened to which the planner does not know.
+    gangs: BTreeSet<u32>,
+    /// Gangs that something happened to which their guests, seats and kept machines have not followed.
+    unsettled: BTreeSet<u32>,
+    /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
+    returned: BTreeSet<u32>,
+    /// Kinds of jobs that had room somewhere, but a limit or a quota stood against them.
+    kept_back: BTreeSet<ShapeId>,
+    /// Some of a limit or a quota may be free again.
+    released: bool,
+}
+
+/// What has changed about machines since the gang pass last looked.
+#[derive(Debug)]
+pub(crate) struct Machines {
+    /// All that have changed in any way.
+    pub(crate) numbers: BTreeSet<u32>,
+    /// Some have other ads.
+    pub(crate) has_ads: bool,
+    /// Kinds of jobs are others: nothing that is known of any machine counts.
+    pub(crate) has_kinds: bool,
+}
+
+impl Changes {
+    /// A machine's room, claims or connection have changed.
+    pub(crate) fn note_machine(&mut self, number: u32) {
+        self.machines.push(number);
+    }
+
+    /// A machine says something else of itself than before, or is gone.
+    pub(crate) fn note_ad(&mut self, number: u32) {
+        self.ads.push(number);
+    }
+
+    /// All kinds of jobs are made anew.
+    pub(crate) fn note_kinds(&mut self) {
+        self.kinds = true;
+    }
+
+    /// Something happened to a gang.
+    pub(crate) fn note_gang(&mut self, cluster: u32) {
+        self.gangs.insert(cluster);
+        self.unsettled.insert(cluster);
+    }
+
+    /// Jobs of a cluster went back to the queue.
+    pub(crate) fn note_return(&mut self, cluster: u32) {
+        self.returned.insert(cluster);
+    }
+
+    /// Jobs of a kind had room, and only a limit or a quota stood against them.
+    pub(crate) fn keep_back(&mut self, shape: ShapeId) {
+        self.kept_back.insert(shape);
+    }
+
+    /// Some of a limit or a quota may be free again. Nothing to whom nobody was kept back by one.
+    pub(crate) fn release(&mut self) {
+        self.released |= !self.kept_back.is_empty();
+    }
+
+    /// Gangs whose guests, seats and kept machines are to follow what happened.
+    pub(crate) fn take_unsettled(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.unsettled)
+    }
+
+    /// Are there such gangs?
+    pub(crate) fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Gangs that something happened to which the planner does not know.
+    pub(crate) fn gangs(&self) -> Vec<u32> {
+        self.gangs.iter().copied().collect()
+    }
+
+    /// Did nothing happen to any gang?
+    pub(crate) fn leaves_gangs_alone(&self) -> bool {
+        self.gangs.is_empty() && self.unsettled.is_empty()
+    }
+
+    /// Did something happen to this gang?
+    pub(crate) fn concerns_gang(&self, cluster: u32) -> bool {
+        self.gangs.contains(&cluster)
+    }
+
+    /// The planner knows of all that happened to gangs.
+    pub(crate) fn tell_planner(&mut self) {
+        self.gangs.clear();
+    }
+
+    /// Clusters with jobs that went back to the queue.
+    pub(crate) fn take_returned(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.returned)
+    }
+
+    /// Kinds of jobs that were kept back, when anything of what they lacked may be free.
+    pub(crate) fn take_released(&mut self) -> Option<BTreeSet<ShapeId>> {
+        std::mem::take(&mut self.released).then(|| std::mem::take(&mut self.kept_back))
+    }
+
+    /// What has changed about machines.
+    pub(crate) fn take_machines(&mut self) -> Machines {
+        let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.machines).into_iter().collect();
+        let ads = std::mem::take(&mut self.ads);
+        numbers.extend(&ads);
+        Machines { numbers, has_ads: !ads.is_empty(), has_kinds: std::mem::take(&mut self.kinds) }
+    }
+
+    /// Nobody wants to know what has changed about machines: no gang waits.
+    pub(crate) fn forget_machines(&mut self) {
+        self.machines.clear();
+        self.ads.clear();
+        self.kinds = false;
+    }
+}
