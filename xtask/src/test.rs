@@ -79,7 +79,7 @@ fn schemathesis() -> Option<String> {
 const ALL_SECONDS: &str = "120";
 
 /// Cases of each property test that is otherwise sampled; proptest prints the seed of one that fails.
-const ALL_CASES: &str = "5000";
+const ALL_CASES: &str = "1000";
 
 /// How long each fuzz target runs then, instead of 3 s; bolero prints the seed of an input that fails.
 const ALL_FUZZ_MS: &str = "60000";
@@ -105,7 +105,8 @@ fn tests(all: bool) -> Result<(), String> {
     let variables: Vec<(&str, &str)> =
         found.iter().filter_map(|(name, path)| Some((*name, path.as_deref()?))).collect();
     if has("cargo", "nextest") || has("cargo-nextest", "--version") {
-        sh("cargo", &["nextest", "run", "--workspace", "--no-fail-fast"], &variables)?;
+        let profile = if all { "all" } else { "default" };
+        sh("cargo", &["nextest", "run", "--workspace", "--no-fail-fast", "--profile", profile], &variables)?;
     } else {
         sh("cargo", &["test", "--workspace", "--all-targets", "--no-fail-fast"], &variables)?;
     }

@@ -21,6 +21,11 @@ const CAP: &str = "cap";
 /// Made when a manager has welcomed an agent of this directory.
 const WELCOMED: &str = "welcomed";
 
+/// True when a manager has let an agent of a directory in.
+pub fn was_welcomed(root: &Path) -> bool {
+    root.join(WELCOMED).exists()
+}
+
 /// The agent's state directory, locked.
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -72,7 +77,7 @@ impl Files {
 
     /// No manager has let an agent of this directory in yet: it may have been made in the place of one that was removed.
     pub(crate) fn is_new(&self) -> bool {
-        !self.root.join(WELCOMED).exists()
+        !was_welcomed(&self.root)
     }
 
     /// Notes that a manager has let us in. Without the note the next agent waits until the leases of jobs are over that it does not have.

@@ -39,6 +39,7 @@ mod transfers;
 
 use std::path::PathBuf;
 
+pub use files::was_welcomed;
 pub use join::{Membership, join};
 pub use link::{Connector, LINK_WORDS, Link, Remote};
 pub use machine::{host_name, resources};

@@ -3,6 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// How a command is told which pool's journal is meant, by a file of it: `STATE/manager/...`.
+fn state_option(path: &Path) -> String {
+    let manager = path.ancestors().find(|dir| dir.file_name().is_some_and(|name| name == "manager"));
+    let state = manager.and_then(Path::parent).filter(|state| state.is_absolute());
+    state.map(|state| format!(" --state-dir {}", state.display())).unwrap_or_default()
+}
+
 /// A journal error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -49,8 +56,10 @@ pub enum Error {
     },
     /// What is on disk is not what was written.
     #[error(
-        "{path} is damaged at position {position}: {what}. `updraft journal check` tells how much is lost, `updraft journal \
-         salvage` keeps what can be read; or restore a backup"
+        "{path} is damaged at position {position}: {what}. `updraft journal check{}` tells how much is lost, `updraft journal \
+         salvage{}` keeps what can be read; or restore a backup",
+        state_option(path),
+        state_option(path)
     )]
     Damaged {
         /// The damaged file.
@@ -71,8 +80,9 @@ pub enum Error {
     /// There was a journal, and its files are gone.
     #[error(
         "the journal {path} is gone, but {evidence} shows that there was one. Is its file system mounted? Restore a backup; \
-         finish a salvage that was interrupted with `updraft journal salvage`; or, to begin anew with an empty queue and numbers from 1, \
-         choose another --state-dir"
+         finish a salvage that was interrupted with `updraft journal salvage{}`; or, to begin anew with an empty queue and numbers from 1, \
+         choose another --state-dir",
+        state_option(path)
     )]
     Gone {
         /// The journal's directory.

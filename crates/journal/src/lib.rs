@@ -56,6 +56,11 @@ pub fn is_in(manager: &std::path::Path) -> Result<bool, Error> {
     Ok(false)
 }
 
+/// True when a manager's directory has a journal, or a note that there was one.
+pub fn has_been_made(manager: &std::path::Path) -> bool {
+    manager.join(witness::FILE).exists() || is_in(manager).unwrap_or(true)
+}
+
 /// The directory that holds the journal of a manager's directory.
 pub fn directory(manager: &std::path::Path) -> std::path::PathBuf {
     manager.join(DIRECTORY)

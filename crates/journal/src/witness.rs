@@ -58,8 +58,10 @@ impl Witness {
         format!("{text}sum {sum:08x}\n")
     }
 
-    /// True when a journal that was left by an epoch and ends before a position is older than what was seen.
+    /// True when a journal that was left by an epoch and ends before a position is older than what was seen. One that ends where the
+    /// last manager ended in order has everything, though its epoch may be read from an older copy of a file beside it.
     pub(crate) fn contradicts(self, epoch: u64, next: u64) -> bool {
-        self.epoch > epoch || self.next > next
+        let is_whole = self.ended && self.next == next;
+        self.next > next || (self.epoch > epoch && !is_whole)
     }
 }

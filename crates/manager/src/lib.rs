@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 pub use agents::{AgentSession, NoAnswer};
 pub use handle::{Handle, Unavailable};
-pub use numbers::{is_in_use, next_cluster};
+pub use numbers::{has_journal, is_in_use, next_cluster};
 pub use reload::{Reload, Reloaded};
 pub use sessions::{FromManager, Incoming};
 pub use state::{StateDir, check_owner};
@@ -137,7 +137,14 @@ impl Manager {
     pub async fn start(options: Options) -> Result<Self, Error> {
         starter::pages::give_back_large_blocks();
         let state = StateDir::open(&options.state, options.sharing)?;
+        let is_new = !trust::ca::is_in(&state.trust());
         let authority = Arc::new(trust::ca::Authority::open(&state.trust())?);
+        if is_new && has_journal(&options.state) {
+            tracing::warn!(
+                directory = %state.trust().display(),
+                "the pool's CA was gone, and there is a new one: every machine and every user with a token must join anew"
+            );
+        }
         let mut servers = tokio::task::JoinSet::new();
         state.occupy(authority.pool(), &mut servers)?;
         let metrics = Arc::new(metrics::Metrics::default());

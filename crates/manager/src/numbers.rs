@@ -17,6 +17,11 @@ pub fn next_cluster(state: &Path) -> Result<Option<u32>, Error> {
     Ok(Some(books.core.next_cluster()))
 }
 
+/// True when a manager of this state directory has, or had, a journal.
+pub fn has_journal(state: &Path) -> bool {
+    journal::has_been_made(&state.join("manager"))
+}
+
 /// True while a manager has the state directory.
 pub fn is_in_use(state: &Path) -> bool {
     let lock = std::fs::OpenOptions::new().read(true).write(true).open(state.join("manager/lock"));

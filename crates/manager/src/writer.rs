@@ -64,6 +64,10 @@ pub(crate) fn start(
     let snapshot_bytes = recovery.snapshot.as_ref().map_or(0, |(_, state)| state.len() as u64);
     let (mut books, position) = Books::recover(&options.settings, recovery.snapshot, &mut reader)?;
     books.core.recovered(clock.now());
+    if position == 0 {
+        crate::joblogs::begin(&dir)
+            .map_err(|source| Error::System { doing: "cannot note how far job logs are written", source })?;
+    }
     tracing::info!(position, epoch = recovery.epoch, replayed = position - snapshot_at, "recovered");
     let (people, from_people) = mpsc::channel(QUEUE);
     let (agents, from_agents) = mpsc::channel(QUEUE);

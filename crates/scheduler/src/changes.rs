@@ -14,8 +14,10 @@ pub(crate) struct Changes {
     ads: Vec<u32>,
     /// All kinds of jobs were made anew.
     kinds: bool,
-    /// Gangs that something happened to.
+    /// Gangs that something happened to which the planner has not heard of.
     gangs: BTreeSet<u32>,
+    /// Gangs that something happened to which their guests, seats and kept machines have not followed yet.
+    unsettled: BTreeSet<u32>,
     /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
     returned: BTreeSet<u32>,
     /// Kinds of jobs that had room somewhere, but a limit or a quota stood against them.
@@ -54,6 +56,7 @@ impl Changes {
     /// Something happened to a gang.
     pub(crate) fn note_gang(&mut self, cluster: u32) {
         self.gangs.insert(cluster);
+        self.unsettled.insert(cluster);
     }
 
     /// Jobs of a cluster went back to the queue.
@@ -71,23 +74,33 @@ impl Changes {
         self.released |= !self.kept_back.is_empty();
     }
 
-    /// Gangs that something happened to.
+    /// Gangs that something happened to which the planner has not heard of.
     pub(crate) fn gangs(&self) -> Vec<u32> {
         self.gangs.iter().copied().collect()
     }
 
     /// Did nothing happen to any gang?
     pub(crate) fn leaves_gangs_alone(&self) -> bool {
-        self.gangs.is_empty()
+        self.gangs.is_empty() && self.unsettled.is_empty()
     }
 
-    /// Did something happen to this gang?
+    /// Gangs whose guests, seats and kept machines have to follow.
+    pub(crate) fn take_unsettled(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.unsettled)
+    }
+
+    /// Are there any of these?
+    pub(crate) fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Did something happen to this gang that the planner has not heard of?
     pub(crate) fn concerns_gang(&self, cluster: u32) -> bool {
         self.gangs.contains(&cluster)
     }
 
     /// The planner knows of all that happened to gangs.
-    pub(crate) fn settle_gangs(&mut self) {
+    pub(crate) fn forget_gangs(&mut self) {
         self.gangs.clear();
     }
 

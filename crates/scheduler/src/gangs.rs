@@ -279,9 +279,7 @@ pub enum GangView {
 impl Core {
     /// Finds out which gangs can start, after anything that may have changed that.
     pub(crate) fn gang_pass(&mut self, turn: &mut Turn<'_>) {
-        for cluster in self.changes.gangs() {
-            self.settle_gang(turn, cluster);
-        }
+        self.settle_gangs(turn);
         // Every input ends here, after whatever it freed.
         for cluster in self.changes.take_returned() {
             self.offer_jobs(turn, cluster);
@@ -300,8 +298,22 @@ impl Core {
             self.offer_kept_back(turn);
             // What starts may take a limit that a planned gang needs: then its machines are there for others.
             let started = |e: &model::Event| matches!(e.kind, Some(Kind::ClaimMade(_)));
-            let stirred = settled && self.gangs.planner.is_due();
+            let stirred = (settled && self.gangs.planner.is_due()) || self.changes.has_unsettled();
+            // Whoever may not start may have had a gang leave for it.
+            self.settle_gangs(turn);
             if !stirred && !turn.out.events[before..].iter().any(started) {
+                break;
+            }
+        }
+    }
+
+    /// Settles every gang to which something happened; what settling does may concern it again.
+    fn settle_gangs(&mut self, turn: &mut Turn<'_>) {
+        for _ in 0..ROUNDS {
+            for cluster in self.changes.take_unsettled() {
+                self.settle_gang(turn, cluster);
+            }
+            if !self.changes.has_unsettled() {
                 break;
             }
         }
@@ -331,7 +343,7 @@ impl Core {
             }
             if before.is_none() {
                 // In the middle of an input they are still to be settled.
-                self.changes.settle_gangs();
+                self.changes.forget_gangs();
             }
             self.describe_machines(turn.now);
             self.describe_wants(turn.now);

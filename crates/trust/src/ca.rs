@@ -18,6 +18,9 @@ use rcgen::{
 
 use crate::{Error, certificate_error};
 
+/// The file of a CA that is written last when one is made.
+const CERTIFICATE: &str = "ca.pem";
+
 /// How long a machine's certificate lives; agents renew at half-life.
 pub const AGENT_DAYS: u64 = 30;
 const SERVER_DAYS: u64 = 365;
@@ -50,11 +53,16 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
+/// True when a directory has the certificate of a pool's CA.
+pub fn is_in(dir: &Path) -> bool {
+    dir.join(CERTIFICATE).exists()
+}
+
 impl Authority {
     /// Loads the CA from a directory, or makes it. A certificate without its key is no first start: another CA in its
     /// place would lock out every machine and token of the pool.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let cert_path = dir.join("ca.pem");
+        let cert_path = dir.join(CERTIFICATE);
         let key_path = dir.join("ca.key");
         if cert_path.exists() && !key_path.exists() {
             let reason = format!(

@@ -42,6 +42,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 /// How long a manager that was replaced may take to leave, agent and all: it looks every 2 s, and then stops in order.
 const LEAVING: Duration = Duration::from_secs(20);
 
+/// Refuses to begin an empty pool beside the machine of one whose books are gone: its jobs may run, and its numbers are used.
+fn check_manager(state: &Path) -> Result<(), Failure> {
+    let agent = state.join("agent");
+    if manager::has_journal(state) || !agent::was_welcomed(&agent) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} is the machine of a pool, and {} is gone or empty. Is its file system mounted? Put it back from a backup; or, to begin anew \
+         with an empty queue and numbers from 1, choose another --state-dir",
+        agent.display(),
+        state.join("manager").display()
+    )))
+}
+
 /// A running pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -91,6 +105,7 @@ impl Connector for Local {
 impl Pool {
     pub(crate) async fn start(options: Options) -> Result<Self, Failure> {
         let state = options.manager.state.clone();
+        check_manager(&state)?;
         let manager = Manager::start(options.manager).await?;
         let (stop_agent, stopped) = watch::channel(None);
         let reload_agent = Arc::<Notify>::default();

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use crate::cmd::Failure;
 
+/// What to do about a counter that cannot be used.
+const HOLDS: &str = "write there the next cluster number, larger than any that was used here, twice (17 17), or results of earlier runs are overwritten";
+
 /// The counter, locked: nobody else takes numbers meanwhile.
 #[derive(Debug)]
 pub(crate) struct Numbers {
@@ -33,16 +36,15 @@ impl Numbers {
         lock.lock().map_err(fail)?;
         // Whoever put a pipe there would have us wait for ever.
         if fs::metadata(&file).is_ok_and(|m| !m.is_file()) {
-            return Err(Failure::new(format!("{} is no regular file; remove it", file.display())));
+            return Err(Failure::new(format!(
+                "{} is no regular file; remove it, and {HOLDS}",
+                file.display()
+            )));
         }
         let next = match fs::read_to_string(&file) {
-            Ok(text) => parse(&text).ok_or_else(|| {
-                Failure::new(format!(
-                    "{} is damaged: it must hold the next cluster number, larger than any that was used here, twice (17 17); write \
-                     that there",
-                    file.display()
-                ))
-            })?,
+            Ok(text) => {
+                parse(&text).ok_or_else(|| Failure::new(format!("{} is damaged: {HOLDS}", file.display())))?
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => 1,
             Err(e) => return Err(fail(e)),
         };

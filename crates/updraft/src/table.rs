@@ -59,6 +59,11 @@ fn terminal_width() -> usize {
     rustix::termios::tcgetwinsize(std::io::stdout()).map_or(80, |size| usize::from(size.ws_col).max(40))
 }
 
+/// A number with its noun, as people say it: "1 job", "2 jobs".
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
 /// Local time of Unix milliseconds.
 pub(crate) fn time(ms: u64) -> String {
     let stamp = jiff::Timestamp::from_millisecond(ms as i64).unwrap_or(jiff::Timestamp::UNIX_EPOCH);

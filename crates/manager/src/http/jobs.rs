@@ -35,17 +35,20 @@ impl Takes for Submit {
     const LIMIT: usize = limits::SUBMIT_BYTES;
 
     fn decode(media: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, Problem> {
-        let request = if media == "application/json" {
+        let mut request = if media == "application/json" {
             api::submit::decode_request(&bytes).map_err(|e| Problem::bad(text::one_line(&e, 300)))?
         } else {
             let template = api::submit::decode_template(&bytes).map_err(Problem::bad)?;
-            let key = match headers.get("idempotency-key").map(|v| v.to_str()) {
-                None => "",
-                Some(Ok(key)) if !key.is_empty() => key,
-                Some(_) => return Err(Problem::bad("the header Idempotency-Key is empty, or no text")),
-            };
-            SubmitRequest { template, idempotency_key: key.to_owned() }
+            SubmitRequest { template, idempotency_key: String::new() }
         };
+        if let Some(key) = key_in_header(headers)? {
+            if !request.idempotency_key.is_empty() && request.idempotency_key != key {
+                return Err(Problem::bad(
+                    "the header Idempotency-Key and the member idempotency_key differ; give one of them",
+                ));
+            }
+            request.idempotency_key = key;
+        }
         let request = with_requirements(request);
         // The core asks again; a large table that is wrong need not come so far.
         let refused = |e: model::template::Invalid| scheduler::Refusal::from(e).to_string();
@@ -64,6 +67,17 @@ fn with_requirements(mut request: SubmitRequest) -> SubmitRequest {
         shared.push(Attribute { name: "Requirements".to_owned(), expr: "true".to_owned() });
     }
     request
+}
+
+/// The idempotency key of the header, which is heeded whatever the body is: one that is overlooked makes a repeated submit another one.
+fn key_in_header(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut keys = headers.get_all("idempotency-key").iter();
+    match (keys.next().map(|v| v.to_str()), keys.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(key)), None) if !key.is_empty() => Ok(Some(key.to_owned())),
+        (Some(_), None) => Err(Problem::bad("the header Idempotency-Key is empty, or no text")),
+        (Some(_), Some(_)) => Err(Problem::bad("the header Idempotency-Key is there twice")),
+    }
 }
 
 /// A job has a command, and what it says can be read: of what differs between jobs, in the first and the last of them.
@@ -95,7 +109,7 @@ pub(super) async fn submit(call: Call<(), (), Submit>) -> Result<Json<SubmitRepl
         keep_in_domain(&mut template)?;
     }
     if idempotency_key.len() > limits::NAME_BYTES {
-        return Err(Problem::bad("the idempotency key is too long"));
+        return Err(Problem::bad(format!("the idempotency key is longer than {} bytes", limits::NAME_BYTES)));
     }
     for machine in forced_machines(&template)? {
         // Whoever names a machine gets it also when people have taken it from the pool: its owner's word, or an administrator's.

@@ -26,6 +26,7 @@ use clerk::Room;
 use desk::Trouble;
 use office::Office;
 use record::Kept;
+pub(crate) use record::begin;
 
 /// The thread.
 #[derive(Debug)]

@@ -116,7 +116,7 @@ impl Office {
             if got == 0 {
                 return true;
             }
-            if self.next > self.seen.upto.unwrap_or(0) + UNSAVED {
+            if self.next > self.seen.upto + UNSAVED {
                 self.save().await;
             }
         }
@@ -125,9 +125,7 @@ impl Office {
     async fn take(&mut self, position: u64, event: &model::Event) {
         match &event.kind {
             // Up to what was seen every user with something to write has a record.
-            Some(Kind::ClusterSubmitted(e))
-                if has_log(&e.template) && self.seen.upto.is_none_or(|upto| position > upto) =>
-            {
+            Some(Kind::ClusterSubmitted(e)) if has_log(&e.template) && position > self.seen.upto => {
                 self.submitted(position, &e.owner).await;
             }
             Some(Kind::ClaimMade(e)) => {
@@ -155,11 +153,14 @@ impl Office {
         let from = claims.values().map(|c| c.at).chain([position]).min().unwrap_or(position);
         let written = self.seen.written.max((position - 1, u32::MAX));
         let record = Record { owner: owner.to_string(), written, from, logs: Vec::new() };
-        // On disk before it can be recorded that this submit was seen.
-        let (saved, dir) = (record.clone(), self.room.dir.clone());
-        let save = tokio::task::spawn_blocking(move || saved.save(&dir)).await;
+        // On disk before it can be recorded that this submit was seen; and then that there is a file, so that its loss is noticed.
+        self.seen.users.insert(owner.to_string());
+        let (saved, seen, dir) = (record.clone(), self.seen.clone(), self.room.dir.clone());
+        let save = move || saved.save(&dir).and_then(|()| seen.save(&dir));
+        let save = tokio::task::spawn_blocking(save).await;
         if let Err(error) = save.map_err(std::io::Error::other).and_then(|done| done) {
             // Logs go on; after a crash before its clerk can save, this user's are begun anew.
+            self.seen.users.remove(&*owner);
             tracing::warn!(%owner, %error, "cannot record that this user has job logs");
         }
         self.done.remove(&owner);
@@ -198,11 +199,13 @@ impl Office {
     async fn save(&mut self) {
         let upto = self.next - 1;
         let from = self.begun.first().copied().unwrap_or(self.next);
-        (self.seen.upto, self.seen.from) = (Some(upto.max(self.seen.upto.unwrap_or(0))), from);
-        let (seen, dir) = (self.seen.clone(), self.room.dir.clone());
+        (self.seen.upto, self.seen.from) = (upto.max(self.seen.upto), from);
         let over: Vec<Arc<str>> =
             self.done.iter().filter(|(_, at)| **at <= upto).map(|(owner, _)| owner.clone()).collect();
         self.done.retain(|_, at| *at > upto);
+        // A file that is removed is not missed: nobody says any more that there is one.
+        self.seen.users.retain(|user| !over.iter().any(|owner| **owner == **user));
+        let (seen, dir) = (self.seen.clone(), self.room.dir.clone());
         let saved = tokio::task::spawn_blocking(move || {
             seen.save(&dir)?;
             for owner in over {

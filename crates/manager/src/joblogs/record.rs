@@ -1,5 +1,6 @@
 //! How far logs are written, as it is on disk: one small file per user with logs, and one for what the office has seen.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -64,18 +65,9 @@ pub(super) struct Seen {
     /// Where the journal must be read from to know of all claims.
     pub(super) from: u64,
     /// Whoever submitted up to here has a file, unless all is written.
-    #[serde(default)]
-    pub(super) upto: Option<u64>,
-    /// Of a time when one file was for all users.
-    #[serde(default, skip_serializing)]
-    logs: Vec<OldBehind>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct OldBehind {
-    owner: String,
-    #[serde(flatten)]
-    log: Behind,
+    pub(super) upto: u64,
+    /// Users who have a file of their own: one that is not there was lost.
+    pub(super) users: BTreeSet<String>,
 }
 
 impl Record {
@@ -115,21 +107,32 @@ impl Kept {
     pub(super) fn load(dir: &Path, (oldest, head): (u64, u64)) -> io::Result<Self> {
         let mut kept = Self { seen: Seen::load(dir)?, ..Self::default() };
         std::fs::create_dir_all(dir.join(USERS))?;
+        let mut files: BTreeSet<PathBuf> = kept.seen.users.iter().map(|owner| file_of(dir, owner)).collect();
         for entry in std::fs::read_dir(dir.join(USERS))? {
             let path = entry?.path();
             // Others are halves that a kill left.
             if path.extension().is_some_and(|e| e == "position") {
-                kept.records.extend(load::<Record>(&path)?);
+                files.insert(path);
             }
         }
-        kept.divide(dir)?;
+        for path in files {
+            let record = match load::<Record>(&path)? {
+                Loaded::Found(record) => record,
+                Loaded::Emptied => match kept.seen.users.iter().find(|owner| file_of(dir, owner) == path) {
+                    Some(owner) => Record { owner: owner.clone(), from: oldest, ..Record::default() },
+                    // A user whom the office has yet to find is met in the journal again.
+                    None => continue,
+                },
+                Loaded::Missing => return Err(lost(&path, "is gone")),
+            };
+            kept.records.push(record);
+        }
         let Self { seen, records, .. } = &mut kept;
-        let ahead =
-            seen.written.0 > head || seen.from > head + 1 || seen.upto.is_some_and(|upto| upto > head);
+        let ahead = seen.written.0 > head || seen.from > head + 1 || seen.upto > head;
         if ahead || records.iter().any(|r| r.is_ahead_of(head)) {
             let last = (head, u32::MAX);
-            seen.written = seen.written.max((seen.upto.unwrap_or(0), u32::MAX)).min(last);
-            (seen.from, seen.upto) = (oldest, Some(oldest.saturating_sub(1)));
+            seen.written = seen.written.max((seen.upto, u32::MAX)).min(last);
+            (seen.from, seen.upto) = (oldest, oldest.saturating_sub(1));
             for record in records {
                 record.go_back_to(head);
                 // What the users' unfinished jobs have been doing is read again.
@@ -139,57 +142,36 @@ impl Kept {
         }
         Ok(kept)
     }
-
-    /// Gives each user a file of his own, where one was for all.
-    fn divide(&mut self, dir: &Path) -> io::Result<()> {
-        let old = std::mem::take(&mut self.seen.logs);
-        for OldBehind { owner, log } in old {
-            if let Some(record) = self.records.iter_mut().find(|r| r.owner == owner) {
-                if !record.logs.iter().any(|known| known.path == log.path) {
-                    record.logs.push(log);
-                }
-            } else {
-                let (written, from) = (self.seen.written, self.seen.from);
-                self.records.push(Record { owner, written, from, logs: vec![log] });
-            }
-        }
-        if self.seen.upto.is_none() {
-            self.seen.upto = Some(self.seen.from.saturating_sub(1));
-            for record in &self.records {
-                record.save(dir)?;
-            }
-            self.seen.save(dir)?;
-        }
-        Ok(())
-    }
 }
 
 impl Seen {
-    /// What the office's file says. It is made before the users' directory is: where only the directory is left, the file was lost.
+    /// What the office's file says. It is made before the journal's first event is: where there are events, it was lost.
     fn load(dir: &Path) -> io::Result<Self> {
         let path = dir.join(OFFICE);
-        if std::fs::metadata(&path).is_ok_and(|m| m.len() == 0) {
-            return Ok(Self::default());
+        match load(&path)? {
+            Loaded::Found(seen) => Ok(seen),
+            Loaded::Emptied => Ok(Self::default()),
+            Loaded::Missing => Err(lost(&path, "is gone")),
         }
-        if let Some(seen) = load(&path)? {
-            return Ok(seen);
-        }
-        if dir.join(USERS).exists() {
-            let why = format!(
-                "{} is gone: nobody knows how far job logs are written. Put it back, or make an empty file of that name; then the logs of \
-                 all jobs that the journal remembers are written again",
-                path.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::NotFound, why));
-        }
-        let first = Self { upto: Some(0), ..Self::default() };
-        first.save(dir)?;
-        Ok(first)
     }
 
     pub(super) fn save(&self, dir: &Path) -> io::Result<()> {
         save(self, &dir.join(OFFICE))
     }
+}
+
+/// Makes the office's file for a journal that has no event yet.
+pub(crate) fn begin(dir: &Path) -> io::Result<()> {
+    if dir.join(OFFICE).exists() { Ok(()) } else { Seen::default().save(dir) }
+}
+
+/// Why logs cannot be gone on with, and the way out.
+fn lost(path: &Path, how: &str) -> io::Error {
+    io::Error::other(format!(
+        "{} {how}: nobody knows how far job logs are written. Put it back, or make an empty file of that name; then the logs of all jobs \
+         concerned that the journal remembers are written again",
+        path.display()
+    ))
 }
 
 /// A name for a file, whatever the user is called.
@@ -208,22 +190,43 @@ fn file_of(dir: &Path, owner: &str) -> PathBuf {
     dir.join(USERS).join(format!("{name}.position"))
 }
 
-fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    let named = |error: io::Error| {
-        let hint = "without it, the logs of all jobs that the journal remembers are written again";
-        io::Error::new(error.kind(), format!("{}: {error}; {hint}", path.display()))
+/// What became of a file.
+enum Loaded<T> {
+    Found(T),
+    /// Somebody wishes to begin anew.
+    Emptied,
+    Missing,
+}
+
+/// Reads a file that ends with the checksum of what it says.
+fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Loaded<T>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) if bytes.is_empty() => {
+            tracing::warn!(file = %path.display(), "job logs are written again from the beginning, as this empty file asks");
+            return Ok(Loaded::Emptied);
+        }
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Missing),
+        Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
     };
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(|e| named(e.into()))?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(named(error)),
-    }
+    let text = std::str::from_utf8(&bytes).ok().and_then(|text| text.strip_suffix('\n')?.rsplit_once('\n'));
+    let said = text.filter(|(said, sum)| *sum == sum_of(said.as_bytes()));
+    said.and_then(|(said, _)| serde_json::from_str(said).ok())
+        .map(Loaded::Found)
+        .ok_or_else(|| lost(path, "is damaged"))
+}
+
+fn sum_of(said: &[u8]) -> String {
+    trust::digest(said).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn save(what: &impl Serialize, path: &Path) -> io::Result<()> {
     let new = path.with_extension("new");
+    let mut said = serde_json::to_vec(what)?;
+    let sum = sum_of(&said);
+    said.extend(format!("\n{sum}\n").into_bytes());
     let mut file = File::create(&new)?;
-    file.write_all(&serde_json::to_vec(what)?)?;
+    file.write_all(&said)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     match path.parent() {
@@ -237,46 +240,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_record_is_named_and_not_taken_for_an_empty_one() {
+    fn a_damaged_or_missing_record_is_named_and_not_taken_for_an_empty_one() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Kept::load(dir.path(), (1, 9)).unwrap().records, []);
+        let load = || Kept::load(dir.path(), (1, 9));
+        let (office, user) = (dir.path().join(OFFICE), dir.path().join("joblogs/a%2fb.position"));
+        begin(dir.path()).unwrap();
+        assert_eq!(load().unwrap().records, []);
         let record = Record { owner: "a/b".into(), written: (3, 1), from: 2, logs: Vec::new() };
         record.save(dir.path()).unwrap();
-        assert_eq!(Kept::load(dir.path(), (1, 9)).unwrap().records, [record]);
-        std::fs::remove_file(dir.path().join(OFFICE)).unwrap();
-        let error = Kept::load(dir.path(), (1, 9)).unwrap_err().to_string();
-        assert!(error.contains("joblogs.position is gone") && error.contains("written again"), "{error}");
-        std::fs::write(dir.path().join(OFFICE), "").unwrap();
-        assert_eq!(Kept::load(dir.path(), (1, 9)).unwrap().records.len(), 1, "as was wished");
-        std::fs::write(dir.path().join("joblogs/a%2fb.position"), "{\"written\":[1").unwrap();
-        let error = Kept::load(dir.path(), (1, 9)).unwrap_err().to_string();
-        assert!(error.contains("a%2fb.position") && error.contains("written again"), "{error}");
+        Seen { users: BTreeSet::from(["a/b".to_owned()]), ..Seen::default() }.save(dir.path()).unwrap();
+        begin(dir.path()).unwrap();
+        assert_eq!(load().unwrap().records, [record]);
+        for file in [&office, &user] {
+            let whole = std::fs::read(file).unwrap();
+            let refused = |how: &str| {
+                let error = load().unwrap_err().to_string();
+                let name = file.file_name().unwrap().to_str().unwrap();
+                assert!(error.contains(&format!("{name} {how}")) && error.contains("empty file"), "{error}");
+            };
+            std::fs::remove_file(file).unwrap();
+            refused("is gone");
+            for bit in 0..whole.len() * 8 {
+                let mut flipped = whole.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                std::fs::write(file, flipped).unwrap();
+                refused("is damaged");
+            }
+            for length in 1..whole.len() {
+                std::fs::write(file, &whole[..length]).unwrap();
+                refused("is damaged");
+            }
+            std::fs::write(file, &whole).unwrap();
+        }
+        std::fs::write(&user, "").unwrap();
+        let again = Record { owner: "a/b".into(), from: 1, ..Record::default() };
+        assert_eq!(load().unwrap().records, [again], "as was wished");
+        std::fs::write(&office, "").unwrap();
+        assert_eq!(load().unwrap().seen, Seen::default(), "as was wished");
     }
 
     #[test]
-    fn one_file_for_all_users_becomes_one_for_each() {
+    fn records_go_back_with_a_journal_that_was_put_back() {
         let dir = tempfile::tempdir().unwrap();
-        let old = r#"{"written":[40,4294967295],"from":7,"logs":[
-            {"owner":"a","path":"/l","written":[30,1],"mark":{"inode":5,"length":6}},
-            {"owner":"b","path":"/m","written":[31,1],"mark":null},
-            {"owner":"a","path":"/n","written":[32,1],"mark":null}]}"#;
-        std::fs::write(dir.path().join(OFFICE), old).unwrap();
-        for _ in 0..2 {
-            let mut kept = Kept::load(dir.path(), (1, 50)).unwrap();
-            kept.records.sort_by(|a, b| a.owner.cmp(&b.owner));
-            let paths = |r: &Record| r.logs.iter().map(|l| l.path.clone()).collect::<Vec<_>>();
-            assert_eq!(paths(&kept.records[0]), ["/l", "/n"]);
-            assert_eq!((paths(&kept.records[1]), kept.records[1].from), (vec!["/m".to_owned()], 7));
-            assert_eq!(kept.records[0].logs[0].mark, Some(Mark { inode: 5, length: 6 }));
-            assert_eq!(
-                (kept.seen.upto, kept.seen.written),
-                (Some(6), (40, u32::MAX)),
-                "who comes later is found"
-            );
-            assert!(!kept.went_back);
+        Seen { written: (40, u32::MAX), from: 41, upto: 40, ..Seen::default() }.save(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join(USERS)).unwrap();
+        for (owner, written) in [("a", 30), ("b", 10)] {
+            let record = Record { owner: owner.into(), written: (written, 1), from: 7, logs: Vec::new() };
+            record.save(dir.path()).unwrap();
         }
+        assert!(!Kept::load(dir.path(), (1, 50)).unwrap().went_back);
         let kept = Kept::load(dir.path(), (2, 20)).unwrap();
-        assert!(kept.went_back && kept.records.iter().all(|r| r.written == (20, u32::MAX) && r.from == 2));
-        assert_eq!((kept.seen.from, kept.seen.upto), (2, Some(1)));
+        assert!(kept.went_back && kept.records.iter().all(|r| r.from == 2));
+        let written: Vec<Key> = kept.records.iter().map(|r| r.written).collect();
+        assert_eq!(written, [(20, u32::MAX), (10, 1)]);
+        assert_eq!((kept.seen.from, kept.seen.upto), (2, 1));
     }
 }

@@ -6,6 +6,7 @@ use api::rest::{Act, ActRequest, ControlRequest, MachineVerb};
 
 use crate::cmd::{Failure, print, print_json, seconds, small_runtime, usage};
 use crate::place::Place;
+use crate::table;
 
 /// Which jobs, and why
 #[derive(Debug, clap::Args)]
@@ -175,8 +176,16 @@ fn run_for(args: Args, act: Act, details: Details, place: &Place) -> Result<Exit
                 errln!("updraft: {what} {}: {why}", result.jobs);
             }
             None if what == "job" => text.push_str(&format!("job {} {verb}\n", result.jobs)),
-            None if result.jobs == "all" => text.push_str(&format!("{} jobs {verb}\n", result.changed)),
-            None => text.push_str(&format!("{} jobs of {} {verb}\n", result.changed, result.jobs)),
+            None if result.jobs == "all" => {
+                text.push_str(&format!("{} {verb}\n", table::count(result.changed, "job")))
+            }
+            None => {
+                text.push_str(&format!(
+                    "{} of {} {verb}\n",
+                    table::count(result.changed, "job"),
+                    result.jobs
+                ));
+            }
         }
     }
     if args.json {

@@ -42,8 +42,11 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
     match journal::is_in(&manager) {
         Ok(true) => {}
         Ok(false) => {
-            let message =
-                format!("there is no pool's journal in {}; say where with --state-dir", state.display());
+            let message = if manager::has_journal(&state) {
+                format!("the journal of {} is gone; put it back from a backup", state.display())
+            } else {
+                format!("there is no pool's journal in {}; say where with --state-dir", state.display())
+            };
             return Err(Failure::new(message));
         }
         Err(error) => {

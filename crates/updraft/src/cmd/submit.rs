@@ -12,6 +12,7 @@ use model::JobTemplate;
 use crate::cmd::{Failure, print, print_json, small_runtime, usage};
 use crate::files::{System, context};
 use crate::place::Place;
+use crate::table;
 
 /// What to run: shared by `submit` and `run`
 #[derive(Debug, clap::Args)]
@@ -102,7 +103,7 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     }
     let mut text = String::new();
     for (reply, template) in replies.iter().zip(&templates) {
-        let jobs = if reply.procs == 1 { "1 job".to_owned() } else { format!("{} jobs", reply.procs) };
+        let jobs = table::count(reply.procs.into(), "job");
         text.push_str(&format!("{jobs} submitted to cluster {}\n", reply.cluster));
         if let Some(places) = places(reply, template) {
             text.push_str(&format!("output goes to {places}\n"));

@@ -92,8 +92,9 @@ async fn wait_job(client: &Client, job: model::JobId) -> Result<bool, Failure> {
         match line.event.kind {
             Some(Kind::ClusterSubmitted(e)) if job.proc >= e.template.procs => {
                 return Err(Failure::new(format!(
-                    "cluster {} has only {} jobs",
-                    job.cluster, e.template.procs
+                    "cluster {} has only {}",
+                    job.cluster,
+                    crate::table::count(e.template.procs.into(), "job")
                 )));
             }
             Some(Kind::JobExited(e)) if e.proc == job.proc => {

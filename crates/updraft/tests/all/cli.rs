@@ -255,6 +255,8 @@ fn man_pages_and_completions_are_made() {
 fn a_job_that_waits_and_a_machine_that_idles_are_explained() {
     let mut sandbox = Sandbox::new();
     sandbox.up(&["--cpus", "1"]);
+    let has_machine = || sandbox.json(&["status", "--json"])["machines"][0]["name"].is_string();
+    sandbox.until("the machine is there", Duration::from_secs(30), has_machine);
     sandbox.ok(&["submit", "--set", "request_cpus=64", "--", "true"]);
     let words = sandbox.ok(&["explain", "1.0"]);
     assert!(words.starts_with("1.0 waits: no machine is large enough: it asks for 64 cores"), "{words}");

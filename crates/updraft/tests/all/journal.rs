@@ -370,12 +370,9 @@ fn damaged_history_is_told_and_job_logs_go_on_behind_it() {
     let bytes = std::fs::read(&oldest).unwrap();
     flip(&oldest, bytes.windows(6).position(|w| w == b"MARKER").unwrap());
     // A log that was never written to begins at the first position, and meets the damage.
-    for entry in std::fs::read_dir(sandbox.state().join("manager")).unwrap().flatten() {
-        if entry.file_name().to_string_lossy().starts_with("joblogs") {
-            let path = entry.path();
-            let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-        }
-    }
+    let manager = sandbox.state().join("manager");
+    std::fs::remove_dir_all(manager.join("joblogs")).unwrap();
+    std::fs::write(manager.join("joblogs.position"), "").unwrap();
     sandbox.up(&["--cpus", "1", "--health", "127.0.0.1:0"]);
     let log = sandbox.path().join("job.joblog");
     let set = format!("log={}", log.display());

@@ -14,6 +14,7 @@ mod harness;
 mod joblog;
 mod journal;
 mod journal_limits;
+mod lost_notes;
 mod maintenance;
 mod monitor;
 mod network;

@@ -22,6 +22,7 @@ use super::tally::{Note, Tally};
 use crate::cmd::Failure;
 use crate::cmd::explain::words_of_job;
 use crate::cmd::submit::outputs::text_of;
+use crate::table;
 
 /// Failures that are shown in full; more are only counted.
 const SHOWN: u64 = 10;
@@ -458,7 +459,7 @@ impl Follower {
                 parts.push(format!("{count} {word}"));
             }
         }
-        errln!("updraft: {} jobs: {} in {seconds:.1} s", t.total, parts.join(", "));
+        errln!("updraft: {}: {} in {seconds:.1} s", table::count(t.total, "job"), parts.join(", "));
         ending(delivery)
     }
 }

@@ -37,12 +37,14 @@ pub(crate) async fn run(
             return Err(failure);
         }
     };
+    record.check_own_pool()?;
     record.note_own_pool()?;
     let (_mark, notice) = neighbours::mark(args.jobs);
     if let Some(notice) = notice {
         errln!("updraft: {notice}");
     }
     let pool = Pool::start(options(&record, args, first_cluster)).await?;
+    record.note_pool_made()?;
     let manner = args.manner(1, Machines::Fixed, is_resumed);
     let result = tokio::select! {
         biased;

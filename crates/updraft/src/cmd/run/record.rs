@@ -132,6 +132,29 @@ impl Record {
         self.write_notes(&notes)
     }
 
+    /// Notes that its own pool is there: from now on the pool's journal knows which jobs have run.
+    pub(crate) fn note_pool_made(&self) -> Result<(), Failure> {
+        let mut notes = self.notes();
+        notes["pool_made"] = json!(true);
+        self.write_notes(&notes)
+    }
+
+    /// Refuses to take up a run whose own pool is gone: nobody knows which of its jobs have finished, or still run.
+    pub(crate) fn check_own_pool(&self) -> Result<(), Failure> {
+        let pool = self.dir.join("pool");
+        let was_made = self.field("pool_made").as_bool() == Some(true);
+        if !was_made || manager::has_journal(&pool) {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "{} is gone, and with it what is known of the jobs of this run: some have finished, and some may still run. Put it back; or \
+             start the run again without --resume, and remove {} (outputs that were not delivered are in {})",
+            pool.display(),
+            self.dir.display(),
+            self.output().display()
+        )))
+    }
+
     /// Notes that it runs on a pool that was there, from this position on, and how that is reached.
     pub(crate) fn note_pool(&self, position: u64, pool: &str, place: &Place) -> Result<(), Failure> {
         let mut notes = self.notes();

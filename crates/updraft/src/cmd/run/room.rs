@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use model::JobId;
 
+use crate::table;
+
 /// How often it is looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(300);
 /// With less than this the disk counts as full: a page or two stay free where nobody can use them.
@@ -112,7 +114,7 @@ impl Room {
         let names: Vec<String> = self.suspects.iter().take(NAMED).map(JobId::to_string).collect();
         let more = self.suspects.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let jobs = if self.suspects.len() == 1 { "1 job" } else { &format!("{} jobs", self.suspects.len()) };
+        let jobs = table::count(self.suspects.len() as u64, "job");
         Some(format!("{full}, and what {jobs} printed may be cut: {}{more}", names.join(", ")))
     }
 

@@ -113,9 +113,20 @@ pub(crate) fn post(sandbox: &Sandbox, path: &str, body: &str) -> (u16, String) {
 
 /// The same with any method.
 pub(crate) fn request(sandbox: &Sandbox, method: &str, path: &str, body: &str) -> (u16, String) {
+    request_with(sandbox, method, path, "", body)
+}
+
+/// The same with more lines in its head, each ended.
+pub(crate) fn request_with(
+    sandbox: &Sandbox,
+    method: &str,
+    path: &str,
+    more: &str,
+    body: &str,
+) -> (u16, String) {
     let mut stream = UnixStream::connect(sandbox.state().join("manager.sock")).unwrap();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::post;
+use super::{post, request_with};
 use crate::harness::{Sandbox, signal};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -73,6 +73,28 @@ fn an_idempotency_key_is_shown_to_its_owner_only() {
     other.env("UPDRAFT_POOL", sandbox.listen_address()).env("UPDRAFT_TOKEN", token.trim());
     let seen = crate::harness::text(&other.output().unwrap().stdout);
     assert!(seen.contains("ClusterSubmitted") && !seen.contains("sesame"), "{seen}");
+}
+
+#[test]
+fn a_key_in_the_header_is_heeded_whatever_the_body_is() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "0"]);
+    let mut body = json!({"template": template(&[("Cmd", "\"/bin/true\"")])});
+    let submit =
+        |head: &str, body: &Value| request_with(&sandbox, "POST", "/v1/submit", head, &body.to_string());
+    let first = submit("Idempotency-Key: k\r\n", &body);
+    assert_eq!((first.0, &first), (200, &submit("Idempotency-Key: k\r\n", &body)));
+    body["idempotency_key"] = json!("k");
+    assert_eq!(first, submit("", &body), "wherever it stands");
+    assert_eq!(first, submit("Idempotency-Key: k\r\n", &body));
+    for (head, told) in [
+        ("Idempotency-Key: other\r\n", "differ"),
+        ("Idempotency-Key: k\r\nIdempotency-Key: k\r\n", "twice"),
+        ("Idempotency-Key:\r\n", "empty"),
+    ] {
+        let (status, answer) = submit(head, &body);
+        assert!(status == 400 && answer.contains(told), "{head}: {status} {answer}");
+    }
 }
 
 #[test]
