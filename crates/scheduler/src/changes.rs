@@ -14,9 +14,9 @@ pub(crate) struct Changes {
     ads: Vec<u32>,
     /// All kinds of jobs were made anew.
     kinds: bool,
-    /// Gangs that something happened to which the planner does not know.
+    /// Gangs that something happened to which the planner has not heard of.
     gangs: BTreeSet<u32>,
-    /// Gangs that something happened to which their guests, seats and kept machines have not followed.
+    /// Gangs that something happened to which their guests, seats and kept machines have not followed yet.
     unsettled: BTreeSet<u32>,
     /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
     returned: BTreeSet<u32>,
@@ -74,17 +74,7 @@ impl Changes {
         self.released |= !self.kept_back.is_empty();
     }
 
-    /// Gangs whose guests, seats and kept machines are to follow what happened.
-    pub(crate) fn take_unsettled(&mut self) -> BTreeSet<u32> {
-        std::mem::take(&mut self.unsettled)
-    }
-
-    /// Are there such gangs?
-    pub(crate) fn has_unsettled(&self) -> bool {
-        !self.unsettled.is_empty()
-    }
-
-    /// Gangs that something happened to which the planner does not know.
+    /// Gangs that something happened to which the planner has not heard of.
     pub(crate) fn gangs(&self) -> Vec<u32> {
         self.gangs.iter().copied().collect()
     }
@@ -94,13 +84,23 @@ impl Changes {
         self.gangs.is_empty() && self.unsettled.is_empty()
     }
 
-    /// Did something happen to this gang?
+    /// Gangs whose guests, seats and kept machines have to follow.
+    pub(crate) fn take_unsettled(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.unsettled)
+    }
+
+    /// Are there any of these?
+    pub(crate) fn has_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
+    /// Did something happen to this gang that the planner has not heard of?
     pub(crate) fn concerns_gang(&self, cluster: u32) -> bool {
         self.gangs.contains(&cluster)
     }
 
     /// The planner knows of all that happened to gangs.
-    pub(crate) fn tell_planner(&mut self) {
+    pub(crate) fn forget_gangs(&mut self) {
         self.gangs.clear();
     }
 

@@ -343,7 +343,7 @@ impl Core {
             }
             if before.is_none() {
                 // In the middle of an input they are still to be settled.
-                self.changes.tell_planner();
+                self.changes.forget_gangs();
             }
             self.describe_machines(turn.now);
             self.describe_wants(turn.now);
