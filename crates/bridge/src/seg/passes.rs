@@ -516,6 +516,20 @@ mod tests {
     }
 
     #[test]
+    fn what_open_lines_were_taken_for_is_said() {
+        let said = |from: i64, times: &[&str]| {
+            let mut order = Order::new(TimeZone::get("America/New_York").unwrap(), from);
+            hear(&mut order, times);
+            order.settle();
+            order.take_ready().1.join("")
+        };
+        let times = ["01:10:00", "01:20:00"];
+        assert!(said(1, &times).ends_with("they are taken for those of the first"), "{}", said(1, &times));
+        let late = said(FIRST + 3_600, &times);
+        assert!(late.ends_with("they are taken for those of the second"), "{late}");
+    }
+
+    #[test]
     fn the_next_file_was_written_after_the_one_before() {
         let mut before = order();
         before.written(None, FIRST + 4_000);
