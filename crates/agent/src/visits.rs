@@ -73,6 +73,8 @@ impl Agent {
             return fail("the job is not here any more".to_owned());
         };
         let name = format!("visit-{number}");
+        // An agent that died may have left one of the same name.
+        let _ = std::fs::remove_file(self.files.dir(visit.claim).join(&name));
         let listener = match listen(&self.files.dir(visit.claim), &name) {
             Ok(listener) => listener,
             Err(error) => return fail(format!("the machine cannot serve visits: {error}")),

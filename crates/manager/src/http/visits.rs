@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use trust::Action;
 
 use super::Shared;
-use super::budgets::{Budget, Hold};
+use super::budgets::Budget;
 use super::who::{Caller, Problem};
 use crate::visits::{FromJob, Visiting, down};
 
@@ -83,16 +83,11 @@ pub(super) async fn open(
             let _ = out.send(Err(std::io::Error::other("the manager is stopping"))).await;
         }
         let _ = tokio::time::timeout(PATIENCE, to_agent.send(down(over(number)))).await;
-        end(hold);
+        drop(hold);
     });
     answer.await.map_err(|_| Problem::bad("the visit could not begin"))??;
     let headers = [(header::CONTENT_TYPE, "application/octet-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, Body::from_stream(ReceiverStream::new(response))).into_response())
-}
-
-/// A caller's place is free again.
-fn end(hold: Hold) {
-    drop(hold);
 }
 
 fn over(number: u64) -> Part {

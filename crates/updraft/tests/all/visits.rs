@@ -58,6 +58,11 @@ fn until_there(far: &Far, job: &str, file: &str) {
     });
 }
 
+/// Has a job end. The command that does it ends with it, before or after it could say so.
+fn stop(far: &Far, job: &str) {
+    as_user(far, NOBODY, &["ssh", job, "--", "touch", "stop"]);
+}
+
 const COUNTS: &str = "seq 20; echo trouble >&2; echo one > log.txt; touch ready\n\
                       while [ ! -e more ]; do sleep 0.05; done; echo more; while [ ! -e stop ]; do sleep 0.05; done; echo last";
 
@@ -106,7 +111,7 @@ fn the_output_of_a_job_is_shown_while_it_runs_on_a_machine_without_shared_files(
     assert!(as_user(&far, NOBODY, &["ssh", &job, "--", "sh", "-c", "echo cut > log.txt"]).status.success());
     assert_eq!(read_until(&mut file, "cut\n"), "cut\n");
     // It ends with the job, and the last of it is shown.
-    assert!(as_user(&far, NOBODY, &["ssh", &job, "--", "touch", "stop"]).status.success());
+    stop(&far, &job);
     let rest = follows.wait_with_output().unwrap();
     assert_eq!(
         (text(&rest.stdout), rest.status.code()),
@@ -133,7 +138,7 @@ fn memory_kib(pid: u32) -> u64 {
 #[test]
 fn a_reader_that_does_not_read_fills_nobodys_memory_and_loses_nothing() {
     let Some(mut far) = Far::new() else { return };
-    let body = "head -c 400000000 /dev/zero; touch ready; while [ ! -e stop ]; do sleep 0.05; done";
+    let body = "head -c 80000000 /dev/zero; touch ready; while [ ! -e stop ]; do sleep 0.05; done";
     let (cluster, _) = far_job(&mut far, body, "");
     let job = format!("{cluster}.0");
     until_there(&far, &job, "ready");
@@ -155,14 +160,14 @@ fn a_reader_that_does_not_read_fills_nobodys_memory_and_loses_nothing() {
     );
     let mut out = follows.stdout.take().unwrap();
     let (mut bytes, mut chunk) = (0, vec![0; 1 << 20]);
-    while bytes < 400_000_000 {
+    while bytes < 80_000_000 {
         match out.read(&mut chunk).unwrap() {
             0 => break,
             n => bytes += n,
         }
     }
-    assert_eq!(bytes, 400_000_000);
-    assert!(as_user(&far, NOBODY, &["ssh", &job, "--", "touch", "stop"]).status.success());
+    assert_eq!(bytes, 80_000_000);
+    stop(&far, &job);
     assert!(follows.wait().unwrap().success());
 }
 
@@ -219,7 +224,7 @@ fn a_command_beside_a_job_has_its_surroundings_its_rights_and_nothing_more() {
     let visits: Vec<_> = far.events(cluster).into_iter().filter(|e| e["event"] == "JobVisited").collect();
     assert!(visits.iter().all(|e| e["by"] == "nobody"), "{visits:?}");
     assert!(visits.iter().any(|e| e["what"] == "no-such-program"), "{visits:?}");
-    assert!(ssh(&["touch", "stop"]).status.success());
+    stop(&far, &job);
     far.wait_for(cluster, "JobExited", 1);
 }
 
@@ -259,7 +264,7 @@ fn what_a_visitor_started_ends_with_the_connection_or_with_the_job() {
         .spawn()
         .unwrap();
     read_until(&mut child, "begun\n");
-    assert!(as_user(&far, NOBODY, &["ssh", &job, "--", "touch", "stop"]).status.success());
+    stop(&far, &job);
     far.wait_for(cluster, "JobExited", 1);
     assert_eq!(running("7103"), 0);
     let rest = child.wait_with_output().unwrap();
@@ -333,7 +338,7 @@ fn a_visit_survives_nobody_and_harms_nobody_when_the_agent_or_the_manager_dies()
     until_there(&far, &job, "ready");
     let out = as_user(&far, NOBODY, &["ssh", &job, "--", "pgrep", "-c", "-f", "sleep 7201"]);
     assert_eq!(text(&out.stdout).trim(), "1", "only whoever looks is called so: {}", text(&out.stderr));
-    assert!(as_user(&far, NOBODY, &["ssh", &job, "--", "touch", "stop"]).status.success());
+    stop(&far, &job);
     far.wait_for(cluster, "JobExited", 1);
     assert_eq!(std::fs::read_to_string(dir.join("out")).unwrap(), "well\n");
 }
@@ -353,7 +358,7 @@ fn streamed_outputs_land_as_they_come_and_are_whole_at_the_end() {
     far.sandbox.until("the rest is here", PATIENCE, || out() == format!("one\n{all}"));
     use std::os::unix::fs::MetadataExt as _;
     assert_eq!(std::fs::metadata(dir.join("out")).unwrap().uid(), NOBODY);
-    assert!(as_user(&far, NOBODY, &["ssh", &job, "--", "touch", "stop"]).status.success());
+    stop(&far, &job);
     far.wait_for(cluster, "JobExited", 1);
     assert_eq!(out(), format!("one\n{all}last\n"));
     assert_eq!(std::fs::read_to_string(dir.join("err")).unwrap(), "trouble\n");
@@ -363,7 +368,11 @@ fn streamed_outputs_land_as_they_come_and_are_whole_at_the_end() {
 
 #[test]
 fn a_command_beside_a_job_with_namespaces_of_its_own_is_in_them() {
-    let Some(criu) = crate::harness::criu() else { return };
+    if !is_root() {
+        return skip("namespaces need root");
+    }
+    // Such a job has its namespaces from its start; nothing is saved here, so that whatever says that it works will do.
+    let criu = "/bin/true";
     let mut sandbox = Sandbox::new();
     crate::policy::manager(&mut sandbox);
     let policy = format!("use POLICY : AlwaysRun\nCRIU = {criu}\n");
