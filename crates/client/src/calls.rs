@@ -82,14 +82,16 @@ impl Client {
     /// Submits a cluster. It is on the manager's disk when this returns.
     pub async fn submit(&self, template: &JobTemplate, idempotency_key: &str) -> Result<SubmitReply, Error> {
         let headers = [("content-type", "application/protobuf"), ("idempotency-key", idempotency_key)];
-        let response =
-            self.send(Method::POST, "/v1/submit", &headers, template.encode_to_vec().into()).await?;
-        decode(response).await
+        let answered = async {
+            let body = template.encode_to_vec().into();
+            decode(self.send(Method::POST, "/v1/submit", &headers, body).await?).await
+        };
+        answered.await.map_err(unanswered)
     }
 
     /// Holds, releases, removes or vacates jobs.
     pub async fn act(&self, request: &ActRequest) -> Result<ActReply, Error> {
-        self.call(Method::POST, "/v1/act", Some(request)).await
+        self.call(Method::POST, "/v1/act", Some(request)).await.map_err(unanswered)
     }
 
     /// Asks for page after page; `take` gives where the next one begins, `None` when there is none or there is enough.
@@ -362,6 +364,14 @@ impl Client {
         let response = self.send(Method::GET, path, &[], Bytes::new()).await?;
         let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
         Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+}
+
+/// What was asked for may have been done.
+fn unanswered(error: Error) -> Error {
+    match error {
+        Error::Broken(why) => Error::Unanswered(why),
+        other => other,
     }
 }
 

@@ -32,6 +32,12 @@ pub enum Error {
     /// The connection broke.
     #[error("the connection to the manager broke: {0}")]
     Broken(String),
+    /// The connection broke while something was asked for that changes things.
+    #[error(
+        "the connection to the manager broke ({0}) before it said whether this was recorded, so that is not known: look at the queue when \
+         the manager is up before asking once more"
+    )]
+    Unanswered(String),
     /// The manager said no.
     #[error("{message}")]
     Refused {

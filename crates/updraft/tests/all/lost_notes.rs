@@ -42,6 +42,47 @@ fn a_run_whose_pool_is_gone_is_not_run_again() {
 }
 
 #[test]
+fn a_run_that_is_under_way_on_a_pool_is_not_taken_up_beside_it() {
+    let mut sandbox = Sandbox::new();
+    sandbox.up(&["--cpus", "2"]);
+    let go = sandbox.path().join("go");
+    let script = format!("while ! test -e {}; do sleep 0.05; done; echo out {{}}", go.display());
+    let command = sandbox.command(&["run", "--count", "2", "--", "sh", "-c", &script]);
+    let pid = sandbox.spawn(command, "run.log");
+    let state = sandbox.state();
+    let has_begun = || {
+        fs::read_dir(state.join("runs"))
+            .is_ok_and(|runs| runs.flatten().any(|run| run.path().join("templates").exists()))
+    };
+    sandbox.until("it has begun", PATIENCE, has_begun);
+    let out = sandbox.run(&["run", "--resume"]);
+    let told = text(&out.stderr);
+    assert!(out.status.code() == Some(1) && told.contains(&format!("process {pid} has the run")), "{told}");
+    fs::write(&go, "").unwrap();
+    assert!(sandbox.reap(pid).success(), "{}", sandbox.logs());
+    assert!(sandbox.logs().contains("out 0\nout 1\n"), "{}", sandbox.logs());
+}
+
+#[test]
+fn a_run_that_was_moved_says_where_it_began() {
+    let mut sandbox = Sandbox::new();
+    let done = sandbox.path().join("done");
+    let script = format!("echo {{}} >> {}; sleep 1", done.display());
+    let command = sandbox.command(&["run", "--quiet", "--count", "6", "-j", "1", "--", "sh", "-c", &script]);
+    let pid = sandbox.spawn(command, "run.log");
+    sandbox.until("one has begun", PATIENCE, || done.exists());
+    sandbox.kill(pid);
+    let run = run_of(&sandbox);
+    let moved = run.with_file_name("moved");
+    fs::rename(&run, &moved).unwrap();
+    let told = text(&sandbox.run(&["run", "--quiet", "--resume", "moved"]).stderr);
+    assert!(told.contains("move it back") && told.contains(run.to_str().unwrap()), "{told}");
+    fs::rename(&moved, &run).unwrap();
+    sandbox.ok(&["run", "--quiet", "--resume"]);
+    assert_eq!(fs::read_to_string(&done).unwrap().lines().count(), 6);
+}
+
+#[test]
 fn a_damaged_run_is_told_with_commands_that_find_it() {
     let mut sandbox = Sandbox::new();
     let command = sandbox.command(&["run", "--quiet", "--count", "2", "--", "sleep", "60"]);

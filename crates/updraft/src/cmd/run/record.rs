@@ -1,9 +1,10 @@
 //! What is kept of a run, so that it can be taken up: `runs/ID/`.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use model::JobTemplate;
 use prost::Message as _;
@@ -15,11 +16,12 @@ use crate::place::Place;
 /// Finished runs with failures that are kept for a look.
 const KEPT: usize = 20;
 
-/// One run.
+/// One run. Whoever has it holds its lock: nobody else takes it up, removes it or its outputs meanwhile.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     dir: PathBuf,
     id: String,
+    lock: Option<Arc<fs::File>>,
 }
 
 impl Record {
@@ -33,29 +35,82 @@ impl Record {
         let dir = runs.join(&id);
         fs::DirBuilder::new().mode(0o700).create(&dir).map_err(fail)?;
         fs::create_dir(dir.join("out")).map_err(fail)?;
-        Ok(Self { dir, id })
+        let mut record = Self { dir, id, lock: None };
+        record.take_lock().map_err(fail)?;
+        Ok(record)
     }
 
     /// The named one, or the newest that was interrupted: first among those of this directory.
     pub(crate) fn find(runs: &Path, name: &str) -> Result<Self, Failure> {
         if !name.is_empty() {
-            let dir = runs.join(name);
-            let known = !name.contains('/') && dir.join("templates").exists();
-            return if known {
-                Ok(Self { dir, id: name.to_owned() })
-            } else {
-                Err(Failure::new(format!("there is no run {name} in {}", runs.display())))
-            };
+            let mut record = Self { dir: runs.join(name), id: name.to_owned(), lock: None };
+            if name.contains('/') || !record.dir.join("templates").exists() {
+                return Err(Failure::new(format!("there is no run {name} in {}", runs.display())));
+            }
+            return if record.take_lock()? { record.check_place() } else { Err(record.is_had()) };
         }
         let here = std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).unwrap_or_default();
         let mut open: Vec<Self> = list(runs)
             .into_iter()
-            .filter(|r| {
-                r.dir.join("templates").exists() && !r.dir.join("finished").exists() && !r.is_running()
-            })
+            .filter(|r| r.dir.join("templates").exists() && !r.dir.join("finished").exists())
             .collect();
         open.sort_by_key(|r| (r.field("cwd").as_str() == Some(&here), r.id.clone()));
-        open.pop().ok_or_else(|| Failure::new("there is no interrupted run to take up"))
+        let mut had = None;
+        while let Some(mut record) = open.pop() {
+            if record.take_lock()? {
+                return record.check_place();
+            }
+            had.get_or_insert(record);
+        }
+        Err(had
+            .map_or_else(|| Failure::new("there is no interrupted run to take up"), |record| record.is_had()))
+    }
+
+    /// Locks the run for this process; false when another one has it.
+    fn take_lock(&mut self) -> io::Result<bool> {
+        let mut options = fs::File::options();
+        let file = options.create(true).truncate(false).read(true).write(true).open(self.dir.join("lock"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Ok(false),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
+        let mut of = &file;
+        file.set_len(0)?;
+        // Only for people to read.
+        let _ = writeln!(of, "{}", std::process::id());
+        self.lock = Some(Arc::new(file));
+        Ok(true)
+    }
+
+    fn is_had(&self) -> Failure {
+        let by = fs::read_to_string(self.dir.join("lock")).unwrap_or_default();
+        let by = by
+            .trim()
+            .parse::<u32>()
+            .map_or_else(|_| "another process".to_owned(), |pid| format!("process {pid}"));
+        Failure::new(format!(
+            "{by} has the run {}, which is under way or just ending: wait for it, or end it, then take the run up",
+            self.id
+        ))
+    }
+
+    /// The jobs of a run write where it was when it began: moved elsewhere it cannot go on.
+    fn check_place(self) -> Result<Self, Failure> {
+        let began = self.field("dir").as_str().map(PathBuf::from);
+        let is_here = |began: &PathBuf| {
+            fs::canonicalize(began)
+                .is_ok_and(|began| fs::canonicalize(&self.dir).is_ok_and(|here| here == began))
+        };
+        match began.filter(|began| !is_here(began)) {
+            None => Ok(self),
+            Some(began) => Err(Failure::new(format!(
+                "the run {} began in {} and is in {} now, but its jobs write where it began: move it back, then take it up",
+                self.id,
+                began.display(),
+                self.dir.display()
+            ))),
+        }
     }
 
     /// The command that takes the run up, from any directory.
@@ -75,16 +130,10 @@ impl Record {
         command
     }
 
-    /// True while a process has this run's pool.
-    fn is_running(&self) -> bool {
-        let lock = fs::OpenOptions::new().read(true).write(true).open(self.dir.join("pool/manager/lock"));
-        lock.is_ok_and(|lock| lock.try_lock().is_err())
-    }
-
     /// Keeps what is to run. Whole or not at all.
     pub(crate) fn save(&self, templates: &[JobTemplate]) -> Result<(), Failure> {
         let cwd = std::env::current_dir()?;
-        self.write_notes(&json!({"cwd": cwd.to_string_lossy()}))?;
+        self.write_notes(&json!({"cwd": cwd.to_string_lossy(), "dir": self.dir.to_string_lossy()}))?;
         let mut bytes = Vec::new();
         for template in templates {
             template.encode_length_delimited(&mut bytes).map_err(|e| Failure::new(e.to_string()))?;
@@ -253,7 +302,8 @@ impl Record {
 
 fn list(runs: &Path) -> Vec<Record> {
     let Ok(entries) = fs::read_dir(runs) else { return Vec::new() };
-    let record = |e: fs::DirEntry| Some(Record { dir: e.path(), id: e.file_name().into_string().ok()? });
+    let record =
+        |e: fs::DirEntry| Some(Record { dir: e.path(), id: e.file_name().into_string().ok()?, lock: None });
     entries.flatten().filter_map(record).collect()
 }
 
@@ -274,7 +324,7 @@ mod tests {
     fn the_newest_20_finished_runs_are_kept_and_no_more() {
         let dir = tempfile::tempdir().unwrap();
         for n in 10..35 {
-            let run = Record { dir: dir.path().join(format!("run-{n}")), id: format!("run-{n}") };
+            let run = Record { dir: dir.path().join(format!("run-{n}")), id: format!("run-{n}"), lock: None };
             fs::create_dir(&run.dir).unwrap();
             run.finish();
         }
