@@ -153,7 +153,7 @@ pub const KNOWN: &[Known] = &[
     known("STARTER_UPDATE_INTERVAL", I, "300"),
     known("STORE_LIMIT", I, "0"),
     known("STORE_QUOTA", I, "0"),
-    known("STORE_QUOTA_OBJECTS", I, "0"),
+    known("STORE_QUOTA_OBJECTS", I, "1000000"),
     known("STORE_SPARE", I, "600"),
     known("SUBSYSTEM", T, ""),
     known("SUSPEND", E, "False"),

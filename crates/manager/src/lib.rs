@@ -6,7 +6,7 @@
 //! - `registry`: tokens, and the keys that machines' names are bound to
 //! - `agents`: an agent's connection, questions to machines; `sessions`: the core's decisions as messages to agents
 //! - `cargo`: jobs' files between their owners' directories and the store
-//! - `objects`: the store for checkpoints and jobs' files; `traces`: what machines' policies did lately
+//! - `objects`: when the store (crate `store`) is cleaned up, and the key of transparent checkpoints; `traces`: what machines' policies did lately
 //! - `feed`: subscribers that replay the journal from any position and then follow it; `damage`: what they could not read
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `windows`: maintenance windows that somebody carries out; this pool for the event daemon in its own process

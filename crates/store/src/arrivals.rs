@@ -17,8 +17,8 @@ use crate::{Besides, OverQuota, SPARED, Store, is_name, no_name};
 /// A claim may report the last so many objects that it brought: reports can be late, but not by many checkpoints.
 const BROUGHT: usize = 8;
 
-/// The last so many objects of one user's uploads are known to be his: all that one cluster can have.
-const UPLOADED: usize = 20_000;
+/// Uploads of one user at a time.
+const UPLOADS: u64 = 1_000;
 
 /// Whom an object is charged to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,15 @@ fn uploader(owner: &str) -> String {
     format!("=user={hex}")
 }
 
+/// What a user uploads is brought under a number of its own, so that each upload is charged and remembered for itself.
+fn claim_of(object: &str) -> io::Result<u64> {
+    if is_name(object) {
+        u64::from_str_radix(&object[..16], 16).map_err(io::Error::other)
+    } else {
+        Err(no_name())
+    }
+}
+
 impl Store {
     fn list_of_brought(&self, machine: &str, claim: u64) -> PathBuf {
         self.root.join("brought").join(format!("{claim}.{machine}"))
@@ -108,8 +117,7 @@ impl Store {
         let mut brought = self.read_brought(machine, claim)?;
         brought.retain(|o| o != object);
         brought.push(object.to_owned());
-        let most = if claim == 0 { UPLOADED } else { BROUGHT };
-        let last = brought.len().saturating_sub(most);
+        let last = brought.len().saturating_sub(BROUGHT);
         self.write_brought(machine, claim, &brought[last..])
     }
 
@@ -160,15 +168,20 @@ impl Store {
     fn check_part(
         &self,
         charge: &Charge,
-        kept: u64,
+        (kept, objects): (u64, u64),
         piece: &Piece,
-        arriving: u64,
+        (arriving, count): (u64, u64),
     ) -> Result<(), NotAdmitted> {
         if self.make_room(piece.data.len() as u64).is_err() {
             // Nobody has room; whoever puts it there says so.
             return Ok(());
         }
         let (allowance, is_set) = self.allowance();
+        let all = objects + charge.objects.len() as u64 + count;
+        if let Some(most) = allowance.objects.filter(|most| all >= *most) {
+            let over = OverQuota::of_objects(&charge.owner, all, most);
+            return Err(NotAdmitted { why: over.to_string(), never: all - count >= most });
+        }
         let Some(most) = allowance.bytes else { return Ok(()) };
         let kept = charge.used.saturating_add(kept);
         let without_others = kept.saturating_add(piece.bytes);
@@ -183,7 +196,7 @@ impl Store {
 
     /// Lets a machine send an object, if there is room for it in its user's quota.
     pub fn admit(&self, machine: &str, piece: &Piece, charge: &Charge) -> Result<(), NotAdmitted> {
-        let kept = self.books().ledger.usage(&charge.owner).0;
+        let kept = self.books().ledger.usage(&charge.owner);
         let mut arrivals = self.arrivals();
         // A claim saves one job at a time: what it sent before has arrived or never will.
         arrivals.retain(|a| {
@@ -203,7 +216,8 @@ impl Store {
                 mib(charge.quota)
             )));
         }
-        self.check_part(charge, kept, piece, arriving)?;
+        let count = arrivals.iter().filter(|a| a.owner == charge.owner).count() as u64;
+        self.check_part(charge, kept, piece, (arriving, count))?;
         arrivals.push(Arrival {
             machine: machine.to_owned(),
             claim: piece.claim,
@@ -230,11 +244,20 @@ impl Store {
     /// Takes part of an object from a user: how much has arrived, and whether that is all. What is whole is charged to him, and kept until
     /// [`Store::end_uploads`].
     pub fn upload(&self, owner: &Arc<str>, piece: &Piece) -> io::Result<(u64, bool)> {
-        let from = uploader(owner);
-        if self.was_brought(&from, 0, &piece.object)? && self.hold(owner, &from, &piece.object, piece.bytes) {
+        let (from, claim) = (uploader(owner), claim_of(&piece.object)?);
+        let piece = &Piece { claim, ..piece.clone() };
+        self.books().uploaded.insert(owner.clone(), Instant::now());
+        if self.was_brought(&from, claim, &piece.object)?
+            && self.hold(owner, &from, &piece.object, piece.bytes)
+        {
             return Ok((piece.bytes, true));
         }
-        if !self.is_admitted(&from, 0, &piece.object) {
+        if !self.is_admitted(&from, claim, &piece.object) {
+            if self.arriving_of(owner).objects >= UPLOADS {
+                let why =
+                    format!("{UPLOADS} uploads of {owner} are under way; finish some, or wait ten minutes");
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+            }
             let saved = self.books().saved.get(owner).copied().unwrap_or_default();
             let charge =
                 Charge { owner: owner.clone(), used: saved.bytes, objects: HashSet::new(), quota: 0 };
@@ -244,19 +267,34 @@ impl Store {
         let (next, safe) = self.take(&from, piece)?;
         if safe {
             self.hold(owner, &from, &piece.object, piece.bytes);
-            self.forget_arrival(&from, 0, &piece.object);
+            self.forget_arrival(&from, claim, &piece.object);
         }
         Ok((next, safe))
     }
 
     /// True when this user has uploaded all of this object.
     pub fn was_uploaded(&self, owner: &str, object: &str) -> io::Result<bool> {
-        self.was_brought(&uploader(owner), 0, object)
+        self.was_brought(&uploader(owner), claim_of(object)?, object)
     }
 
     /// What a user uploaded is kept by a record, or never will be.
     pub fn end_uploads(&self, owner: &str) {
         self.release(&uploader(owner));
+    }
+
+    /// What users uploaded and never submitted with is theirs no longer than what machines brought.
+    pub(crate) fn end_old_uploads(&self) {
+        let mut books = self.books();
+        let old: Vec<Arc<str>> = books
+            .uploaded
+            .iter()
+            .filter(|(_, at)| at.elapsed() >= SPARED)
+            .map(|(owner, _)| owner.clone())
+            .collect();
+        for owner in old {
+            books.uploaded.remove(&owner);
+            books.ledger.release(&uploader(&owner));
+        }
     }
 
     fn take(&self, machine: &str, piece: &Piece) -> io::Result<(u64, bool)> {
@@ -446,6 +484,67 @@ mod tests {
         let store = Store::open(dir.path(), crate::Settings::default()).unwrap();
         assert_eq!(store.put("m", &piece(&object, &whole, 60_000, 70_000)).next, 40_000);
         assert!(store.put("m", &piece(&object, &whole, 40_000, 100_000)).safe);
+    }
+
+    #[test]
+    fn what_a_user_uploads_is_charged_from_its_first_byte_and_is_known_to_be_his() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = crate::Settings { user_bytes: 3_000, user_objects: 4, ..crate::Settings::default() };
+        let store = Store::open(dir.path(), settings).unwrap();
+        let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
+        let part = |n: u8, to: usize| {
+            let whole = vec![n; 1_000];
+            piece(&object_name(&trust::digest(&whole)).unwrap(), &whole, 0, to)
+        };
+        // Three are under way with a byte each; a fourth does not fit, whatever has arrived.
+        for n in 0..3 {
+            assert_eq!(store.upload(&ann, &part(n, 1)).unwrap(), (1, false));
+        }
+        let over = store.upload(&ann, &part(3, 1)).unwrap_err();
+        assert_eq!(over.kind(), io::ErrorKind::QuotaExceeded, "{over}");
+        assert_eq!(store.upload(&bob, &part(3, 1)).unwrap(), (1, false), "others have their own part");
+        let object = part(0, 1).object;
+        assert!(!store.was_uploaded("ann", &object).unwrap());
+        let rest = Piece { offset: 1, data: vec![0; 999], ..part(0, 1) };
+        assert_eq!(store.upload(&ann, &rest).unwrap(), (1_000, true));
+        assert!(store.was_uploaded("ann", &object).unwrap() && !store.was_uploaded("bob", &object).unwrap());
+        assert_eq!(store.usage("ann"), (1_000, 1));
+        assert!(store.upload(&ann, &part(3, 1)).is_err(), "what is whole counts as well");
+        assert!(store.upload(&ann, &Piece { object: "../x".into(), ..part(4, 1) }).is_err());
+        // Objects are counted, too.
+        let small = |n: u8| piece(&object_name(&trust::digest(&[n, 1])).unwrap(), &[n, 1], 0, 2);
+        store.end_uploads("bob");
+        for n in 0..3 {
+            assert!(store.upload(&bob, &small(n)).unwrap().1);
+        }
+        let many = store.upload(&bob, &small(9)).unwrap_err().to_string();
+        assert!(many.contains("STORE_QUOTA_OBJECTS"), "{many}");
+    }
+
+    #[test]
+    fn a_sweep_spares_what_machines_brought_and_what_jobs_begin_from_however_little_is_spared() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = crate::Settings { spare: std::time::Duration::ZERO, ..crate::Settings::default() };
+        let open = || Store::open(dir.path(), settings.clone()).unwrap();
+        let store = open();
+        let charge = Charge { owner: "ann".into(), used: 0, objects: HashSet::new(), quota: 0 };
+        let object = object_name(&trust::digest(b"saved")).unwrap();
+        let whole = Piece { claim: 3, ..piece(&object, b"saved", 0, 5) };
+        store.admit("m", &whole, &charge).unwrap();
+        assert!(store.put("m", &whole).safe);
+        // The word that a job was saved is on its way, also to the next manager.
+        assert_eq!(store.sweep(), 0);
+        let store = open();
+        assert_eq!(store.sweep(), 0);
+        // It is in the books now, and nothing else speaks for it.
+        fs::remove_file(store.list_of_brought("m", 3)).unwrap();
+        store.note_checkpoints([("ann".into(), object.clone(), 5)]);
+        assert_eq!(store.sweep(), 0);
+        assert!(store.has(&object));
+        let store = open();
+        store.note_checkpoints([]);
+        assert_eq!(store.sweep(), 1, "nobody needs it");
+        assert!(!store.has(&object));
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl OverQuota {
     pub(crate) fn of_bytes(owner: &Arc<str>, used: u64, wanted: u64, most: u64, is_set: bool) -> Self {
         Self { owner: owner.clone(), used, wanted, most, what: Counted::Bytes { is_set } }
     }
+
+    /// A user has so many objects and wants another.
+    pub(crate) fn of_objects(owner: &Arc<str>, used: u64, most: u64) -> Self {
+        Self { owner: owner.clone(), used, wanted: 1, most, what: Counted::Objects }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

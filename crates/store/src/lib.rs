@@ -31,7 +31,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use model::agent::{Get, Piece};
 
@@ -79,6 +79,8 @@ struct Books {
     /// What users' checkpoints take, and their names, as the scheduler said last.
     saved: HashMap<Arc<str>, Besides>,
     checkpoints: HashSet<String>,
+    /// When users uploaded last.
+    uploaded: HashMap<Arc<str>, Instant>,
 }
 
 /// True for what can be an object's name.
@@ -217,6 +219,7 @@ impl Store {
 
     /// Removes objects that nobody has needed for a while; returns how many. To be called after [`Store::note_checkpoints`].
     pub fn sweep(&self) -> usize {
+        self.end_old_uploads();
         let spare = self.settings().spare;
         let is_old = |modified: SystemTime| is_older(modified, spare);
         // Also what an earlier manager was brought, and was killed before it heard what for.

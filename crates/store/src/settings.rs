@@ -22,11 +22,14 @@ pub struct Settings {
 /// As long as nobody says otherwise.
 const SPARE: Duration = Duration::from_secs(600);
 
+/// The same: a disk has only so many names for files.
+const OBJECTS: u64 = 1_000_000;
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             user_bytes: 0,
-            user_objects: 0,
+            user_objects: OBJECTS,
             pool_bytes: 0,
             spare: SPARE,
             keep: Duration::from_secs(864_000),
@@ -68,7 +71,7 @@ impl Settings {
         };
         let settings = Self {
             user_bytes: number("STORE_QUOTA", 0).saturating_mul(1 << 20),
-            user_objects: number("STORE_QUOTA_OBJECTS", 0),
+            user_objects: number("STORE_QUOTA_OBJECTS", OBJECTS),
             pool_bytes: number("STORE_LIMIT", 0).saturating_mul(1 << 20),
             spare: Duration::from_secs(number("STORE_SPARE", SPARE.as_secs())),
             keep: Duration::from_secs(number("KEEP_RESULTS", 864_000)),
