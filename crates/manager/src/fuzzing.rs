@@ -133,7 +133,7 @@ impl Pool {
     /// Time passes.
     pub fn wait(&mut self, ms: u64) {
         self.now = Now { mono_ms: self.now.mono_ms + ms, wall_ms: self.now.wall_ms + ms };
-        self.decide(|core, turn| core.tick(turn));
+        self.decide(Core::tick);
     }
 
     /// What the manager has to say to a machine.

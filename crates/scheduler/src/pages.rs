@@ -22,8 +22,6 @@ use crate::view::{ClusterView, JobState, JobView, MachineView};
 /// Clusters that are looked at for one page, when only those of one user are wanted.
 const LOOKED_AT: usize = 20_000;
 
-/// HoldReasonCodes of holds that nobody but a person, or the job itself, asked for.
-
 /// The parts of a list of jobs, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Section {

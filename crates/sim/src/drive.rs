@@ -218,7 +218,7 @@ impl<S: Story> Drive<S> {
             match due {
                 Due::Told(number) => return Some(number),
                 Due::Tick => {
-                    self.decide(Call::Tick, |core, turn| core.tick(turn));
+                    self.decide(Call::Tick, Core::tick);
                     let wait = self.core.next_tick_ms(self.now).max(1);
                     self.push(self.now.wall_ms + wait, Due::Tick);
                 }

@@ -246,7 +246,7 @@ impl Lab {
             Command::LabRemoved(lab) => self.set_lab(LabChange { lab, remove: true, ..LabChange::default() }),
             Command::Until(minute) => {
                 self.set_minute(minute);
-                self.with_core(|core, turn| core.resume(turn));
+                self.with_core(Core::resume);
             }
             Command::Sweep => self.sweep(),
             Command::Crash => self.crash(),
@@ -428,10 +428,10 @@ impl Lab {
     fn sweep(&mut self) {
         // Once a second at most, most of what a tick looks at.
         self.now.mono_ms += 1_000;
-        self.with_core(|core, turn| core.tick(turn));
+        self.with_core(Core::tick);
         while self.core.is_checking() {
             self.now.mono_ms += 1;
-            self.with_core(|core, turn| core.tick(turn));
+            self.with_core(Core::tick);
         }
     }
 

@@ -55,6 +55,9 @@ pub struct Reserved {
     pub until_ms: Option<u64>,
 }
 
+/// Named resources, and how much of each.
+pub(crate) type Limited = Box<[(Box<str>, f64)]>;
+
 /// A lease on part of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
@@ -66,7 +69,7 @@ pub(crate) struct Claim {
     /// Whose account it is on.
     pub(crate) user: UserId,
     /// Named resources that it takes.
-    pub(crate) limits: Box<[(Box<str>, f64)]>,
+    pub(crate) limits: Limited,
     pub(crate) resources: Resources,
     pub(crate) key_digest: Vec<u8>,
     pub(crate) lease_ms: u64,

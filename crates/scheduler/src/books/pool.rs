@@ -17,7 +17,7 @@ use model::{ClaimId, JobId, Now};
 
 use super::machines::Machines;
 pub(crate) use super::place::{
-    Claim, Machine, Standing, down_time, fits, host_of, is_static, minus, place_of, plus, slot_of,
+    Claim, Limited, Machine, Standing, down_time, fits, host_of, is_static, minus, place_of, plus, slot_of,
 };
 pub use super::place::{Reserved, SlotState};
 use super::recount::PoolCount;
@@ -181,7 +181,7 @@ impl Pool {
     }
 
     /// What a claim takes of named resources; it has that from its first job.
-    pub(crate) fn set_limits(&mut self, id: ClaimId, limits: Box<[(Box<str>, f64)]>) {
+    pub(crate) fn set_limits(&mut self, id: ClaimId, limits: Limited) {
         if let Some(claim) = self.claims.get_mut(&id) {
             self.recount.takes(&claim.machine, &limits);
             claim.limits = limits;
@@ -189,7 +189,7 @@ impl Pool {
     }
 
     /// A claim is kept though its job is over; returns what it took of named resources, and takes no more.
-    pub(super) fn reserve(&mut self, id: ClaimId, reserved: Reserved) -> Option<Box<[(Box<str>, f64)]>> {
+    pub(super) fn reserve(&mut self, id: ClaimId, reserved: Reserved) -> Option<Limited> {
         let claim = self.claims.get_mut(&id)?;
         claim.reserved = Some(reserved);
         self.recount.gives_back(&claim.machine, &claim.limits);
@@ -334,9 +334,9 @@ impl Pool {
         let Some(machine) = self.machines.get_mut(name) else { return Rebuilt::default() };
         let over = |id: &ClaimId| self.claims.get(id).is_none_or(|c| c.machine != *name);
         let dead: Vec<ClaimId> = machine.claims.iter().copied().filter(over).collect();
-        dead.iter().for_each(|id| {
+        for id in &dead {
             machine.claims.remove(id);
-        });
+        }
         let claims = || machine.claims.iter().filter_map(|id| self.claims.get(id));
         let slots: BTreeSet<u32> = claims().map(|c| c.slot_number).collect();
         let whole = machine.whole && !machine.claims.is_empty();

@@ -310,7 +310,7 @@ impl Manager {
 
     /// Time has passed.
     pub(super) fn tick(&mut self, context: &mut Context) -> Check {
-        let decided = self.decide(context, |core, turn| core.tick(turn))?;
+        let decided = self.decide(context, Core::tick)?;
         if decided && context.random.percent(10) {
             self.check(context)?;
         }
