@@ -47,6 +47,7 @@ fn texts(positions: std::ops::RangeInclusive<u64>) -> String {
 
 /// A new manager after a crash, told all lines again.
 fn desk(dir: &Path, told: u64, paths: &[&Path]) -> Desk {
+    super::super::record::begin(dir).unwrap();
     let record = Kept::load(dir, (1, 1_000_000)).unwrap().records.pop().unwrap_or_default();
     let mut desk = Desk::new(Arc::from(OWNER), record);
     for position in 1..=told {
