@@ -65,9 +65,18 @@ const DIFFERENCES: &[(&[&str], &[&str], &str)] = &[
     (&["227"], &["reason: "], "the duration is written with days"),
     (&["226"], &[""], "one job cannot be vacated fast"),
     (&["057", "059"], &["submit: "], "machines fetch nothing from URLs, which is said at the submit"),
-    (&["135", "220"], &[""], "outputs are not streamed: they come at the end"),
-    (&["160", "161", "248", "264"], &["submit: "], "no spooling yet"),
-    (&["249"], &["step: "], "no spooling yet"),
+    (&["135"], &["log: "], "a streamed output comes whole once more at the end, and that is told"),
+    (&["220"], &["BytesSent"], "what comes at the end of a streamed output is counted"),
+    (
+        &["160", "161", "248", "264"],
+        &["step: [\"rm\""],
+        "a job that is over has left the queue; its results wait apart from it",
+    ),
+    (
+        &["249"],
+        &["step: [\"fetch\""],
+        "better: that a job was not spooled is said to whoever wants to fetch its results",
+    ),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
