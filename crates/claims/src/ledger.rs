@@ -211,7 +211,7 @@ impl Ledger {
             claim: held.record.claim,
             key: held.record.key.clone(),
             jobs: held.jobs.clone(),
-            ending: held.releasing,
+            ending: held.is_over(),
             stage: held.way.told(),
         });
         // With its job: a manager that was started anew takes the match up again by it.
@@ -659,6 +659,13 @@ impl Ledger {
 }
 
 impl Held {
+    /// Its starter is gone: it takes no more jobs, and what became of those it had comes with its reports. The last of these
+    /// says that the claim is gone, once the machine is in order.
+    fn is_over(&self) -> bool {
+        let is_gone = |report: &Report| matches!(report.happening, Some(Happening::Gone(_)));
+        self.releasing || self.unacknowledged.back().is_some_and(|(report, _)| is_gone(report))
+    }
+
     fn keep(&mut self, report: &Report, at: Option<Moment>) {
         if report.seq > 0 {
             self.last_seq = self.last_seq.max(report.seq);

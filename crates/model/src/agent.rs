@@ -407,7 +407,8 @@ pub struct HeldClaim {
     /// Its jobs: running, waiting, or over with a report under way.
     #[prost(message, repeated, tag = "3")]
     pub jobs: Vec<Attempt>,
-    /// It is over, and the machine is being put in order after it: it takes no more jobs.
+    /// Its starter is gone: it takes no more jobs. The machine is being put in order after it, or the report that it is gone is
+    /// under way; what became of jobs that are not listed comes with its reports.
     #[prost(bool, tag = "4")]
     pub ending: bool,
     /// How far it is on its way to its first job.

@@ -62,6 +62,9 @@ impl Core {
                     let (withheld, lost): (Vec<JobId>, Vec<JobId>) = jobs
                         .filter(|j| !self.attempt(*j).is_some_and(|a| has.contains(&a)))
                         .partition(|j| claim.stage == Stage::Matched || self.is_withheld(*j));
+                    // Of a claim that is over there the machine may not know what it had: how its jobs ended, or that they died
+                    // with their starter, comes with its last reports.
+                    let lost = if claim.ending { Vec::new() } else { lost };
                     for job in &withheld {
                         self.changes.note_gang(job.cluster);
                     }
@@ -378,7 +381,9 @@ impl Core {
         let number = self.pool.machines().get(&claim.machine).map(|m| m.number);
         let waits = live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none());
         if let (true, Some(number), Some(shape)) = (waits, number, self.shape_of(job)) {
-            self.refusals.note(number, shape, now.mono_ms);
+            let next_claim = self.pool.next_claim();
+            let changes = &mut self.changes;
+            self.refusals.note((number, shape), id, next_claim, now.mono_ms, changes);
         }
     }
 
@@ -420,7 +425,7 @@ impl Core {
             self.record(turn, Kind::JobStarted(started));
             let machine = self.pool.claims().get(&id).and_then(|c| self.pool.machines().get(&c.machine));
             if let Some((number, shape)) = machine.map(|m| m.number).zip(self.shape_of(held.job())) {
-                self.refusals.forgive(number, shape);
+                self.refusals.forgive(number, shape, &mut self.changes);
             }
         }
     }

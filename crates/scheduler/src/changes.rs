@@ -20,6 +20,8 @@ pub(crate) struct Changes {
     unsettled: BTreeSet<u32>,
     /// Clusters with jobs that went back to the queue: their old machine may be kept for others, and another one free.
     returned: BTreeSet<u32>,
+    /// Kinds of jobs that a machine takes again before its rest from them was over.
+    taken_again: BTreeSet<ShapeId>,
     /// Kinds of jobs that had room somewhere, but a limit or a quota stood against them.
     kept_back: BTreeSet<ShapeId>,
     /// Some of a limit or a quota may be free again.
@@ -62,6 +64,11 @@ impl Changes {
     /// Jobs of a cluster went back to the queue.
     pub(crate) fn note_return(&mut self, cluster: u32) {
         self.returned.insert(cluster);
+    }
+
+    /// A machine takes jobs of a kind again that it refused, and its rest was not over.
+    pub(crate) fn note_taken_again(&mut self, shape: ShapeId) {
+        self.taken_again.insert(shape);
     }
 
     /// Jobs of a kind had room, and only a limit or a quota stood against them.
@@ -107,6 +114,18 @@ impl Changes {
     /// Clusters with jobs that went back to the queue.
     pub(crate) fn take_returned(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.returned)
+    }
+
+    /// Kinds of jobs that some machine takes again.
+    pub(crate) fn take_taken_again(&mut self) -> BTreeSet<ShapeId> {
+        std::mem::take(&mut self.taken_again)
+    }
+
+    /// Kinds have other numbers now: what was noted of the old ones says nothing any more. True when there was anything.
+    pub(crate) fn forget_kinds(&mut self) -> bool {
+        let kept = !std::mem::take(&mut self.kept_back).is_empty();
+        self.released = false;
+        !std::mem::take(&mut self.taken_again).is_empty() || kept
     }
 
     /// Kinds of jobs that were kept back, when anything of what they lacked may be free.

@@ -284,6 +284,7 @@ impl Core {
         for cluster in self.changes.take_returned() {
             self.offer_jobs(turn, cluster);
         }
+        self.offer_taken_again(turn);
         self.offer_kept_back(turn);
         if self.changes.leaves_gangs_alone() && !self.gangs.has_waiting() {
             self.changes.forget_machines();

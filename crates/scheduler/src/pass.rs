@@ -138,6 +138,18 @@ impl Core {
         Some((ready, self.room_for(shape, now_ms)?))
     }
 
+    /// Machines take kinds of jobs again that they refused before.
+    pub(crate) fn offer_taken_again(&mut self, turn: &mut Turn<'_>) {
+        for shape in self.changes.take_taken_again() {
+            // While it is not known of better ones which machines they could have, the others wait.
+            if self.undone.holds_kinds() {
+                self.undone.add_kind(shape);
+            } else {
+                self.offer_shape(turn, shape);
+            }
+        }
+    }
+
     /// Some of a limit or a quota may be free: whoever was kept back by one tries again, those first whose turn it is.
     pub(crate) fn offer_kept_back(&mut self, turn: &mut Turn<'_>) {
         // What starts here may end at once and free more; a bound, as everywhere.

@@ -125,6 +125,7 @@ impl Core {
     fn forget_machine(&mut self, name: &Arc<str>) {
         if let Some(number) = self.pool.forget(name, &mut self.changes) {
             self.shapes.remove_machine(number, &mut self.changes);
+            self.refusals.forget_machine(number);
         }
     }
 }

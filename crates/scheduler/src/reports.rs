@@ -34,7 +34,7 @@ pub struct HeldClaim {
     pub key: ClaimKey,
     /// Jobs it has: running, waiting, or ended with a report that was not acknowledged yet.
     pub jobs: Vec<Attempt>,
-    /// It is over, and its machine is being put in order.
+    /// Its starter is gone: what became of jobs that are not listed comes with its reports.
     pub ending: bool,
     /// How far it is on its way to its first job.
     pub stage: model::agent::Stage,

@@ -116,6 +116,7 @@ fn a_dead_starters_claim_is_reported_gone_after_its_outcomes_and_then_forgotten(
     core.starter_gone(MonoMs(60), 7, vec![left], "died", &mut Vec::new());
     let (hello, reports) = open(&mut core, 1);
     assert_eq!(hello.claims[0].jobs.len(), 1);
+    assert!(hello.claims[0].ending, "nothing can be given to it");
     assert!(matches!(reports[0].happening, Some(Happening::Exited(_))));
     assert!(matches!(reports[1].happening, Some(Happening::Gone(_))));
     assert_eq!(reports[1].seq, 5);
@@ -487,7 +488,7 @@ fn a_machine_that_is_put_in_order_keeps_its_claim_until_it_is() {
         [(3, "Exited"), (4, "ReleaseFailed"), (5, "Gone")].map(|(n, s)| (n, s.to_owned())).to_vec();
     assert_eq!(told(&actions), names);
     assert_eq!(told_again(&mut core), names);
-    assert!(!open(&mut core, 7).0.claims[0].ending);
+    assert!(open(&mut core, 7).0.claims[0].ending, "until the manager has heard that it is gone");
     assert!(hear(&mut core, 8, report(7, 4)).is_empty());
     assert!(matches!(hear(&mut core, 8, report(7, 5)).as_slice(), [Action::Forget(7)]));
 }

@@ -78,7 +78,7 @@ pub(crate) struct Claim {
     pub(crate) made_ms: u64,
     /// A recall is under way: do not ask twice.
     pub(crate) recalled: bool,
-    /// It is over, but its machine is still being put in order: it takes no more jobs.
+    /// It is over, but its machine is still being put in order or has its last reports to make: it takes no more jobs.
     pub(crate) ending: bool,
     /// Its job is over, and it is kept all the same.
     pub(crate) reserved: Option<Reserved>,

@@ -1,14 +1,15 @@
 //! Jobs are sorted anew when machines begin to look at something in which jobs differ that were alike before.
 
 use crate::price::CLUSTER_BYTES;
-use crate::shape::{PARTS_PER_CLUSTER, Sorting};
+use crate::shape::{PARTS_PER_CLUSTER, ShapeId, Sorting};
 use crate::{Core, Out};
 
 impl Core {
     /// Some machine looks at an attribute that nobody looked at before: sort all jobs anew.
     pub(crate) fn reshape(&mut self, now_ms: u64, out: &mut Out) {
         self.shapes.clear(&mut self.changes);
-        self.refusals.clear();
+        let rested = self.refusals.clear();
+        let kept_back = self.changes.forget_kinds();
         self.accounts.clear_ready();
         let ids: Vec<u32> = self.queue.clusters().keys().copied().collect();
         for id in ids {
@@ -37,7 +38,15 @@ impl Core {
             self.put_off(id, &idle);
         }
         // Who was not offered to the machines yet has another number now.
-        let line = self.accounts.in_line().flat_map(|at| at.waiting());
-        self.undone.renumber(line.map(|(_, shape)| shape));
+        let line = self.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+        let line: Vec<ShapeId> = line.collect();
+        self.undone.renumber(line.iter().copied());
+        // So has who waits for a machine's rest, for a limit or for a quota: all are offered again, and what still stands against
+        // them is noted anew.
+        if rested || kept_back {
+            for shape in line {
+                self.undone.add_again(shape);
+            }
+        }
     }
 }

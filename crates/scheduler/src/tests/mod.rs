@@ -16,6 +16,7 @@ mod price;
 mod provisioning;
 mod queueing;
 mod random;
+mod refusing;
 mod reserving;
 mod said;
 mod seats;
