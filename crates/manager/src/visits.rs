@@ -15,6 +15,8 @@ use tokio::sync::mpsc;
 
 /// Visits to the jobs of one machine at a time.
 const PER_MACHINE: usize = 64;
+/// Of these, those of one person, and streamed outputs of one owner.
+const PER_PERSON: usize = 16;
 
 /// All visits that are under way.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(crate) struct Visits {
 #[derive(Debug)]
 struct Open {
     machine: MachineName,
+    /// Who looks, or whose outputs come as they grow.
+    by: String,
     /// The session in which the machine answered.
     session: Option<Session>,
     /// So many bytes may come until somebody has taken some.
@@ -63,15 +67,20 @@ impl Drop for Visiting<'_> {
 }
 
 impl Visits {
-    /// Begins a visit to a job of a machine; `None` when that machine has too many.
-    pub(crate) fn begin(&self, machine: &MachineName) -> Option<Visiting<'_>> {
+    /// Begins somebody's visit to a job of a machine; `None` when there are too many to that machine, in all or by one person.
+    pub(crate) fn begin(&self, machine: &MachineName, by: &str) -> Option<Visiting<'_>> {
         let mut open = self.open.lock().ok()?;
-        if open.values().filter(|visit| visit.machine == *machine).count() >= PER_MACHINE {
+        let there = open.values().filter(|visit| visit.machine == *machine);
+        let (all, own) = there.fold((0, 0), |(all, own), visit| (all + 1, own + usize::from(visit.by == by)));
+        if all >= PER_MACHINE || own >= PER_PERSON {
             return None;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let (parts, receiver) = mpsc::unbounded_channel();
-        open.insert(number, Open { machine: machine.clone(), session: None, room: WINDOW, parts });
+        open.insert(
+            number,
+            Open { machine: machine.clone(), by: by.to_owned(), session: None, room: WINDOW, parts },
+        );
         Some(Visiting { number, parts: receiver, visits: self })
     }
 
@@ -147,7 +156,7 @@ mod tests {
         let (one, other): (MachineName, MachineName) = ("one".parse().unwrap(), "other".parse().unwrap());
         let (pieces, _agent) = mpsc::channel(1);
         let say = |machine: &MachineName, part: Part| visits.hear(machine, Session(7), &pieces, part);
-        let mut visit = visits.begin(&one).unwrap();
+        let mut visit = visits.begin(&one, "ann").unwrap();
         let number = visit.number;
         let data = |bytes: u64| Part { number, data: vec![0; bytes as usize], ..Part::default() };
         say(&other, data(1));
@@ -163,7 +172,7 @@ mod tests {
         say(&one, data(1));
         assert!(visit.parts.recv().await.is_none(), "who sends more than there is room for loses the visit");
 
-        let mut visit = visits.begin(&one).unwrap();
+        let mut visit = visits.begin(&one, "ann").unwrap();
         say(&one, Part { number: visit.number, room: 1, ..Part::default() });
         visits.end_session(Session(8));
         assert!(!visit.parts.is_closed());
@@ -171,9 +180,14 @@ mod tests {
         while visit.parts.recv().await.is_some() {}
         drop(visit);
 
-        let all: Vec<_> = (0..PER_MACHINE).map(|_| visits.begin(&one).unwrap()).collect();
-        assert!(visits.begin(&one).is_none() && visits.begin(&other).is_some());
-        drop(all);
-        assert!(visits.begin(&one).is_some(), "one that is over has no place");
+        let of_ann: Vec<_> = (0..PER_PERSON).map(|_| visits.begin(&one, "ann").unwrap()).collect();
+        assert!(visits.begin(&one, "ann").is_none(), "one person does not have all places");
+        assert!(visits.begin(&one, "bob").is_some() && visits.begin(&other, "ann").is_some());
+        let others =
+            (PER_PERSON..PER_MACHINE).map(|n| visits.begin(&one, &format!("user {}", n / PER_PERSON)));
+        let others: Vec<_> = others.map(Option::unwrap).collect();
+        assert!(visits.begin(&one, "bob").is_none());
+        drop((of_ann, others));
+        assert!(visits.begin(&one, "ann").is_some(), "one that is over has no place");
     }
 }

@@ -21,6 +21,15 @@ fn host_error(error: io::Error) -> HostError {
     }
 }
 
+/// A named pipe, a socket or a device is read when somebody else wants it to be: a pool that reads its settings again would wait for
+/// ever. What the shell hands over as an open descriptor is meant for us.
+fn waits_for_others(path: &str) -> bool {
+    let is_handed_over =
+        ["/dev/fd/", "/dev/stdin", "/proc/self/fd/", "/dev/null"].iter().any(|start| path.starts_with(start));
+    let is_other = |meta: fs::Metadata| !meta.is_file() && !meta.is_dir();
+    !is_handed_over && fs::metadata(path).is_ok_and(is_other)
+}
+
 /// Our own settings stay out of jobs: a token in the submitter's environment must not travel with them.
 fn is_ours(name: &str) -> bool {
     name.starts_with("UPDRAFT_")
@@ -28,6 +37,11 @@ fn is_ours(name: &str) -> bool {
 
 impl Host for System {
     fn read(&self, path: &str) -> Result<String, HostError> {
+        if waits_for_others(path) {
+            return Err(HostError::Other(
+                "it is a pipe or a device, which could keep us waiting; name a file".into(),
+            ));
+        }
         let file = fs::File::open(path).map_err(host_error)?;
         let mut text = String::new();
         let read = file.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(host_error)?;

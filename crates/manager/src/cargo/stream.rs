@@ -85,7 +85,10 @@ impl AgentSession {
 }
 
 async fn follow(cargo: &Arc<Cargo>, handle: &Handle, output: Output) {
-    let Some(mut visiting) = handle.visits.begin(&output.machine) else { return };
+    let Some(mut visiting) = handle.visits.begin(&output.machine, &format!("streams of {}", output.owner))
+    else {
+        return;
+    };
     let number = visiting.number;
     let Output { machine, claim, job, is_error, stream, owner } = output;
     let want = Want { error: is_error, follow: true, ..Want::default() };

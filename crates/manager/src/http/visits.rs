@@ -40,6 +40,7 @@ pub(super) async fn open(
         Err(_) => return Err(Problem::bad("a visit is to one job: CLUSTER.PROC")),
     };
     let Some((user, _)) = caller.user() else { return Err(Problem::bad("only users visit jobs")) };
+    let by = user.to_owned();
     let actor = Actor { user: user.to_owned(), any_owner: caller.may(Action::ActOnAny).is_ok() };
     let late = || Problem::bad("nobody said what is wanted within 10 s");
     let (want, rest) = tokio::time::timeout(PATIENCE, first_frame(&mut body)).await.map_err(|_| late())??;
@@ -57,8 +58,8 @@ pub(super) async fn open(
     let (begun, answer) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut stopped = shared.stopped.clone();
-        let Some(mut visiting) = shared.handle.visits.begin(&machine) else {
-            let message = "too many visits to the jobs of this machine";
+        let Some(mut visiting) = shared.handle.visits.begin(&machine, &by) else {
+            let message = "too many visits to the jobs of this machine: 16 by one person, 64 in all";
             let _ =
                 begun.send(Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)));
             return;

@@ -103,7 +103,8 @@ fn whoever_is_killed_while_objects_are_collected_no_job_misses_one_and_none_is_l
             saved += usize::from(was_saved);
             assert!(
                 !was_saved || starts.lines().count() > 1,
-                "seed {seed}: {cluster}.{n} lost what was saved: {starts}"
+                "seed {seed}: {cluster}.{n} lost what was saved: {starts}{}",
+                story.iter().filter(|e| e["proc"] == n).map(|e| format!("{e}\n")).collect::<String>()
             );
         }
     }

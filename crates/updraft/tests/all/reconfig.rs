@@ -144,3 +144,18 @@ fn what_is_set_from_afar_is_warned_of_like_what_is_checked() {
     let said = sandbox.ok(&["config", "set", "--machine", &here, "--set", "other", "KILL=False"]);
     assert_eq!(said.trim(), "set", "what was doubtful before is not repeated");
 }
+
+#[test]
+fn settings_that_became_a_pipe_are_refused_and_keep_nobody_waiting() {
+    let mut sandbox = Sandbox::new();
+    let config = write(&sandbox, "pool.conf", "POLLING_INTERVAL = 1\n");
+    let up = sandbox.up(&["--cpus", "1", "--config", &config]);
+    std::fs::remove_file(&config).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&config).status().unwrap().success());
+    signal(up, libc::SIGHUP);
+    let told = text(&sandbox.run(&["reconfig"]).stderr);
+    assert!(told.contains("pipe"), "{told}");
+    assert!(sandbox.ok(&["run", "--", "echo", "goes on"]).contains("goes on"));
+    signal(up, libc::SIGTERM);
+    assert!(sandbox.reap(up).success());
+}
