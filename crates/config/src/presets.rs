@@ -31,7 +31,9 @@ const ALWAYS: &str = "START = True\nSUSPEND = False\nCONTINUE = True\nPREEMPT = 
     WANT_SUSPEND = False\nWANT_VACATE = True\nPERIODIC_CHECKPOINT = False\n";
 const LIMIT_RUNTIMES: &str = "MAX_JOB_RUNTIME = $(1:86400)\n\
     PREEMPT = ($(PREEMPT:False)) || (TotalJobRunTime > $(MAX_JOB_RUNTIME))\n";
-const PREEMPT_MEMORY: &str = "MEMORY_EXCEEDED = (MemoryUsage isnt undefined && MemoryUsage > Memory)\n\
+// A job that says nothing asks for what it uses, so that it never exceeds its own word: its slot may be cut as small as its program.
+const PREEMPT_MEMORY: &str = "MEMORY_EXCEEDED = (MemoryUsage isnt undefined && MemoryUsage > Memory && \
+    (MemoryUsage > TARGET.RequestMemory) =!= False)\n\
     PREEMPT_VANILLA = ($(PREEMPT_VANILLA:$(PREEMPT:False))) || $(MEMORY_EXCEEDED)\n\
     PREEMPT = ($(PREEMPT:False)) || $(MEMORY_EXCEEDED)\n\
     WANT_SUSPEND_VANILLA = ($(WANT_SUSPEND_VANILLA:$(WANT_SUSPEND:False))) && !$(MEMORY_EXCEEDED)\n\

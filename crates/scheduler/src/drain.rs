@@ -44,6 +44,11 @@ impl Drains {
         self.all.values().map(|d| &d.said)
     }
 
+    /// Forgets those whose time is over.
+    pub(crate) fn end_those_over(&mut self, now_ms: u64) {
+        self.all.retain(|_, d| d.said.until_ms > now_ms);
+    }
+
     /// Does one concern a machine with this ad?
     pub(crate) fn concern(&self, ad: &classad::ClassAd) -> bool {
         let meant = |d: &Drain| match &d.constraint {
@@ -92,7 +97,7 @@ impl Core {
     /// Ends drains whose time is over. Nothing is recorded: it follows from what was.
     pub(crate) fn expire_drains(&mut self, turn: &mut Turn<'_>) {
         let before = self.drains.all.len();
-        self.drains.all.retain(|_, d| d.said.until_ms > turn.now.wall_ms);
+        self.drains.end_those_over(turn.now.wall_ms);
         if self.drains.all.len() < before {
             self.note_drains();
             self.resume(turn);

@@ -31,6 +31,8 @@ impl Core {
         // Before the first tick, too, expressions may ask for the time.
         self.shapes.set_now(now.wall_ms);
         self.clock_ms = now.wall_ms;
+        // That a drain is over is not recorded. Who connects before the first tick must not meet it again.
+        self.drains.end_those_over(now.wall_ms);
         let mut machines: BTreeMap<Arc<str>, BTreeSet<ClaimId>> = BTreeMap::new();
         for (id, claim) in self.pool.claims() {
             machines.entry(claim.machine.clone()).or_default().insert(*id);

@@ -256,8 +256,14 @@ fn a_drain_keeps_new_jobs_off_the_machines_meant_and_ends_by_itself() {
         .unwrap();
     assert_eq!(pool.out.events.len(), events, "said again it is no news");
     // A manager that starts anew knows it, and ends it in time.
-    let core = Core::restore(Settings::default(), &pool.core.snapshot()).unwrap();
+    let mut core = Core::restore(Settings::default(), &pool.core.snapshot()).unwrap();
     assert_eq!(core.drains().count(), 1);
+    core.recovered(pool.now);
+    assert_eq!(core.drains().count(), 1);
+    // One that starts when the drain is over does not meet it, not even until its first tick.
+    let late = model::Now { wall_ms: until, ..pool.now };
+    core.recovered(late);
+    assert_eq!(core.drains().count(), 0);
     pool.wait(58_000);
     assert_eq!(pool.live(job) + pool.live(more), 0);
     pool.wait(2_000);

@@ -40,11 +40,16 @@ fn the_preset_for_memory_holds_a_job_that_takes_more_than_its_slot_has() {
     machine(&sandbox);
     let greedy = submit(&sandbox, &takes(60), &["--set", "request_memory=20"]);
     let modest = submit(&sandbox, &takes(5), &["--set", "request_memory=100"]);
+    // Its slot is cut for the size of its program.
+    let silent = submit(&sandbox, &takes(60), &[]);
     let said = held(&sandbox, greedy);
     assert_eq!((&said["code"], &said["subcode"]), (&Value::from(21), &Value::from(102)), "{said}");
     assert!(said["reason"].as_str().unwrap().contains("more memory than its slot has"), "{said}");
+    sandbox.until("it runs", PATIENCE, || has(&events(&sandbox, silent), "JobStarted"));
+    std::thread::sleep(std::time::Duration::from_secs(4));
     assert!(!has(&events(&sandbox, modest), "JobsHeld"));
-    end(sandbox, pool, &[greedy, modest]);
+    assert!(!has(&events(&sandbox, silent), "JobsHeld"), "who did not ask is not stopped");
+    end(sandbox, pool, &[greedy, modest, silent]);
 }
 
 #[test]
