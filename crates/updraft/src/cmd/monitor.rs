@@ -185,6 +185,10 @@ fn open_requests(path: &Path) -> Result<Result<Box<dyn BufRead + Send>, PathBuf>
         return Ok(Err(path.to_owned()));
     }
     let file = std::fs::File::open(path).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
+    // A directory can be opened and fails only when it is read: too late for an exit code, as if there were no requests.
+    if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+        return Err(Failure::new(format!("{}: is a directory; requests come from a file", path.display())));
+    }
     Ok(Ok(Box::new(BufReader::new(file))))
 }
 

@@ -172,6 +172,18 @@ fn a_generator_that_cannot_do_its_work_is_an_error_at_the_start() {
 }
 
 #[test]
+fn a_directory_in_place_of_requests_is_an_error() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("fork.log");
+    fs::write(&log, "").unwrap();
+    let place = sandbox.path().to_str().unwrap();
+    let out =
+        sandbox.run(&["monitor", "-s", "fork", "--log-path", log.to_str().unwrap(), "--register", place]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("is a directory"), "{}", text(&out.stderr));
+}
+
+#[test]
 fn a_request_that_is_too_long_is_refused_and_the_next_one_is_answered() {
     let sandbox = Sandbox::new();
     let log = new_log(&sandbox, "fork.log");
