@@ -116,6 +116,10 @@ impl Listener for Printing {
         if self.with_ack && is_end {
             lock(&self.open).ends.insert(change.number, change.id.to_vec());
         }
+        // A job that was put back is waited for again.
+        if !is_end {
+            lock(&self.open).ids.insert(change.id.to_vec());
+        }
         if !self.print(&change_line(change)) {
             return Err("nobody reads standard output".to_owned());
         }
@@ -126,6 +130,10 @@ impl Listener for Printing {
             self.end(&change.id);
         }
         Ok(Reply::Handled)
+    }
+
+    fn caught_up(&self) {
+        let _ = lock(&self.news).send(Message::LookAgain);
     }
 
     fn note(&self, text: &str) {
@@ -350,7 +358,9 @@ fn serve(
             Message::LookAgain => {}
             Message::Signal => return,
         }
-        let is_done = has_ended && !goes_on && (ends_with_input || lock(&printing.open).ids.is_empty());
+        let is_done = has_ended
+            && !goes_on
+            && (ends_with_input || (monitor.is_caught_up() && lock(&printing.open).ids.is_empty()));
         if is_done || printing.output.is_broken() {
             return;
         }
