@@ -188,7 +188,7 @@ pub fn handled_events<'a>(text: &'a [u8], floor: i64, bad: &mut u64) -> Vec<Even
         match read_line(line) {
             Line::Event(event) if event.stamp >= floor => events.push(event),
             Line::Event(_) => {}
-            Line::Other | Line::Bad => *bad += 1,
+            Line::Heartbeat | Line::Other | Line::Bad => *bad += 1,
         }
     }
     events

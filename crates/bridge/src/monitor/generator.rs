@@ -66,7 +66,8 @@ impl Command {
         call.extend(self.words.iter().cloned());
         call.extend(["-s".into(), OsString::from(&self.scheduler), "-t".into(), from.to_string().into()]);
         if self.is_ours {
-            call.push("--all-states".into());
+            // Its beat says that all that was there has been told.
+            call.extend(["--all-states".into(), "--heartbeat".into(), "1".into()]);
             if let Some(path) = &self.log_path {
                 call.extend(["--log-path".into(), path.into()]);
             }
@@ -259,11 +260,14 @@ mod tests {
     #[test]
     fn ours_is_asked_for_all_states_and_a_foreign_one_is_not() {
         let mut ours = Command::new(vec!["/opt/updraft".into(), "seg".into()], "pbs");
-        assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states");
+        assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states --heartbeat 1");
         ours.log_path = Some("/logs".into());
-        assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states --log-path /logs");
+        assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states --heartbeat 1 --log-path /logs");
         ours.state = Some("/d.poll".into());
-        assert_eq!(call(&ours), "/opt/updraft seg -s pbs -t 7 --all-states --log-path /logs --state /d.poll");
+        assert_eq!(
+            call(&ours),
+            "/opt/updraft seg -s pbs -t 7 --all-states --heartbeat 1 --log-path /logs --state /d.poll"
+        );
         let mut other = Command::new(vec!["/usr/sbin/globus-scheduler-event-generator".into()], "lsf");
         assert_eq!(call(&other), "/usr/sbin/globus-scheduler-event-generator -s lsf -t 7");
         other.user = Some("lsfadmin".into());

@@ -12,6 +12,8 @@ pub const ID_BYTES: usize = 4 << 10;
 pub enum Line<'a> {
     /// A change of a job.
     Event(Event<'a>),
+    /// All that was there has been told.
+    Heartbeat,
     /// A message of another type: for readers of a later day.
     Other,
     /// Nothing that the protocol knows.
@@ -24,6 +26,7 @@ pub fn read_line(line: &[u8]) -> Line<'_> {
     let is_type = kind.len() == 3 && kind.iter().all(u8::is_ascii_digit);
     match kind {
         b"001" => read_event(rest).map_or(Line::Bad, Line::Event),
+        b"000" if rest.ends_with(b";heartbeat") => Line::Heartbeat,
         _ if is_type && memchr::memchr(0, line).is_none() => Line::Other,
         _ => Line::Bad,
     }

@@ -62,6 +62,9 @@ pub trait Listener: Send + Sync + 'static {
     /// A job changed. After an error (or a panic) the same change is told again, later and later.
     fn job_changed(&self, change: &Change) -> Result<Reply, String>;
 
+    /// The generator has told all that there is, as far as it says so, or was quiet for a while.
+    fn caught_up(&self) {}
+
     /// Something that a person should know.
     fn note(&self, _text: &str) {}
 }

@@ -153,6 +153,8 @@ pub struct Shared {
     extra: Mutex<Vec<JoinHandle<()>>>,
     news: Mutex<News>,
     bad_lines: AtomicU64,
+    /// Nothing was heard since the generator had told all that there was.
+    caught_up: AtomicBool,
 }
 
 /// The core, and which thread does what with it.
@@ -298,6 +300,15 @@ impl Monitor {
         lock(&self.shared.books).core.is_over(id)
     }
 
+    /// Has the generator told all that there is, and the listener heard it?
+    pub fn is_caught_up(&self) -> bool {
+        // With the books locked: an event is taken, and this said, in one step.
+        let books = lock(&self.shared.books);
+        self.shared.caught_up.load(Ordering::SeqCst)
+            && !books.core.has_ready()
+            && books.calls.iter().all(Option::is_none)
+    }
+
     /// How everything is.
     pub fn status(&self) -> Status {
         self.shared.status()
@@ -389,6 +400,7 @@ fn open(settings: &Settings, listener: Arc<dyn Listener>) -> Result<Shared, Star
         extra: Mutex::new(Vec::new()),
         news: Mutex::new(News { generator: Generator::Stopped, starts: 0, last_error: None }),
         bad_lines: AtomicU64::new(0),
+        caught_up: AtomicBool::new(false),
     })
 }
 

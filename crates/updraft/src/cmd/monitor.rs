@@ -116,6 +116,10 @@ impl Listener for Printing {
         if self.with_ack && is_end {
             lock(&self.open).ends.insert(change.number, change.id.to_vec());
         }
+        // A job that was put back is waited for again.
+        if !is_end {
+            lock(&self.open).ids.insert(change.id.to_vec());
+        }
         if !self.print(&change_line(change)) {
             return Err("nobody reads standard output".to_owned());
         }
@@ -126,6 +130,10 @@ impl Listener for Printing {
             self.end(&change.id);
         }
         Ok(Reply::Handled)
+    }
+
+    fn caught_up(&self) {
+        let _ = lock(&self.news).send(Message::LookAgain);
     }
 
     fn note(&self, text: &str) {
@@ -185,6 +193,10 @@ fn open_requests(path: &Path) -> Result<Result<Box<dyn BufRead + Send>, PathBuf>
         return Ok(Err(path.to_owned()));
     }
     let file = std::fs::File::open(path).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
+    // A directory can be opened and fails only when it is read: too late for an exit code, as if there were no requests.
+    if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+        return Err(Failure::new(format!("{}: is a directory; requests come from a file", path.display())));
+    }
     Ok(Ok(Box::new(BufReader::new(file))))
 }
 
@@ -346,7 +358,9 @@ fn serve(
             Message::LookAgain => {}
             Message::Signal => return,
         }
-        let is_done = has_ended && !goes_on && (ends_with_input || lock(&printing.open).ids.is_empty());
+        let is_done = has_ended
+            && !goes_on
+            && (ends_with_input || (monitor.is_caught_up() && lock(&printing.open).ids.is_empty()));
         if is_done || printing.output.is_broken() {
             return;
         }

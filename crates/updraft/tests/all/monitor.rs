@@ -172,6 +172,45 @@ fn a_generator_that_cannot_do_its_work_is_an_error_at_the_start() {
 }
 
 #[test]
+fn an_end_that_is_in_the_log_already_is_told_before_it_ends() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("fork.log");
+    // Over, put back, and over again: the first end is not the last word.
+    let lines = "001;1795000006;o;2;0\n001;1795000007;q;8;0\n001;1795000007;q;2;0\n001;1795000008;q;8;1\n001;1795000009;p;2;0\n";
+    fs::write(&log, lines).unwrap();
+    let requests = sandbox.path().join("requests");
+    fs::write(&requests, "{\"register\":\"q\",\"key\":\"Q\"}\n").unwrap();
+    let (log, requests) = (log.to_str().unwrap(), requests.to_str().unwrap());
+    // Several times: whether the end came first was a matter of luck.
+    for _ in 0..12 {
+        let out = sandbox.run(&[
+            "monitor",
+            "-s",
+            "fork",
+            "--log-path",
+            log,
+            "--start",
+            "1",
+            "--register",
+            requests,
+        ]);
+        assert_eq!(text(&out.stdout).matches("\"state\"").count(), 3, "{}", text(&out.stdout));
+    }
+}
+
+#[test]
+fn a_directory_in_place_of_requests_is_an_error() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("fork.log");
+    fs::write(&log, "").unwrap();
+    let place = sandbox.path().to_str().unwrap();
+    let out =
+        sandbox.run(&["monitor", "-s", "fork", "--log-path", log.to_str().unwrap(), "--register", place]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("is a directory"), "{}", text(&out.stderr));
+}
+
+#[test]
 fn a_request_that_is_too_long_is_refused_and_the_next_one_is_answered() {
     let sandbox = Sandbox::new();
     let log = new_log(&sandbox, "fork.log");

@@ -19,6 +19,9 @@ const ERRORS_KEPT: usize = 2_048;
 /// Bad lines, and standard error, are told this often at most.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
 
+/// A foreign generator that said nothing for so long has told what there was.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// So many of its lines are passed on in that time, of so many bytes at most.
 const WORDS: u32 = 10;
 const WORD_BYTES: usize = 1_000;
@@ -67,7 +70,7 @@ pub(super) fn run(
     let mut first_word = Some(word);
     loop {
         let began = Instant::now();
-        let mut ear = Ear::new(shared, first_word.take(), began + settings.grace);
+        let mut ear = Ear::new(shared, first_word.take(), began + settings.grace, settings.command.is_ours);
         let end = match running.take() {
             Some(running) => {
                 let status = running.hear(wake.as_fd(), settings.patience, &mut ear);
@@ -140,6 +143,8 @@ struct Ear<'a> {
     words: Words,
     /// What it says before is part of the error if it ends at once.
     grace: Instant,
+    is_ours: bool,
+    heard: Instant,
 }
 
 /// What a generator says on standard error, line by line: what it could not read is for whoever hears of its events, too. One
@@ -199,7 +204,12 @@ impl Words {
 }
 
 impl<'a> Ear<'a> {
-    fn new(shared: &'a Arc<Shared>, word: Option<&'a SyncSender<FirstWord>>, grace: Instant) -> Self {
+    fn new(
+        shared: &'a Arc<Shared>,
+        word: Option<&'a SyncSender<FirstWord>>,
+        grace: Instant,
+        is_ours: bool,
+    ) -> Self {
         Self {
             shared,
             cutter: Cutter::default(),
@@ -210,6 +220,8 @@ impl<'a> Ear<'a> {
             told_bad: None,
             words: Words::default(),
             grace,
+            is_ours,
+            heard: Instant::now(),
         }
     }
 
@@ -247,9 +259,15 @@ impl Hearer for Ear<'_> {
         }
         let now = self.shared.now_ms();
         let mut books = lock(&self.shared.books);
+        let caught_up = &self.shared.caught_up;
+        self.heard = Instant::now();
         let (mut bad, example) = (0, &mut self.bad_example);
         self.cutter.feed(bytes, &mut |line| match read_line(line) {
-            Line::Event(event) => books.core.take_event(now, &event),
+            Line::Event(event) => {
+                caught_up.store(false, Ordering::SeqCst);
+                books.core.take_event(now, &event);
+            }
+            Line::Heartbeat => caught_up.store(true, Ordering::SeqCst),
             Line::Other => {}
             Line::Bad => {
                 bad += 1;
@@ -267,9 +285,17 @@ impl Hearer for Ear<'_> {
             self.shared.work.notify_one();
         }
         self.tell_bad();
+        if self.shared.caught_up.load(Ordering::SeqCst) {
+            self.shared.listener.caught_up();
+        }
     }
 
     fn passed(&mut self) {
+        // A foreign generator has no word for it.
+        if !self.is_ours && self.heard.elapsed() >= QUIET {
+            self.shared.caught_up.store(true, Ordering::SeqCst);
+            self.shared.listener.caught_up();
+        }
         if self.word.is_none() || Instant::now() >= self.grace {
             self.words.pass_on(&|text| self.shared.listener.note(text));
         }
