@@ -153,7 +153,7 @@ pub struct Shared {
     extra: Mutex<Vec<JoinHandle<()>>>,
     news: Mutex<News>,
     bad_lines: AtomicU64,
-    /// Nothing was heard since the generator had told all that there was.
+    /// The generator has told all that there was when it was started.
     caught_up: AtomicBool,
 }
 
@@ -300,7 +300,7 @@ impl Monitor {
         lock(&self.shared.books).core.is_over(id)
     }
 
-    /// Has the generator told all that there is, and the listener heard it?
+    /// Has the generator told all that there was when it was started, and the listener heard it?
     pub fn is_caught_up(&self) -> bool {
         // With the books locked: an event is taken, and this said, in one step.
         let books = lock(&self.shared.books);

@@ -21,6 +21,8 @@ const NOTE_EVERY: Duration = Duration::from_secs(60);
 
 /// A foreign generator that said nothing for so long has told what there was.
 const QUIET: Duration = Duration::from_secs(1);
+/// One that never pauses is not waited for any longer than this.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// So many of its lines are passed on in that time, of so many bytes at most.
 const WORDS: u32 = 10;
@@ -144,6 +146,7 @@ struct Ear<'a> {
     /// What it says before is part of the error if it ends at once.
     grace: Instant,
     is_ours: bool,
+    began: Instant,
     heard: Instant,
 }
 
@@ -210,6 +213,8 @@ impl<'a> Ear<'a> {
         grace: Instant,
         is_ours: bool,
     ) -> Self {
+        // One that was started anew tells again from the datum on.
+        shared.caught_up.store(false, Ordering::SeqCst);
         Self {
             shared,
             cutter: Cutter::default(),
@@ -221,6 +226,7 @@ impl<'a> Ear<'a> {
             words: Words::default(),
             grace,
             is_ours,
+            began: Instant::now(),
             heard: Instant::now(),
         }
     }
@@ -263,10 +269,7 @@ impl Hearer for Ear<'_> {
         self.heard = Instant::now();
         let (mut bad, example) = (0, &mut self.bad_example);
         self.cutter.feed(bytes, &mut |line| match read_line(line) {
-            Line::Event(event) => {
-                caught_up.store(false, Ordering::SeqCst);
-                books.core.take_event(now, &event);
-            }
+            Line::Event(event) => books.core.take_event(now, &event),
             Line::Heartbeat => caught_up.store(true, Ordering::SeqCst),
             Line::Other => {}
             Line::Bad => {
@@ -292,7 +295,7 @@ impl Hearer for Ear<'_> {
 
     fn passed(&mut self) {
         // A foreign generator has no word for it.
-        if !self.is_ours && self.heard.elapsed() >= QUIET {
+        if !self.is_ours && (self.heard.elapsed() >= QUIET || self.began.elapsed() >= LONGEST) {
             self.shared.caught_up.store(true, Ordering::SeqCst);
             self.shared.listener.caught_up();
         }
