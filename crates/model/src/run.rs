@@ -238,19 +238,19 @@ pub struct JobFilesMoved {
 /// Somebody looked into a running job: opened a shell in it, ran a command there, or was shown what is another's.
 #[derive(Clone, PartialEq, Eq, Hash, Message, Serialize, Deserialize)]
 pub struct JobVisited {
-    /// Claim.
+    /// The claim that the job ran in.
     #[prost(uint64, tag = "1")]
     pub claim: u64,
-    /// Cluster.
+    /// The job's cluster.
     #[prost(uint32, tag = "2")]
     pub cluster: u32,
-    /// Proc.
+    /// Its number there.
     #[prost(uint32, tag = "3")]
     pub proc: u32,
-    /// Attempt.
+    /// Which of its attempts was looked into.
     #[prost(uint32, tag = "4")]
     pub attempt: u32,
-    /// Who.
+    /// The person who looked.
     #[prost(string, tag = "5")]
     pub by: String,
     /// What for: the command, or what was looked at.

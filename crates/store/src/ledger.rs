@@ -20,9 +20,9 @@ pub(crate) struct Allowance {
 /// What a user takes that this ledger does not know: checkpoints, and what is on its way from machines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Besides {
-    /// Bytes.
+    /// How many bytes that is.
     pub bytes: u64,
-    /// Objects.
+    /// How many objects that is.
     pub objects: u64,
 }
 

@@ -155,7 +155,7 @@ pub(super) fn broken(e: std::io::Error) -> NotLanded {
 /// Results that were fetched, and where they are now.
 #[derive(Debug, Default)]
 pub struct Landed {
-    /// Files.
+    /// Files that were put in place.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
