@@ -11,6 +11,8 @@ pub mod hold {
     pub const MISSED: u32 = 11;
     /// Results could not be moved.
     pub const OUTPUT: u32 = 12;
+    /// Its subcode when there was no room for results: ENOSPC.
+    pub const NO_ROOM: u32 = 28;
     /// Inputs could not be moved.
     pub const INPUT: u32 = 13;
     /// It was submitted on hold.

@@ -339,7 +339,8 @@ pub struct Hold {
     /// HoldReasonSubCode.
     #[prost(uint32, tag = "2")]
     pub subcode: u32,
-    /// HoldReasonCode, where it is not that of the machine's policy: 34 for a job that took more than it asked for.
+    /// HoldReasonCode, where it is not that of the machine's policy: 34 for a job that took more than it asked for, 12 for one whose
+    /// output had no room.
     #[prost(uint32, tag = "3")]
     pub code: u32,
 }

@@ -262,7 +262,9 @@ impl Core {
                     (None, Some(Hold { reason, subcode, code })) => {
                         let JobId { cluster, proc } = job.job();
                         let procs = vec![Span { first: proc, count: 1 }];
-                        let code = if code == hold::OUT_OF_RESOURCES { code } else { hold::BY_OWNER };
+                        // A machine says no more than what it can know: what a job took, and that there was no room for what it wrote.
+                        let known = matches!(code, hold::OUT_OF_RESOURCES | hold::OUTPUT);
+                        let code = if known { code } else { hold::BY_OWNER };
                         let held = JobsHeld { cluster, procs, reason, code, subcode, exit: None };
                         self.record(turn, Kind::JobsHeld(held));
                     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::spawn::Why;
 
@@ -14,6 +14,8 @@ struct Page {
     failed: AtomicU32,
     errno: AtomicU32,
     kind: AtomicU32,
+    /// Of standard output and error.
+    devices: [AtomicU64; 2],
 }
 
 /// The page.
@@ -41,6 +43,9 @@ impl Board {
         for word in [&page.stage, &page.failed, &page.errno, &page.kind] {
             word.store(0, Ordering::Relaxed);
         }
+        for device in &page.devices {
+            device.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set_stage(&self, stage: u32) {
@@ -49,6 +54,18 @@ impl Board {
 
     pub(crate) fn stage(&self) -> u32 {
         self.page().stage.load(Ordering::Relaxed)
+    }
+
+    /// Notes the device of what is standard output (1) or error (2) now.
+    pub(crate) fn set_device(&self, stream: i32, device: u64) {
+        if let Some(place) = usize::try_from(stream - 1).ok().and_then(|at| self.page().devices.get(at)) {
+            place.store(device, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn devices(&self) -> [u64; 2] {
+        let [output, error] = &self.page().devices;
+        [output.load(Ordering::Relaxed), error.load(Ordering::Relaxed)]
     }
 
     /// What was being done has failed: with this errno, or because a file is of this type.

@@ -14,6 +14,7 @@
 //! - `transparent`, `nest`: saving a job that does not know of it, with CRIU, in namespaces of its own; `seal`: what must be
 //!   true of it before it is put back
 //! - `scratch`: a directory for the jobs' own files; `remove`: emptying it; `usage`, `quota`: what is in it, and the limits
+//! - `disks`: whether the disks of a job's outputs were full while it ran
 //! - `tree`, `cgroup`: all processes of a job, found by descent or kept in a control group: stopping, measuring, killing
 //! - `leftovers`: finding and killing what a job left behind
 //! - `run`: the loop; `running`: the job that runs; `connection`: its way to the agent
@@ -37,6 +38,7 @@ mod checkpoint;
 mod chore;
 pub mod clear;
 mod connection;
+mod disks;
 pub mod frame;
 pub mod home;
 pub mod keeper;

@@ -15,6 +15,7 @@ use crate::cgroup::Group;
 use crate::checkpoint::Checkpoints;
 use crate::chore::Chore;
 use crate::connection::Connection;
+use crate::disks::Disks;
 use crate::keeper::Keeper;
 use crate::memory::{Limited, MemoryGroup};
 use crate::nest::Nest;
@@ -140,6 +141,8 @@ pub(crate) struct Starter<'a> {
     pub(crate) next_look_us: u64,
     /// Looks in a row at which the disk of the scratch directory was nearly full.
     pub(crate) full_looks: u32,
+    /// Disks that its jobs' outputs are on.
+    pub(crate) disks: Disks,
     /// What was free there when the job began.
     pub(crate) free_before: u64,
     /// When the job that leaves was asked to, by the host's monotonic clock.
@@ -204,6 +207,7 @@ impl<'a> Starter<'a> {
             measuring: None,
             next_look_us: 0,
             full_looks: 0,
+            disks: Disks::default(),
             free_before: 0,
             leaving_since_ms: None,
             ending: String::new(),
@@ -247,6 +251,7 @@ impl<'a> Starter<'a> {
             self.start_next();
             self.look_at_scratch();
             self.look_at_memory();
+            self.look_at_disks();
             if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {
                 self.agent = None;
             }
@@ -341,6 +346,7 @@ impl<'a> Starter<'a> {
             self.next_kill_us(),
             self.next_look_at_scratch_us(),
             self.next_look_at_memory_us(),
+            self.next_look_at_disks_us(),
             cleaning,
         ];
         times.into_iter().flatten().min().unwrap_or(self.lease_until_us)

@@ -69,6 +69,10 @@ pub(crate) struct Running {
     pub(crate) placed: Option<File>,
     /// It has ended, and its results are on their way.
     pub(crate) sending: Option<Sending>,
+    /// The devices of its standard output and error; 0 where that is no file.
+    pub(crate) devices: [u64; 2],
+    /// One of them was full while it ran.
+    pub(crate) ran_out_of_room: bool,
 }
 
 /// What follows a chore.
@@ -111,6 +115,8 @@ impl Running {
             chore: None,
             placed: None,
             sending: None,
+            devices: [0; 2],
+            ran_out_of_room: false,
         }
     }
 
@@ -441,6 +447,7 @@ impl Starter<'_> {
         running.starting = None;
         match outcome {
             Ok(()) => {
+                running.devices = self.spawner.devices();
                 let (job, started, again) = (running.job.id, running.started, running.again);
                 if !again {
                     self.tell_at(started, Happening::Started(Started { job }));
@@ -536,6 +543,10 @@ impl Starter<'_> {
         exit.wall_us = sys::mono_us().saturating_sub(running.started_us);
         self.clear_away(&running);
         self.lift_limit(&mut running, exit.code == Some(0));
+        if let Some(why) = self.lack_of_room(&mut running, &exit) {
+            running.evicted = Some(why);
+            return self.over(running, exit);
+        }
         if let Some(running) = self.take_checkpoint(running, &exit) {
             self.note_missed(&running);
             self.finish(running, exit);

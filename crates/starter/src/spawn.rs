@@ -362,6 +362,11 @@ impl Spawner {
         Err(Failure { stage: Stage::of(stage), why })
     }
 
+    /// The devices of standard output and error of the process that was started last; 0 where that is no file.
+    pub(crate) fn devices(&self) -> [u64; 2] {
+        self.board.devices()
+    }
+
     /// What a start that takes long is waiting for.
     pub(crate) fn waits_for(&self, job: &Job) -> String {
         Stage::of(self.board.stage()).describe(job)
@@ -495,14 +500,15 @@ fn open_files(plan: &Plan) -> Result<(), Trouble> {
 
 fn put_file(plan: &Plan, stage: Stage, path: &CStr, flags: c_int, to: c_int) -> Result<(), Trouble> {
     plan.board.set_stage(stage as u32);
-    let fd = open_plain(path, flags)?;
+    let (fd, device) = open_plain(path, flags)?;
+    plan.board.set_device(to, device);
     dup(fd, to, 0)?;
     raw::on_numbers(libc::SYS_close, [fd as usize, 0, 0, 0, 0])?;
     Ok(())
 }
 
-/// Opens what is a regular file, or a device that keeps nobody waiting.
-fn open_plain(path: &CStr, flags: c_int) -> Result<c_int, Trouble> {
+/// Opens what is a regular file, or a device that keeps nobody waiting. With it the device that a file is on, or 0.
+fn open_plain(path: &CStr, flags: c_int) -> Result<(c_int, u64), Trouble> {
     let kind = |about: &libc::stat| about.st_mode & libc::S_IFMT;
     // A pipe nobody reads and a terminal that hangs must not keep us waiting before we see what they are.
     let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
@@ -530,7 +536,7 @@ fn open_plain(path: &CStr, flags: c_int) -> Result<c_int, Trouble> {
     }
     let keep = (flags & libc::O_APPEND) as usize;
     raw::on_numbers(libc::SYS_fcntl, [fd as usize, libc::F_SETFL as usize, keep, 0, 0])?;
-    Ok(fd)
+    Ok((fd, if kind(&about) == libc::S_IFREG { about.st_dev } else { 0 }))
 }
 
 fn is_plain(about: &libc::stat) -> bool {

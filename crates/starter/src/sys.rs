@@ -736,13 +736,33 @@ pub(crate) struct OpenFile {
 
 /// Size of a file system, and what is free there for everybody.
 pub(crate) fn room(dir: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    room_of(dir).map(|room| (room.size, room.available))
+}
+
+/// Bytes of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) size: u64,
+    pub(crate) free: u64,
+    /// Those that others than root can have.
+    pub(crate) available: u64,
+}
+
+/// The room of the file system of an open file, also of one that was opened as a path only.
+pub(crate) fn room_of(file: BorrowedFd<'_>) -> io::Result<Room> {
     // SAFETY: an open descriptor and a structure on our stack.
-    unsafe {
+    let about = unsafe {
         let mut about: libc::statvfs = std::mem::zeroed();
-        check(libc::fstatvfs(dir.as_raw_fd(), &raw mut about))?;
-        let block = about.f_frsize as u64;
-        Ok((about.f_blocks as u64 * block, about.f_bavail as u64 * block))
-    }
+        check(libc::fstatvfs(file.as_raw_fd(), &raw mut about))?;
+        about
+    };
+    let block = about.f_frsize as u64;
+    let bytes = |blocks: u64| blocks.saturating_mul(block);
+    Ok(Room {
+        size: bytes(about.f_blocks as u64),
+        free: bytes(about.f_bfree as u64),
+        available: bytes(about.f_bavail as u64),
+    })
 }
 
 /// Monotonic microseconds.

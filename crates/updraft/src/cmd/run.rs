@@ -1,5 +1,6 @@
 //! `updraft run`: many jobs, one command, from submit to summary.
 
+mod cut;
 mod echo;
 mod follow;
 mod hopeless;

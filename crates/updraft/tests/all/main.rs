@@ -10,6 +10,7 @@ mod crash;
 mod disk;
 mod fork_starter;
 mod full_disk;
+mod full_outputs;
 mod gangs;
 mod garbage;
 mod harness;

@@ -299,26 +299,6 @@ fn a_disk_that_fills_up_under_a_log_is_told_and_the_log_is_completed_later() {
     );
 }
 
-#[test]
-fn a_disk_that_is_full_under_the_captured_output_is_told() {
-    if !is_root() {
-        return skip("needs root to mount a small disk");
-    }
-    let sandbox = Sandbox::new();
-    // The job does not look at its own errors; the run's books have room that was taken before.
-    let script = "mkdir -p state/runs; mount --bind disk state/runs; head -c 9M /dev/zero > disk/rest; \
-        $UPDRAFT run -- sh -c 'head -c 9M /dev/zero; exit 0' >out 2>err; echo code $?";
-    let out = on_small_disk(&sandbox, script);
-    let told = std::fs::read_to_string(sandbox.path().join("err")).unwrap();
-    assert_eq!(text(&out.stdout), "code 1\n", "{told}");
-    assert!(
-        told.contains("1 succeeded") && told.contains("state/runs/") && told.contains("was full"),
-        "{told}"
-    );
-    let printed = std::fs::metadata(sandbox.path().join("out")).unwrap().len();
-    assert!(printed < 9 << 20, "the test filled no disk: {printed}");
-}
-
 /// The job ids of a log, each with how often it was submitted.
 fn submitted(log: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(log).unwrap();

@@ -3,8 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Sandbox, is_root, signal, skip, text, updraft};
-use crate::newcomer::on_small_disk;
+use crate::harness::{Sandbox, signal, text, updraft};
 
 /// Runs a line of shell in the sandbox, with the program as `$UPDRAFT`.
 fn shell(sandbox: &Sandbox, script: &str) -> Output {
@@ -95,41 +94,6 @@ fn streams_that_nobody_could_see_are_refused_before_anything_is_submitted() {
         refuse(&sandbox, "submit", set);
     }
     assert!(sandbox.ok(&["queue"]).contains("empty"));
-}
-
-#[test]
-fn a_disk_that_is_full_for_a_while_stops_new_jobs_and_suspects_are_named() {
-    if !is_root() {
-        return skip("needs root to mount a small disk");
-    }
-    let sandbox = Sandbox::new();
-    // The jobs do not look at their own errors. The disk is full until the run has said so and every job that ran is over.
-    let script = r#"
-        await() { for i in $(seq 600); do if "$@"; then return; fi; sleep 0.05; done; }
-        export UPDRAFT_STATE_DIR=$PWD/disk/state; mkdir ran
-        $UPDRAFT run -j 2 --count 24 -- sh -c 'touch ran/{}; sleep 0.3; echo line{}; sleep 0.3; touch ran/{}.over; exit 0' >out 2>err &
-        await test -e ran/3.over
-        head -c 20M /dev/zero > disk/rest 2>/dev/null
-        await grep -q 'is full; no other job starts' err
-        sleep 2; ls ran | grep -vc over; sleep 1; ls ran | grep -vc over
-        rm disk/rest; wait $!; echo code $?"#;
-    let out = on_small_disk(&sandbox, script);
-    let told = std::fs::read_to_string(sandbox.path().join("err")).unwrap();
-    let printed = text(&out.stdout);
-    let lines: Vec<&str> = printed.lines().collect();
-    let [before, after, code] = lines[..] else { panic!("{printed} {told}") };
-    assert_eq!((before, code), (after, "code 1"), "{told}");
-    let started_before = before.parse::<u32>().unwrap();
-    assert!(started_before < 24, "nothing was left to start: {told}");
-    assert!(told.contains("there is room again") && told.contains("24 jobs: 24 succeeded"), "{told}");
-    let suspects = told.lines().find_map(|l| l.split("printed may be cut: ").nth(1)).expect(&told);
-    let passed_on = std::fs::read_to_string(sandbox.path().join("out")).unwrap();
-    for proc in 0..24 {
-        let is_whole = passed_on.lines().any(|line| line == format!("line{proc}"));
-        let is_suspect = suspects.split(", ").any(|job| job == format!("1.{proc}"));
-        assert!(is_whole || is_suspect, "job {proc} is cut in silence: {told}");
-        assert!(!is_suspect || proc < started_before, "job {proc} did not run then: {told}");
-    }
 }
 
 #[test]

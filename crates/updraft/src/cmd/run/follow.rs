@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,7 @@ use client::{Client, Events};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::{JobId, JobTemplate};
 
+use super::cut::Cut;
 use super::echo::{Clusters, Delivery, Echo, path_in};
 use super::hopeless::is_hopeless;
 use super::outcome;
@@ -99,7 +100,9 @@ pub(crate) struct Follower {
     no_room: Option<Instant>,
     record: Record,
     room: Room,
-    /// Clusters of which something is kept there.
+    /// Jobs that must run again when there is room.
+    cut: Cut,
+    /// Clusters of which something is kept there, where nobody else sees that it is cut.
     captured_of: HashSet<u32>,
     looked: Instant,
     /// Since when the disk is full.
@@ -155,7 +158,9 @@ impl Follower {
             let path = |name| path_in(&clusters, JobId { cluster, proc: 0 }, name);
             ["Out", "Err"].into_iter().filter_map(path).any(|p| p.starts_with(&captured))
         };
-        let captured_of = clusters.iter().map(|(id, _)| *id).filter(|id| is_captured(*id)).collect();
+        let is_unseen = room::is_unseen(&captured);
+        let captured_of =
+            clusters.iter().filter(|_| is_unseen).map(|(id, _)| *id).filter(|id| is_captured(*id)).collect();
         Ok(Self {
             clusters: Arc::new(clusters),
             manner,
@@ -175,6 +180,7 @@ impl Follower {
             no_room: None,
             record: record.clone(),
             room: Room::new(wall_ms(), record.no_room()),
+            cut: Cut::default(),
             looked: started,
             full_since: None,
             // What was interrupted while the disk was full may have left its drain.
@@ -207,7 +213,10 @@ impl Follower {
                 return Ok(self.conclude(|_| ending).await);
             }
             let Ok(next) = next else {
-                if self.tally.is_stuck() && self.moved.elapsed() >= room::INTERVAL {
+                if self.tally.is_stuck()
+                    && self.moved.elapsed() >= room::INTERVAL
+                    && !self.cut.has_hope(NO_ROOM)
+                {
                     return Ok(self.conclude(|_| Ending::Stuck).await);
                 }
                 if self.moved.elapsed() >= self.patience
@@ -261,6 +270,7 @@ impl Follower {
             }
             None => {}
         }
+        self.run_cut_jobs_again(client).await;
         if is_fixed && self.room.is_full() != self.is_drained {
             self.drain(client, self.room.is_full()).await;
         }
@@ -280,6 +290,32 @@ impl Follower {
         };
         if let Ok(Ok(())) = tokio::time::timeout(DRAIN_ANSWER, client.drain(&request)).await {
             self.is_drained = begins;
+            self.moved = Instant::now();
+        }
+    }
+
+    /// Has those jobs run again whose disk was full, when there is room on it.
+    async fn run_cut_jobs_again(&mut self, client: &Client) {
+        let has_room = |job: JobId| {
+            let dirs = ["Out", "Err"].into_iter().filter_map(|name| path_in(&self.clusters, job, name));
+            dirs.filter_map(|path| path.parent().map(Path::to_owned)).all(|dir| room::is_there(&dir, true))
+        };
+        let ready = self.cut.ready(has_room);
+        if ready.is_empty() || self.room.is_full() {
+            return;
+        }
+        let request = ActRequest {
+            act: Act::Release,
+            jobs: ready.iter().map(JobId::to_string).collect(),
+            reason: "there is room for its output again".to_owned(),
+            seconds: 0,
+            priority: None,
+            class: None,
+        };
+        if let Ok(Ok(_)) = tokio::time::timeout(DRAIN_ANSWER, client.act(&request)).await {
+            let jobs = table::count(ready.len() as u64, "job");
+            self.bar.suspend(|| errln!("updraft: there is room; {jobs} whose output may be cut run again"));
+            self.cut.released(&ready);
             self.moved = Instant::now();
         }
     }
@@ -368,7 +404,22 @@ impl Follower {
                 self.removed.insert(job);
                 self.job_over(job);
             }
+            Note::Again(job, reason) => self.say_again(job, &reason),
+            Note::Cut(job, reason) => {
+                if self.cut.note(job) {
+                    self.complain(job, &format!("job {job} must run again: {reason}"));
+                } else {
+                    self.complain(job, &format!("job {job} is held: {reason}"));
+                }
+            }
             Note::Held(job, reason) => self.complain(job, &format!("job {job} is held: {reason}")),
+        }
+    }
+
+    /// A job that had begun is begun again; the first of these are told one by one.
+    fn say_again(&self, job: JobId, reason: &str) {
+        if self.tally.again <= SHOWN {
+            self.bar.suspend(|| errln!("updraft: job {job} is begun again: {reason}"));
         }
     }
 
@@ -458,6 +509,12 @@ impl Follower {
             if count > 0 {
                 parts.push(format!("{count} {word}"));
             }
+        }
+        if t.again > 0 {
+            parts.push(format!(
+                "begun again {}",
+                if t.again == 1 { "once".to_owned() } else { format!("{} times", t.again) }
+            ));
         }
         errln!("updraft: {}: {} in {seconds:.1} s", table::count(t.total, "job"), parts.join(", "));
         ending(delivery)

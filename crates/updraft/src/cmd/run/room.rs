@@ -1,8 +1,8 @@
 //! Room on the disk of a run's books and outputs: when there was too little of it, and which jobs ran meanwhile.
 //!
-//! A job that does not look at its own errors is cut short in silence when the disk is full, and succeeds. Nobody sees that
-//! afterwards, so every job that ran while there was no room is under suspicion: by the times that its machine gave, as its
-//! end may be told much later.
+//! A job that does not look at its own errors is cut short in silence when the disk is full, and succeeds. Its machine sees that and
+//! holds it (decision 075), and it runs again when there is room (`cut`). On file systems of other machines it does not look: there
+//! every job that ran while there was no room is under suspicion, by the times that its machine gave, as its end may be told much later.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,6 +29,15 @@ pub(crate) fn is_there(dir: &Path, was_full: bool) -> bool {
     let wanted = if was_full { AGAIN_BYTES } else { LEAST_BYTES };
     let has_blocks = about.f_blocks == 0 || blocks.saturating_mul(about.f_frsize) >= wanted;
     has_blocks && (about.f_files == 0 || about.f_ffree > 0)
+}
+
+/// File systems that jobs' machines look at themselves, by the numbers that the kernel gives them: ext, tmpfs, overlay, XFS, btrfs, F2FS, ZFS.
+const LOOKED_AT: [i64; 7] =
+    [0xEF53, 0x0102_1994, 0x794C_7630, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1];
+
+/// Does only who writes there know of a full disk?
+pub(crate) fn is_unseen(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_ok_and(|about| !LOOKED_AT.contains(&(about.f_type as i64)))
 }
 
 /// What a look found.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use model::codes::hold;
 use model::event::{Exit, Kind};
 use model::{JobId, Span};
 
@@ -12,6 +13,8 @@ pub(crate) struct Tally {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) removed: u64,
+    /// How often a job that had begun went back to be begun again.
+    pub(crate) again: u64,
     running: HashSet<JobId>,
     held: HashMap<JobId, String>,
 }
@@ -21,8 +24,12 @@ pub(crate) struct Tally {
 pub(crate) enum Note {
     /// A job is over that was started at this time, in Unix milliseconds.
     Exited(JobId, Exit, u64),
+    /// A job that had begun is begun again.
+    Again(JobId, String),
     /// A job cannot go on.
     Held(JobId, String),
+    /// A job is over whose disk was full: what it wrote may be cut, so it must run again.
+    Cut(JobId, String),
     /// A job was removed.
     Removed(JobId),
 }
@@ -73,9 +80,10 @@ impl Tally {
                 return vec![Note::Exited(job, e.exit, e.started_ms)];
             }
             Kind::JobsRequeued(e) => {
-                for job in jobs(e.cluster, &e.procs) {
-                    self.running.remove(&job);
-                }
+                let begun = jobs(e.cluster, &e.procs).into_iter().filter(|job| self.running.remove(job));
+                let again: Vec<Note> = begun.map(|job| Note::Again(job, e.reason.clone())).collect();
+                self.again += again.len() as u64;
+                return again;
             }
             Kind::JobsHeld(e) => {
                 let held = jobs(e.cluster, &e.procs);
@@ -83,7 +91,9 @@ impl Tally {
                     self.running.remove(job);
                     self.held.insert(*job, e.reason.clone());
                 }
-                return held.into_iter().map(|job| Note::Held(job, e.reason.clone())).collect();
+                let is_cut = (e.code, e.subcode) == (hold::OUTPUT, hold::NO_ROOM);
+                let note = if is_cut { Note::Cut } else { Note::Held };
+                return held.into_iter().map(|job| note(job, e.reason.clone())).collect();
             }
             Kind::JobsReleased(e) => {
                 for job in jobs(e.cluster, &e.procs) {
