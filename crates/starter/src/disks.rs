@@ -244,8 +244,8 @@ mod tests {
         let device = |major, minor| libc::makedev(major, minor);
         assert_eq!(places_of(mountinfo, device(8, 1)), [PathBuf::from("/")]);
         assert_eq!(places_of(mountinfo, device(8, 17)), ["/data disk", "/x/y/data"].map(PathBuf::from));
-        assert_eq!(places_of(mountinfo, device(0, 44)), [PathBuf::new(); 0], "a network file system");
-        assert_eq!(places_of(mountinfo, device(0, 50)), [PathBuf::new(); 0]);
+        assert_eq!(places_of(mountinfo, device(0, 44)), Vec::<PathBuf>::new(), "a network file system");
+        assert_eq!(places_of(mountinfo, device(0, 50)), Vec::<PathBuf>::new());
         assert_eq!(unescape(b"a\\134b\\"), PathBuf::from("a\\b\\"));
     }
 

@@ -37,7 +37,7 @@ const LOOKED_AT: [i64; 7] =
 
 /// Does only who writes there know of a full disk?
 pub(crate) fn is_unseen(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_ok_and(|about| !LOOKED_AT.contains(&(about.f_type as i64)))
+    rustix::fs::statfs(dir).is_ok_and(|about| !LOOKED_AT.contains(&about.f_type))
 }
 
 /// What a look found.
