@@ -8,6 +8,7 @@ use claims::Owner;
 use model::Now;
 use policy::Attributes;
 
+use crate::sensors::disk::free_kib;
 use crate::sensors::scripted::Scripted;
 use crate::sensors::{Measured, Settings, Source as _};
 
@@ -24,6 +25,8 @@ pub(crate) struct Eyes {
     source: Source,
     /// Where jobs run: its disk is the machine's.
     execute: PathBuf,
+    /// What was free there at the last look, in KiB.
+    free_kib: u64,
     scale: u64,
     began: (Instant, u64),
 }
@@ -36,7 +39,7 @@ impl Eyes {
             Some(script) => Source::Scripted(script),
             None => Source::Measured(Box::new(Measured::new(settings))),
         };
-        Self { source, execute, scale, began: (Instant::now(), wall_ms()) }
+        Self { source, execute, free_kib: 0, scale, began: (Instant::now(), wall_ms()) }
     }
 
     /// What time it is: on the clock that nobody sets, and on the policy's.
@@ -54,6 +57,7 @@ impl Eyes {
 
     /// What there is to see; `load` is what the pool's own jobs make.
     pub(crate) fn read(&mut self, load: f64) -> Attributes {
+        self.free_kib = free_kib(&self.execute).unwrap_or(0);
         match &mut self.source {
             Source::Measured(measured) => {
                 measured.pool_load = load;
@@ -67,6 +71,13 @@ impl Eyes {
     pub(crate) fn read_for(&mut self, owner: &Owner) -> Attributes {
         let now = self.now();
         self.read(owner.load(now))
+    }
+
+    /// Is there much more or less room on the machine's disk than at the last look? A machine without jobs is looked at seldom, and one
+    /// whose disk was full meanwhile would be given none.
+    pub(crate) fn has_other_room(&self) -> bool {
+        let Some(now) = free_kib(&self.execute).filter(|_| self.is_measured()) else { return false };
+        now.abs_diff(self.free_kib) > now.max(self.free_kib) / 10
     }
 
     /// Somebody touched the machine.

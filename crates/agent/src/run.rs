@@ -390,7 +390,7 @@ impl Agent {
                     Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                     Some(sign) = sources.signs.recv() => self.see(sign),
                     Some(item) = sources.hooked.recv() => self.hear_hook(item),
-                    _ = sources.ask.tick() => self.core.ask_starters(self.now()),
+                    _ = sources.ask.tick() => self.ask_starters_and_disk(),
                     () = tokio::time::sleep(self.next_look()) => self.look(),
                     () = tokio::time::sleep(self.until_spare()), if self.spare.is_none() => self.prepare_spare(),
                     () = sources.reload.notified() => drop(self.reconfigure()),
@@ -455,7 +455,7 @@ impl Agent {
                 Some(item) = sources.transferred.recv() => self.hear_transfer(item),
                 Some(sign) = sources.signs.recv() => self.see(sign),
                 Some(item) = sources.hooked.recv() => self.hear_hook(item),
-                _ = sources.ask.tick() => self.core.ask_starters(self.now()),
+                _ = sources.ask.tick() => self.ask_starters_and_disk(),
                 () = tokio::time::sleep(self.next_word()) => self.look(),
                 () = tokio::time::sleep(self.until_spare()), if self.spare.is_none() => self.prepare_spare(),
                 _ = beat.tick() => {
@@ -538,6 +538,14 @@ impl Agent {
     pub(crate) fn look_around(&mut self) {
         let (now, seen) = (self.eyes.now(), self.eyes.read_for(&self.core.owner));
         self.core.owner.look(now, seen);
+    }
+
+    /// Every few seconds: do starters answer, and is there other room for jobs than they were told of?
+    fn ask_starters_and_disk(&mut self) {
+        self.core.ask_starters(self.now());
+        if self.eyes.has_other_room() {
+            self.look_around();
+        }
     }
 
     /// Somebody touched the machine: look at once.

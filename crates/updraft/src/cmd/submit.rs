@@ -303,7 +303,11 @@ fn read(file: &Path) -> Result<(String, String), Failure> {
 fn items(over: &str) -> Result<Vec<String>, Failure> {
     let is_pattern = over.contains(['*', '?', '[']) && !Path::new(over).exists();
     if !is_pattern {
-        let text = std::fs::read_to_string(over).map_err(|e| Failure::new(format!("--over {over}: {e}")))?;
+        let bytes = std::fs::read(over).map_err(|e| Failure::new(format!("--over {over}: {e}")))?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
+            Failure::new(format!("--over {over}, line {line}: this is not UTF-8, and items are texts; convert the file with iconv"))
+        })?;
         // Editors of other systems put a mark in front that nobody sees; no item begins with one.
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let items: Vec<String> = text.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned).collect();

@@ -38,6 +38,8 @@ const DRAIN: &str = "no room on the disk";
 const DRAIN_S: u64 = 90;
 /// How long the pool may take to answer that it begins or ends.
 const DRAIN_ANSWER: Duration = Duration::from_secs(2);
+/// How long after a full disk machines may take to tell that there is room.
+const AFTER_FULL_MS: u64 = 30_000;
 /// The most that this grows to where others share the pool.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -104,6 +106,8 @@ pub(crate) struct Follower {
     cut: Cut,
     /// Clusters of which something is kept there, where nobody else sees that it is cut.
     captured_of: HashSet<u32>,
+    /// Only who writes there knows when that disk is full.
+    is_unseen: bool,
     looked: Instant,
     /// Since when the disk is full.
     full_since: Option<Instant>,
@@ -166,6 +170,7 @@ impl Follower {
             manner,
             captured,
             captured_of,
+            is_unseen,
             echo: None,
             over: BTreeSet::new(),
             removed: HashSet::new(),
@@ -335,6 +340,10 @@ impl Follower {
             // It was said why, and whoever asks the pool hears of the drain only.
             return None;
         }
+        if self.room.was_full_since(wall_ms().saturating_sub(AFTER_FULL_MS)) {
+            // Machines have not told yet that there is room.
+            return None;
+        }
         if !is_fixed {
             // A pool with many machines has others to answer, too.
             self.patience = (self.patience * 2).min(PATIENCE);
@@ -493,7 +502,7 @@ impl Follower {
         if self.room.has_suspects() {
             delivery = Delivery { is_partial: true, has_failed: true };
         }
-        if let Some(words) = self.room.words(&self.captured) {
+        if let Some(words) = self.room.words(&self.captured).filter(|_| self.is_unseen) {
             errln!("updraft: {words}");
         }
         let t = &self.tally;

@@ -74,6 +74,11 @@ impl Room {
         &self.without
     }
 
+    /// Was there no room at some time since then?
+    pub(crate) fn was_full_since(&self, from_ms: u64) -> bool {
+        self.without.last().is_some_and(|(_, to)| *to >= from_ms)
+    }
+
     /// Takes a look in.
     pub(crate) fn look(&mut self, now_ms: u64, is_there: bool) -> Option<Change> {
         let was_full = std::mem::replace(&mut self.is_full, !is_there);
@@ -162,6 +167,7 @@ mod tests {
         let words = room.words(Path::new("/state")).unwrap();
         assert!(words.ends_with("what 5 jobs printed may be cut: 1.0, 1.1, 1.3, 1.4, 1.5"), "{words}");
         assert_eq!(room.without(), [(300, 1_200)]);
+        assert!(room.was_full_since(1_200) && !room.was_full_since(1_201));
     }
 
     #[test]
