@@ -105,8 +105,9 @@ fn log_path(args: &Args) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{} does not set log_path", file.display()))
 }
 
-/// Beside the log for whoever owns that place; a directory of one's own for others, as many users may share a log.
+/// Beside the log, whatever link leads to it, for whoever owns that place; a directory of one's own for others, as many users may share a log.
 fn usual_records(log: &Path) -> Result<PathBuf, String> {
+    let log = &log.canonicalize().map_err(|e| format!("{}: {e}", log.display()))?;
     let own_uid = rustix::process::getuid().as_raw();
     let mut beside = log.as_os_str().to_owned();
     beside.push(".jobs");
@@ -129,8 +130,7 @@ fn usual_records(log: &Path) -> Result<PathBuf, String> {
 /// A name for the records of a log: its own, and a number that tells it from others of that name. Should two logs share one all
 /// the same, records say of which they are.
 fn records_name(log: &Path) -> String {
-    let real = log.canonicalize();
-    let bytes = real.as_deref().unwrap_or(log).as_os_str().as_encoded_bytes();
+    let bytes = log.as_os_str().as_encoded_bytes();
     // FNV: the same in every version of this program.
     let number = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
