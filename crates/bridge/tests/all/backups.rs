@@ -18,7 +18,7 @@ const NAMES: [&str; 7] =
 
 /// A directory of logs and who reads it.
 struct Place {
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
     source: Box<dyn Source>,
     told: Told,
     reports: Vec<(String, bool)>,
@@ -29,11 +29,11 @@ impl Place {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let source = Module::Condor.source(place.path(), &reading(1, "UTC"));
-        Self { place, source, told: Told::default(), reports: Vec::new(), history: Vec::new() }
+        Self { directory: place, source, told: Told::default(), reports: Vec::new(), history: Vec::new() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.place.path().join(name)
+        self.directory.path().join(name)
     }
 
     fn report(&mut self, name: &str, was_there: bool) {
@@ -113,7 +113,7 @@ fn a_copy_under_any_name_is_told_once() {
         place.look(false);
         place.look(true);
         place.check(1..=33, &format!("{name} made again"));
-        let outcome = once(Module::Condor, place.place.path(), &reading(1, "UTC"));
+        let outcome = once(Module::Condor, place.directory.path(), &reading(1, "UTC"));
         let lines = String::from_utf8(outcome.output).unwrap().lines().count();
         assert_eq!((lines, outcome.notes), (33, vec![]), "{name} from the start");
     }

@@ -256,7 +256,7 @@ fn chained_rotation_tells_everything_once_and_in_order() {
         let outcome = running.finish();
         assert_eq!(seconds(&outcome), (1..=100).collect::<Vec<_>>(), "round {round}: {:?}", outcome.notes);
         assert!(
-            outcome.notes.iter().all(|note| note.contains("waiting for it")),
+            outcome.notes.iter().all(|note| note.contains("not read before")),
             "round {round}: {:?}",
             outcome.notes
         );

@@ -89,7 +89,7 @@ struct Once(std::collections::HashSet<PathBuf>);
 impl Once {
     fn trouble(&mut self, path: &Path, error: &std::io::Error, sink: &mut dyn Sink) {
         if self.0.insert(path.to_owned()) {
-            sink.missed(&format!("{}: {error}; waiting for it", path.display()));
+            sink.missed(&format!("{}: {error}; it is not read before that is mended", path.display()));
         }
     }
 

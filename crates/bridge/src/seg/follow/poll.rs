@@ -166,7 +166,7 @@ impl Poll {
             }
             // The same trouble is told once.
             Err(error) if self.said.as_ref() != Some(&error) => {
-                sink.missed(&format!("{error}; trying again"));
+                sink.missed(&format!("{error}; how the jobs stand is not known before it is asked again"));
                 self.said = Some(error);
             }
             Err(_) => {}

@@ -82,7 +82,7 @@ impl Memory {
         }
         let note = (bad > 0).then(|| {
             format!(
-                "{}: {bad} lines cannot be read, so the file was damaged; how their jobs stand is told as if it was new",
+                "{}: lines that cannot be read, since the file was damaged: {bad}; how their jobs stand is told as if it was new",
                 path.display()
             )
         });
@@ -212,6 +212,6 @@ mod tests {
         std::fs::write(&path, b"001;5;a;1;0\n\0\0\xff\n001;7;b;2;0\nno line\n").unwrap();
         let Remembered { again, note, .. } = Memory::open(&path, 1, &mut books).unwrap();
         assert_eq!(again.len(), 2);
-        assert!(note.unwrap().contains("2 lines cannot be read"));
+        assert!(note.unwrap().contains("damaged: 2;"));
     }
 }
