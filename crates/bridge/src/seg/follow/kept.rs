@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::texts::{EMPTY_SUM, add_byte};
 use crate::files::{append_options, append_whole, drop_torn_line, open_own_file};
 use crate::seg::passes::{Keep, Run};
 
@@ -34,10 +33,10 @@ pub struct Kept {
     is_told: bool,
 }
 
-/// The sums of all beginnings of a text, of which the first is that of one byte.
+/// The sums of all beginnings of a text (FNV-1a), of which the first is that of one byte.
 fn sums(head: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    head.iter().scan(EMPTY_SUM, |sum, byte| {
-        *sum = add_byte(*sum, *byte);
+    head.iter().scan(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+        *sum = (*sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         Some(*sum)
     })
 }

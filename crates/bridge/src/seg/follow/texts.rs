@@ -32,19 +32,24 @@ const BLOCK: usize = 1 << 16;
 /// How many of the first bytes, and their sum.
 type Beginning = (usize, u64);
 
-/// The sum of no bytes (FNV-1a).
-pub(super) const EMPTY_SUM: u64 = 0xcbf2_9ce4_8422_2325;
+/// The sum of no bytes.
+const EMPTY_SUM: u64 = 0xcbf2_9ce4_8422_2325;
+/// So many bytes are added at once: one by one would cost as much as reading the events.
+const WORD: usize = size_of::<u64>();
 
-/// The sum of what `sum` is of, and one byte more.
-pub(super) fn add_byte(sum: u64, byte: u8) -> u64 {
-    (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+/// The sum of what `sum` is of, and eight bytes more. Two sums that differ never become equal by equal bytes.
+fn add_word(sum: u64, word: u64) -> u64 {
+    (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
 }
 
 /// The bytes of a file that were told, as far as they are needed to know them again.
 #[derive(Debug, Clone)]
 pub(super) struct Running {
     length: u64,
-    sum: u64,
+    /// Of whole words.
+    words: u64,
+    /// What is behind them.
+    rest: u64,
     beginnings: Vec<Beginning>,
     /// Up to the ends of the last lines: a copy may have been made before they came.
     lines: VecDeque<(u64, u64)>,
@@ -52,7 +57,7 @@ pub(super) struct Running {
 
 impl Default for Running {
     fn default() -> Self {
-        Self { length: 0, sum: EMPTY_SUM, beginnings: Vec::new(), lines: VecDeque::new() }
+        Self { length: 0, words: EMPTY_SUM, rest: 0, beginnings: Vec::new(), lines: VecDeque::new() }
     }
 }
 
@@ -80,23 +85,49 @@ impl Running {
         stops.dedup();
         for stop in stops {
             let piece = &bytes[(self.length - begin) as usize..(stop - begin) as usize];
-            self.sum = piece.iter().fold(self.sum, |sum, byte| add_byte(sum, *byte));
-            self.length = stop;
+            self.add_piece(piece);
             if LEVELS.contains(&(stop as usize)) {
-                self.beginnings.push((stop as usize, self.sum));
+                self.beginnings.push((stop as usize, self.sum()));
             }
             if piece.last() == Some(&b'\n') {
-                self.lines.push_back((stop, self.sum));
+                self.lines.push_back((stop, self.sum()));
             }
         }
         self.lines.drain(..self.lines.len().saturating_sub(LINES));
+    }
+
+    fn add_piece(&mut self, piece: &[u8]) {
+        let begun = (self.length % WORD as u64) as usize;
+        let (first, rest) = piece.split_at(piece.len().min((WORD - begun) % WORD));
+        let (words, last) = rest.as_chunks::<WORD>();
+        self.add_bytes(first);
+        self.words = words.iter().fold(self.words, |sum, word| add_word(sum, u64::from_le_bytes(*word)));
+        self.length += (words.len() * WORD) as u64;
+        self.add_bytes(last);
+    }
+
+    /// No more than up to the next whole word.
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            let place = self.length % WORD as u64;
+            self.rest |= u64::from(*byte) << (8 * place);
+            self.length += 1;
+            if place + 1 == WORD as u64 {
+                self.words = add_word(self.words, std::mem::take(&mut self.rest));
+            }
+        }
+    }
+
+    /// Of all bytes. Which of them are there says the length beside it.
+    fn sum(&self) -> u64 {
+        add_word(self.words, self.rest)
     }
 
     /// The longest beginning of this text that ends with a line, that is known, and that a file has.
     fn common_lines(&self, file: &File) -> io::Result<u64> {
         let size = file.metadata()?.len();
         for (length, sum) in self.lines.iter().rev().filter(|(length, _)| *length <= size) {
-            if Self::of(file, *length)?.sum == *sum {
+            if Self::of(file, *length)?.sum() == *sum {
                 return Ok(*length);
             }
         }
@@ -104,7 +135,7 @@ impl Running {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        (self.length, self.sum) == (other.length, other.sum)
+        (self.length, self.sum()) == (other.length, other.sum())
     }
 }
 
@@ -354,5 +385,36 @@ impl Text {
     fn has(&self, told: &Running) -> bool {
         let begins = |file: &File| Running::of(file, told.length).is_ok_and(|there| there.is_same(told));
         self.told.length >= told.length && matches!(self.open(), Ok(Some(file)) if begins(&file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_one_sum_however_it_is_cut_and_another_for_every_other_text() {
+        let text: Vec<u8> =
+            (0..5_000_u32).map(|n| if n % 61 == 0 { b'\n' } else { (n * n % 251) as u8 }).collect();
+        let mut whole = Running::default();
+        whole.add(&text);
+        for size in [1, 3, 7, 8, 9, 31, 64, 1_000, 4_999] {
+            let mut pieces = Running::default();
+            text.chunks(size).for_each(|piece| pieces.add(piece));
+            assert!(pieces.is_same(&whole), "{size}");
+            assert_eq!((&pieces.beginnings, &pieces.lines), (&whole.beginnings, &whole.lines), "{size}");
+        }
+        assert_eq!(whole.beginnings.iter().map(|(length, _)| *length).collect::<Vec<_>>(), LEVELS);
+        assert_eq!(whole.lines.len(), LINES);
+        for at in 0..text.len() {
+            let mut other = text.clone();
+            other[at] ^= 1 << (at % 8);
+            let mut running = Running::default();
+            running.add(&other);
+            assert!(!running.is_same(&whole), "{at}");
+        }
+        let mut longer = Running::default();
+        longer.add(&[&text[..], b"\0"].concat());
+        assert!(!longer.is_same(&whole));
     }
 }
