@@ -151,7 +151,10 @@ fn without_follow_it_ends_when_all_registered_jobs_are_over() {
     let mut append = fs::OpenOptions::new().append(true).open(&log).unwrap();
     append.write_all(b"001;102;a;8;9\n").unwrap();
     assert_eq!(change(&portal.changes(1)[0]), ("a".into(), "done".into(), 9));
-    assert_eq!(portal.hear(), None);
+    // The reply to a registration may come after the changes.
+    while let Some(line) = portal.hear() {
+        assert!(line["registered"].is_array(), "{line}");
+    }
     assert_eq!(portal.child.wait().unwrap().code(), Some(0));
 }
 
