@@ -63,9 +63,48 @@ pub fn append_options() -> OpenOptions {
     options
 }
 
+/// Removes what a crash or a full disk has left behind the last newline, from the file and from its `text`: it is no line, and must not
+/// become part of the next. That takes no room, which there may be none of. Returns how many bytes it was.
+pub fn drop_torn_line(file: &File, text: &mut Vec<u8>) -> io::Result<usize> {
+    let whole = memchr::memrchr(b'\n', text).map_or(0, |newline| newline + 1);
+    let torn = text.len() - whole;
+    text.truncate(whole);
+    // A file that was not read to its end may go on with the rest of the line.
+    if torn > 0 && file.metadata()?.len() == (whole + torn) as u64 {
+        file.set_len(whole as u64)?;
+    }
+    Ok(torn)
+}
+
+/// Appends all of it or nothing: what a full disk took of it is removed again. `length` is that of the file.
+pub fn append_whole(mut file: &File, length: u64, text: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    let written = file.write_all(text);
+    if written.is_err() {
+        // What is left then is removed by whoever opens the file next.
+        let _ = file.set_len(length);
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_behind_the_last_newline_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        for (before, after) in [("", ""), ("torn", ""), ("a\nb\n", "a\nb\n"), ("a\nb", "a\n")] {
+            std::fs::write(&path, before).unwrap();
+            let file = open_own_file(&mut append_options(), &path).unwrap();
+            let mut text = before.as_bytes().to_vec();
+            assert_eq!(drop_torn_line(&file, &mut text).unwrap(), before.len() - after.len());
+            append_whole(&file, after.len() as u64, b"c\n").unwrap();
+            assert_eq!(text, after.as_bytes());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{after}c\n"));
+        }
+    }
 
     #[test]
     fn only_files_are_opened_and_nobody_is_waited_for() {

@@ -159,6 +159,13 @@ fn check_world(settings: &Settings, scheduler: &str) -> Vec<Diagnostic> {
     {
         complaints.push(format!("{prefix}USER = {user}: there is no such user"));
     }
+    let sudo = Path::new(&command.sudo);
+    if command.user.is_some() && !is_program(sudo) {
+        complaints.push(format!(
+            "{prefix}USER: {} is not to be found, and only by way of it can a generator run as another user; install it, or leave {prefix}USER out",
+            sudo.display()
+        ));
+    }
     if let Some(program) = command.words.first().map(Path::new)
         && !is_program(program)
     {

@@ -1,20 +1,20 @@
 //! The log: protocol lines, appended under a lock that all writers of the file take, also the original's starter.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 
-use crate::files::open_file;
+use crate::files::{append_whole, open_file};
 use crate::seg::follow::chain;
 use crate::seg::follow::directory::Directory;
 
 /// Appends whole lines and has them on disk when it returns. A line that somebody left unfinished is ended first, so that
 /// it does not spoil ours.
 pub fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
-    let mut file = open_locked(path)?;
+    let file = open_locked(path)?;
     let length = file.metadata()?.len();
     let mut text = Vec::with_capacity(lines.len() + 1);
     if length > 0 {
@@ -25,12 +25,11 @@ pub fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
         }
     }
     text.extend_from_slice(lines);
-    if let Err(error) = file.write_all(&text) {
-        // A full disk may have taken a part: nothing or all of it, or the next attempt tells it twice.
+    // Nothing or all of it, or the next attempt tells it twice.
+    append_whole(&file, length, &text)?;
+    file.sync_data().inspect_err(|_| {
         let _ = file.set_len(length);
-        return Err(error);
-    }
-    file.sync_data()
+    })
 }
 
 /// Opens the file that has this name once it is locked: it may be renamed while one waits.
@@ -55,14 +54,18 @@ pub fn has_end(path: &Path, id: &str, since: i64) -> io::Result<bool> {
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {}
         Err(error) => return Err(error),
     }
-    let base = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let place = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    for older in
-        chain::older(&mut Directory::new(place), base, true)?.iter().rev().filter(|older| !older.is_packed)
-    {
-        let Some(file) = &older.file else { continue };
-        if file.metadata()?.mtime() >= since && file_has_end(file, id)? {
-            return Ok(true);
+    // Behind a symbolic link the rotated files are beside the real one.
+    let real = path.canonicalize().ok().filter(|real| real != path);
+    for path in [Some(path), real.as_deref()].into_iter().flatten() {
+        let base = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let place = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let older = chain::older(&mut Directory::new(place), base, true)?;
+        for file in
+            older.iter().rev().filter(|older| !older.is_packed).filter_map(|older| older.file.as_ref())
+        {
+            if file.metadata()?.mtime() >= since && file_has_end(file, id)? {
+                return Ok(true);
+            }
         }
     }
     Ok(false)
@@ -93,6 +96,7 @@ fn file_has_end(mut file: &File, id: &str) -> io::Result<bool> {
 mod tests {
     use super::*;
     use std::fs::OpenOptions;
+    use std::io::Write as _;
 
     #[test]
     fn lines_are_appended_whole_behind_unfinished_ones() {

@@ -4,15 +4,18 @@
 //! and synced; a last one without its newline does not count.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::files::open_own_file;
+use crate::files::{append_whole, drop_torn_line, open_own_file};
 
 const HEAD: &str = "updraft-fork 1";
+/// A record that is not begun after so long is of nobody: a shim writes it at once.
+const ABANDONED: Duration = Duration::from_secs(60);
 
 /// A process of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,8 +81,14 @@ impl Record {
         let boot = boot_id();
         let mut record = Self { file, path, uuid: uuid.to_owned(), boot, started, processes: Vec::new() };
         let head = format!("{HEAD} {started} {}\nlog {}\n", record.boot, log_name(log));
-        record.append(&head)?;
-        Ok(record)
+        match record.append(&head) {
+            Ok(()) => Ok(record),
+            Err(error) => {
+                // There is no job that it would be of.
+                let _ = record.remove();
+                Err(error)
+            }
+        }
     }
 
     /// Takes over a record whose shim is gone.
@@ -96,13 +105,21 @@ impl Record {
         if !path.exists() {
             return Ok(Found::Nothing);
         }
-        let mut text = String::new();
-        (&mut file).take(16 << 20).read_to_string(&mut text)?;
+        let mut text = Vec::new();
+        (&mut file).take(16 << 20).read_to_end(&mut text)?;
         let uuid = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let Some((boot, started, processes, named)) = parse(&text) else { return Ok(Found::Nothing) };
+        let is_old = file.metadata()?.modified()?.elapsed().is_ok_and(|age| age >= ABANDONED);
+        if is_old && is_uuid(&uuid) && is_unbegun(&text) {
+            // Its shim died before it was written, so before the job was started.
+            std::fs::remove_file(path)?;
+            return Ok(Found::Nothing);
+        }
+        let parsed = std::str::from_utf8(&text).ok().and_then(parse);
+        let Some((boot, started, processes, named)) = parsed else { return Ok(Found::Nothing) };
         if named.is_some_and(|named| named != log_name(log)) {
             return Ok(Found::Nothing);
         }
+        drop_torn_line(&file, &mut text)?;
         Ok(Found::Gone(Self { file, path: path.to_owned(), uuid, boot, started, processes }))
     }
 
@@ -131,17 +148,30 @@ impl Record {
     }
 
     fn append(&mut self, text: &str) -> io::Result<()> {
-        self.file.write_all(text.as_bytes())?;
+        // Half a line would spoil the next one, and with it the record.
+        append_whole(&self.file, self.file.metadata()?.len(), text.as_bytes())?;
         self.file.sync_data()
     }
 }
 
-/// A log in a record: the same for every way to write its path, on one line.
+fn is_uuid(name: &str) -> bool {
+    name.len() == 36 && name.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+}
+
+/// Is this no more than a part of what stands in every record before its job is started?
+fn is_unbegun(text: &[u8]) -> bool {
+    let is_head = HEAD.as_bytes().starts_with(text) || text.starts_with(HEAD.as_bytes());
+    is_head && memchr::memchr_iter(b'\n', text).count() < 2
+}
+
+/// A log in a record: the same for every way to write its path and for every link to it, on one line.
 fn log_name(log: &Path) -> String {
-    let real = log.parent().and_then(|parent| parent.canonicalize().ok());
-    let whole = match (real, log.file_name()) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => log.to_owned(),
+    let place = || log.parent().and_then(|parent| parent.canonicalize().ok());
+    let whole = match (log.canonicalize(), log.file_name()) {
+        (Ok(real), _) => real,
+        // It was renamed a moment ago.
+        (Err(_), Some(name)) => place().map_or_else(|| log.to_owned(), |place| place.join(name)),
+        (Err(_), None) => log.to_owned(),
     };
     whole.as_os_str().as_encoded_bytes().escape_ascii().to_string()
 }
@@ -181,6 +211,7 @@ fn parse(text: &str) -> Option<Parsed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn a_record_is_adopted_when_its_shim_is_gone_and_torn_lines_do_not_count() {
@@ -209,6 +240,48 @@ mod tests {
         assert_eq!(adopted.processes[1], Process { pid: 4_000_000, ticks: 0, end: None });
         adopted.remove().unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_record_that_was_never_begun_is_removed_after_a_while() {
+        let place = tempfile::tempdir().unwrap();
+        let uuid = "92a2e57c-b96d-479d-aa98-cd227d7c97cc";
+        for (name, text, is_removed) in [
+            (uuid, "", true),
+            (uuid, "updraft", true),
+            (uuid, "updraft-fork 1 5 b\nlog /l", true),
+            (uuid, "updraft-fork 1 5 b\nlog /l\nproc", false),
+            (uuid, "somebody's", false),
+            ("notes", "", false),
+        ] {
+            let path = place.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            Record::adopt(&path, Path::new("/other")).unwrap();
+            assert!(path.exists(), "{text:?} may be written in this moment");
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(std::time::SystemTime::now() - 2 * ABANDONED).unwrap();
+            Record::adopt(&path, Path::new("/other")).unwrap();
+            assert_eq!(!path.exists(), is_removed, "{name} {text:?}");
+            assert!(is_removed || std::fs::read_to_string(&path).unwrap() == text);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_no_half_line_and_no_empty_record() {
+        let place = tempfile::tempdir().unwrap();
+        let log = place.path().join("log");
+        let mut record = Record::create(place.path(), "u", &log, 77).unwrap();
+        record.add_processes(&[4_000_000]).unwrap();
+        let real =
+            std::mem::replace(&mut record.file, File::options().append(true).open("/dev/full").unwrap());
+        assert!(record.add_end(4_000_000, 8, 3, 99).is_err());
+        record.file = real;
+        record.add_end(4_000_000, 8, 3, 99).unwrap();
+        drop(record);
+        let Found::Gone(record) = Record::adopt(&place.path().join("u"), &log).unwrap() else {
+            panic!("gone")
+        };
+        assert_eq!(record.processes[0].end, Some((8, 3, 99)));
     }
 
     #[test]

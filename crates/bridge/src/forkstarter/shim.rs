@@ -94,6 +94,14 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Refusal {
     move |error| refuse(Code::ExecutionFailed, format!("{what}: {error}"))
 }
 
+/// A job without a record would be forgotten if its shim was killed: it is not started.
+fn no_record(records: &Path, error: &io::Error) -> Refusal {
+    refuse(
+        Code::ExecutionFailed,
+        format!("no record of the job can be written to {}: {error}", records.display()),
+    )
+}
+
 /// Starts all processes of a job, or none.
 fn start(task: &Task, log_path: &Path, records: &Path) -> Result<Record, Refusal> {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed("no id"))?;
@@ -110,7 +118,7 @@ fn start(task: &Task, log_path: &Path, records: &Path) -> Result<Record, Refusal
     }
     // Before the first process is there: a job never seems to have been shorter than it was.
     let mut record =
-        Record::create(records, uuid.trim(), log_path, now()).map_err(failed("no record of the job"))?;
+        Record::create(records, uuid.trim(), log_path, now()).map_err(|e| no_record(records, &e))?;
     let mut pids: Vec<u32> = Vec::new();
     for (stdin, stdout, stderr) in files {
         match spawn(task, stdin, stdout, stderr) {
@@ -129,7 +137,7 @@ fn start(task: &Task, log_path: &Path, records: &Path) -> Result<Record, Refusal
     if let Err(error) = record.add_processes(&pids) {
         end_all(&pids);
         let _ = record.remove();
-        return Err(failed("no record of the job")(error));
+        return Err(no_record(records, &error));
     }
     // The job's directory may be unmounted before the job is over.
     let _ = std::env::set_current_dir("/");

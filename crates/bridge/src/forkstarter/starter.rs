@@ -271,7 +271,10 @@ impl Starter<'_> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     if self.told.insert(path.clone()) {
-                        (self.notes)(&format!("{}: {error}", path.display()));
+                        (self.notes)(&format!(
+                            "{}: {error}; a job whose record cannot be read is not told to be over",
+                            path.display()
+                        ));
                     }
                 }
             }
@@ -311,15 +314,17 @@ impl Starter<'_> {
             });
             match self.settle(&mut orphan) {
                 Ok(()) if orphan.watched.is_empty() => {
+                    let uuid = orphan.record.uuid.clone();
                     if let Err(error) = orphan.record.remove() {
-                        (self.notes)(&format!("a record cannot be removed: {error}"));
+                        (self.notes)(&format!("the record of {uuid} cannot be removed: {error}"));
                     }
                 }
                 Ok(()) => self.orphans.push(orphan),
                 // The record stays for the next starter.
-                Err(error) => {
-                    (self.notes)(&format!("the end of {} cannot be logged: {error}", orphan.record.uuid))
-                }
+                Err(error) => (self.notes)(&format!(
+                    "the end of {} cannot be logged: {error}; its record stays and is looked at again",
+                    orphan.record.uuid
+                )),
             }
         }
     }

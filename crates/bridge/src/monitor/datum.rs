@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 use rustix::fs::{FlockOperation, flock};
 
 use super::line::{Line, read_line};
-use crate::files::{append_options, open_own_file};
+use crate::files::{append_options, append_whole, drop_torn_line, open_own_file};
 use crate::seg::Event;
 
 const HEAD: &str = "updraft-monitor 1 ";
@@ -100,12 +100,8 @@ impl Store {
         if let Err(error) = (&mut handled).take(HANDLED_BYTES).read_to_end(&mut found.handled) {
             found.notes.push(format!("{}: {error}; events may be told again", handled_path.display()));
         }
-        let mut handled_bytes = found.handled.len() as u64;
-        if found.handled.last().is_some_and(|b| *b != b'\n') {
-            // Torn by a crash: the next line must not become part of it.
-            handled.write_all(b"\n").map_err(at(&handled_path))?;
-            handled_bytes += 1;
-        }
+        drop_torn_line(&handled, &mut found.handled).map_err(at(&handled_path))?;
+        let handled_bytes = found.handled.len() as u64;
         let path = path.to_owned();
         let store = Self {
             path,
@@ -136,11 +132,8 @@ impl Store {
     pub fn append_handled(&mut self, lines: &[u8], upto: u64) -> io::Result<()> {
         self.pending.extend_from_slice(lines);
         if !self.pending.is_empty() {
-            if let Err(error) = self.handled.write_all(&self.pending) {
-                // A full disk may have taken a part: all of it comes again.
-                let _ = self.handled.set_len(self.handled_bytes);
-                return Err(at(&beside(&self.path, ".handled"))(error));
-            }
+            append_whole(&self.handled, self.handled_bytes, &self.pending)
+                .map_err(at(&beside(&self.path, ".handled")))?;
             self.handled_bytes += self.pending.len() as u64;
             self.pending = Vec::new();
         }
@@ -371,12 +364,13 @@ mod tests {
         store.append_handled(b"001;7;c;8;2\n", 1).unwrap();
         store.sync_handled().unwrap();
         assert_eq!((store.written, store.synced), (1, 1));
-        assert_eq!(store.handled_bytes(), found.handled.len() as u64 + 13);
+        assert_eq!(store.handled_bytes(), found.handled.len() as u64 + 12);
+        assert_eq!(found.handled, b"001;5;a;1;0\n");
         drop(store);
         let (mut store, found) = Store::open(&path, NOW).unwrap();
         let mut bad = 0;
         let ids: Vec<_> = handled_events(&found.handled, 5, &mut bad).iter().map(|e| e.id.to_vec()).collect();
-        assert_eq!((ids, bad), (vec![b"a".to_vec(), b"c".to_vec()], 1));
+        assert_eq!((ids, bad), (vec![b"a".to_vec(), b"c".to_vec()], 0));
         assert_eq!(handled_events(&found.handled, 6, &mut bad).len(), 1);
         store.rewrite_handled(b"001;7;c;8;2\n", 9).unwrap();
         store.append_handled(b"001;8;d;8;2\n", 10).unwrap();

@@ -373,7 +373,7 @@ fn open(settings: &Settings, listener: Arc<dyn Listener>) -> Result<Shared, Star
             found.notes.iter().for_each(|note| listener.note(note));
             if bad > 0 {
                 listener.note(&format!(
-                    "{}.handled: {bad} lines are damaged; what they were about may be told again",
+                    "{}.handled: damaged lines: {bad}; what they were about may be told again",
                     path.display()
                 ));
             }

@@ -151,7 +151,9 @@ impl Books {
             }
         }
         if bad > 0 {
-            sink.missed(&format!("{bad} lines of the command's answer are not `ID STATE [CODE [TIME]]`"));
+            sink.missed(&format!(
+                "lines of the command's answer that are not `ID STATE [CODE [TIME]]`: {bad}"
+            ));
         }
         for row in rows {
             self.see(row, now, sink);

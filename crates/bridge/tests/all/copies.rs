@@ -371,3 +371,64 @@ fn rotated_files_with_the_same_text_are_no_copies_of_each_other() {
         }
     }
 }
+
+/// Puts a file with this text in the place of the log, or writes it over the log in two steps, with a look in between.
+fn bring(world: &mut World, text: &[u8], is_renamed: bool) {
+    let log = world.log.clone();
+    if is_renamed {
+        let new = world.beside(".new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &log).unwrap();
+        world.report(&log, true);
+        return;
+    }
+    fs::write(&log, "").unwrap();
+    world.report(&log, false);
+    world.look(false);
+    fs::write(&log, text).unwrap();
+    world.report(&log, false);
+}
+
+#[test]
+fn a_log_that_is_replaced_by_a_longer_copy_of_itself_goes_on() {
+    for (module, in_folder) in KINDS {
+        for is_renamed in [true, false] {
+            let what = format!("{} in a folder {in_folder}, renamed {is_renamed}", module.name());
+            let mut world = World::new(module, in_folder);
+            let mut text = Vec::new();
+            let world_look = |world: &mut World, text: &mut Vec<u8>, count: u32| {
+                for _ in 0..count {
+                    world.written += 1;
+                    text.extend_from_slice(record(module, world.written).as_bytes());
+                }
+                bring(world, text, is_renamed);
+                world.look(false);
+                world.look(true);
+            };
+            for count in [3, 0, 1, 40, 2] {
+                world_look(&mut world, &mut text, count);
+            }
+            // Who has the old file open may still write to it; and it goes on after that.
+            world.write(1);
+            world.look(false);
+            world.told.notes.retain(|note| is_renamed || !note.contains("was cut or rewritten"));
+            world.check(false, &what);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_begins_anew_is_told_also_if_it_is_shorter() {
+    for (module, in_folder) in KINDS {
+        for is_renamed in [true, false] {
+            let mut world = World::new(module, in_folder);
+            world.write(5);
+            world.look(true);
+            world.written = 6;
+            bring(&mut world, record(module, 6).as_bytes(), is_renamed);
+            world.look(false);
+            world.look(true);
+            assert_eq!(world.told.seconds, [1, 2, 3, 4, 5, 6], "{} {in_folder} {is_renamed}", module.name());
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bridge::seg::Module;
 
 use crate::harness::{options, reading, start};
-use crate::rotation::{Random, append, record, seconds};
+use crate::rotation::{Random, append, record, record_of, seconds};
 
 /// Notes of a source that is asked by hand.
 #[derive(Default)]
@@ -130,7 +130,7 @@ fn thousands_of_logs_in_a_directory_are_followed_with_few_descriptors() {
     let place = tempfile::tempdir().unwrap();
     let name = |n: u32| place.path().join(format!("job.{n:04}.log"));
     for n in 0..3_000 {
-        fs::write(name(n), record(Module::Condor, 1)).unwrap();
+        fs::write(name(n), record_of(n, 1)).unwrap();
     }
     let running = start(Module::Condor, place.path(), &reading(1, "UTC"), options());
     running.settle(0);
@@ -142,7 +142,7 @@ fn thousands_of_logs_in_a_directory_are_followed_with_few_descriptors() {
     assert!(descriptors <= 201, "{descriptors}");
     let before = running.turns();
     for n in (0..3_000).step_by(7) {
-        append(&name(n), &record(Module::Condor, 2));
+        append(&name(n), &record_of(n, 2));
     }
     // One that rests gets another name, one is new, one is deleted.
     fs::rename(name(1), place.path().join("renamed")).unwrap();
@@ -165,14 +165,14 @@ fn another_file_with_the_inode_of_a_log_at_rest_is_read_whole() {
     // More logs than are kept open; then all are removed and others come, which get the same inodes.
     let place = tempfile::tempdir().unwrap();
     for n in 0..300 {
-        fs::write(place.path().join(format!("a{n:03}")), record(Module::Condor, 1)).unwrap();
+        fs::write(place.path().join(format!("a{n:03}")), record_of(n, 1)).unwrap();
     }
     let running = start(Module::Condor, place.path(), &reading(1, "UTC"), options());
     running.settle(0);
     let before = running.turns();
     for n in 0..300 {
         fs::remove_file(place.path().join(format!("a{n:03}"))).unwrap();
-        fs::write(place.path().join(format!("b{n:03}")), record(Module::Condor, 2)).unwrap();
+        fs::write(place.path().join(format!("b{n:03}")), record_of(n, 2)).unwrap();
     }
     running.settle(before);
     let mut told = seconds(&running.finish());

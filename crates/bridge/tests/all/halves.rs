@@ -7,7 +7,7 @@ use bridge::seg::run::{End, Options};
 
 use crate::harness::{once, options, reading};
 use crate::readers::read;
-use crate::rotation::{BEGIN, SINGLE, append, record, seconds};
+use crate::rotation::{BEGIN, SINGLE, append, record, record_of, seconds};
 
 /// Whatever a log holds that is no record, or only a part of one, is said, and `--once` ends so.
 #[test]
@@ -237,7 +237,7 @@ fn what_is_no_record_is_said_and_what_belongs_there_is_not() {
 fn half_records_in_a_directory_of_logs_are_an_incomplete_end() {
     let place = tempfile::tempdir().unwrap();
     let whole = record(Module::Condor, 1);
-    fs::write(place.path().join("a.log"), &whole).unwrap();
+    fs::write(place.path().join("a.log"), record_of(7, 1)).unwrap();
     for half in [&whole[..whole.len() - 4], &whole[..20]] {
         fs::write(place.path().join("b.log"), format!("{whole}{half}")).unwrap();
         let outcome = once(Module::Condor, place.path(), &reading(1, "UTC"));

@@ -1,6 +1,7 @@
 //! Everything about the scheduler event generator and the job state monitor that needs files and processes.
 
 mod ages;
+mod backups;
 mod copies;
 mod crowds;
 mod doubled;

@@ -113,7 +113,7 @@ struct Tally {
 }
 
 #[test]
-fn fake_logs_make_the_events_that_are_known() {
+fn m1_fake_logs_make_the_events_that_are_known() {
     let queue = Mutex::new(cases());
     let tallies = Mutex::new(BTreeMap::<String, Tally>::new());
     let wrong = Mutex::new(Vec::new());

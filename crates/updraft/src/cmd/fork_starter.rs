@@ -78,11 +78,15 @@ fn attempt(args: &Args) -> Result<(), String> {
     let log = log_path(args)?;
     let log = std::path::absolute(&log).map_err(|e| format!("{}: {e}", log.display()))?;
     bridge::files::open_file(std::fs::File::options().append(true), &log).map_err(|e| {
-        format!("Unable to write to fork log file {} ({e}); make it if it is not there", log.display())
+        let hint = if e.kind() == std::io::ErrorKind::NotFound { "; make it, empty, before" } else { "" };
+        format!("Unable to write to fork log file {} ({e}){hint}", log.display())
     })?;
     let records = match &args.records {
         Some(dir) => {
-            std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+            std::fs::create_dir_all(dir).map_err(|e| {
+                let why = if dir.exists() { "this is no directory".to_owned() } else { e.to_string() };
+                format!("--records {}: {why}", dir.display())
+            })?;
             std::path::absolute(dir).map_err(|e| format!("{}: {e}", dir.display()))?
         }
         None => usual_records(&log)?,
@@ -100,13 +104,14 @@ fn log_path(args: &Args) -> Result<PathBuf, String> {
     }
     let file = args.config.clone().unwrap_or_else(|| PathBuf::from("/etc/globus/globus-fork.conf"));
     let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}; name a log", file.display()))?;
-    settings::value(&text, "log_path")
-        .map(PathBuf::from)
-        .ok_or_else(|| format!("{} does not set log_path", file.display()))
+    settings::value(&text, "log_path").map(PathBuf::from).ok_or_else(|| {
+        format!("{} does not set log_path; add `log_path=PATH` to it, or name a log", file.display())
+    })
 }
 
-/// Beside the log for whoever owns that place; a directory of one's own for others, as many users may share a log.
+/// Beside the log, whatever link leads to it, for whoever owns that place; a directory of one's own for others, as many users may share a log.
 fn usual_records(log: &Path) -> Result<PathBuf, String> {
+    let log = &log.canonicalize().map_err(|e| format!("{}: {e}", log.display()))?;
     let own_uid = rustix::process::getuid().as_raw();
     let mut beside = log.as_os_str().to_owned();
     beside.push(".jobs");
@@ -129,8 +134,7 @@ fn usual_records(log: &Path) -> Result<PathBuf, String> {
 /// A name for the records of a log: its own, and a number that tells it from others of that name. Should two logs share one all
 /// the same, records say of which they are.
 fn records_name(log: &Path) -> String {
-    let real = log.canonicalize();
-    let bytes = real.as_deref().unwrap_or(log).as_os_str().as_encoded_bytes();
+    let bytes = log.as_os_str().as_encoded_bytes();
     // FNV: the same in every version of this program.
     let number = bytes.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

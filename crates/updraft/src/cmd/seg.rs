@@ -366,7 +366,9 @@ fn poll_settings(args: &Args) -> Result<(Ask, Gone), String> {
     };
     let value = |key: &str| settings::value(&text, key);
     let command = args.command.clone().or_else(|| value("command"));
-    let command = command.ok_or_else(|| format!("{} does not set command", file.display()))?;
+    let command = command.ok_or_else(|| {
+        format!("{} does not set command; add `command=LINE` to it, or give --command", file.display())
+    })?;
     let wrong = |key: &str, text: &str, wanted: &str| format!("{key} is {text:?}, not {wanted}");
     let interval = match (args.interval, value("interval")) {
         (Some(seconds), _) => seconds,
@@ -401,9 +403,9 @@ fn log_path(args: &Args, module: Module) -> Result<PathBuf, String> {
     let file = config_path(args, module.name());
     let text = std::fs::read_to_string(&file)
         .map_err(|e| format!("{}: {e}; give --log-path or --config", file.display()))?;
-    settings::value(&text, "log_path")
-        .map(PathBuf::from)
-        .ok_or_else(|| format!("{} does not set log_path", file.display()))
+    settings::value(&text, "log_path").map(PathBuf::from).ok_or_else(|| {
+        format!("{} does not set log_path; add `log_path=PATH` to it, or give --log-path", file.display())
+    })
 }
 
 /// Starts a child with the same arguments and leaves. The call was checked before: what can go wrong is said here.

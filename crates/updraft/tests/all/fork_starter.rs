@@ -283,6 +283,16 @@ fn parent_of(id: &str) -> u32 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Kills the shim of a job, and waits until it has let go of its record: a starter that ends before that leaves it to the next one.
+fn kill_shim(sandbox: &Sandbox, id: &str) {
+    let shim = parent_of(id);
+    signal(shim, libc::SIGKILL);
+    sandbox.until("the shim is gone", PATIENCE, || {
+        let stat = fs::read_to_string(format!("/proc/{shim}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_none_or(|rest| !rest.contains(|c: char| "RSDTt".contains(c)))
+    });
+}
+
 #[test]
 fn a_job_whose_shim_was_killed_is_watched_and_told_when_it_ends() {
     let sandbox = Sandbox::new();
@@ -514,13 +524,78 @@ fn records_of_another_log_in_the_same_place_are_left_alone() {
     };
     let mut starter = start(&one);
     let id = starter.job(&format!("100;t;executable=/bin/sleep;arguments=600;{}", usual(&sandbox))).remove(0);
-    signal(parent_of(&id), libc::SIGKILL);
+    kill_shim(&sandbox, &id);
     starter.kill();
     signal(id.rsplit(':').next().unwrap().parse().unwrap(), libc::SIGKILL);
     start(&two).end();
     assert_eq!(fs::read_to_string(&two).unwrap(), "");
     start(&one).end();
     assert_eq!(by_id(&one)[&id].last(), Some(&(4, 0)));
+}
+
+#[test]
+fn a_log_that_is_reached_by_a_link_has_the_same_records() {
+    let sandbox = Sandbox::new();
+    let log = new_log(&sandbox, "fork");
+    let link = sandbox.open_dir("elsewhere").join("link");
+    std::os::unix::fs::symlink(&log, &link).unwrap();
+    for (first, second) in [(&link, &log), (&log, &link)] {
+        let mut starter = Starter::ours(&sandbox, first);
+        let line = format!("100;t;executable=/bin/sleep;arguments=600;{}", usual(&sandbox));
+        let id = starter.job(&line).remove(0);
+        kill_shim(&sandbox, &id);
+        starter.kill();
+        signal(id.rsplit(':').next().unwrap().parse().unwrap(), libc::SIGKILL);
+        Starter::ours(&sandbox, second).end();
+        assert_eq!(by_id(&log)[&id], [(2, 0), (4, 0)], "{} then {}", first.display(), second.display());
+    }
+    // An end that was rotated away is looked for beside the log, not beside the link.
+    let records = sandbox.path().join("fork.jobs");
+    fs::write(records.join("u1"), "updraft-fork 1 5 boot\nprocess 4000001 9\nend 4000001 8 17 6\n").unwrap();
+    fs::write(sandbox.path().join("fork.1"), "001;6;u1:4000001;8;17\n").unwrap();
+    Starter::ours(&sandbox, &link).end();
+    assert_eq!(by_id(&log).get("u1:4000001"), None);
+    assert!(!sandbox.path().join("elsewhere/link.jobs").exists());
+}
+
+#[test]
+fn a_full_disk_leaves_no_empty_record_and_costs_no_code() {
+    if !is_root() {
+        return skip("mounting a small disk needs root");
+    }
+    let sandbox = Sandbox::new();
+    let disk = sandbox.path().join("disk");
+    let _mounted = crate::full_disk::Disk::mount(&disk, 1, 0o755);
+    let log = disk.join("fork");
+    fs::write(&log, "").unwrap();
+    let (gate, ballast) = (sandbox.path().join("gate"), disk.join("ballast"));
+    let fill = || {
+        let mut file = fs::File::create(&ballast).unwrap();
+        while file.write_all(&[0; 4_096]).is_ok() {}
+    };
+    let mut starter = Starter::ours(&sandbox, &log);
+    let wait = format!("while [ ! -e {} ]\\; do sleep 0.05\\; done\\; exit 7", gate.display());
+    let line =
+        format!("100;a;executable=/bin/sh;environment=PATH=/bin;arguments=-c,{wait};{}", usual(&sandbox));
+    let id = starter.job(&line).remove(0);
+    fill();
+    // What is left of the last block is no room for this.
+    starter.say(&format!("100;b;executable=/bin/true;{}", usual(&sandbox)));
+    let refused = starter.reply();
+    assert!(
+        refused.starts_with("102;b;17;no record of the job") && refused.contains("No space left"),
+        "{refused}"
+    );
+    assert_eq!(fs::read_dir(disk.join("fork.jobs")).unwrap().count(), 1);
+    fs::write(&gate, "").unwrap();
+    sandbox.until("the job has ended", PATIENCE, || {
+        !Path::new("/proc").join(id.rsplit(':').next().unwrap()).exists()
+    });
+    fs::remove_file(&ballast).unwrap();
+    wait_for_ends(&sandbox, &log, 1);
+    starter.end();
+    assert_eq!(by_id(&log)[&id], [(2, 0), (8, 7)]);
+    assert_eq!(fs::read_dir(disk.join("fork.jobs")).unwrap().count(), 0);
 }
 
 #[test]

@@ -9,10 +9,10 @@ use crate::harness::{text, updraft};
 use crate::transfer::{Far, PATIENCE, script};
 
 /// A disk of some MiB.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    fn mount(at: &Path, mib: u32, mode: u32) -> Self {
+    pub(crate) fn mount(at: &Path, mib: u32, mode: u32) -> Self {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("size={mib}m,mode={mode:o}");
         let out =

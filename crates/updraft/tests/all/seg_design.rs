@@ -46,7 +46,7 @@ fn run_sample(start: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn seg_loads_the_appropriate_module_when_started() {
+fn s1_seg_loads_the_appropriate_module_when_started() {
     let Some(told) = run_sample("1700000000") else { return };
     assert_eq!(told.len(), 5);
     // A built-in one by its name, and none by a name that nobody has.
@@ -66,16 +66,23 @@ fn seg_loads_the_appropriate_module_when_started() {
 }
 
 #[test]
-fn seg_passes_the_replay_timestamp_to_the_module() {
+fn s2_seg_passes_the_replay_timestamp_to_the_module() {
     for start in ["1700000000", "1234567890"] {
         let Some(told) = run_sample(start) else { return };
         // The module counts from the time that it was given.
         assert!(told[0].starts_with(&format!("001;{start};")), "{told:?}");
     }
+    // The second itself is wanted.
+    let place = tempfile::tempdir().unwrap();
+    let log = place.path().join("log");
+    fs::write(&log, "001;99;a;1;0\n001;100;a;2;0\n001;101;a;8;3\n").unwrap();
+    let mut command = Command::new(updraft());
+    command.args(["seg", "-s", "fork", "--once", "-t", "100", "--log-path"]).arg(&log);
+    assert_eq!(command.output().unwrap().stdout, b"001;100;a;2;0\n001;101;a;8;3\n");
 }
 
 #[test]
-fn seg_api_calls_emit_an_appropriate_message_on_standard_output() {
+fn s3_seg_api_calls_emit_an_appropriate_message_on_standard_output() {
     let Some(told) = run_sample("1700000000") else { return };
     assert_eq!(
         told[..4],
@@ -102,7 +109,7 @@ fn best(mut attempt: impl FnMut() -> Duration) -> Duration {
 }
 
 #[test]
-fn seg_handles_io_exceptions_on_stdin_and_stdout_within_100_ms() {
+fn s4_seg_handles_io_exceptions_on_stdin_and_stdout_within_100_ms() {
     let place = tempfile::tempdir().unwrap();
     let log = place.path().join("log");
     fs::write(&log, "001;1700000000;a;8;3\n").unwrap();

@@ -51,8 +51,13 @@ fn begin(settings: &Settings, shared: &Shared) -> Result<Running, (String, std::
         return Err((String::new(), std::io::Error::other("no command is set")));
     }
     let call = settings.command.call(from);
-    let running = Running::start(&call)
-        .map_err(|e| (call.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default(), e))?;
+    let running = Running::start(&call).map_err(|error| {
+        let program = call.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        match &settings.command.user {
+            Some(user) => (format!("as {user} by way of {program}"), error),
+            None => (program, error),
+        }
+    })?;
     let mut news = lock(&shared.news);
     news.starts += 1;
     news.generator = Generator::Running { pid: running.pid() };
@@ -201,7 +206,7 @@ impl Words {
     fn say_left_out(&mut self, note: &dyn Fn(&str)) {
         match std::mem::take(&mut self.left_out) {
             0 => {}
-            count => note(&format!("the generator said {count} more lines on standard error")),
+            count => note(&format!("lines that the generator said besides on standard error: {count}")),
         }
     }
 }

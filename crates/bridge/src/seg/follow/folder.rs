@@ -6,7 +6,7 @@
 //! are being changed does not show every file.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::io;
@@ -21,6 +21,7 @@ use super::directory::Directory;
 use super::log::{Elsewhere, Kind, Log, Scope};
 use super::moments;
 use super::tail::{Id, Look, Tail};
+use super::texts::Known;
 use super::{Change, MakeFormat, Once, Source, Turn};
 use crate::seg::Sink;
 
@@ -41,13 +42,15 @@ pub struct Folder {
     path: PathBuf,
     directory: Rc<RefCell<Directory>>,
     make: Rc<MakeFormat>,
+    texts: Known,
     /// By the name of the log itself.
     logs: BTreeMap<OsString, Log>,
     /// Which file has which name.
     names: HashMap<OsString, Id>,
     /// Which log has which file.
     homes: HashMap<Id, OsString>,
-    touched: HashSet<OsString>,
+    /// In the order in which they are read.
+    touched: BTreeSet<OsString>,
     /// Logs that are not known yet, and how many files came there.
     came: HashMap<OsString, Arrivals>,
     /// The files that were there before anything was reported.
@@ -87,10 +90,11 @@ impl Folder {
             path: path.to_owned(),
             directory: Rc::new(RefCell::new(Directory::new(path))),
             make: Rc::new(make),
+            texts: Known::default(),
             logs: BTreeMap::new(),
             names: HashMap::new(),
             homes: HashMap::new(),
-            touched: HashSet::new(),
+            touched: BTreeSet::new(),
             came: HashMap::new(),
             first: HashSet::new(),
             is_unreported: false,
@@ -140,6 +144,7 @@ impl Folder {
     }
 
     fn scan(&mut self, turn: Turn, sink: &mut dyn Sink) -> io::Result<()> {
+        self.texts.borrow_mut().begin_listing();
         let listed = self.list();
         let is_sure = self.directory.borrow().is_unchanged();
         let (found, unread) = match listed {
@@ -164,6 +169,7 @@ impl Folder {
             if !shown.insert(id) {
                 continue;
             }
+            self.texts.borrow_mut().rename(id, &self.path.join(&name));
             self.names.insert(name.clone(), id);
             groups.entry(home).or_default().push((name, meta));
         }
@@ -182,6 +188,10 @@ impl Folder {
             .flat_map(|(home, log)| log.tails().map(|tail| (tail.id(), home.clone())))
             .collect();
         self.first.clear();
+        let mut texts = self.texts.borrow_mut();
+        texts.end_listing(turn.last, sink);
+        texts.forget(|id| self.homes.contains_key(id));
+        drop(texts);
         self.forget_emptied();
         // Names that came and are no logs.
         if self.came.len() > self.names.len() + OPEN {
@@ -193,7 +203,8 @@ impl Folder {
     /// A log that was not known.
     fn begin(&mut self, home: &OsStr) -> Log {
         let (make, directory) = (Rc::clone(&self.make), Rc::clone(&self.directory));
-        let mut log = Log::new(&self.path.join(home), Kind::Plain, Scope::Folder, make, directory);
+        let mut log = Log::new(&self.path.join(home), Kind::Plain, Scope::Folder, make, directory)
+            .among(Rc::clone(&self.texts));
         if self.is_unreported {
             log.arrivals = Arrivals::Unknown;
         } else if let Some(came) = self.came.remove(home) {
@@ -229,7 +240,7 @@ impl Folder {
                     let is_awake = tail.wake(&self.path.join(name)).unwrap_or(false);
                     self.open += usize::from(was_resting && is_awake);
                 }
-                Some(_) => {}
+                Some(tail) => tail.confirm(),
                 None => is_news = true,
             }
         }
@@ -304,17 +315,19 @@ impl Folder {
                 let is_long = now.saturating_duration_since(since) >= MISSING;
                 let is_unread = (is_sure || is_long) && self.unread.contains(&tail.id());
                 if is_unread {
-                    sink.missed(&format!(
-                        "{} was changed and removed before it could be read: what was added last is not told",
-                        tail.path().display()
-                    ));
+                    let path = tail.path().display();
+                    tail.note_lost(
+                        format!("{path} was changed and removed before it could be read: what was added last is not told"),
+                        sink,
+                    );
                 }
                 let is_deleted = tail.is_deleted();
                 if !tail.is_resting() && tail.look(sink)? == Look::Rewritten {
-                    sink.missed(&format!(
-                        "{} was cut and removed: what was added since the last look is not seen",
-                        tail.path().display()
-                    ));
+                    let path = tail.path().display();
+                    tail.note_lost(
+                        format!("{path} was cut and removed: what was added since the last look is not seen"),
+                        sink,
+                    );
                     gone.push((home.clone(), tail.id()));
                 } else if is_deleted || is_unread || is_long {
                     gone.push((home.clone(), tail.id()));

@@ -192,7 +192,7 @@ fn play(way: Way, steps: &[Step], before: usize, plan: &Plan) -> usize {
     let all: Vec<i64> = (1..=rotator.borrow().written).collect();
     let what = format!("{way:?}, {} steps, {before} before, {plan:?}: {:?}", steps.len(), told.notes);
     assert_eq!(told.seconds, all, "{what}");
-    assert!(told.notes.iter().all(|note| note.contains("waiting for it")), "{what}");
+    assert!(told.notes.iter().all(|note| note.contains("not read before")), "{what}");
     moments.get()
 }
 

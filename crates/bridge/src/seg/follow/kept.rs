@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::files::{append_options, open_own_file};
+use crate::files::{append_options, append_whole, drop_torn_line, open_own_file};
 use crate::seg::passes::{Keep, Run};
 
 /// Most that is read.
@@ -66,13 +66,12 @@ impl Kept {
         let mut file = open_own_file(&mut append_options(), path)?;
         let mut text = Vec::new();
         (&mut file).take(BYTES).read_to_end(&mut text)?;
+        drop_torn_line(&file, &mut text)?;
         let (runs, lengths) = (HashMap::new(), BTreeSet::new());
         let bytes = text.len() as u64;
         let mut kept = Self { path: path.to_owned(), file, bytes, runs, lengths, is_told: false };
-        let mut is_torn = false;
-        for line in String::from_utf8_lossy(&text).split_inclusive('\n') {
-            is_torn = !line.ends_with('\n');
-            if let Some((text, run, stamp)) = line.strip_suffix('\n').and_then(parse)
+        for line in String::from_utf8_lossy(&text).lines() {
+            if let Some((text, run, stamp)) = parse(line)
                 && stamp >= from.saturating_sub(KEEP_S)
             {
                 kept.add(text, run, stamp);
@@ -80,9 +79,6 @@ impl Kept {
         }
         if kept.bytes > REWRITE_BYTES || (kept.runs.is_empty() && kept.bytes > 0) {
             kept.rewrite()?;
-        } else if is_torn {
-            // By a crash: the next line must not become part of it.
-            kept.write("\n")?;
         }
         Ok(kept)
     }
@@ -101,10 +97,7 @@ impl Kept {
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {
-        if let Err(error) = self.file.write_all(text.as_bytes()) {
-            let _ = self.file.set_len(self.bytes);
-            return Err(error);
-        }
+        append_whole(&self.file, self.bytes, text.as_bytes())?;
         self.bytes += text.len() as u64;
         Ok(())
     }

@@ -24,6 +24,7 @@ use super::chain::{self, Age, Older, Written};
 use super::directory::Directory;
 use super::moments;
 use super::tail::{self, Id, Look, Tail};
+use super::texts::Known;
 use super::{MakeFormat, Once, parent};
 use crate::seg::{Format, Sink};
 
@@ -89,6 +90,8 @@ pub(super) struct Log {
     scope: Scope,
     make: Rc<MakeFormat>,
     directory: Rc<RefCell<Directory>>,
+    /// The texts of all logs of a directory.
+    texts: Option<Known>,
     current: Option<Tail>,
     /// Rotated files that are known, in the order in which they were found.
     older: Vec<Tail>,
@@ -122,6 +125,7 @@ impl Log {
             scope,
             make,
             directory,
+            texts: None,
             current: None,
             older: Vec::new(),
             cut: Vec::new(),
@@ -134,6 +138,13 @@ impl Log {
             arrivals: Arrivals::NONE,
             once: Once::default(),
         }
+    }
+
+    /// One of many logs, whose texts are known.
+    #[must_use]
+    pub(super) fn among(mut self, texts: Known) -> Self {
+        self.texts = Some(texts);
+        self
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -174,7 +185,7 @@ impl Log {
 
     /// Opens what is at the path. Its beginning is read at once; see above.
     pub(super) fn open(&self) -> io::Result<Tail> {
-        let tail = Tail::open(&self.path, self.format())?;
+        let tail = Tail::open(&self.path, self.format())?.sharing(self.texts.clone());
         Ok(if self.kind == Kind::Lsf { tail.with_offset() } else { tail })
     }
 
@@ -292,7 +303,7 @@ impl Log {
         if id != file.id {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(Tail::of(&file.path, open, id, self.format()))
+        Ok(Tail::of(&file.path, open, id, self.format()).sharing(self.texts.clone()))
     }
 
     /// Takes a rotated file for known.
@@ -439,7 +450,16 @@ impl Log {
         if self.current.as_ref().is_some_and(|tail| tail.id() == new.id()) {
             return Ok(Switch::None);
         }
-        let new = adopt(elsewhere, new)?;
+        let mut new = adopt(elsewhere, new)?;
+        let mut is_replaced = false;
+        if let Some(old) = self.current.as_mut().filter(|_| self.kind == Kind::Plain && new.offset() == 0) {
+            // As an editor does, or whoever brings a log from elsewhere: all that was told is in the other file.
+            is_replaced =
+                old.is_replaced_by(&new)? && old.look(sink)? == Look::Grown && old.is_replaced_by(&new)?;
+            if is_replaced {
+                new.pass_over(old.offset())?;
+            }
+        }
         let Some(mut old) = self.current.replace(new) else { return Ok(Switch::First) };
         let id = old.id();
         let is_begun = old.is_resting() || old.peek()?;
@@ -452,7 +472,7 @@ impl Log {
         } else {
             self.older.push(old);
         }
-        Ok(Switch::From(id))
+        Ok(if is_replaced { Switch::Replaced(id) } else { Switch::From(id) })
     }
 
     pub(super) fn trouble(&mut self, error: &io::Error, sink: &mut dyn Sink) {
@@ -466,12 +486,14 @@ impl Log {
         self.current = Some(current);
     }
 
+    /// A text is in no file of this log any more.
     fn note_cut(&self, tail: &Tail, sink: &mut dyn Sink) {
-        sink.missed(&format!(
+        let note = format!(
             "{} was cut or rewritten after byte {}: what was added since the last look is not seen",
             self.path.display(),
             tail.offset()
-        ));
+        );
+        tail.note_lost(note, sink);
     }
 }
 
@@ -514,6 +536,8 @@ enum Switch {
     Gone,
     /// Another one instead of this.
     From(Id),
+    /// The same, and it begins with all that was told of this.
+    Replaced(Id),
     /// Something that cannot be opened.
     Failed,
 }

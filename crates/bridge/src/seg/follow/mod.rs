@@ -1,7 +1,7 @@
 //! Following logs: files that grow, rotate, shrink, vanish and come back.
 //!
 //! [`tail`] reads one file; `log` is one path with what was rotated away from it, whose names [`chain`] knows and whose number `arrivals` counts; [`mod@file`] is one such log; [`days`] is a directory with a file
-//! a day; [`folder`] is a directory of many; [`pipe`] is what a thread tells; [`kept`] is what times were taken for; [`commands`] asks
+//! a day; [`folder`] is a directory of many, whose copies `texts` knows; [`pipe`] is what a thread tells; [`kept`] is what times were taken for; [`commands`] asks
 //! Slurm's commands, [`poll`] a command of the site; [`watch`] says when to look again. What the bytes
 //! mean is not known here.
 
@@ -20,6 +20,7 @@ mod moments;
 pub mod pipe;
 pub mod poll;
 pub mod tail;
+mod texts;
 pub mod watch;
 
 use std::ffi::OsStr;
@@ -88,7 +89,7 @@ struct Once(std::collections::HashSet<PathBuf>);
 impl Once {
     fn trouble(&mut self, path: &Path, error: &std::io::Error, sink: &mut dyn Sink) {
         if self.0.insert(path.to_owned()) {
-            sink.missed(&format!("{}: {error}; waiting for it", path.display()));
+            sink.missed(&format!("{}: {error}; it is not read before that is mended", path.display()));
         }
     }
 

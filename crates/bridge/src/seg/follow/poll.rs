@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use self::memory::{Memory, Told};
+use self::memory::{Memory, Remembered, Told};
 use super::{Source, Turn};
 use crate::seg::poll::Books;
 use crate::seg::{Event, Sink};
@@ -115,7 +115,9 @@ impl Poll {
     #[must_use]
     pub fn remembering(mut self, path: &Path, from: i64) -> Self {
         match Memory::open(path, from, &mut self.books) {
-            Ok((memory, again)) => (self.memory, self.again) = (Some(memory), again),
+            Ok(Remembered { memory, again, note }) => {
+                (self.memory, self.again, self.forgets) = (Some(memory), again, note);
+            }
             Err(error) => self.forgets = Some(forgets(path, &error)),
         }
         self
@@ -164,7 +166,7 @@ impl Poll {
             }
             // The same trouble is told once.
             Err(error) if self.said.as_ref() != Some(&error) => {
-                sink.missed(&format!("{error}; trying again"));
+                sink.missed(&format!("{error}; how the jobs stand is not known before it is asked again"));
                 self.said = Some(error);
             }
             Err(_) => {}

@@ -6,6 +6,7 @@
 //! inode.
 
 mod copies;
+mod sharing;
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -17,6 +18,7 @@ use super::chain::Written;
 use super::moments;
 use crate::files::open_file;
 use crate::seg::{Event, Format, Message, Reached, Sink, lsf};
+use sharing::Sharing;
 
 /// How much is read at once.
 const BLOCK: usize = 1 << 17;
@@ -76,6 +78,10 @@ pub struct Tail {
     /// When it was last changed before it was read to its end.
     complete: Option<i64>,
     format: Box<dyn Format>,
+    /// What was in the file before it was cut: it may be written anew.
+    before: Option<Box<Tail>>,
+    /// Of a file in a directory of logs: what the others hold, and what of this one was told.
+    sharing: Option<Sharing>,
 }
 
 impl Tail {
@@ -102,6 +108,8 @@ impl Tail {
             is_said_unfinished: false,
             complete: None,
             format,
+            before: None,
+            sharing: None,
         }
     }
 
@@ -243,7 +251,8 @@ impl Tail {
 
     /// Says once if the file ends in the middle of a record.
     pub fn say_unfinished(&mut self, sink: &mut dyn Sink) {
-        if self.format.is_unfinished() && !std::mem::replace(&mut self.is_said_unfinished, true) {
+        let is_unfinished = self.format.is_unfinished() && !self.is_copy();
+        if is_unfinished && !std::mem::replace(&mut self.is_said_unfinished, true) {
             sink.missed(&format!(
                 "{} ends in the middle of a record, which is not told",
                 self.path.display()
@@ -334,6 +343,9 @@ impl Tail {
         if self.offset > 0 || self.has_offset {
             return Ok(self.offset > 0);
         }
+        if self.is_being_restored()? {
+            return Ok(self.offset > 0);
+        }
         let mut block = vec![0; BLOCK.min(self.file()?.metadata()?.len() as usize + 4_096)];
         let count = self.read_settled(&mut block, 0)?;
         block.truncate(count);
@@ -352,14 +364,19 @@ impl Tail {
     /// Tells what was read.
     pub fn tell_ahead(&mut self, sink: &mut dyn Sink) {
         let ahead = std::mem::take(&mut self.ahead);
-        self.format.begins(&self.head, self.offset - ahead.len() as u64);
-        self.format.feed(&ahead, &mut Named { path: &self.path, has_told: &mut self.has_told, sink });
+        if !ahead.is_empty() {
+            let at = self.offset - ahead.len() as u64;
+            self.format.begins(&self.head, at);
+            self.seek_shared();
+            self.feed(at, &ahead, sink);
+        }
     }
 
     /// Reads what was added. On [`Look::Rewritten`] nothing of the other text was read.
     pub fn look(&mut self, sink: &mut dyn Sink) -> io::Result<Look> {
         moments::pass();
         let meta = self.file()?.metadata()?;
+        self.seek_shared();
         if self.is_untold() {
             self.format.written(self.complete, meta.mtime());
             self.tell_ahead(sink);
@@ -369,6 +386,7 @@ impl Tail {
         }
         let now = state(&meta);
         if self.seen == Some(now) && meta.len() == self.offset {
+            self.confirm();
             return Ok(Look::Grown);
         }
         if meta.len() < self.offset {
@@ -394,17 +412,18 @@ impl Tail {
             if !self.is_same()? {
                 return Ok(Look::Rewritten);
             }
-            self.offset += count as u64;
             self.changed = Instant::now();
             self.remember(&block[..count]);
-            self.format
-                .feed(&block[..count], &mut Named { path: &self.path, has_told: &mut self.has_told, sink });
+            let at = self.offset;
+            self.offset += count as u64;
+            self.feed(at, &block[..count], sink);
             if sink.is_over() {
                 return Ok(Look::Grown);
             }
         }
         self.seen = is_settled(&meta).then_some(now);
         self.complete = Some(meta.mtime());
+        self.confirm();
         Ok(Look::Grown)
     }
 
@@ -470,7 +489,8 @@ impl Tail {
 
     /// The same file as if nothing of it was read.
     pub fn fresh(&self, format: Box<dyn Format>) -> io::Result<Self> {
-        let mut fresh = Self::of(&self.path, self.file()?.try_clone()?, self.id, format);
+        let known = self.sharing.as_ref().map(Sharing::known);
+        let mut fresh = Self::of(&self.path, self.file()?.try_clone()?, self.id, format).sharing(known);
         fresh.has_offset = self.has_offset;
         Ok(fresh)
     }
@@ -494,7 +514,7 @@ impl Tail {
         self.remember_before()?;
         self.skip_rest_of_line();
         self.head = self.read_head()?;
-        Ok(())
+        self.share_to_here()
     }
 
     /// The place reached may be inside of a line: what comes next is its rest.

@@ -81,7 +81,7 @@ fn what_a_generator_could_not_read_is_passed_on_while_it_lives() {
     assert!(notes.contains("the generator says: half a line"), "{notes}");
     monitor.stop();
     let notes = heard.notes();
-    assert!(!notes.contains("more 9") && notes.contains("said 4 more lines on standard error"), "{notes}");
+    assert!(!notes.contains("more 9") && notes.contains("besides on standard error: 4"), "{notes}");
 }
 
 #[test]

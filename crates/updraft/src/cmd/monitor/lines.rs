@@ -33,7 +33,7 @@ pub(super) fn read_request(line: &[u8]) -> Result<Request, String> {
         return read_register(ids, object);
     }
     if let Some(id) = object.get("unregister") {
-        return Ok(Request::Unregister(text(id, "unregister")?.into_bytes()));
+        return Ok(Request::Unregister(job_id(id, "unregister")?.into_bytes()));
     }
     if let Some(number) = object.get("ack") {
         return number.as_u64().map(Request::Ack).ok_or_else(|| "ack: a number is wanted".to_owned());
@@ -43,8 +43,8 @@ pub(super) fn read_request(line: &[u8]) -> Result<Request, String> {
 
 fn read_register(ids: &Value, object: &serde_json::Map<String, Value>) -> Result<Request, String> {
     let ids = match ids {
-        Value::Array(list) => list.iter().map(|id| text(id, "register")).collect::<Result<Vec<_>, _>>()?,
-        id => vec![text(id, "register")?],
+        Value::Array(list) => list.iter().map(|id| job_id(id, "register")).collect::<Result<Vec<_>, _>>()?,
+        id => vec![job_id(id, "register")?],
     };
     if ids.is_empty() {
         return Err("register: no id is given".to_owned());
@@ -62,11 +62,24 @@ fn read_register(ids: &Value, object: &serde_json::Map<String, Value>) -> Result
                 .as_str()
                 .and_then(state_of)
                 .ok_or_else(|| format!("known: no state of {id}"))?;
-            let code = i32::try_from(what["code"].as_i64().unwrap_or(0)).unwrap_or(0);
+            let code = match &what["code"] {
+                Value::Null => Some(0),
+                code => code.as_i64().and_then(|code| i32::try_from(code).ok()),
+            };
+            let code = code.ok_or_else(|| format!("known: the code of {id} is no exit code"))?;
             known.push((id.clone().into_bytes(), state, code));
         }
     }
     Ok(Request::Register { ids: ids.into_iter().map(String::into_bytes).collect(), key, not_before, known })
+}
+
+/// An id that no generator can tell would be waited for in vain.
+fn job_id(value: &Value, what: &str) -> Result<String, String> {
+    let id = text(value, what)?;
+    if id.contains([';', '\n', '\0']) {
+        return Err(format!("{what}: no scheduler has an id with `;`, a newline or a NUL in it"));
+    }
+    Ok(id)
 }
 
 fn text(value: &Value, what: &str) -> Result<String, String> {
@@ -168,6 +181,12 @@ mod tests {
             (r#"{"register":5,"key":"k"}"#, "a text is wanted"),
             (r#"{"register":"a","key":"k","not_before":"x"}"#, "not_before"),
             (r#"{"register":"a","key":"k","known":{"a":{"state":"over"}}}"#, "no state of a"),
+            (r#"{"register":["a","b;c"],"key":"k"}"#, "no scheduler has an id"),
+            (r#"{"unregister":"a\nb"}"#, "no scheduler has an id"),
+            (
+                r#"{"register":"a","key":"k","known":{"a":{"state":"done","code":99999999999}}}"#,
+                "no exit code",
+            ),
             (r#"{"ack":-1}"#, "a number"),
             (r#"{"ack":1,"key":"k"}"#, "key means nothing beside ack"),
         ] {

@@ -44,7 +44,7 @@ impl Log {
             // The file is gone from the path again, and nobody can tell what came before it.
             _ => Found { files: 0, newer: 0, is_all: false },
         };
-        let is_new = matches!(switch, Switch::First | Switch::From(_));
+        let is_new = matches!(switch, Switch::First | Switch::From(_) | Switch::Replaced(_));
         // Where the log is still the one that was known and nothing is newer, what is found are copies.
         self.is_counting |= !matches!(switch, Switch::None) || told.newer > 0;
         let came = if self.is_counting { told.files + i64::from(is_new) } else { 0 };
@@ -92,7 +92,9 @@ impl Log {
     fn reached_before(&self, switch: &Switch) -> Option<Reached> {
         let cut = self.cut.iter().find(|cut| cut.is_log).and_then(|cut| cut.tail.reached());
         cut.or_else(|| match switch {
-            Switch::From(id) => self.older.iter().find(|tail| tail.id() == *id).and_then(Tail::reached),
+            Switch::From(id) | Switch::Replaced(id) => {
+                self.older.iter().find(|tail| tail.id() == *id).and_then(Tail::reached)
+            }
             _ if self.scope == Scope::Path && self.current.as_ref().is_none_or(|t| t.reached().is_none()) => {
                 self.older.last().and_then(Tail::reached)
             }
@@ -315,6 +317,9 @@ impl Log {
             self.note_cut(&tail, sink);
             if is_in_place && let Some(current) = &mut self.current {
                 current.go_on_if_cut(&tail)?;
+                if current.offset() == 0 || current.is_untold() {
+                    current.expect_again(tail);
+                }
             }
         }
         self.older.splice(0..0, removed);

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::files::{append_options, open_own_file};
+use crate::files::{append_options, append_whole, drop_torn_line, open_own_file};
 use crate::seg::fork::parse;
 use crate::seg::poll::Books;
 use crate::seg::{Event, State};
@@ -40,6 +40,16 @@ impl Told {
     }
 }
 
+/// What the file said.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    pub(super) memory: Memory,
+    /// What was told from the wanted time on.
+    pub(super) again: Vec<Told>,
+    /// What a person should know of the file.
+    pub(super) note: Option<String>,
+}
+
 /// The file.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -50,28 +60,34 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Opens the file; the books learn what it says. Returns what was told from `from` on.
-    pub(super) fn open(path: &Path, from: i64, books: &mut Books) -> io::Result<(Self, Vec<Told>)> {
+    /// Opens the file; the books learn what it says.
+    pub(super) fn open(path: &Path, from: i64, books: &mut Books) -> io::Result<Remembered> {
         let mut file = open_own_file(&mut append_options(), path)?;
         let mut text = Vec::new();
         (&mut file).take(BYTES).read_to_end(&mut text)?;
-        let mut told = Vec::new();
-        for line in text.split(|b| *b == b'\n') {
+        // A line that was not written whole was not told.
+        drop_torn_line(&file, &mut text)?;
+        let (mut again, mut bad) = (Vec::new(), 0_u64);
+        for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
             if let Some(id) = line.strip_prefix(b"-") {
                 books.forget(id);
             } else if let Some(event) = parse(line) {
                 books.restore(&event);
                 if event.stamp >= from {
-                    told.push(Told::new(&event));
+                    again.push(Told::new(&event));
                 }
+            } else {
+                bad += 1;
             }
         }
-        let mut memory = Self { path: path.to_owned(), file, bytes: text.len() as u64, rewritten: 0 };
-        if text.last().is_some_and(|b| *b != b'\n') {
-            // Torn by a crash: the next line must not become part of it.
-            memory.write(b"\n")?;
-        }
-        Ok((memory, told))
+        let note = (bad > 0).then(|| {
+            format!(
+                "{}: lines that cannot be read, since the file was damaged: {bad}; how their jobs stand is told as if it was new",
+                path.display()
+            )
+        });
+        let memory = Self { path: path.to_owned(), file, bytes: text.len() as u64, rewritten: 0 };
+        Ok(Remembered { memory, again, note })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -79,10 +95,7 @@ impl Memory {
     }
 
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        if let Err(error) = self.file.write_all(text) {
-            let _ = self.file.set_len(self.bytes);
-            return Err(error);
-        }
+        append_whole(&self.file, self.bytes, text)?;
         self.bytes += text.len() as u64;
         Ok(())
     }
@@ -170,14 +183,14 @@ mod tests {
         let path = place.path().join("poll");
         std::fs::write(&path, "001;5;a;1;0\n001;6;b;").unwrap();
         let mut books = Books::new(1, Gone::Note);
-        let (mut memory, told) = Memory::open(&path, 5, &mut books).unwrap();
-        assert_eq!((told.len(), books.standing().len()), (1, 1));
+        let Remembered { mut memory, again, note } = Memory::open(&path, 5, &mut books).unwrap();
+        assert_eq!((again.len(), books.standing().len(), note), (1, 1, None));
         let next = Told { stamp: 7, id: b"c".to_vec(), state: State::Done, code: 3 };
         memory.add(std::slice::from_ref(&next), &[b"a".to_vec()], 7).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"001;5;a;1;0\n001;6;b;\n001;7;c;8;3\n-a\n");
+        assert_eq!(std::fs::read(&path).unwrap(), b"001;5;a;1;0\n001;7;c;8;3\n-a\n");
         let mut books = Books::new(1, Gone::Note);
-        let (mut memory, told) = Memory::open(&path, 6, &mut books).unwrap();
-        assert_eq!((told, books.standing().len()), (vec![next.clone()], 1));
+        let Remembered { mut memory, again, .. } = Memory::open(&path, 6, &mut books).unwrap();
+        assert_eq!((again, books.standing().len()), (vec![next.clone()], 1));
         let real =
             std::mem::replace(&mut memory.file, File::options().append(true).open("/dev/full").unwrap());
         assert!(memory.add(std::slice::from_ref(&next), &[], 8).is_err());
@@ -186,5 +199,19 @@ mod tests {
         memory.add(&[next], &[], 8).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"001;5;a;1;0\n001;7;c;8;3\n-a\n001;7;c;8;3\n");
         assert!(Memory::open(place.path(), 1, &mut books).is_err());
+    }
+
+    #[test]
+    fn a_code_that_was_cut_off_is_not_another_code_and_damage_is_said() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("poll");
+        std::fs::write(&path, "001;5;a;1;0\n001;6;a;8;1").unwrap();
+        let mut books = Books::new(1, Gone::Note);
+        let Remembered { again, note, .. } = Memory::open(&path, 1, &mut books).unwrap();
+        assert_eq!((again.len(), again[0].state, note), (1, State::Pending, None));
+        std::fs::write(&path, b"001;5;a;1;0\n\0\0\xff\n001;7;b;2;0\nno line\n").unwrap();
+        let Remembered { again, note, .. } = Memory::open(&path, 1, &mut books).unwrap();
+        assert_eq!(again.len(), 2);
+        assert!(note.unwrap().contains("damaged: 2;"));
     }
 }

@@ -69,6 +69,41 @@ impl Tail {
             && there == self.memory
     }
 
+    /// The file was cut, and this was in it before.
+    pub fn expect_again(&mut self, mut before: Self) {
+        if self.is_untold() {
+            // It is read again, when it is known whether this was told.
+            (self.offset, self.seen) = (0, None);
+            self.ahead.clear();
+            self.memory.clear();
+            self.head.clear();
+        }
+        before.rest();
+        self.before = Some(Box::new(before));
+    }
+
+    /// Is what was in the file before it was cut written to it again, as by whoever copies a log over it? What was told is passed
+    /// over when it is all there, and waited for until then.
+    pub(super) fn is_being_restored(&mut self) -> io::Result<bool> {
+        let Some(before) = self.before.take() else { return Ok(false) };
+        let size = self.file()?.metadata()?.len();
+        if before.is_beginning_of(self.file()?) {
+            self.pass_over(before.offset)?;
+            return Ok(true);
+        }
+        let is_under_way = size == 0 || before.covers(self.file()?)?;
+        if is_under_way {
+            self.before = Some(before);
+        }
+        Ok(is_under_way)
+    }
+
+    /// Was this file, which has no name any more, replaced by one that begins with all that was read of it?
+    pub fn is_replaced_by(&self, other: &Self) -> io::Result<bool> {
+        let is_read = !self.is_resting() && !self.is_untold() && self.has_memory();
+        Ok(is_read && self.is_deleted() && self.is_beginning_of(other.file()?))
+    }
+
     /// After [`super::Look::Rewritten`]: reads what was added in the meantime from a copy, in which the text may stand in another
     /// place. False when the copy does not hold the text that was read.
     pub fn catch_up(&mut self, file: &File, sink: &mut dyn Sink) -> io::Result<bool> {
