@@ -34,6 +34,9 @@ pub const CONTACT_MS: u64 = 10_000;
 const BELIEF_MS: u64 = 60_000;
 /// Longest wait before an active event asks again for a list it could not get or repeats what failed.
 const RETRY_MS: u64 = 30_000;
+/// What was known of a machine that went out of contact a moment ago is not held against a window: after a restart of its manager
+/// nobody knows yet how much of a checkpoint is through.
+const AWAY_MS: u64 = 60_000;
 /// A wall clock that is off by more than this from one input to the next has jumped.
 const JUMP_MS: i64 = 5_000;
 
@@ -167,6 +170,9 @@ struct Release {
     due: u64,
 }
 
+/// What was seen of an event's slots, what emptying them takes, and in how many milliseconds that can begin.
+type Look<'a> = (&'a [Seen], i64, u64);
+
 /// Why a list was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
@@ -247,6 +253,8 @@ pub struct Core {
     confirmed: BTreeMap<String, (i64, u64)>,
     /// Slots on their way out.
     leaving: BTreeMap<String, pass::Leaving>,
+    /// Machines out of contact, and since when.
+    away: BTreeMap<String, u64>,
     warned: BTreeSet<(String, String, i64)>,
     /// What lanes were seen to carry, in bytes per second.
     rates: BTreeMap<Lane, f64>,
@@ -273,6 +281,7 @@ impl Core {
             told: BTreeMap::new(),
             confirmed: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            away: BTreeMap::new(),
             warned: BTreeSet::new(),
             rates: BTreeMap::new(),
             no_list: false,
@@ -437,11 +446,13 @@ impl Core {
         }
         out.push(Output::Log(Record::ClockJumped { by_s: jump / 1_000 }));
         let slack = self.settings.interval_s.saturating_mul(1_000);
-        for progress in &mut self.progress {
+        for (index, progress) in self.progress.iter_mut().enumerate() {
             match &mut progress.phase {
                 // Back by more than the slack: the window may be days away again, so it is judged anew.
                 Phase::Active(active) if jump < -slack && wall_s(now) < active.window.start => {
                     progress.phase = Phase::Waiting { poll_at: now.mono_ms };
+                    let event = &self.settings.events[index].name;
+                    self.begun.retain(|begun| begun.event != *event);
                 }
                 Phase::Active(active) => active.pass_at = now.mono_ms,
                 Phase::Waiting { .. } => progress.phase = Phase::Waiting { poll_at: now.mono_ms },
@@ -632,6 +643,7 @@ impl Core {
         let event = self.settings.events[index].clone();
         let window = calendar::occurrence(&event, &self.settings.zone, &self.overrides, wall_s(now));
         let Some(window) = window else { return };
+        self.note_contact(now, seen);
         self.rates.extend(machine::measure_rates(seen));
         let transfer_s = estimate::transfer_s(&event, seen, &self.rates);
         let needed_s = self.needed_s(now, &event, seen, PAUSE_MS);
@@ -647,7 +659,8 @@ impl Core {
             left_s,
         }));
         let margin_ms = left_ms - needed_s.saturating_add(self.settings.interval_s).saturating_mul(1_000);
-        let is_due = margin_ms <= 0;
+        // What an earlier core began goes on: its machines take no jobs any more, and what is left of it takes less.
+        let is_due = margin_ms <= 0 || self.was_begun(&event.name, window);
         if is_due || left_s <= self.settings.warning_s {
             let remaining_s = if is_due { PAUSE_MS as i64 / 1_000 } else { margin_ms / 1_000 };
             self.warn(index, window, seen, remaining_s, out);
@@ -659,7 +672,7 @@ impl Core {
             return self.clean(now, found, out);
         }
         out.push(Output::Log(Record::Activated { event: event.name.clone(), window, needed_s }));
-        self.note_lateness(now, index, window, needed_s, out);
+        self.note_lateness(now, index, window, (seen, needed_s, PAUSE_MS), out);
         self.activate(now, index, window);
         self.configure_missing(now, index, seen, out);
     }
@@ -676,15 +689,38 @@ impl Core {
         estimate::timetable(event, seen, &known, begins_ms).needed_s()
     }
 
+    fn note_contact(&mut self, now: Now, seen: &[Seen]) {
+        for Seen { slot, .. } in seen {
+            if !slot.is_away {
+                self.away.remove(&slot.machine);
+            } else if !self.away.contains_key(&slot.machine) {
+                self.away.insert(slot.machine.clone(), now.mono_ms);
+            }
+        }
+    }
+
+    /// What emptying takes by the word of those who are in contact, or have not been for long.
+    fn needed_for_sure_s(&self, now: Now, event: &Event, (seen, needed_s, begins_ms): Look<'_>) -> i64 {
+        let is_sure = |entry: &&Seen| {
+            self.away.get(&entry.slot.machine).is_none_or(|since| now.mono_ms - since >= AWAY_MS)
+        };
+        if seen.iter().all(|entry| is_sure(&entry)) {
+            return needed_s;
+        }
+        let sure: Vec<Seen> = seen.iter().filter(is_sure).cloned().collect();
+        self.needed_s(now, event, &sure, begins_ms)
+    }
+
     /// Says at once when a window can no longer be met, and again when it is worse by a minute and by a tenth.
     fn note_lateness(
         &mut self,
         now: Now,
         index: usize,
         window: Window,
-        needed_s: i64,
+        look: Look<'_>,
         out: &mut Vec<Output>,
     ) {
+        let needed_s = self.needed_for_sure_s(now, &self.settings.events[index], look);
         let late_s = match needed_s {
             0 => 0,
             needed_s => needed_s.saturating_sub(window.start - wall_s(now)).max(0),
@@ -698,6 +734,11 @@ impl Core {
         if is_worse || late_s == 0 {
             self.progress[index].late_s = late_s;
         }
+    }
+
+    fn was_begun(&self, event: &str, window: Window) -> bool {
+        let is_it = |begun: &Begun| begun.event == event && begun.window.start == window.start;
+        self.begun.iter().any(is_it)
     }
 
     fn note_begun(&mut self, event: String, window: Window) {

@@ -87,10 +87,11 @@ impl Core {
             return;
         }
         let event = self.settings.events[index].clone();
+        self.note_contact(now, seen);
         self.rates.extend(machine::measure_rates(seen));
         let needed_s = self.needed_s(now, &event, seen, 0);
         self.progress[index].needed_s = Some(needed_s);
-        self.note_lateness(now, index, window, needed_s, out);
+        self.note_lateness(now, index, window, (seen, needed_s, 0), out);
         self.configure_missing(now, index, seen, out);
         self.warn(index, window, seen, 0, out);
         self.hold_lanes(now, &event, seen);

@@ -428,3 +428,29 @@ fn a_restarted_daemon_keeps_the_lane_of_a_slot_that_is_still_leaving_when_its_es
     }
     assert!(now.mono_ms > 60_000, "{}", now.mono_ms);
 }
+
+#[test]
+fn a_machine_that_was_just_lost_is_not_held_against_the_window_for_a_minute() {
+    // As after a restart of its manager: that one knows a job of 200 s, of which nobody says yet how much is through.
+    let away = [running("a", 51_200, "OutOfContact = true\n")];
+    let (mut core, mut now, out) = looked_at(wed(15, 58, 0), &away);
+    assert_eq!(late(&out), [] as [i64; 0], "nobody knows yet: {out:?}");
+    assert!(core.status()[0].needed_s > Some(200), "it stays in the estimate");
+    // It is back, and all but through.
+    let nearly = "State = \"Preempting\"\nCheckpointRemaining = 10\nCheckpointRate = 262144\n";
+    let out = answered(&mut core, &mut now, &[running("a", 51_200, nearly)]);
+    assert_eq!(late(&out), [] as [i64; 0], "{out:?}");
+
+    // One that stays away is told, and one that is there is told at once, whoever else is away.
+    let (mut core, mut now, mut out) = looked_at(wed(15, 58, 0), &away);
+    while late(&out).is_empty() {
+        assert!(now.mono_ms < 130_000, "never told");
+        out = answered(&mut core, &mut now, &away);
+    }
+    assert!(now.mono_ms >= 60_000, "{}", now.mono_ms);
+    let both = [running("a", 51_200, "OutOfContact = true\n"), running("b", 51_200, "")];
+    let (_, _, out) = looked_at(wed(15, 58, 0), &both);
+    let told = late(&out);
+    // The one that is there takes 200 s and some, of which two minutes are left.
+    assert!(told.len() == 1 && (80..95).contains(&told[0]), "{told:?}");
+}
