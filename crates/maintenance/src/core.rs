@@ -90,7 +90,8 @@ pub struct SlotOrder {
 /// What to do.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// List slots. The constraint is a service to the driver; the core judges every ad itself.
+    /// List slots. The constraint is a service to the driver; the core judges every ad itself. A slot that was told to leave must be in
+    /// the answer as long as its job runs, also when the constraint has become false for it: one that is missing has left.
     Query {
         /// To be given back with the answer.
         query: u64,
@@ -215,12 +216,18 @@ struct Progress {
     /// What emptying takes, by the last look.
     needed_s: Option<i64>,
     late_s: i64,
+    /// What was last said of it.
+    said_late_s: i64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct LaneUse {
+    /// By the estimate, or by what those say who are on their way.
     busy_until: u64,
     owner: u64,
+    since: u64,
+    /// The slots and jobs that were sent: when none of them runs any more, the lane is free, whatever the estimate was.
+    sent: Vec<(String, String)>,
 }
 
 /// An event and where it stands.
@@ -305,6 +312,7 @@ impl Core {
                 announced: None,
                 needed_s: None,
                 late_s: 0,
+                said_late_s: 0,
             })
             .collect();
         self.cleanup_at = now.mono_ms + ms(settings.cleanup_s.min(600));
@@ -471,7 +479,7 @@ impl Core {
                     out.push(Output::Log(Record::Deactivated { event }));
                     let progress = &mut self.progress[index];
                     progress.phase = Phase::Waiting { poll_at: now.mono_ms };
-                    (progress.needed_s, progress.late_s) = (None, 0);
+                    (progress.needed_s, progress.late_s, progress.said_late_s) = (None, 0, 0);
                     true
                 }
                 Phase::Active(active) => active.pass_at <= now.mono_ms,
@@ -602,6 +610,7 @@ impl Core {
             }
             Purpose::Pass(index) => {
                 let seen = machine::look(&self.settings.events[index], &ads, wall_s(now));
+                self.free_lanes(now, &ads);
                 self.on_pass(now, index, &seen, out);
             }
             Purpose::Cleanup => {
@@ -725,14 +734,15 @@ impl Core {
             0 => 0,
             needed_s => needed_s.saturating_sub(window.start - wall_s(now)).max(0),
         };
-        let said_s = self.progress[index].late_s;
+        self.progress[index].late_s = late_s;
+        let said_s = self.progress[index].said_late_s;
         let is_worse = late_s > said_s && (said_s == 0 || late_s - said_s >= 60.max(said_s / 10));
         if is_worse {
             let event = self.settings.events[index].name.clone();
             out.push(Output::Log(Record::AtRisk { event, late_s }));
         }
         if is_worse || late_s == 0 {
-            self.progress[index].late_s = late_s;
+            self.progress[index].said_late_s = late_s;
         }
     }
 

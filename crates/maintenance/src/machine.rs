@@ -124,6 +124,12 @@ pub(crate) fn text(value: Value) -> Option<String> {
     }
 }
 
+/// The name of an ad's slot, if it has one to command it by.
+pub(crate) fn name_of(ad: &ClassAd) -> Option<String> {
+    let scope = Scope::of(ad);
+    text(scope.named(&NAMES.name)).or_else(|| text(scope.named(&NAMES.machine)))
+}
+
 impl Slot {
     /// Reads an ad; none if it has no name to command it by.
     pub fn read(ad: &ClassAd, now: i64) -> Option<Self> {
