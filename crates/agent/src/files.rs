@@ -16,6 +16,8 @@ use crate::sensors::benchmark::Figures;
 /// Mips and KFlops, averaged.
 const FIGURES: &str = "benchmark";
 const RECORD: &str = "claim";
+/// What slots rest from.
+const RESTS: &str = "rests";
 /// How fast a claim that leaves may send.
 const CAP: &str = "cap";
 /// Made when a manager has welcomed an agent of this directory.
@@ -73,6 +75,25 @@ impl Files {
     /// Keeps them. Without them the next agent only begins anew.
     pub(crate) fn keep_figures(&self, figures: Figures) {
         let _ = fs::write(self.root.join(FIGURES), format!("{} {}\n", figures.mips, figures.kflops));
+    }
+
+    /// What slots rested from when that was last kept; empty when there is nothing.
+    pub(crate) fn rests(&self) -> String {
+        fs::read_to_string(self.root.join(RESTS)).unwrap_or_default()
+    }
+
+    /// Keeps what slots rest from. Without it the next agent lets a job in that had to leave at once.
+    pub(crate) fn keep_rests(&self, text: &str) {
+        let (path, new) = (self.root.join(RESTS), self.root.join("rests.new"));
+        let kept = match text {
+            "" => fs::remove_file(&path),
+            text => fs::write(&new, text).and_then(|()| fs::rename(&new, &path)),
+        };
+        if let Err(error) = kept
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "what slots rest from is not kept for the next agent");
+        }
     }
 
     /// No manager has let an agent of this directory in yet: it may have been made in the place of one that was removed.

@@ -79,7 +79,8 @@ pub async fn run(
     let mut eyes = Eyes::new(rules.sensors.clone(), files.execute().to_owned(), options.script.clone());
     let (now, seen) = (eyes.now(), eyes.read(0.0));
     let fixed = machine::ad(&options);
-    let owner = Owner::new(now, &options.machine, &rules.policy, &rules.layout, fixed, seen);
+    let mut owner = Owner::new(now, &options.machine, &rules.policy, &rules.layout, fixed, seen);
+    owner.take_up_rests(now, &files.rests());
     let mut ledger = Ledger::new(
         env!("CARGO_PKG_VERSION"),
         starter::uptime::moment().boot,
@@ -700,6 +701,7 @@ impl Agent {
                 }
             }
             Action::SaveAd { claim, ad } => self.save_ad(claim, &ad),
+            Action::SaveRests(rests) => self.files.keep_rests(&rests),
             Action::Benchmark => self.measure(),
             Action::Warn(warning) => tracing::warn!("{warning}"),
         }

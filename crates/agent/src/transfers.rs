@@ -135,32 +135,47 @@ pub(crate) struct Progress {
     bytes: u64,
     /// What the store has.
     stored: AtomicU64,
-    /// Since when bytes have been moving without a pause, and what the store had then: a line that was cut for a while says nothing
-    /// about how fast it is.
-    moving: StdMutex<(Instant, u64)>,
+    moving: StdMutex<Moving>,
+}
+
+/// How fast an upload goes: by the answers of the store alone. A line that is cut, or whose manager is away, says nothing about how fast it
+/// is, neither while nobody answers nor afterwards.
+#[derive(Debug)]
+struct Moving {
+    /// The last answer, or the end of the last pause.
+    since: Instant,
+    /// What was sent and answered, and how long that took.
+    bytes: u64,
+    took: Duration,
 }
 
 impl Progress {
     pub(crate) fn begin(bytes: u64) -> Self {
         let began = Instant::now();
-        Self { began, bytes, stored: AtomicU64::new(0), moving: StdMutex::new((began, 0)) }
+        let moving = Moving { since: began, bytes: 0, took: Duration::ZERO };
+        Self { began, bytes, stored: AtomicU64::new(0), moving: StdMutex::new(moving) }
     }
 
-    fn note_stored(&self, stored: u64) {
-        self.stored.store(stored, Ordering::Relaxed);
+    /// The store has so much of it after a part of `sent` bytes. What it had of an earlier upload was not moved by this one.
+    fn note_stored(&self, now: Instant, stored: u64, sent: u64) {
+        let had = self.stored.swap(stored, Ordering::Relaxed);
+        let Ok(mut moving) = self.moving.lock() else { return };
+        let took = now - moving.since;
+        moving.took += took;
+        moving.since = now;
+        moving.bytes += stored.saturating_sub(had).min(sent);
     }
 
-    fn note_pause(&self) {
+    fn note_pause(&self, now: Instant) {
         if let Ok(mut moving) = self.moving.lock() {
-            *moving = (Instant::now(), self.stored.load(Ordering::Relaxed));
+            moving.since = now;
         }
     }
 
     /// Bytes in a second; 0 when nobody can tell yet.
     fn rate(&self) -> u64 {
-        let Ok((since, had)) = self.moving.lock().map(|moving| *moving) else { return 0 };
-        let moved = self.stored.load(Ordering::Relaxed).saturating_sub(had);
-        moved * 1000 / (since.elapsed().as_millis() as u64).max(1)
+        let Ok(moving) = self.moving.lock() else { return 0 };
+        moving.bytes * 1000 / (moving.took.as_millis() as u64).max(1)
     }
 }
 
@@ -302,14 +317,14 @@ impl Upload<'_> {
             let data = read_part(path, offset, part).map_err(|e| format!("it cannot be read: {e}"))?;
             pace.take(data.len() as u64).await;
             own.take(data.len() as u64).await;
-            let (object, bytes) = ((*object).to_owned(), *bytes);
+            let (object, bytes, sent) = ((*object).to_owned(), *bytes, data.len() as u64);
             let piece = Piece { object, bytes, offset, data, error: String::new(), claim: *claim };
             line.say(Up::Put(piece))?;
             match tokio::time::timeout(PATIENCE, replies.recv()).await {
                 Ok(Some(Reply::Took(took))) if took.safe => return Ok(()),
                 Ok(Some(Reply::Took(took))) if took.error.is_empty() => {
                     offset = took.next.min(bytes);
-                    progress.note_stored(offset);
+                    progress.note_stored(Instant::now(), offset, sent);
                 }
                 Ok(Some(Reply::Took(took))) => {
                     refused += 1;
@@ -328,7 +343,7 @@ impl Upload<'_> {
                 Ok(Some(Reply::Piece(_) | Reply::Inputs(_) | Reply::Landed(_))) => {}
                 Ok(None) => return Err(stops()),
                 // The same part again: the store says what it has, and takes nothing twice.
-                Ok(Some(Reply::Again)) | Err(_) => progress.note_pause(),
+                Ok(Some(Reply::Again)) | Err(_) => progress.note_pause(Instant::now()),
             }
         }
     }
@@ -579,5 +594,30 @@ mod tests {
         transfers.fetch(7, Default::default(), wrong, to);
         let (_, end) = manager(&mut transfers, &mut news).await;
         assert!(matches!(&end, News::Missing { why, .. } if why.contains("damaged")), "{end:?}");
+    }
+
+    #[test]
+    fn a_manager_that_was_away_makes_no_line_slow() {
+        let progress = Progress::begin(1_000);
+        let after = |seconds: u64| progress.began + Duration::from_secs(seconds);
+        assert_eq!(progress.rate(), 0, "nobody can tell yet");
+        progress.note_stored(after(1), 100, 100);
+        progress.note_stored(after(2), 200, 100);
+        // While it is away, when it is back, and when it has answered.
+        assert_eq!(progress.rate(), 100);
+        progress.note_pause(after(62));
+        assert_eq!(progress.rate(), 100);
+        progress.note_stored(after(63), 300, 100);
+        assert_eq!(progress.rate(), 100);
+        // A line that is slow and answers is slow.
+        progress.note_stored(after(66), 400, 100);
+        assert_eq!(progress.rate(), 66);
+    }
+
+    #[test]
+    fn what_an_earlier_agent_has_sent_makes_no_line_fast() {
+        let progress = Progress::begin(1_000);
+        progress.note_stored(progress.began + Duration::from_secs(1), 900, 50);
+        assert_eq!(progress.rate(), 50);
     }
 }

@@ -104,6 +104,8 @@ pub enum Action {
         /// The ad.
         ad: ClassAd,
     },
+    /// Save what the slots rest from for the next agent, which says [`crate::owner::Owner::take_up_rests`]; nothing when it is empty.
+    SaveRests(String),
     /// Measure how fast the machine is, then say [`Core::benchmarked`].
     Benchmark,
     /// Tell the machine's owner.
@@ -519,7 +521,8 @@ impl Core {
 
     /// What is to be done now. Doing it may give cause for more.
     pub fn settle(&mut self, now: Now) -> Vec<Action> {
-        let mut out = Vec::new();
+        // Before the job is told that a slot rests from: an agent that dies over it must not have forgotten why.
+        let mut out: Vec<Action> = self.owner.changed_rests().map(Action::SaveRests).into_iter().collect();
         while !self.pending.is_empty() || self.owner.has_wishes() {
             for wish in self.owner.wishes() {
                 self.carry_out(now, wish, &mut out);
@@ -531,6 +534,7 @@ impl Core {
             }
         }
         self.tell(now, &mut out);
+        out.extend(self.owner.changed_rests().map(Action::SaveRests));
         out.extend(self.owner.warnings().into_iter().map(Action::Warn));
         out
     }

@@ -169,6 +169,17 @@ impl Owner {
         owner
     }
 
+    /// What slots rest from, when that has changed, for [`Owner::take_up_rests`] of the next agent.
+    pub fn changed_rests(&mut self) -> Option<String> {
+        self.machine.changed_rests()
+    }
+
+    /// Takes up what slots rested from under an earlier agent.
+    pub fn take_up_rests(&mut self, now: Now, text: &str) {
+        let actions = self.machine.take_up_rests(now.wall_ms, text);
+        self.take(now, actions);
+    }
+
     /// When the policy wants to look again, by its own clock.
     pub fn next_look_ms(&self) -> u64 {
         self.machine.next_wake_ms()

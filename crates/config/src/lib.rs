@@ -30,3 +30,6 @@ pub use settings::{Config, Loader};
 
 /// The release of the original whose language this is; what `if version >= x.y.z` compares with.
 pub const LANGUAGE_VERSION: [u32; 3] = [25, 14, 1];
+
+/// Moments, in seconds since the epoch, that maintenance windows tell machines in their configuration.
+pub const WINDOW_MOMENTS: [&str; 2] = ["EndDownTime", "NextDownTime"];

@@ -65,6 +65,9 @@ pub fn slot_ads(machines: &[MachineSeen]) -> Vec<ClassAd> {
 pub(crate) fn ads_of(machine: &MachineSeen) -> Vec<ClassAd> {
     let mut whole = machine.ad.clone();
     whole.set("Machine", machine.name.as_str());
+    if !machine.connected {
+        whole.set("OutOfContact", true);
+    }
     if machine.claims.is_empty() {
         whole.set("Name", format!("{}@{}", machine.slot, machine.name).as_str());
         return vec![whole];

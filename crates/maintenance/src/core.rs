@@ -4,9 +4,10 @@
 //! What it does remember (commands under way, lanes in use, what was confirmed a moment ago) only bridges the delay
 //! between a command and the ad that shows it. Timers that pace transfers use the monotonic clock, the calendar uses
 //! the wall clock, so a clock that jumps cannot break the cap. No IO here: the driver asks, commands and writes.
-//! `pass` decides who goes next, `commands` books what was sent, `operator` takes wishes.
+//! `pass` decides who goes next, `commands` books what was sent, `lateness` says when a window cannot be met, `operator` takes wishes.
 
 mod commands;
+mod lateness;
 mod operator;
 mod pass;
 
@@ -87,7 +88,8 @@ pub struct SlotOrder {
 /// What to do.
 #[derive(Debug, Clone)]
 pub enum Output {
-    /// List slots. The constraint is a service to the driver; the core judges every ad itself.
+    /// List slots. The constraint is a service to the driver; the core judges every ad itself. A slot that was told to leave must be in
+    /// the answer as long as its job runs, also when the constraint has become false for it: one that is missing has left.
     Query {
         /// To be given back with the answer.
         query: u64,
@@ -209,12 +211,18 @@ struct Progress {
     /// What emptying takes, by the last look.
     needed_s: Option<i64>,
     late_s: i64,
+    /// What was last said of it.
+    said_late_s: i64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct LaneUse {
+    /// By the estimate, or by what those say who are on their way.
     busy_until: u64,
     owner: u64,
+    since: u64,
+    /// The slots and jobs that were sent: when none of them runs any more, the lane is free, whatever the estimate was.
+    sent: Vec<(String, String)>,
 }
 
 /// An event and where it stands.
@@ -247,6 +255,8 @@ pub struct Core {
     confirmed: BTreeMap<String, (i64, u64)>,
     /// Slots on their way out.
     leaving: BTreeMap<String, pass::Leaving>,
+    /// Machines out of contact, and since when.
+    away: BTreeMap<String, u64>,
     warned: BTreeSet<(String, String, i64)>,
     /// What lanes were seen to carry, in bytes per second.
     rates: BTreeMap<Lane, f64>,
@@ -273,6 +283,7 @@ impl Core {
             told: BTreeMap::new(),
             confirmed: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            away: BTreeMap::new(),
             warned: BTreeSet::new(),
             rates: BTreeMap::new(),
             no_list: false,
@@ -296,6 +307,7 @@ impl Core {
                 announced: None,
                 needed_s: None,
                 late_s: 0,
+                said_late_s: 0,
             })
             .collect();
         self.cleanup_at = now.mono_ms + ms(settings.cleanup_s.min(600));
@@ -437,11 +449,13 @@ impl Core {
         }
         out.push(Output::Log(Record::ClockJumped { by_s: jump / 1_000 }));
         let slack = self.settings.interval_s.saturating_mul(1_000);
-        for progress in &mut self.progress {
+        for (index, progress) in self.progress.iter_mut().enumerate() {
             match &mut progress.phase {
                 // Back by more than the slack: the window may be days away again, so it is judged anew.
                 Phase::Active(active) if jump < -slack && wall_s(now) < active.window.start => {
                     progress.phase = Phase::Waiting { poll_at: now.mono_ms };
+                    let event = &self.settings.events[index].name;
+                    self.begun.retain(|begun| begun.event != *event);
                 }
                 Phase::Active(active) => active.pass_at = now.mono_ms,
                 Phase::Waiting { .. } => progress.phase = Phase::Waiting { poll_at: now.mono_ms },
@@ -460,7 +474,7 @@ impl Core {
                     out.push(Output::Log(Record::Deactivated { event }));
                     let progress = &mut self.progress[index];
                     progress.phase = Phase::Waiting { poll_at: now.mono_ms };
-                    (progress.needed_s, progress.late_s) = (None, 0);
+                    (progress.needed_s, progress.late_s, progress.said_late_s) = (None, 0, 0);
                     true
                 }
                 Phase::Active(active) => active.pass_at <= now.mono_ms,
@@ -591,6 +605,7 @@ impl Core {
             }
             Purpose::Pass(index) => {
                 let seen = machine::look(&self.settings.events[index], &ads, wall_s(now));
+                self.free_lanes(now, &ads);
                 self.on_pass(now, index, &seen, out);
             }
             Purpose::Cleanup => {
@@ -632,6 +647,7 @@ impl Core {
         let event = self.settings.events[index].clone();
         let window = calendar::occurrence(&event, &self.settings.zone, &self.overrides, wall_s(now));
         let Some(window) = window else { return };
+        self.note_contact(now, seen);
         self.rates.extend(machine::measure_rates(seen));
         let transfer_s = estimate::transfer_s(&event, seen, &self.rates);
         let needed_s = self.needed_s(now, &event, seen, PAUSE_MS);
@@ -647,7 +663,8 @@ impl Core {
             left_s,
         }));
         let margin_ms = left_ms - needed_s.saturating_add(self.settings.interval_s).saturating_mul(1_000);
-        let is_due = margin_ms <= 0;
+        // What an earlier core began goes on: its machines take no jobs any more, and what is left of it takes less.
+        let is_due = margin_ms <= 0 || self.was_begun(&event.name, window);
         if is_due || left_s <= self.settings.warning_s {
             let remaining_s = if is_due { PAUSE_MS as i64 / 1_000 } else { margin_ms / 1_000 };
             self.warn(index, window, seen, remaining_s, out);
@@ -659,7 +676,7 @@ impl Core {
             return self.clean(now, found, out);
         }
         out.push(Output::Log(Record::Activated { event: event.name.clone(), window, needed_s }));
-        self.note_lateness(now, index, window, needed_s, out);
+        self.note_lateness(now, index, window, (seen, needed_s, PAUSE_MS), out);
         self.activate(now, index, window);
         self.configure_missing(now, index, seen, out);
     }
@@ -676,28 +693,9 @@ impl Core {
         estimate::timetable(event, seen, &known, begins_ms).needed_s()
     }
 
-    /// Says at once when a window can no longer be met, and again when it is worse by a minute and by a tenth.
-    fn note_lateness(
-        &mut self,
-        now: Now,
-        index: usize,
-        window: Window,
-        needed_s: i64,
-        out: &mut Vec<Output>,
-    ) {
-        let late_s = match needed_s {
-            0 => 0,
-            needed_s => needed_s.saturating_sub(window.start - wall_s(now)).max(0),
-        };
-        let said_s = self.progress[index].late_s;
-        let is_worse = late_s > said_s && (said_s == 0 || late_s - said_s >= 60.max(said_s / 10));
-        if is_worse {
-            let event = self.settings.events[index].name.clone();
-            out.push(Output::Log(Record::AtRisk { event, late_s }));
-        }
-        if is_worse || late_s == 0 {
-            self.progress[index].late_s = late_s;
-        }
+    fn was_begun(&self, event: &str, window: Window) -> bool {
+        let is_it = |begun: &Begun| begun.event == event && begun.window.start == window.start;
+        self.begun.iter().any(is_it)
     }
 
     fn note_begun(&mut self, event: String, window: Window) {

@@ -1,7 +1,7 @@
 //! What an ad says about a slot, what its vacating costs, and in which order slots go.
 //!
 //! Ads in, plain facts and vacate units out; nothing here knows about time passing or commands sent. Attributes read:
-//! Name, Machine, State, JobUniverse, JobCheckpointable, ImageSize (KiB), EndDownTime, ClockOffset, GangId, CheckpointRemaining
+//! Name, Machine, State, OutOfContact, JobUniverse, JobCheckpointable, ImageSize (KiB), EndDownTime, ClockOffset, GangId, CheckpointRemaining
 //! (seconds), CheckpointRate (bytes per second), CheckpointSaving (seconds), JobId, and the attribute that names the bandwidth domain.
 
 use std::collections::BTreeMap;
@@ -66,6 +66,8 @@ pub struct Slot {
     pub end_down_time: Option<i64>,
     /// So many seconds its clock is ahead of the pool's: whatever time it is told must be by its own.
     pub clock_offset_s: i64,
+    /// Nobody has heard of it: this is what it last said, or what its manager had written down.
+    pub is_away: bool,
     /// The job, if one runs.
     pub job: Option<Job>,
 }
@@ -75,6 +77,7 @@ struct Names {
     name: Name,
     machine: Name,
     state: Name,
+    away: Name,
     universe: Name,
     checkpointable: Name,
     image: Name,
@@ -91,6 +94,7 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
     name: Name::new("Name"),
     machine: Name::new("Machine"),
     state: Name::new("State"),
+    away: Name::new("OutOfContact"),
     universe: Name::new("JobUniverse"),
     checkpointable: Name::new("JobCheckpointable"),
     image: Name::new("ImageSize"),
@@ -120,6 +124,12 @@ pub(crate) fn text(value: Value) -> Option<String> {
     }
 }
 
+/// The name of an ad's slot, if it has one to command it by.
+pub(crate) fn name_of(ad: &ClassAd) -> Option<String> {
+    let scope = Scope::of(ad);
+    text(scope.named(&NAMES.name)).or_else(|| text(scope.named(&NAMES.machine)))
+}
+
 impl Slot {
     /// Reads an ad; none if it has no name to command it by.
     pub fn read(ad: &ClassAd, now: i64) -> Option<Self> {
@@ -142,7 +152,8 @@ impl Slot {
         });
         let clock_offset_s = whole(scope.named(&NAMES.clock_offset)).unwrap_or(0);
         let end_down_time = whole(scope.named(&NAMES.end)).map(|end| end.saturating_sub(clock_offset_s));
-        Some(Self { name, machine, end_down_time, clock_offset_s, job })
+        let is_away = scope.named(&NAMES.away).as_bool() == Some(true);
+        Some(Self { name, machine, end_down_time, clock_offset_s, is_away, job })
     }
 
     /// True if the advertised override has run out.

@@ -9,7 +9,7 @@ use classad::{ClassAd, Expr};
 use jiff::tz::TimeZone;
 
 use crate::calendar::{self, Override, Window};
-use crate::core::PAUSE_MS;
+use crate::core::{Begun, PAUSE_MS};
 use crate::estimate::{self, Known, Timetable};
 use crate::event::{self, Event};
 use crate::machine::{self, Lane};
@@ -63,7 +63,9 @@ pub struct EventPlan {
     pub needed_s: i64,
     /// Of these, seconds of transfer in the longest lane.
     pub transfer_s: i64,
-    /// When the core will activate it, give or take one poll.
+    /// It is under way: the rest of this is about what is left of it, from now on.
+    pub is_active: bool,
+    /// When the core will activate it, give or take one poll; now, when it is under way.
     pub activates: i64,
     /// Lanes by name.
     pub lanes: Vec<LanePlan>,
@@ -87,45 +89,62 @@ pub struct Plan {
     pub zone: TimeZone,
 }
 
-/// Plans every event's window that is on or next.
-pub fn plan(now: i64, settings: &Settings, overrides: &[Override], slots: &[ClassAd]) -> Plan {
-    let mut due: Vec<(Window, &Event)> = settings
-        .events
-        .iter()
-        .filter_map(|e| Some((calendar::occurrence(e, &settings.zone, overrides, now)?, e)))
-        .collect();
-    due.sort_by_key(|(window, _)| *window);
+/// What is planned of one event.
+struct Due<'a> {
+    window: Window,
+    event: &'a Event,
+    is_active: bool,
+}
+
+/// Plans every event's window that is on or next, and what is left of those that are under way (`begun`).
+pub fn plan(
+    now: i64,
+    settings: &Settings,
+    overrides: &[Override],
+    begun: &[Begun],
+    slots: &[ClassAd],
+) -> Plan {
+    let due = settings.events.iter().filter_map(|event| {
+        let is_it = |begun: &&Begun| begun.event == event.name && begun.window.end > now;
+        if let Some(begun) = begun.iter().find(is_it) {
+            return Some(Due { window: begun.window, event, is_active: true });
+        }
+        let window = calendar::occurrence(event, &settings.zone, overrides, now)?;
+        Some(Due { window, event, is_active: false })
+    });
+    let mut due: Vec<Due<'_>> = due.collect();
+    // Whoever is under way has the lanes first.
+    due.sort_by_key(|due| (!due.is_active, due.window));
     // Events that share a domain wait for each other there.
     let mut free: BTreeMap<Lane, i64> = BTreeMap::new();
-    let events = due
-        .into_iter()
-        .map(|(window, event)| plan_event(now, settings, window, event, slots, &mut free))
-        .collect();
+    let events = due.into_iter().map(|due| plan_event(now, settings, &due, slots, &mut free)).collect();
     Plan { now, events, zone: settings.zone.clone() }
 }
 
 fn plan_event(
     now: i64,
     settings: &Settings,
-    window: Window,
-    event: &Event,
+    due: &Due<'_>,
     slots: &[ClassAd],
     free: &mut BTreeMap<Lane, i64>,
 ) -> EventPlan {
+    let &Due { window, event, is_active } = due;
+    // Once it is under way the next command can be sent at once.
+    let begins_ms = if is_active { 0 } else { PAUSE_MS };
     let seen = machine::look(event, slots, now);
     let rates = machine::measure_rates(&seen);
     let transfer_s = estimate::transfer_s(event, &seen, &rates);
     let known = |busy_ms| Known { rates: rates.clone(), busy_ms, ..Known::default() };
-    let needed_s = estimate::timetable(event, &seen, &known(BTreeMap::new()), PAUSE_MS).needed_s();
-    let activates = (window.start - needed_s - settings.interval_s).max(now);
+    let needed_s = estimate::timetable(event, &seen, &known(BTreeMap::new()), begins_ms).needed_s();
+    let activates = if is_active { now } else { (window.start - needed_s - settings.interval_s).max(now) };
     let active_ms = activates.saturating_mul(1_000);
-    let first_ms = active_ms + PAUSE_MS as i64;
+    let first_ms = active_ms.saturating_add_unsigned(begins_ms);
     let start_ms = window.start.saturating_mul(1_000);
     let cap = event.bytes_per_second();
     // What is on its way out now has gone on by the time of the activation.
     let busy = free.iter().map(|(lane, at)| (lane.clone(), at.saturating_sub(active_ms).max(0) as u64));
     let Timetable { turns, free_ms, .. } =
-        estimate::timetable(event, &seen, &known(busy.collect()), PAUSE_MS);
+        estimate::timetable(event, &seen, &known(busy.collect()), begins_ms);
     let moment = |ms: u64| active_ms.saturating_add_unsigned(ms);
     free.extend(free_ms.into_iter().map(|(lane, ms)| (lane, moment(ms))));
     let mut lanes: BTreeMap<Lane, LanePlan> = BTreeMap::new();
@@ -177,11 +196,32 @@ fn plan_event(
         machines: machines.len(),
         needed_s,
         transfer_s,
+        is_active,
         activates,
         lanes,
         slack_s: (start_ms - finish_ms).div_euclid(1_000),
         at_risk,
         loses_work,
+    }
+}
+
+impl EventPlan {
+    /// How much is to be done, by when, in one line.
+    fn summary(&self, zone: &TimeZone) -> String {
+        let Self { slots, machines, needed_s, transfer_s, slack_s, .. } = self;
+        let all = format!("{slots} slots on {machines} machines");
+        if !self.is_active {
+            let activates = moment(zone, self.activates);
+            return format!(
+                "{all}, emptying takes {needed_s} s ({transfer_s} s of transfer), activation about {activates}, slack {slack_s} s"
+            );
+        }
+        if *needed_s == 0 {
+            return format!("{all}, under way: nothing is left to vacate");
+        }
+        format!(
+            "{all}, under way: the rest takes {needed_s} s ({transfer_s} s of transfer), slack {slack_s} s"
+        )
     }
 }
 
@@ -194,18 +234,8 @@ impl Plan {
         }
         for event in &self.events {
             let at = |seconds: i64| moment(&self.zone, seconds);
-            text.push_str(&format!(
-                "\n{}: {} to {}\n  {} slots on {} machines, emptying takes {} s ({} s of transfer), activation about {}, slack {} s\n",
-                event.event,
-                at(event.window.start),
-                at(event.window.end),
-                event.slots,
-                event.machines,
-                event.needed_s,
-                event.transfer_s,
-                at(event.activates),
-                event.slack_s,
-            ));
+            let (start, end) = (at(event.window.start), at(event.window.end));
+            text.push_str(&format!("\n{}: {start} to {end}\n  {}\n", event.event, event.summary(&self.zone)));
             for lane in &event.lanes {
                 let megabits = lane.bytes_per_second / event::BYTES_PER_MEGABIT;
                 text.push_str(&format!(

@@ -3,7 +3,7 @@
 //! One bad event never takes another with it. What a line may say is [`crate::event`]'s business, files and macros
 //! are the crate `config`'s, and zone data comes from the caller: looking it up would be IO.
 
-use classad::{ClassAd, Expr};
+use classad::{ClassAd, Expr, Value};
 use config::settings::Origin;
 use config::{Config, Diagnostic, Place};
 use jiff::tz::TimeZone;
@@ -36,6 +36,9 @@ pub struct Settings {
     pub debug: String,
     /// EVENTD_DRAIN_MANAGERS: other managers that start nothing new while an event is active, for the driver.
     pub managers: Vec<Manager>,
+    /// What is wrong with settings that all events share: with another zone or without a drain than was meant no window may be carried
+    /// out. What is wrong with one event costs that one only, and is not in here.
+    pub unusable: Vec<Diagnostic>,
 }
 
 /// As configuration text, from which [`Settings::load`] makes the same settings (what is only for the driver is left out). A zone
@@ -105,6 +108,7 @@ impl Default for Settings {
             log: String::new(),
             debug: "D_ALWAYS".to_owned(),
             managers: Vec::new(),
+            unusable: Vec::new(),
         }
     }
 }
@@ -164,6 +168,8 @@ impl Settings {
                 }
             }
         }
+        // Not for us, but for the machines; whoever writes them here by hand had better know.
+        findings.extend(config::WINDOW_MOMENTS.iter().filter_map(|name| config.integer(name).err()));
         if !zone.is_empty() {
             match find(&zone) {
                 Some(found) => settings.zone = found,
@@ -179,6 +185,7 @@ impl Settings {
             let message = format!("EVENTD_BANDWIDTH_DOMAIN must name one machine attribute, not {domain:?}");
             findings.push(placed(config, "EVENTD_BANDWIDTH_DOMAIN", Diagnostic::error(message)));
         }
+        settings.unusable = findings.iter().filter(|finding| finding.is_error()).cloned().collect();
         let domain = Some(domain).filter(|d| config::names::is_name(d));
         settings.read_events(config, domain.as_deref(), &mut findings);
         (settings, findings)
@@ -213,6 +220,14 @@ impl Settings {
                             mine.clone_from(same);
                         }
                     }
+                    // As with any other rank that is no number for a machine: everybody is equal by it.
+                    findings.extend(no_number(&event.rank).map(|value| {
+                        let rank = &event.line.rank.1;
+                        let message = format!(
+                            "event {name}: {rank} is always {value}, which is no number: nobody goes before others by it"
+                        );
+                        placed(config, rank, Diagnostic::warning(message))
+                    }));
                     self.events.push(event);
                 }
                 Err(wrong) => findings.extend(wrong),
@@ -288,6 +303,13 @@ fn read_event(config: &Config<'_>, name: &str, domain: Option<&str>) -> Result<E
 fn never_true(expr: &Expr) -> Option<String> {
     let flat = ClassAd::new().flatten(expr);
     flat.as_literal().filter(|value| !value.is_true()).map(|_| flat.to_string())
+}
+
+/// The value of a rank that is the same for every machine and no number.
+fn no_number(expr: &Expr) -> Option<String> {
+    let flat = ClassAd::new().flatten(expr);
+    let is_number = |value: &Value| matches!(value, Value::Int(_) | Value::Real(_) | Value::Bool(_));
+    flat.as_literal().filter(|value| !is_number(value)).map(|_| flat.to_string())
 }
 
 fn named_expression(

@@ -14,7 +14,7 @@ use model::Now;
 
 use self::world::World;
 use crate::calendar::{self, Override, Window};
-use crate::core::{Command, Core, Input, Outcome, Output};
+use crate::core::{Begun, Command, Core, Input, Outcome, Output};
 use crate::estimate;
 use crate::machine::Slot;
 use crate::record::Record;
@@ -35,6 +35,8 @@ pub struct SimJob {
     pub tells_saving: bool,
     /// Its gang.
     pub gang: Option<String>,
+    /// It is on its way out at the beginning, and has so many milliseconds to go, if anybody knows.
+    pub leaving: Option<Option<u64>>,
 }
 
 /// A machine of the simulation.
@@ -82,6 +84,7 @@ pub fn machines_of(ads: &[ClassAd], now: i64) -> Vec<SimMachine> {
             checkpointable: job.checkpointable,
             saving_ms: estimate::saving_ms(&job),
             tells_saving: job.saving_ms.is_some(),
+            leaving: job.preempting.then(|| job.remaining_s.map(|s| s.max(0) as u64 * 1_000)),
             id: job.id,
             gang: job.gang,
         }));
@@ -103,6 +106,8 @@ pub struct Scenario {
     pub settings: Settings,
     /// What operators have changed before.
     pub overrides: Vec<Override>,
+    /// Windows that are under way at the beginning.
+    pub begun: Vec<Begun>,
     /// The agents.
     pub machines: Vec<SimMachine>,
     /// The wall clock at the beginning.
@@ -131,6 +136,7 @@ impl Scenario {
         Self {
             settings,
             overrides: Vec::new(),
+            begun: Vec::new(),
             machines,
             begin_wall_ms: begin_wall_s.max(0) as u64 * 1_000,
             length_ms: length_s.max(0) as u64 * 1_000,
@@ -321,6 +327,7 @@ pub fn simulate(scenario: Scenario) -> Report {
         upcoming: Vec::new(),
         scenario,
     };
+    simulation.core.take_up(now, simulation.scenario.begun.clone());
     simulation.run();
     simulation.report
 }
@@ -370,6 +377,9 @@ impl Simulation {
             for at in self.scenario.machines[index].restarts_ms.clone() {
                 self.push(at, Item::Restart(index));
             }
+        }
+        for (machine, slot, at) in self.world.leaving() {
+            self.push(at, Item::Gone { machine, slot, job: 0 });
         }
         self.push(0, Item::ToCore(Input::Tick));
         self.expect_windows();
@@ -422,8 +432,9 @@ impl Simulation {
             self.expect_windows();
         }
         if self.scenario.restarts_after.contains(&self.report.steps) {
-            let overrides = self.core.overrides().to_vec();
+            let (overrides, begun) = (self.core.overrides().to_vec(), self.core.begun().to_vec());
             self.core = Core::new(self.now(), self.scenario.settings.clone(), overrides);
+            self.core.take_up(self.now(), begun);
         }
     }
 

@@ -186,6 +186,21 @@ impl Policy {
             && of_slots.all(|(mine, its)| mine.0 == its.0 && mine.1.is_same_as(its.1))
     }
 
+    /// A number that is another for another policy, as [`Policy::is_same_as`] compares them.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let mut hasher = DefaultHasher::new();
+        let Self {
+            plain, vanilla, attributes, job_attributes, timers, alias_vanilla, slot_attributes, ..
+        } = self;
+        let own = (plain, vanilla, attributes, job_attributes, timers, alias_vanilla, slot_attributes);
+        format!("{own:?}").hash(&mut hasher);
+        for (slot, policy) in &self.of_slots {
+            (slot, policy.fingerprint()).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// A policy of these expressions; those that are not named have their built-in values.
     pub fn new(given: impl IntoIterator<Item = (Expression, Expr)>) -> Self {
         let built_in = |e: Expression| {

@@ -82,7 +82,8 @@ fn of_no_slot(config: &Config<'_>, layout: &Layout) -> Result<Vec<Diagnostic>, D
 fn names_of_policy(config: &Config<'_>) -> impl Iterator<Item = String> {
     let expressions = Expression::ALL.into_iter().flat_map(|e| [Some(e.name()), e.vanilla_name()]);
     let listed = names(config, ["STARTD_EXPRS", "STARTD_ATTRS"], &mut Vec::new());
-    expressions.flatten().map(str::to_owned).chain(listed)
+    let of_windows = config::WINDOW_MOMENTS.into_iter().chain(["Shutdown"]);
+    expressions.flatten().chain(of_windows).map(str::to_owned).chain(listed)
 }
 
 /// True when somebody wrote that setting down.
@@ -127,6 +128,7 @@ fn read(config: &Config<'_>, prefixes: &[String]) -> Result<Policy, Diagnostics>
     policy.job_attributes = listed(["STARTD_JOB_EXPRS", "STARTD_JOB_ATTRS"], &mut errors);
     policy.slot_attributes = listed(["STARTD_SLOT_EXPRS", "STARTD_SLOT_ATTRS"], &mut errors);
     policy.timers = timers(config, &mut errors);
+    check_windows(config, prefixes, &mut errors);
     match config.boolean("ALIAS_VANILLA_EXPRESSIONS") {
         Ok(alias) => policy.alias_vanilla = alias.unwrap_or(true),
         Err(error) => errors.push(error),
@@ -216,6 +218,20 @@ fn attributes(config: &Config<'_>, prefixes: &[String], errors: &mut Vec<Diagnos
         }
     }
     found
+}
+
+/// What a maintenance window says of a machine must mean something: an EndDownTime that is no moment would close the machine, and
+/// nobody could tell until when.
+fn check_windows(config: &Config<'_>, prefixes: &[String], errors: &mut Vec<Diagnostic>) {
+    for name in config::WINDOW_MOMENTS {
+        errors.extend(config.integer(&nearest(config, prefixes, name)).err());
+    }
+    let name = nearest(config, prefixes, "Shutdown");
+    match config.expression(&name) {
+        Ok(Some(expr)) => errors.extend(unfit(config, &name, Expression::Start, &expr)),
+        Ok(None) => {}
+        Err(error) => errors.push(error),
+    }
 }
 
 fn timers(config: &Config<'_>, errors: &mut Vec<Diagnostic>) -> Timers {

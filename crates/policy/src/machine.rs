@@ -33,6 +33,8 @@ pub struct Machine {
     pub(crate) start_ms: u64,
     pub(crate) next_update_ms: u64,
     pub(crate) next_poll_ms: Option<u64>,
+    /// Rests are not as they were when they were last asked for.
+    pub(crate) rests_changed: bool,
 }
 
 impl Machine {
@@ -60,6 +62,7 @@ impl Machine {
             benchmark_waits: false,
             start_ms: now_ms,
             next_poll_ms: None,
+            rests_changed: false,
         };
         let mut out = Vec::new();
         machine.on_sensors(readings);
@@ -293,7 +296,7 @@ impl Machine {
     }
 
     /// Ends every call: slots that are no more go, ads that changed are sent, the poll timer runs if it must.
-    fn finish(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn finish(&mut self, out: &mut Vec<Action>) {
         self.slots.retain(|s| !s.gone);
         for at in 0..self.slots.len() {
             let requirements = self.requirements(at);

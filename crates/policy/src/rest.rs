@@ -7,6 +7,9 @@
 //! nothing to rest from.
 //!
 //! What belongs to the owner's word is not changed by it: a rest only keeps out jobs that START would let in.
+//!
+//! Rests outlive the agent: whoever runs the machine keeps [`Machine::changed_rests`] and gives it to the next one's
+//! [`Machine::take_up_rests`]. A text, one line for each rest; by the wall clock, which the policy goes by anyway.
 
 use classad::{ClassAd, Expr};
 
@@ -27,6 +30,9 @@ const MOST_USERS: usize = 32;
 
 /// What the trace says of it.
 const WHY: &str = "PREEMPT made a job leave at once that START let in: no other is let in for a while";
+
+/// The first word of the text in which rests are kept.
+const KEPT: &str = "rests";
 
 /// Rests of a slot that is not cut from another.
 #[derive(Debug, Clone, Default)]
@@ -71,9 +77,19 @@ impl Rests {
         &mut self.from_users[last].1
     }
 
-    fn all(&self) -> impl Iterator<Item = &Rest> {
-        std::iter::once(&self.from_all).chain(self.from_users.iter().map(|(_, rest)| rest))
+    /// Each with the user it is for, if it is not for everybody.
+    fn all(&self) -> impl Iterator<Item = (Option<&str>, &Rest)> {
+        let of_users = self.from_users.iter().map(|(user, rest)| (Some(user.as_str()), rest));
+        std::iter::once((None, &self.from_all)).chain(of_users)
     }
+}
+
+/// One line of the text: the slot, how many jobs had to leave, the end of the rest, and the user, if it is for one.
+fn read_rest(line: &str) -> Option<(u32, Option<&str>, Rest)> {
+    let mut words = line.splitn(4, ' ');
+    let slot = words.next()?.parse().ok()?;
+    let rest = Rest { in_a_row: words.next()?.parse().ok()?, until_ms: words.next()?.parse().ok()? };
+    Some((slot, words.next(), rest))
 }
 
 fn user_of(job: &ClassAd) -> Option<String> {
@@ -100,6 +116,49 @@ impl Machine {
             rest.in_a_row = 0;
         }
         self.slots[whole].changed |= user.is_some();
+        self.rests_changed = true;
+    }
+
+    /// Rests as the next agent needs them, when they have changed since this was last asked; empty when there are none.
+    pub fn changed_rests(&mut self) -> Option<String> {
+        if !std::mem::take(&mut self.rests_changed) {
+            return None;
+        }
+        let mut lines = String::new();
+        for slot in &self.slots {
+            let kept = slot.rests.all().filter(|(_, rest)| rest.in_a_row > 0 || rest.until_ms > 0);
+            for (user, Rest { in_a_row, until_ms }) in kept {
+                // A name with a line break would be read as another rest.
+                let user = user.map(|user| format!(" {}", user.replace(['\n', '\r'], " ")));
+                lines += &format!("{} {in_a_row} {until_ms}{}\n", slot.id.number, user.unwrap_or_default());
+            }
+        }
+        if lines.is_empty() {
+            return Some(lines);
+        }
+        Some(format!("{KEPT} {:016x}\n{lines}", self.policy.fingerprint()))
+    }
+
+    /// Takes up the rests of an earlier agent, if the owner's policy is still the one that they came of. Nothing rests longer than a
+    /// rest can last, whatever the clock was then.
+    pub fn take_up_rests(&mut self, now_ms: u64, text: &str) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.now_ms = self.now_ms.max(now_ms);
+        let mut lines = text.lines();
+        if lines.next() != Some(&format!("{KEPT} {:016x}", self.policy.fingerprint())) {
+            return out;
+        }
+        for (number, user, rest) in lines.filter_map(read_rest) {
+            let is_it = |s: &crate::slot::Slot| s.id.number == number && s.id.child == 0;
+            let Some(at) = self.slots.iter().position(is_it) else { continue };
+            let until_ms = rest.until_ms.min(self.now_ms + REST_MS.1);
+            *self.slots[at].rests.of_user(user) = Rest { until_ms, ..rest };
+            self.slots[at].changed = true;
+            self.rest_if_due(at, &mut out);
+        }
+        self.end_rests(&mut out);
+        self.finish(&mut out);
+        out
     }
 
     /// The slot that one is cut from, or itself.
@@ -164,7 +223,7 @@ impl Machine {
 
     /// When a rest ends.
     pub(crate) fn next_end_of_rest_ms(&self) -> Option<u64> {
-        let ends = self.slots.iter().flat_map(|s| s.rests.all()).map(|rest| rest.until_ms);
+        let ends = self.slots.iter().flat_map(|s| s.rests.all()).map(|(_, rest)| rest.until_ms);
         ends.filter(|until_ms| *until_ms > 0).min()
     }
 
@@ -176,9 +235,11 @@ impl Machine {
             for (_, rest) in slot.rests.from_users.iter_mut().filter(|(_, rest)| is_over(rest)) {
                 rest.until_ms = 0;
                 slot.changed = true;
+                self.rests_changed = true;
             }
             if is_over(&slot.rests.from_all) {
                 slot.rests.from_all.until_ms = 0;
+                self.rests_changed = true;
                 self.evaluate(at, out);
             }
         }
@@ -189,5 +250,6 @@ impl Machine {
         for slot in &mut self.slots {
             slot.rests = Rests::default();
         }
+        self.rests_changed = true;
     }
 }

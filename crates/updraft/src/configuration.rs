@@ -73,13 +73,16 @@ fn directory() -> String {
     std::env::current_dir().map_or_else(|_| "/".to_owned(), |d| d.to_string_lossy().into_owned())
 }
 
-/// The maintenance windows of a configuration, and what is wrong with some; the others count.
+/// The maintenance windows of a configuration, and what is wrong with some; the others count. Refused when what they share is wrong.
 pub(crate) fn windows(files: &[String]) -> Result<(maintenance::Settings, Vec<String>), Diagnostics> {
     let config = load("EVENTD", None, files)?;
     let (settings, findings) = read_windows(&config);
     // Most pools have no windows, and need not be told so.
     if config.text("EVENT_LIST").is_ok_and(|list| list.trim().is_empty()) {
         return Ok((settings, Vec::new()));
+    }
+    if !settings.unusable.is_empty() {
+        return Err(Diagnostics(settings.unusable));
     }
     Ok((settings, findings.iter().map(ToString::to_string).collect()))
 }

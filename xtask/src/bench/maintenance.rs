@@ -15,7 +15,7 @@ pub(crate) fn run(quick: bool) -> Result<String, String> {
         let mut best = f64::MAX;
         for _ in 0..rounds {
             let begin = Instant::now();
-            let plan = maintenance::plan(1_795_000_000, &settings, &[], &ads);
+            let plan = maintenance::plan(1_795_000_000, &settings, &[], &[], &ads);
             best = best.min(begin.elapsed().as_secs_f64());
             let planned = plan.events.first().map_or(0, |e| e.slots);
             if planned != machines {

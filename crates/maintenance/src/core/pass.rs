@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use classad::ClassAd;
 use model::Now;
 
 use super::{CONTACT_MS, Core, Output, PAUSE_MS, Phase, SlotOrder, ms, wall_s};
@@ -18,6 +19,10 @@ use crate::record::Record;
 const LEAVING_GRACE_MS: u64 = 60_000;
 /// A slot that is past its estimate and says nothing about its progress is looked at so often.
 const LOOK_AGAIN_MS: u64 = 1_000;
+/// And one that has less than a second to go.
+const LAST_LOOK_MS: u64 = 250;
+/// While a lane is busy, after an eighth of what is left by the estimate, within these: a job may be through long before it.
+const LOOK_EARLY_MS: (u64, u64) = (1_000, 10_000);
 /// No slot is believed that its checkpoint takes longer than a day.
 const MOST_SAID_S: i64 = 86_400;
 /// After this and twice the estimate a slot that still runs the same job is told again.
@@ -87,10 +92,11 @@ impl Core {
             return;
         }
         let event = self.settings.events[index].clone();
+        self.note_contact(now, seen);
         self.rates.extend(machine::measure_rates(seen));
         let needed_s = self.needed_s(now, &event, seen, 0);
         self.progress[index].needed_s = Some(needed_s);
-        self.note_lateness(now, index, window, needed_s, out);
+        self.note_lateness(now, index, window, (seen, needed_s, 0), out);
         self.configure_missing(now, index, seen, out);
         self.warn(index, window, seen, 0, out);
         self.hold_lanes(now, &event, seen);
@@ -124,7 +130,10 @@ impl Core {
             self.vacate(now, &event, unit, seen, out);
         }
         let busy = seen.iter().filter_map(|s| self.lanes.get(&s.lane)).map(|used| used.busy_until);
-        let lane_at = busy.filter(|until| *until > now.mono_ms).min();
+        let lane_at = busy.filter(|until| *until > now.mono_ms).min().map(|at| {
+            now.mono_ms
+                + ((at - now.mono_ms) / 8).clamp(LOOK_EARLY_MS.0, LOOK_EARLY_MS.1).min(at - now.mono_ms)
+        });
         let interval_at = now.mono_ms + ms(self.settings.interval_s);
         let Phase::Active(active) = &mut self.progress[index].phase else { return };
         active.awaits_configuration = awaits_configuration;
@@ -137,6 +146,27 @@ impl Core {
             out.push(Output::Log(Record::Empty { event: event.name.clone() }));
         }
         active.said_empty = is_empty;
+    }
+
+    /// Lanes whose jobs are all gone are free, also when the estimate was longer.
+    pub(super) fn free_lanes(&mut self, now: Now, ads: &[ClassAd]) {
+        let sent = self.lanes.values().flat_map(|used| &used.sent).map(|(slot, _)| slot.as_str());
+        let sent: BTreeSet<&str> = sent.collect();
+        if sent.is_empty() {
+            return;
+        }
+        let slots = ads.iter().filter(|ad| machine::name_of(ad).is_some_and(|n| sent.contains(n.as_str())));
+        let slots = slots.filter_map(|ad| machine::Slot::read(ad, wall_s(now)));
+        let still: BTreeSet<(String, String)> =
+            slots.filter_map(|slot| Some((slot.name, slot.job?.id))).collect();
+        for used in self.lanes.values_mut().filter(|used| !used.sent.is_empty()) {
+            if !used.sent.iter().any(|one| still.contains(one)) {
+                used.sent.clear();
+                // Its command may be answered yet, which must not hold the lane for anybody else.
+                used.owner = 0;
+                used.busy_until = used.busy_until.min(now.mono_ms.max(used.since + PAUSE_MS));
+            }
+        }
     }
 
     /// Slots that are leaving keep their lanes: for the time they name, else for the estimate, but not for ever.
@@ -168,13 +198,18 @@ impl Core {
                 .or_insert(Leaving { since: now.mono_ms, takes_ms: said });
             let cost = cost.max(takes_ms);
             let until = match job.remaining_s {
-                Some(seconds) => now.mono_ms + ms(seconds.max(1)),
+                // Whole seconds, rounded up: in the last of them it is looked at again, and keeps its lane if it is still there.
+                Some(seconds) => now.mono_ms + ms(seconds).saturating_sub(999).max(LAST_LOOK_MS),
                 // Who is still seen when the estimate is over has it until the next look.
                 None => (since + cost.max(PAUSE_MS)).max(now.mono_ms + LOOK_AGAIN_MS),
             };
             let longest = since.saturating_add(cost.saturating_mul(2)).saturating_add(LEAVING_GRACE_MS);
             let used = self.lanes.entry(entry.lane.clone()).or_default();
             used.busy_until = used.busy_until.max(until.min(longest));
+            let one = (slot.name.clone(), job.id.clone());
+            if !used.sent.contains(&one) {
+                used.sent.push(one);
+            }
         }
     }
 
@@ -212,6 +247,10 @@ impl Core {
             let used = self.lanes.entry(lane.clone()).or_default();
             used.busy_until = used.busy_until.max(now.mono_ms + cost);
             used.owner = command;
+            used.since = now.mono_ms;
+            let jobs = unit.members.iter().map(|m| &seen[*m]).filter(|s| s.lane == *lane);
+            used.sent =
+                jobs.filter_map(|s| Some((s.slot.name.clone(), s.slot.job.as_ref()?.id.clone()))).collect();
             lanes.push((lane.clone(), cost));
         }
         let mut slots = Vec::new();

@@ -13,8 +13,10 @@ use crate::machine;
 use crate::settings::Settings;
 
 /// What a slot's ad says of its job and of its override, which change while the simulation runs.
-pub(super) const CHANGING: [&str; 12] = [
+pub(super) const CHANGING: [&str; 13] = [
     "State",
+    // Simulated machines are reached, unless the scenario says otherwise.
+    "OutOfContact",
     "Activity",
     "EndDownTime",
     // Simulated machines have the pool's clock.
@@ -83,6 +85,19 @@ fn made_up(spec: &SimMachine, at: usize) -> ClassAd {
     ad
 }
 
+/// When a job that is on its way out at the beginning begins to send, and when it has left: as it says, else as if it had begun just now.
+fn on_its_way(scenario: &Scenario, job: &SimJob) -> Option<(u64, u64)> {
+    if let Some(left_ms) = job.leaving? {
+        return Some((0, left_ms));
+    }
+    if !job.checkpointable {
+        return Some((0, 0));
+    }
+    let caps = scenario.settings.events.iter().map(Event::bytes_per_second);
+    let takes_ms = machine::transfer_ms(job.image_kb, caps.fold(f64::INFINITY, f64::min));
+    Some((job.saving_ms, job.saving_ms + takes_ms))
+}
+
 impl World {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let attribute = scenario.settings.events.iter().find_map(|e| e.line.domain.clone());
@@ -94,7 +109,9 @@ impl World {
                 let base = spec.ads.get(at).cloned().unwrap_or_else(|| made_up(spec, at));
                 let name = machine::text(base.eval("Name")).unwrap_or_else(|| spec.name.clone());
                 by_slot.insert(name.clone(), (index, at));
-                Slot { name, base, job: job.clone(), number: 0, leaves_ms: None, last: job.clone() }
+                let leaves_ms = job.as_ref().and_then(|job| on_its_way(scenario, job));
+                let last = job.clone().map(|job| SimJob { leaving: None, ..job });
+                Slot { name, base, job: job.clone(), number: 0, leaves_ms, last }
             });
             let slots: Vec<Slot> = slots.collect();
             let domain = attribute.as_ref().zip(slots.first());
@@ -105,6 +122,14 @@ impl World {
         });
         let machines = machines.collect();
         Self { machines, by_slot, by_name }
+    }
+
+    /// Machine and slot of each job that is on its way out, and when it has left.
+    pub(super) fn leaving(&self) -> Vec<(usize, usize, u64)> {
+        let slots = self.machines.iter().enumerate().flat_map(|(machine, m)| {
+            m.slots.iter().enumerate().filter_map(move |(at, slot)| Some((machine, at, slot.leaves_ms?.1)))
+        });
+        slots.collect()
     }
 
     fn is_there(machine: &Machine, mono: u64) -> bool {

@@ -428,3 +428,77 @@ fn a_restarted_daemon_keeps_the_lane_of_a_slot_that_is_still_leaving_when_its_es
     }
     assert!(now.mono_ms > 60_000, "{}", now.mono_ms);
 }
+
+#[test]
+fn a_machine_that_was_just_lost_is_not_held_against_the_window_for_a_minute() {
+    // As after a restart of its manager: that one knows a job of 200 s, of which nobody says yet how much is through.
+    let away = [running("a", 51_200, "OutOfContact = true\n")];
+    let (mut core, mut now, out) = looked_at(wed(15, 58, 0), &away);
+    assert_eq!(late(&out), [] as [i64; 0], "nobody knows yet: {out:?}");
+    assert!(core.status()[0].needed_s > Some(200), "it stays in the estimate");
+    // It is back, and all but through.
+    let nearly = "State = \"Preempting\"\nCheckpointRemaining = 10\nCheckpointRate = 262144\n";
+    let out = answered(&mut core, &mut now, &[running("a", 51_200, nearly)]);
+    assert_eq!(late(&out), [] as [i64; 0], "{out:?}");
+
+    // One that stays away is told, and one that is there is told at once, whoever else is away.
+    let (mut core, mut now, mut out) = looked_at(wed(15, 58, 0), &away);
+    while late(&out).is_empty() {
+        assert!(now.mono_ms < 130_000, "never told");
+        out = answered(&mut core, &mut now, &away);
+    }
+    assert!(now.mono_ms >= 60_000, "{}", now.mono_ms);
+    let both = [running("a", 51_200, "OutOfContact = true\n"), running("b", 51_200, "")];
+    let (_, _, out) = looked_at(wed(15, 58, 0), &both);
+    let told = late(&out);
+    // The one that is there takes 200 s and some, of which two minutes are left.
+    assert!(told.len() == 1 && (80..95).contains(&told[0]), "{told:?}");
+}
+
+#[test]
+fn a_lane_is_free_when_its_job_is_gone_however_long_it_was_reckoned_with() {
+    // 51,200 KiB are 200 s by the estimate; the checkpoint is really through in a few.
+    let mine = |id: &str, state: &str| running("a", 51_200, state).replace("1.0", id);
+    let second = running("b", 51_200, "").replace("1.0", "2.0");
+    let both = [mine("1.0", ""), second.clone()];
+    let (mut core, mut now, mut out) = looked_at(wed(15, 53, 0), &both);
+    let vacated = |out: &[Output]| {
+        out.iter().find_map(|o| match o {
+            Output::Vacate { slots, .. } => Some(slots[0].slot.clone()),
+            _ => None,
+        })
+    };
+    while vacated(&out).is_none() {
+        assert!(now.mono_ms < 10_000);
+        out = answered(&mut core, &mut now, &both);
+    }
+    assert_eq!(vacated(&out).as_deref(), Some("a"));
+    let sent = now.mono_ms;
+    // As long as it is there nobody else goes.
+    let leaving = [mine("1.0", "State = \"Preempting\"\n"), second.clone()];
+    while now.mono_ms < sent + 20_000 {
+        assert_eq!(vacated(&answered(&mut core, &mut now, &leaving)), None);
+    }
+    // Its slot is no more, as a slot that was cut for its claim; or another job runs there, which is not the one that was sent.
+    for left in [&[second.clone()][..], &[mine("3.0", "State = \"Preempting\"\n"), second.clone()]] {
+        let (mut core, mut now) = (core.clone(), now);
+        let gone = now.mono_ms;
+        let mut out = Vec::new();
+        while vacated(&out).is_none() && now.mono_ms < gone + 100_000 {
+            out = answered(&mut core, &mut now, left);
+        }
+        let is_free = left.len() == 1;
+        assert_eq!(now.mono_ms < gone + 15_000, is_free, "after {} ms", now.mono_ms - gone);
+    }
+}
+
+#[test]
+fn how_late_a_window_is_is_told_as_it_becomes_less() {
+    let two = [running("a", 51_200, ""), running("b", 51_200, "")];
+    let (mut core, mut now, out) = looked_at(wed(15, 58, 0), &two);
+    let told = late(&out)[0];
+    assert_eq!(core.status()[0].late_s, told);
+    let out = answered(&mut core, &mut now, &[running("b", 51_200, "")]);
+    assert_eq!(late(&out), [] as [i64; 0]);
+    assert!((1..told - 150).contains(&core.status()[0].late_s), "{} of {told}", core.status()[0].late_s);
+}

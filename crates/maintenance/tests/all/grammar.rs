@@ -185,3 +185,23 @@ fn a_macro_that_goes_round_in_a_circle_costs_the_events_that_use_it() {
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said.iter().all(|s| s.contains("circular definition")), "{said:?}");
 }
+
+#[test]
+fn what_must_be_a_moment_or_a_number_is_one() {
+    let events = "EVENT_LIST = E\nE = SHUTDOWN W 16:00 60 2 C R\nC = true\n";
+    for (more, what, line) in [
+        ("R = 0\nEndDownTime = abc\n", "EndDownTime must be a whole number, not \"abc\"", 5),
+        ("R = 0\nNextDownTime = 12:00\n", "NextDownTime must be a whole number", 5),
+        ("R = \"big\"\n", "R is always \"big\", which is no number", 4),
+        ("R = undefined\n", "R is always undefined, which is no number", 4),
+    ] {
+        let (settings, findings) = load(&format!("{events}{more}"));
+        assert_eq!(settings.events.len(), 1, "a rank that is no number ranks nobody, as in the original");
+        let found = findings.iter().find(|f| f.message.contains(what));
+        let Some(found) = found else { panic!("{more}: {findings:?}") };
+        assert!(found.to_string().contains(&format!("pool.conf:{line}")), "{found}");
+        assert_eq!(found.is_error(), more.contains("DownTime"), "{found}");
+    }
+    let (settings, findings) = load(&format!("{events}R = True\nEndDownTime = 1795000000 + 3600\n"));
+    assert!(findings.is_empty() && settings.events.len() == 1, "{findings:?}");
+}

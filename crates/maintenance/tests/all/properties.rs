@@ -92,6 +92,7 @@ fn a_job_that_saves() -> impl Strategy<Value = SimJob> {
             saving_ms,
             tells_saving,
             gang,
+            leaving: None,
         },
     )
 }
@@ -136,7 +137,7 @@ proptest! {
         everything_is_saved_before_the_window_begins(&report);
         at_most_one_costly_vacate_is_under_way_in_a_domain(&report);
         no_second_carries_more_than_the_cap(&report, 2.0);
-        nobody_leaves_later_than_the_plan_says(&report, &maintenance::plan(begin, &settings, &[], &ads).events[0]);
+        nobody_leaves_later_than_the_plan_says(&report, &maintenance::plan(begin, &settings, &[], &[], &ads).events[0]);
     }
 
     #[test]
@@ -250,13 +251,13 @@ proptest! {
             out = core.handle(now, input);
             let wake = core.next_wake().expect("an event is there");
             prop_assert!(wake > now.mono_ms, "would spin: {wake} at {}", now.mono_ms);
-            let _ = maintenance::plan((now.wall_ms / 1_000) as i64, core.settings(), core.overrides(), &[]).svg();
+            let _ = maintenance::plan((now.wall_ms / 1_000) as i64, core.settings(), core.overrides(), &[], &[]).svg();
         }
     }
 
     #[test]
     fn odd_ads_can_be_planned(ads in proptest::collection::vec(an_odd_ad(), 0..12)) {
-        let plan = maintenance::plan(wed(15, 50, 0), &reference(""), &[], &ads);
+        let plan = maintenance::plan(wed(15, 50, 0), &reference(""), &[], &[], &ads);
         let _ = (plan.text(3), plan.svg());
     }
 }

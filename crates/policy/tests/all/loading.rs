@@ -112,3 +112,18 @@ fn a_state_that_is_written_like_an_attribute_is_found_where_states_stand() {
     let policy = load("START = KeyboardIdle > 15 && Claimd\n").unwrap();
     assert_eq!(policy.warnings[0].hint.as_deref(), Some("did you mean State == \"Claimed\"?"));
 }
+
+#[test]
+fn what_a_window_tells_a_machine_must_mean_something() {
+    for (text, what) in [
+        ("A = 1\nEndDownTime = abc\n", "EndDownTime must be a whole number, not \"abc\""),
+        ("A = 1\nNextDownTime = \"noon\"\n", "NextDownTime must be a whole number"),
+        ("A = 1\nShutdown = CurrentTime <\n", "Shutdown"),
+        ("A = 1\nShutdown = \"yes\"\n", "Shutdown must be true or false"),
+    ] {
+        let error = load(text).map(drop).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("test.conf:2"), "{text}: {error}");
+    }
+    let whole = "EndDownTime = 1795000000\nShutdown = (CurrentTime < EndDownTime)\nNextDownTime =\n";
+    assert!(load(whole).is_ok());
+}

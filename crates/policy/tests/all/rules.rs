@@ -525,3 +525,75 @@ fn a_slot_that_was_leaving_before_its_agent_began_takes_the_better_claim_that_it
     let late = Input::Claim { slot: SLOT, claim: RIVAL, job: job("") };
     assert_eq!(deeds(&m.handle(ms(102), late)), ["ClaimRefused"]);
 }
+
+/// The same machine under the next agent: nothing is left but what was kept.
+fn begun_anew(at_s: u64, rules: &[(Expression, &str)], kept: &str) -> Machine {
+    let layout = policy::slots::Layout::partitionable(TOTAL);
+    let mut machine = Machine::start("host", policy(rules), &layout, quiet(), ms(at_s)).0;
+    machine.take_up_rests(ms(at_s), kept);
+    machine
+}
+
+#[test]
+fn a_rest_outlives_the_agent_and_is_longer_the_next_time() {
+    let rules = [(Expression::Preempt, "KeyboardIdle > 5")];
+    let job = job("RequestMemory = 1; RequestDisk = 1;");
+    let mut m = begun_anew(0, &rules, "");
+    assert_eq!(m.changed_rests(), None, "nothing has changed");
+    let leave = |m: &mut Machine, from: u64, claim: u64| {
+        let id = ClaimId(claim);
+        m.handle(ms(from), Input::Claim { slot: SLOT, claim: id, job: job.clone() });
+        m.handle(ms(from), Input::Activate { claim: id, job: job.clone() });
+        let left = (from..from + 60)
+            .find(|s| deeds(&m.handle(ms(*s), Input::Tick)).contains(&"SoftKill".to_owned()))
+            .unwrap();
+        let kept = m.changed_rests().expect("it is told before the job is gone");
+        m.handle(ms(left), Input::StarterGone { claim: id });
+        (left, kept)
+    };
+    let (left, kept) = leave(&mut m, 1, 1);
+    // The next agent: the slot is its owner's, for the rest of the ten seconds and no longer.
+    let mut next = begun_anew(left + 4, &rules, &kept);
+    assert_eq!(next.standing(SLOT), Some(Standing::Owner));
+    let why = next.why(SLOT).unwrap().to_string();
+    assert!(why.contains("it lets no job in for 6 s"), "{why}");
+    assert!(next.next_wake_ms() <= ms(left + 10), "it knows when to look again");
+    next.handle(ms(left + 10), Input::Tick);
+    assert_eq!(next.standing(SLOT), Some(Standing::UnclaimedIdle));
+    // An agent of still later has not forgotten that one had to leave: twenty seconds this time.
+    let mut late = begun_anew(left + 100, &rules, &next.changed_rests().unwrap());
+    assert_eq!(late.standing(SLOT), Some(Standing::UnclaimedIdle));
+    leave(&mut late, left + 101, 2);
+    let why = late.why(SLOT).unwrap().to_string();
+    assert!(why.contains("it lets no job in for 20 s"), "{why}");
+    // By another policy of the owner's nothing of that counts, nor does what cannot be read.
+    for (rules, kept) in [
+        ([(Expression::Preempt, "KeyboardIdle > 6")], kept.as_str()),
+        (rules, "rests\n1 1 99999999999999\n"),
+        (rules, &kept.replace("\n1 ", "\none ")),
+        (rules, &kept.replace("\n1 ", "\n7 ")),
+    ] {
+        assert_eq!(begun_anew(left, &rules, kept).standing(SLOT), Some(Standing::UnclaimedIdle), "{kept}");
+    }
+    // A clock that was far ahead when it was kept keeps nobody out for ever.
+    let far = kept.lines().next().unwrap().to_owned() + "\n1 1 99999999999999\n";
+    let mut m = begun_anew(left, &rules, &far);
+    assert_eq!(m.standing(SLOT), Some(Standing::Owner));
+    m.handle(ms(left + 600), Input::Tick);
+    assert_eq!(m.standing(SLOT), Some(Standing::UnclaimedIdle));
+}
+
+#[test]
+fn a_users_rest_outlives_the_agent_too() {
+    let rules = [(Expression::Preempt, "MemoryUsage > TARGET.RequestMemory")];
+    let mut m = begun_anew(0, &rules, "");
+    let hog = job("Owner = \"bob b\"; RequestMemory = 1; RequestDisk = 1; MemoryUsage = 9;");
+    let alice = job("RequestMemory = 1; RequestDisk = 1; MemoryUsage = 0;");
+    m.handle(ms(1), Input::Claim { slot: SLOT, claim: CLAIM, job: hog.clone() });
+    m.handle(ms(1), Input::Activate { claim: CLAIM, job: hog.clone() });
+    let left = (1..60).find(|s| !deeds(&m.handle(ms(*s), Input::Tick)).is_empty()).unwrap();
+    let next = begun_anew(left + 1, &rules, &m.changed_rests().unwrap());
+    let ad = next.ad(SLOT).unwrap();
+    assert!(!classad::accepts(&ad, &hog) && classad::accepts(&ad, &alice), "{ad}");
+    assert_eq!(ad.eval_str("RestingFrom").as_deref(), Some("bob b"));
+}

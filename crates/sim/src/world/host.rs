@@ -55,6 +55,7 @@ static POLICIES: LazyLock<BTreeMap<(bool, u32), (Policy, Layout)>> = LazyLock::n
 struct Disk {
     records: BTreeMap<u64, Record>,
     ads: BTreeMap<u64, ClassAd>,
+    rests: String,
     /// What dead starters left, and whether they ended well.
     spools: BTreeMap<u64, (Vec<Report>, bool)>,
 }
@@ -131,7 +132,8 @@ impl Host {
         let root = account("root", 0);
         let total =
             Resources { cpus: self.cpus, memory_mib: 8_192, disk_kib: 1 << 20, ..Resources::default() };
-        let owner = Owner::new(now, &host, policy, layout, Vec::new(), self.readings(context.at));
+        let mut owner = Owner::new(now, &host, policy, layout, Vec::new(), self.readings(context.at));
+        owner.take_up_rests(now, &self.disk.rests);
         let ledger = Ledger::new("sim", self.clocks.moment(context.at).boot, root, total, Vec::new());
         let settings =
             claims::Settings { max_vacate_ms: 20_000, silence_ms: 60_000, releases: self.number % 3 == 2 };
@@ -456,6 +458,10 @@ impl Host {
             }
             Action::SaveAd { claim, ad } => {
                 self.disk.ads.insert(claim, ad);
+                Ok(())
+            }
+            Action::SaveRests(rests) => {
+                self.disk.rests = rests;
                 Ok(())
             }
             Action::Benchmark => {

@@ -179,6 +179,8 @@ fn check(args: &Args, cpus: Option<u32>) -> Result<ExitCode, Diagnostics> {
     let mut seen = std::collections::HashSet::new();
     warnings.retain(|warning| seen.insert(warning.to_string()));
     errors.retain(|error| seen.insert(error.to_string()));
+    // What one only warns of and another refuses is refused.
+    warnings.retain(|w| !errors.iter().any(|e| e.message == w.message && e.place == w.place));
     for warning in &warnings {
         errln!("{warning}");
     }

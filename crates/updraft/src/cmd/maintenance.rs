@@ -8,7 +8,7 @@ use clap::Subcommand;
 use eventd::{Carrier, Changes, MachineSeen, Remote};
 use jiff::Timestamp;
 use maintenance::simulate::{self, Scenario};
-use maintenance::{Override, Settings, Window};
+use maintenance::{Begun, Override, Settings, Window};
 
 use crate::cmd::{
     Failure, Hangup, Hangups, full_runtime, print, print_json, small_runtime, stop_signal, usage,
@@ -164,6 +164,18 @@ struct Spoken {
     report: Option<MaintenanceReport>,
 }
 
+impl Spoken {
+    /// Windows that are under way.
+    fn begun(&self) -> Vec<Begun> {
+        let active = self.report.iter().flat_map(|r| &r.events).filter(|e| e.is_active);
+        let begun = active.filter_map(|e| {
+            let window = Window { start: e.start_s?, end: e.end_s? };
+            Some(Begun { event: e.event.clone(), window })
+        });
+        begun.collect()
+    }
+}
+
 /// The running pool's windows, those of the files that were named, or, when no pool answers, of the usual files.
 fn spoken_of(args: &Args, place: &Place) -> Result<Vec<Spoken>, Failure> {
     if args.config.is_empty() {
@@ -233,10 +245,12 @@ pub(crate) fn run(args: &Args, place: &Place) -> Result<ExitCode, Failure> {
         Command::Simulate { hours } => {
             let ads = eventd::slot_ads(&machines(place)?);
             let mut text = String::new();
-            for Spoken { settings, overrides, .. } in some(spoken_of(args, place)?)? {
+            for spoken in some(spoken_of(args, place)?)? {
+                let begun = spoken.begun();
+                let Spoken { settings, overrides, .. } = spoken;
                 let length = i64::from(*hours) * 3600;
                 let scenario = Scenario::new(settings, simulate::machines_of(&ads, now), now, length);
-                text += &simulate::simulate(Scenario { overrides, ..scenario }).text();
+                text += &simulate::simulate(Scenario { overrides, begun, ..scenario }).text();
             }
             print(&text)
         }
@@ -269,15 +283,18 @@ fn plan(
         return Err(usage("several carry windows out in this pool; name one configuration with --config"));
     }
     let mut text = String::new();
-    for Spoken { settings, overrides, .. } in &spoken {
-        let plan = maintenance::plan(now, settings, overrides, &ads);
+    let mut plans = Vec::new();
+    for spoken in &spoken {
+        let Spoken { settings, overrides, .. } = spoken;
+        let plan = maintenance::plan(now, settings, overrides, &spoken.begun(), &ads);
         if let Some(path) = svg {
             std::fs::write(path, plan.svg())
                 .map_err(|e| Failure::new(format!("cannot write {}: {e}", path.display())))?;
         }
         text += &plan.text(rows);
+        plans.push(plan);
     }
-    print(&text)
+    if args.json { print_json(&plans) } else { print(&text) }
 }
 
 fn cancel(args: &Args, place: &Place, event: &str, now: i64) -> Result<ExitCode, Failure> {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Sandbox, far_day, is_root, skip};
 use crate::network::{Bridge, must};
+use crate::policy::{agent, write};
 
 const HOSTS: u32 = 8;
 /// Megabits, 128 KiB each.
@@ -433,4 +434,48 @@ fn two_domains_are_emptied_at_once_each_under_its_own_cap_by_the_counters_of_the
     assert!(spans[0].0 < spans[1].1 && spans[1].0 < spans[0].1, "they were emptied at once");
     bridge.sandbox.ok(&["rm", "--all"]);
     bridge.sandbox.until("all are gone", Duration::from_secs(40), || bridge.claims() == 0);
+}
+
+#[test]
+fn a_manager_that_was_away_makes_no_window_late_and_a_plan_is_about_what_is_left() {
+    let mut pool = Sandbox::new();
+    let log = pool.path().join("windows.log");
+    // The job says that it needs seventy seconds, and needs twenty. A manager that is back after twelve must not reckon with all of the
+    // seventy once more, nor with a line that was slow while nobody was at its end.
+    let windows = format!(
+        "EVENT_LIST = Rack\nRack = SHUTDOWN {} 03:00 600 1 Everything None\nEverything = True\nNone = 0\n\
+         EVENTD_INTERVAL = 10\nUPDATE_INTERVAL = 1\nPOLLING_INTERVAL = 1\nEVENTD_LOG = {}\n",
+        far_day(),
+        log.display()
+    );
+    let config = write(&pool, "windows.conf", &windows);
+    let up = ["--cpus", "0", "--lease", "120", "--beat", "300", "--config", &config];
+    let first = pool.up(&[&up[..], &["--listen", "127.0.0.1:0"]].concat());
+    agent(&mut pool, "desk", "use POLICY : AlwaysRun\nPOLLING_INTERVAL = 1\nUPDATE_INTERVAL = 1\n", None);
+    write(&pool, "job.sh", JOB);
+    let text = "executable = /bin/sh\narguments = job.sh 0 2600000\ncheckpoint_signal = SIGUSR1\n\
+                checkpoint_exit_code = 85\ntransfer_checkpoint_files = saved.0, bulk.0\nimage_size = 9000\nqueue\n";
+    write(&pool, "job.sub", text);
+    let job = pool.json(&["submit", "--json", "job.sub"])[0]["cluster"].as_i64().unwrap().to_string();
+    let patience = Duration::from_secs(60);
+    pool.until("it runs", patience, || pool.path().join("now.0").exists());
+    pool.ok(&["maintenance", "start", "Rack", "--in", "85s", "--duration", "10s"]);
+    let begins = Instant::now() + Duration::from_secs(85);
+    let claims = |pool: &Sandbox| pool.json(&["status", "--json"])["machines"][0]["claims"].clone();
+    let rate = |pool: &Sandbox| claims(pool)[0]["checkpoint_rate"].as_u64().unwrap_or(0);
+    pool.until("it is being sent", patience, || rate(&pool) > 0);
+    let plan = pool.ok(&["maintenance", "plan"]);
+    let address = pool.listen_address();
+    pool.kill(first);
+    std::thread::sleep(Duration::from_secs(12));
+    pool.up(&[&up[..], &["--listen", &address]].concat());
+    pool.until("it has left", patience, || claims(&pool) == serde_json::json!([]));
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(Instant::now() < begins, "it left in time");
+    assert!(!told.contains("AT RISK"), "{told}");
+    assert!(plan.contains("under way: the rest takes") && !plan.contains("activation"), "{plan}");
+    let plan = pool.ok(&["maintenance", "plan"]);
+    assert!(plan.contains("under way: nothing is left to vacate"), "{plan}");
+    pool.ok(&["rm", &job]);
+    pool.until("nothing runs", patience, || claims(&pool) == serde_json::json!([]));
 }

@@ -228,6 +228,34 @@ fn a_policy_that_lets_jobs_in_and_makes_them_leave_does_not_start_one_at_every_p
     end(sandbox, pool, &[job]);
 }
 
+#[test]
+fn a_machine_that_rests_still_rests_under_its_next_agent() {
+    let mut sandbox = Sandbox::new();
+    manager(&mut sandbox);
+    let policy = "use POLICY : AlwaysRun\nPREEMPT = True\nPOLLING_INTERVAL = 1\nUPDATE_INTERVAL = 1\n";
+    let mut desk = agent(&mut sandbox, "desk", policy, None);
+    let job = submit(&sandbox, "sleep 600", &[]);
+    let started =
+        |sandbox: &Sandbox| events(sandbox, job).iter().filter(|e| e["event"] == "JobStarted").count();
+    let rests =
+        |sandbox: &Sandbox| sandbox.ok(&["status", "--why", "desk"]).contains("it lets no job in for");
+    // Killed, and asked to end: the third rest would be forty seconds, and each restart would begin with ten.
+    for number in [9, 15] {
+        sandbox.until("it rests", PATIENCE, || rests(&sandbox));
+        let before = started(&sandbox);
+        signal(desk, number);
+        sandbox.reap(desk);
+        desk = agent(&mut sandbox, "desk", policy, None);
+        assert!(rests(&sandbox), "{}", sandbox.ok(&["status", "--why", "desk"]));
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(started(&sandbox), before, "the new agent let it in at once");
+        sandbox.until("the rest ends", PATIENCE, || started(&sandbox) > before);
+    }
+    sandbox.ok(&["rm", &job.to_string()]);
+    let state = sandbox.path().join("desk");
+    nothing_left(&mut sandbox, &[(state, desk)]);
+}
+
 /// A job that saves a count, and half a megabyte beside it, when it is asked to.
 const COUNT: &str = "#!/bin/sh\nn=$(cat saved 2>/dev/null || echo 0)\necho $n >> starts\n\
     trap 'echo $n > saved.new && mv saved.new saved && exit 85' USR1\nhead -c 500000 /dev/urandom > bulk\n\

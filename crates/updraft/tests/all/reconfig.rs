@@ -107,6 +107,9 @@ fn a_check_refuses_what_manager_machine_and_windows_would_refuse() {
         ("EVENT_LIST = Rack", "Rack"),
         (&*format!("EVENT_LIST = Rack\nRack = SHUTDOWN {day} 99:00 600 20 All Last"), "99:00"),
         ("PROVISION_COMMAND = \"a 'b\"", "PROVISION_COMMAND"),
+        ("EndDownTime = abc", "EndDownTime must be a whole number"),
+        ("NextDownTime = noon", "NextDownTime must be a whole number"),
+        ("Shutdown = (CurrentTime <", "Shutdown"),
     ] {
         let path = write(&sandbox, "pool.conf", &format!("{line}\n"));
         let out = sandbox.run(&["config", "check", "-f", &path]);
@@ -133,6 +136,48 @@ fn a_check_refuses_what_manager_machine_and_windows_would_refuse() {
     assert_eq!(said.matches(" mentions ").count(), 1, "{said}");
 }
 
+/// How a daemon that should refuse its settings ends, and what it says; one that does not end is stopped.
+fn ended(sandbox: &mut Sandbox, words: &[&str]) -> (Option<i32>, String) {
+    let mut child = sandbox.command(words).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if std::time::Instant::now() > deadline {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let out = child.wait_with_output().unwrap();
+    (out.status.code(), text(&out.stderr))
+}
+
+#[test]
+fn settings_that_all_windows_share_are_refused_by_whoever_carries_them_out() {
+    let mut sandbox = Sandbox::new();
+    let windows = format!(
+        "EVENT_LIST = Rack\nRack = SHUTDOWN {} 03:00 600 20 All Last\nAll = True\nLast = 0\n",
+        far_day()
+    );
+    for (line, why) in [
+        ("EVENTD_TIME_ZONE = Mars/Base", "no time zone is called"),
+        ("EVENTD_DRAIN_MANAGERS = =x=", "names no manager"),
+        ("EVENTD_BANDWIDTH_DOMAIN = a b", "must name one machine attribute"),
+        ("EVENTD_INTERVAL = 0", "EVENTD_INTERVAL is 0"),
+        ("EndDownTime = abc", "EndDownTime must be a whole number"),
+    ] {
+        let path = write(&sandbox, "pool.conf", &format!("{windows}{line}\n"));
+        for words in [
+            &["config", "check", "-f", &path][..],
+            &["eventd", "--config", &path],
+            &["up", "--cpus", "1", "--config", &path],
+        ] {
+            let (code, said) = ended(&mut sandbox, words);
+            assert_eq!(code, Some(1), "{line}, {}: {said}", words[0]);
+            assert!(said.contains(why) && said.contains("pool.conf:5"), "{line}, {}: {said}", words[0]);
+            assert_eq!(said.matches(why).count(), 1, "{line}, {}: {said}", words[0]);
+        }
+    }
+}
+
 #[test]
 fn what_is_set_from_afar_is_warned_of_like_what_is_checked() {
     let mut sandbox = Sandbox::new();
@@ -143,6 +188,19 @@ fn what_is_set_from_afar_is_warned_of_like_what_is_checked() {
     assert!(said.starts_with("set") && said.contains("did you mean KeyboardIdle?"), "{said}");
     let said = sandbox.ok(&["config", "set", "--machine", &here, "--set", "other", "KILL=False"]);
     assert_eq!(said.trim(), "set", "what was doubtful before is not repeated");
+    // And refused like what is refused there.
+    for (setting, why) in [
+        ("EndDownTime=abc", "EndDownTime must be a whole number"),
+        ("NextDownTime=noon", "NextDownTime must be a whole number"),
+        ("SLOT1_EndDownTime=abc", "SLOT1_EndDownTime must be a whole number"),
+        ("Shutdown=CurrentTime <", "Shutdown"),
+        ("POLLING_INTERVAL=abc", "POLLING_INTERVAL must be"),
+    ] {
+        let out = sandbox.run(&["config", "set", "--machine", &here, "--set", "bad", setting]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{setting}: {said}");
+        assert!(said.contains(why) && said.contains("override bad:2"), "{setting}: {said}");
+    }
 }
 
 #[test]
@@ -157,5 +215,6 @@ fn settings_that_became_a_pipe_are_refused_and_keep_nobody_waiting() {
     assert!(told.contains("pipe"), "{told}");
     assert!(sandbox.ok(&["run", "--", "echo", "goes on"]).contains("goes on"));
     signal(up, libc::SIGTERM);
-    assert!(sandbox.reap(up).success());
+    let ended = sandbox.reap(up);
+    assert!(ended.success(), "{ended}: {}", sandbox.logs());
 }
