@@ -126,6 +126,21 @@ impl Chore {
     }
 }
 
+/// Starts a child that does something as somebody, with these descriptors, and ends with us; the child's number.
+pub(crate) fn start_child(
+    doer: &Doer<'_>,
+    keep: &[BorrowedFd<'_>],
+    work: impl FnOnce() -> io::Result<()>,
+) -> io::Result<i32> {
+    let parent = sys::own_pid();
+    // SAFETY: this process has one thread, so that the child may do what a process does.
+    let pid = unsafe { sys::fork_into(0) }?;
+    if pid == 0 {
+        sys::leave_with(settle(doer, keep, parent).and_then(|()| work()));
+    }
+    Ok(pid)
+}
+
 /// In the child: goes where somebody else lives; who our parent is there. Where processes have numbers of their own only a child of
 /// ours has one of them: it is the one that returns, and we wait for it.
 fn go_to(place: &Surroundings, keep: &[BorrowedFd<'_>], parent: i32) -> io::Result<i32> {

@@ -38,6 +38,7 @@ mod chore;
 pub mod clear;
 mod connection;
 pub mod frame;
+mod guard;
 pub mod home;
 pub mod keeper;
 mod landing;

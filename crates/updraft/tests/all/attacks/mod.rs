@@ -15,6 +15,7 @@ mod stamps;
 mod store;
 mod submits;
 mod survivors;
+mod visitors;
 mod weight;
 
 use std::io::{Read as _, Write as _};
