@@ -24,6 +24,9 @@ pub(crate) enum Doer<'a> {
     Remover,
 }
 
+/// How often a chore is told to go on.
+const NUDGE_US: u64 = 2_000_000;
+
 /// A chore that is being done.
 #[derive(Debug)]
 pub(crate) struct Chore {
@@ -31,6 +34,7 @@ pub(crate) struct Chore {
     news: OwnedFd,
     answer: Vec<u8>,
     pub(crate) since_us: u64,
+    nudged_us: u64,
 }
 
 impl Chore {
@@ -75,7 +79,8 @@ impl Chore {
             answer.extend_from_slice(&bytes[..bytes.len().min(ANSWER_BYTES - 1)]);
             sys::leave_with(std::fs::File::from(theirs).write_all(&answer));
         }
-        Ok(Self { pid, news, answer: Vec::new(), since_us: sys::mono_us() })
+        let since_us = sys::mono_us();
+        Ok(Self { pid, news, answer: Vec::new(), since_us, nudged_us: since_us })
     }
 
     pub(crate) fn watch(&self) -> Watch<'_> {
@@ -119,6 +124,19 @@ impl Chore {
 
     pub(crate) fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// Whoever has the user of a chore can stop it, and the slot would wait for it: it is told to go on every now and then.
+    pub(crate) fn nudge(&mut self, now_us: u64) {
+        if now_us >= self.next_nudge_us() {
+            self.nudged_us = now_us;
+            sys::signal(self.pid, libc::SIGCONT);
+        }
+    }
+
+    /// When that is to be done again.
+    pub(crate) fn next_nudge_us(&self) -> u64 {
+        self.nudged_us + NUDGE_US
     }
 
     pub(crate) fn kill(&self) {

@@ -2,6 +2,7 @@
 //! each shows is in docs/security.md.
 
 mod channels;
+mod chores;
 mod doors;
 mod expressions;
 mod fuse;
