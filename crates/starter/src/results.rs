@@ -11,8 +11,8 @@ use classad::ClassAd;
 use model::report::Attempt;
 use prost::Message;
 use transfer::bundle::{self, Entry};
-use transfer::collect::{Seen, State, choose_new, listed};
-use transfer::{Fault, OWN_FILES, Plan};
+use transfer::collect::{Seen, State, What, choose_new, listed};
+use transfer::{Fault, Faults, OWN_FILES, Plan};
 
 use crate::walk::{cannot_read, look, path_of, walk};
 use crate::wire::Transfer;
@@ -33,10 +33,13 @@ pub(crate) struct Collected {
     pub(crate) files: u64,
     #[prost(uint64, tag = "4")]
     pub(crate) sent: u64,
-    #[prost(message, optional, tag = "5")]
-    pub(crate) fault: Option<Fault>,
+    #[prost(message, required, tag = "5")]
+    pub(crate) faults: Faults,
     #[prost(string, repeated, tag = "6")]
     pub(crate) left_out: Vec<String>,
+    /// How many more were left out.
+    #[prost(uint64, tag = "7")]
+    left_out_more: u64,
 }
 
 /// Everything at the top of a directory.
@@ -44,11 +47,14 @@ fn top(dir: &Path) -> io::Result<Vec<Seen>> {
     let mut seen = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name().into_vec();
-        let (what, meta) = match look(&dir.join(path_of(&name))) {
-            Ok(found) => found,
+        let path = dir.join(path_of(&name));
+        let found = match look(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(e),
+            // A link that cannot be followed must not hide the others; whoever reads it says what is wrong with it.
+            Err(_) => fs::symlink_metadata(&path).map(|meta| (What::File, meta)),
+            found => found,
         };
+        let (what, meta) = found?;
         let nanos = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         seen.push(Seen { name, what, state: (meta.len(), nanos) });
     }
@@ -171,9 +177,7 @@ pub(crate) fn collect(
                 writer.file(&found.name, &found.path)?;
             }
         }
-        for fault in walked.faults {
-            writer.fault(fault);
-        }
+        writer.collected.faults.append(walked.faults);
         for left in walked.left_out {
             writer.leave_out(left);
         }
@@ -200,12 +204,14 @@ struct Bundle<'a> {
 
 impl Bundle<'_> {
     fn fault(&mut self, fault: Fault) {
-        self.collected.fault.get_or_insert(fault);
+        self.collected.faults.push(fault);
     }
 
     fn leave_out(&mut self, what: String) {
         if self.collected.left_out.len() < LEFT_OUT {
             self.collected.left_out.push(what);
+        } else {
+            self.collected.left_out_more += 1;
         }
     }
 
@@ -246,24 +252,29 @@ impl Bundle<'_> {
         }
         self.entry(&entry)?;
         let (mut left, mut chunk) = (size, vec![0; CHUNK]);
+        // Its size is announced: what cannot be read of it is zeros, and a fault.
+        let mut fault = None;
         while left > 0 {
             let most = chunk.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let got = match file.read(&mut chunk[..most]) {
+            let got = match if fault.is_none() { file.read(&mut chunk[..most]) } else { Ok(most) } {
                 Ok(0) => {
-                    self.fault(Fault::reading(&path.to_string_lossy(), 5, "It shrank while it was read"));
+                    fault = Some(Fault::reading(&path.to_string_lossy(), 5, "It shrank while it was read"));
                     chunk.fill(0);
-                    most
+                    continue;
                 }
                 Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
-                    self.fault(cannot_read(path, &e));
+                    fault = Some(cannot_read(path, &e));
                     chunk.fill(0);
-                    most
+                    continue;
                 }
             };
             self.put(&chunk[..got])?;
             left -= got as u64;
+        }
+        if let Some(fault) = fault {
+            self.fault(fault);
         }
         self.collected.files += 1;
         self.collected.sent += size;
@@ -272,6 +283,9 @@ impl Bundle<'_> {
 
     fn finish(mut self) -> io::Result<Collected> {
         self.put(&bundle::END)?;
+        if self.collected.left_out_more > 0 {
+            self.collected.left_out.push(format!("and {} more", self.collected.left_out_more));
+        }
         let to = self.to.into_inner().map_err(io::IntoInnerError::into_error)?;
         to.sync_all()?;
         self.collected.sha256 = self.hash.finish().as_ref().to_vec();

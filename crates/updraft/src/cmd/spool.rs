@@ -81,7 +81,7 @@ impl Upload<'_> {
     async fn bundle(&mut self, sources: &[Source]) -> Result<String, Failure> {
         let refused = |why: String| Failure::new(format!("nothing was submitted: {why}"));
         let (found, faults, left_out) = manager::list_inputs(sources.to_vec()).map_err(refused)?;
-        if let Some(fault) = faults.first() {
+        if let Some(fault) = faults.together() {
             return Err(refused(fault.details()));
         }
         for left in left_out {
