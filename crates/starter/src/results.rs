@@ -14,6 +14,7 @@ use transfer::bundle::{self, Entry};
 use transfer::collect::{Seen, State, What, choose_new, listed};
 use transfer::{Fault, Faults, OWN_FILES, Plan};
 
+use crate::quota::{Sparing, check_room};
 use crate::walk::{cannot_read, look, path_of, walk};
 use crate::wire::Transfer;
 
@@ -145,17 +146,19 @@ pub(crate) fn collect(
     let plan = plan_of(transfer)?;
     let streams = streams_of(&plan);
     let mut writer = Bundle {
-        to: BufWriter::with_capacity(CHUNK, to),
+        to: BufWriter::with_capacity(CHUNK, Sparing::new(to)),
         hash: ring::digest::Context::new(&ring::digest::SHA256),
         collected: Collected::default(),
         most: plan.max_output_mib.map(|mib| mib << 20),
     };
     for name in &streams {
         let path = scratch.join(name);
-        if fs::symlink_metadata(&path).is_ok() {
-            writer.file(name.as_bytes(), &path)?;
-        } else {
-            writer.leave_out(format!("{name} (the job has removed its own output)"));
+        match fs::symlink_metadata(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                writer.leave_out(format!("{name} (the job has removed its own output)"));
+            }
+            // Whoever reads it says what else is wrong with it.
+            _ => writer.file(name.as_bytes(), &path)?,
         }
     }
     if let Some(outputs) = &plan.outputs {
@@ -182,7 +185,11 @@ pub(crate) fn collect(
             writer.leave_out(left);
         }
     } else {
-        let chosen = choose_new(&plan, (id.cluster, id.proc), &read_state(state)?, &top(scratch)?, &streams);
+        let there = top(scratch).unwrap_or_else(|e| {
+            writer.fault(cannot_read(scratch, &e));
+            Vec::new()
+        });
+        let chosen = choose_new(&plan, (id.cluster, id.proc), &read_state(state)?, &there, &streams);
         for (name, home) in chosen.files {
             writer.file(&home, &scratch.join(path_of(&name)))?;
         }
@@ -193,9 +200,16 @@ pub(crate) fn collect(
     writer.finish()
 }
 
+/// There is no room on the machine for a file among the results.
+fn cannot_bring(path: &Path, error: &io::Error) -> Fault {
+    let (errno, text) = crate::walk::said(error);
+    let text = format!("{text} for a copy of it on the machine's disk");
+    Fault::reading(&path.to_string_lossy(), errno, text)
+}
+
 /// Results on their way into one file.
 struct Bundle<'a> {
-    to: BufWriter<&'a File>,
+    to: BufWriter<Sparing<'a>>,
     hash: ring::digest::Context,
     collected: Collected,
     /// They may be so large.
@@ -246,6 +260,11 @@ impl Bundle<'_> {
             self.fault(Fault::output_too_large(&path.to_string_lossy(), mib(most), mib(size)));
             return Ok(());
         }
+        // A file with holes is as large as what it would fill.
+        if let Err(e) = check_room(self.to.get_ref().file(), self.collected.bytes, size) {
+            self.fault(cannot_bring(path, &e));
+            return Ok(());
+        }
         let entry = Entry::file(name, meta.mode(), size);
         if entry.check().is_err() {
             return self.entry(&entry);
@@ -287,7 +306,7 @@ impl Bundle<'_> {
             self.collected.left_out.push(format!("and {} more", self.collected.left_out_more));
         }
         let to = self.to.into_inner().map_err(io::IntoInnerError::into_error)?;
-        to.sync_all()?;
+        to.file().sync_all()?;
         self.collected.sha256 = self.hash.finish().as_ref().to_vec();
         Ok(self.collected)
     }

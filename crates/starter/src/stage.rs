@@ -385,6 +385,7 @@ impl Placing<'_> {
         self.above(path)?;
         let _ = fs::remove_file(path);
         let mut to = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+        crate::quota::check_room(&to, self.placed.bytes, entry.size)?;
         let copied = match model::report::object_name(&entry.object) {
             Some(object) => {
                 let mut object = sys::open_at(self.objects, &CString::new(object)?)

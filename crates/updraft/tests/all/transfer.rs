@@ -337,6 +337,10 @@ fn all_that_is_wrong_with_a_transfer_is_in_its_reason_and_nothing_is_left_out_in
         assert!(reason.contains(&format!("/{path}: (errno {errno})")), "{path}: {reason}");
     }
     assert_eq!(std::fs::read_to_string(dir.join("good")).unwrap(), "well\n");
+    // A directory that nobody can look into any more is what is wrong, not the file that results are collected in.
+    script(&dir.join("shuts.sh"), "echo lost > lost; chmod 0 .");
+    let reason = held_reason(&far, far.submit(&dir, &format!("executable = shuts.sh\n{common}queue\n")));
+    assert!(reason.contains("reading from file") && reason.contains("(errno 13)"), "{reason}");
 }
 
 #[test]
