@@ -190,6 +190,24 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
+    fn a_copy_is_made_only_while_the_disk_keeps_its_reserve_and_small_ones_always() {
+        use std::io::Write as _;
+        let file = tempfile::tempfile().unwrap();
+        let errno = |sofar, bytes| check_room(&file, sofar, bytes).err().and_then(|e| e.raw_os_error());
+        assert_eq!(errno(0, INNOCENT_BYTES - 1), None);
+        assert_eq!(errno(0, 1 << 60), Some(libc::ENOSPC), "nobody has such a disk");
+        assert_eq!(errno(u64::MAX, u64::MAX), Some(libc::ENOSPC), "no sum is too large");
+        let mut sparing = Sparing::new(&file);
+        let chunk = vec![7; 3 << 20];
+        (0..3).for_each(|_| sparing.write_all(&chunk).unwrap());
+        assert_eq!(
+            file.metadata().unwrap().len(),
+            9 << 20,
+            "one write may be larger than what is left of a step"
+        );
+    }
+
+    #[test]
     fn a_job_goes_for_its_own_limit_or_when_it_is_who_fills_the_disk() {
         let roomy = Some((100 * GIB, 50 * GIB));
         assert_eq!(verdict(10 * MIB, 10 * MIB, roomy), None);
