@@ -1,6 +1,7 @@
 //! A job that turns against those who look into it: it stops the processes that serve a visit, so that they would not notice their
 //! visitor's end.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::{NOBODY, as_nobody, shared_pool, submit, work};
@@ -9,7 +10,7 @@ use crate::policy::PATIENCE;
 
 /// Stops whatever stands between the process in the file `visitor` and the job's own parent, as far as it may: once.
 const STOPS_THOSE_WHO_SERVE: &str = "touch ready\n\
-    while [ ! -s visitor ]; do sleep 0.05; done\n\
+    while [ ! -e go ]; do sleep 0.05; done\n\
     p=$(sed 's/.*) [A-Z] \\([0-9]*\\) .*/\\1/' /proc/$(cat visitor)/stat)\n\
     while [ \"$p\" != \"$PPID\" ] && [ \"$p\" -gt 1 ]; do\n\
       kill -STOP $p && echo $p >> stopped\n\
@@ -25,15 +26,14 @@ fn sleepers(seconds: u32) -> usize {
     entries.filter(|e| std::fs::read(e.path().join("cmdline")).is_ok_and(|l| l == line.as_bytes())).count()
 }
 
-/// Begins a command beside the job that says its number and leaves others behind.
-fn visit(mut command: Command, sandbox: &Sandbox, job: i32, seconds: u32) -> Child {
-    let body = format!(
-        "(setsid sleep {seconds} >/dev/null 2>&1 &); echo $$ > visitor.new; mv visitor.new visitor; sleep {seconds}"
-    );
-    command.args(["ssh", &format!("{job}.0"), "--", "sh", "-c", &body]);
+/// Begins a command beside the job that says its number and leaves others behind; when all of it runs the job may begin.
+fn visit(mut command: Command, sandbox: &Sandbox, dir: &Path, job: i32, seconds: u32) -> Child {
+    let body = format!("(setsid sleep {seconds} >/dev/null 2>&1 &); echo $$ > visitor; sleep {seconds}");
+    command.current_dir(dir).args(["ssh", &format!("{job}.0"), "--", "sh", "-c", &body]);
     command.env("UPDRAFT_STATE_DIR", sandbox.state()).env_remove("UPDRAFT_POOL");
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     sandbox.until("the visitor's command runs", PATIENCE, || sleepers(seconds) == 2);
+    std::fs::write(dir.join("go"), "").unwrap();
     child
 }
 
@@ -51,8 +51,7 @@ fn a_visit_ends_with_its_connection_though_the_job_has_stopped_whoever_serves_it
     let id = NOBODY.to_string();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(updraft());
-    command.current_dir(work(&sandbox));
-    let child = visit(command, &sandbox, job, 7401);
+    let child = visit(command, &sandbox, &work(&sandbox), job, 7401);
     sandbox.until("it has done its worst", PATIENCE, || work(&sandbox).join("done").exists());
     let stopped = std::fs::read_to_string(work(&sandbox).join("stopped")).unwrap_or_default();
     assert_eq!(stopped.lines().count(), 1, "whoever has the job's rights can be stopped, and nobody else");
@@ -71,9 +70,7 @@ fn a_visit_in_a_private_pool_ends_with_its_connection_though_all_who_serve_it_we
     std::fs::write(sandbox.path().join("job.sh"), STOPS_THOSE_WHO_SERVE).unwrap();
     sandbox.ok(&["submit", "--", "sh", "job.sh"]);
     sandbox.until("it runs", PATIENCE, || sandbox.path().join("ready").exists());
-    let mut command = Command::new(updraft());
-    command.current_dir(sandbox.path());
-    let child = visit(command, &sandbox, 1, 7402);
+    let child = visit(Command::new(updraft()), &sandbox, sandbox.path(), 1, 7402);
     sandbox.until("it has done its worst", PATIENCE, || sandbox.path().join("done").exists());
     hang_up(child);
     sandbox.until("nothing of the visit is left", PATIENCE, || sleepers(7402) == 0);
@@ -91,8 +88,7 @@ fn what_a_visitor_left_behind_ends_though_the_job_has_killed_whoever_serves_it()
     let id = NOBODY.to_string();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(updraft());
-    command.current_dir(work(&sandbox));
-    let mut child = visit(command, &sandbox, job, 7403);
+    let mut child = visit(command, &sandbox, &work(&sandbox), job, 7403);
     sandbox.until("nothing of the visit is left", PATIENCE, || sleepers(7403) == 0);
     assert_eq!(child.wait().unwrap().code(), Some(255));
     as_nobody(&sandbox, &["ssh", &format!("{job}.0"), "--", "touch", "stop"]);
