@@ -336,6 +336,12 @@ impl Client {
         decode(self.send(Method::POST, &path, &headers, data.into()).await?).await
     }
 
+    /// An error when the store never has room for an object of this size of the caller's.
+    pub async fn check_room(&self, bytes: u64) -> Result<(), Error> {
+        let path = format!("/v1/spools/room?bytes={bytes}");
+        self.send(Method::GET, &path, &[], Bytes::new()).await.map(drop)
+    }
+
     /// Keeps what was uploaded for a cluster that is submitted next.
     pub async fn spool(&self, request: &SpoolRequest) -> Result<SpoolReply, Error> {
         self.call(Method::POST, "/v1/spools", Some(request)).await

@@ -12,6 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::{Archive, Builder, EntryType, Header};
 
+use crate::quota::Sparing;
+
 /// Directories may be nested so deep.
 const DEPTH: u32 = 64;
 /// The blocks of zeros at the end of an archive.
@@ -66,12 +68,12 @@ pub(crate) fn pack_dir(name: &str, dir: &Path, to: &File) -> io::Result<Made> {
 /// Adds to an archive what `fill` puts into it; what it is named by is the hash of the whole.
 fn write(
     mut to: &File,
-    fill: impl FnOnce(&mut Builder<BufWriter<&File>>) -> io::Result<()>,
+    fill: impl FnOnce(&mut Builder<BufWriter<Sparing<'_>>>) -> io::Result<()>,
 ) -> io::Result<Made> {
     if to.metadata()?.len() > 0 {
         to.seek(SeekFrom::End(-TRAILER_BYTES))?;
     }
-    let mut builder = Builder::new(BufWriter::with_capacity(256 << 10, to));
+    let mut builder = Builder::new(BufWriter::with_capacity(256 << 10, Sparing::new(to)));
     fill(&mut builder)?;
     builder.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error)?;
     // A checkpoint that is believed must be there after a power cut.

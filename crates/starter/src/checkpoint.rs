@@ -27,8 +27,18 @@ pub(crate) struct Checkpoints {
     /// Number of the newest one.
     next: u32,
     waiting: Vec<Packed>,
-    /// The job that leaves as soon as its last checkpoint is stored, and why.
-    leaving: Option<(Attempt, Eviction)>,
+    /// The job that leaves as soon as its last checkpoint is stored.
+    leaving: Option<Leaving>,
+}
+
+#[derive(Debug)]
+struct Leaving {
+    job: Attempt,
+    why: Eviction,
+    /// What it has to end when people do not want it any more.
+    grace_ms: u64,
+    /// Then it leaves without.
+    until_us: Option<u64>,
 }
 
 impl Checkpoints {
@@ -48,7 +58,19 @@ impl Checkpoints {
 
     /// The job that waits for its checkpoint to be stored.
     pub(crate) fn leaving(&self) -> Option<Attempt> {
-        self.leaving.as_ref().map(|(job, _)| *job)
+        self.leaving.as_ref().map(|leaving| leaving.job)
+    }
+
+    /// When it leaves whether or not that is stored.
+    pub(crate) fn leaves_at_us(&self) -> Option<u64> {
+        self.leaving.as_ref().and_then(|leaving| leaving.until_us)
+    }
+
+    /// People do not want the job that leaves any more: its checkpoint has the time that the job itself would have.
+    pub(crate) fn hurry(&mut self, now_us: u64) {
+        if let Some(leaving) = &mut self.leaving {
+            leaving.until_us.get_or_insert(now_us + leaving.grace_ms * 1000);
+        }
     }
 }
 
@@ -139,7 +161,10 @@ impl Starter<'_> {
             platform: running.job.nest.as_ref().map(|n| n.platform.clone()).unwrap_or_default(),
             saving_ms: self.leaving_for_ms().filter(|_| evicted.is_some()).unwrap_or(0),
         };
-        self.checkpoints.leaving = evicted.map(|why| (job, why));
+        let grace_ms = running.job.grace_ms;
+        // Whoever is unwanted by now is so from when people said it.
+        let until_us = running.kill_at_us.filter(|_| running.stopping);
+        self.checkpoints.leaving = evicted.map(|why| Leaving { job, why, grace_ms, until_us });
         self.checkpoints.waiting.push(packed.clone());
         self.say(Word::Packed(packed));
     }
@@ -191,9 +216,9 @@ impl Starter<'_> {
     }
 
     fn leave(&mut self) {
-        let Some((job, eviction)) = self.checkpoints.leaving.take() else { return };
+        let Some(Leaving { job, why, .. }) = self.checkpoints.leaving.take() else { return };
         self.empty_scratch();
-        self.report_evicted(job, eviction);
+        self.report_evicted(job, why);
     }
 }
 

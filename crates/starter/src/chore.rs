@@ -24,6 +24,9 @@ pub(crate) enum Doer<'a> {
     Remover,
 }
 
+/// How often a chore is told to go on.
+const NUDGE_US: u64 = 2_000_000;
+
 /// A chore that is being done.
 #[derive(Debug)]
 pub(crate) struct Chore {
@@ -31,6 +34,7 @@ pub(crate) struct Chore {
     news: OwnedFd,
     answer: Vec<u8>,
     pub(crate) since_us: u64,
+    nudged_us: u64,
 }
 
 impl Chore {
@@ -75,7 +79,8 @@ impl Chore {
             answer.extend_from_slice(&bytes[..bytes.len().min(ANSWER_BYTES - 1)]);
             sys::leave_with(std::fs::File::from(theirs).write_all(&answer));
         }
-        Ok(Self { pid, news, answer: Vec::new(), since_us: sys::mono_us() })
+        let since_us = sys::mono_us();
+        Ok(Self { pid, news, answer: Vec::new(), since_us, nudged_us: since_us })
     }
 
     pub(crate) fn watch(&self) -> Watch<'_> {
@@ -121,9 +126,37 @@ impl Chore {
         self.pid
     }
 
+    /// Whoever has the user of a chore can stop it, and the slot would wait for it: it is told to go on every now and then.
+    pub(crate) fn nudge(&mut self, now_us: u64) {
+        if now_us >= self.next_nudge_us() {
+            self.nudged_us = now_us;
+            sys::signal(self.pid, libc::SIGCONT);
+        }
+    }
+
+    /// When that is to be done again.
+    pub(crate) fn next_nudge_us(&self) -> u64 {
+        self.nudged_us + NUDGE_US
+    }
+
     pub(crate) fn kill(&self) {
         sys::signal(self.pid, libc::SIGKILL);
     }
+}
+
+/// Starts a child that does something as somebody, with these descriptors, and ends with us; the child's number.
+pub(crate) fn start_child(
+    doer: &Doer<'_>,
+    keep: &[BorrowedFd<'_>],
+    work: impl FnOnce() -> io::Result<()>,
+) -> io::Result<i32> {
+    let parent = sys::own_pid();
+    // SAFETY: this process has one thread, so that the child may do what a process does.
+    let pid = unsafe { sys::fork_into(0) }?;
+    if pid == 0 {
+        sys::leave_with(settle(doer, keep, parent).and_then(|()| work()));
+    }
+    Ok(pid)
 }
 
 /// In the child: goes where somebody else lives; who our parent is there. Where processes have numbers of their own only a child of

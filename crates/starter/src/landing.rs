@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use transfer::{Fault, landing};
+use transfer::{Fault, Faults, landing};
 
 use crate::porter::{Land, Put};
 use crate::sys;
@@ -35,7 +35,7 @@ pub(crate) struct Landing {
     directories: Vec<(PathBuf, u32)>,
     /// What is being written.
     current: Option<Current>,
-    faults: Vec<Fault>,
+    faults: Faults,
     notes: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl Landing {
             written: HashMap::new(),
             directories: Vec::new(),
             current: None,
-            faults: Vec::new(),
+            faults: Faults::default(),
             notes: Vec::new(),
         }
     }
@@ -88,7 +88,10 @@ impl Landing {
 
     fn make_directory(&mut self, put: &Put, path: &Path) -> Result<(), Fault> {
         let fail = |e: &io::Error| cannot_write(path, e);
-        match fs::metadata(path) {
+        refuse_links(put)?;
+        let there = if put.chosen > 0 { fs::symlink_metadata(path) } else { fs::metadata(path) };
+        match there {
+            Ok(meta) if meta.is_symlink() => return Err(link_in_the_way(path)),
             // What is there already is added to, and stays as it is.
             Ok(meta) if meta.is_dir() => return Ok(()),
             Ok(_) => return Err(fail(&io::Error::from_raw_os_error(libc::ENOTDIR))),
@@ -106,8 +109,13 @@ impl Landing {
         if put.path.ends_with(b"/") {
             return Err(is_directory());
         }
+        refuse_links(put)?;
         make_above(put, path)?;
-        let mut target = resolve(path).map_err(|e| cannot_write(path, &e))?;
+        // A link is written through where the user names it. One that the job found a name for gives way to the result.
+        let mut target = match put.chosen {
+            0 => resolve(path).map_err(|e| cannot_write(path, &e))?,
+            _ => path.to_owned(),
+        };
         if put.is_stream {
             self.streams.insert(target.clone());
         }
@@ -123,7 +131,15 @@ impl Landing {
             target = PathBuf::from(aside);
         }
         self.begun += 1;
-        let place = match fs::metadata(&target) {
+        let there = if put.chosen > 0 { fs::symlink_metadata(&target) } else { fs::metadata(&target) };
+        let place = match there {
+            Ok(meta) if meta.is_symlink() => {
+                self.notes.push(format!(
+                    "{} was a symbolic link that the job does not name; the result stands in its place",
+                    target.display()
+                ));
+                self.place(&target, None)
+            }
             Ok(meta) if meta.is_dir() => return Err(is_directory()),
             Ok(meta) if !meta.is_file() && !is_null(&meta) => {
                 let why = "It is a pipe, socket or device, which no result is written to";
@@ -223,13 +239,13 @@ impl Landing {
     }
 
     /// All was sent: what went wrong so far.
-    pub(crate) fn check(&mut self) -> Vec<Fault> {
+    pub(crate) fn check(&mut self) -> Faults {
         self.close();
         self.faults.clone()
     }
 
     /// Puts everything in its place. Returns what went wrong, and what is to be told.
-    pub(crate) fn commit(mut self) -> (Vec<Fault>, Vec<String>) {
+    pub(crate) fn commit(mut self) -> (Faults, Vec<String>) {
         self.close();
         if self.written.len() > ONE_BY_ONE
             && let Err(fault) = self.sync_all()
@@ -293,6 +309,24 @@ impl Landing {
             let _ = fs::remove_dir(directory);
         }
     }
+}
+
+fn link_in_the_way(path: &Path) -> Fault {
+    let why = "It is a symbolic link, and the job does not name it among its results";
+    Fault::writing(&path.to_string_lossy(), libc::ELOOP as u32, why)
+}
+
+/// Refuses a result whose way leads through a link that its user does not name: what stands at home must not lead a machine elsewhere.
+fn refuse_links(put: &Put) -> Result<(), Fault> {
+    let first = put.path.len().saturating_sub(put.chosen as usize);
+    let ends = put.path.iter().enumerate().skip(first + 1).filter(|(_, byte)| **byte == b'/').map(|(n, _)| n);
+    for end in ends {
+        let above = path_of(&put.path[..end]);
+        if fs::symlink_metadata(above).is_ok_and(|meta| meta.is_symlink()) {
+            return Err(link_in_the_way(above));
+        }
+    }
+    Ok(())
 }
 
 /// Makes the directories above a result, if it is to be so.
@@ -398,7 +432,7 @@ mod tests {
         landing.write(b"less");
         send(&mut landing, &at("good"), 0o644, b"good");
         send(&mut landing, Path::new("/dev/null"), 0o644, b"gone");
-        let errnos: Vec<u32> = landing.check().iter().map(|f| f.errno).collect();
+        let errnos: Vec<u32> = landing.check().named().iter().map(|f| f.errno).collect();
         assert_eq!(errnos, [21, 20, 2, 20, 0]);
         landing.commit();
         assert_eq!(fs::read(at("good")).unwrap(), b"good");
@@ -411,6 +445,46 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_gets_through_no_link_that_the_user_does_not_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("elsewhere/deep")).unwrap();
+        fs::write(at("elsewhere/file"), "precious").unwrap();
+        fs::create_dir(at("home")).unwrap();
+        for (name, to) in [("file", "../elsewhere/file"), ("dir", "../elsewhere"), ("null", "/dev/null")] {
+            std::os::unix::fs::symlink(to, at("home").join(name)).unwrap();
+        }
+        let chosen = |name: &str, data: &[u8], chosen: &str| {
+            let path = at("home").join(name);
+            Put { chosen: chosen.len() as u32, ..put(&path, 0o644, data.len()) }
+        };
+        let mut landing = Landing::new(&Land::default());
+        let mut send = |put: Put, data: &[u8]| {
+            landing.put(&put);
+            landing.write(data);
+        };
+        // Named by the user: as far as he named it, links are his.
+        send(chosen("dir/deep/mine", b"x", "mine"), b"x");
+        send(chosen("dir/named", b"x", "named"), b"x");
+        // Found by the job.
+        send(chosen("file", b"x", "file"), b"x");
+        send(chosen("null", b"kept", "null"), b"kept");
+        send(chosen("dir/file", b"x", "dir/file"), b"x");
+        send(Put { is_directory: true, ..chosen("dir", b"", "dir") }, b"");
+        send(Put { is_directory: true, ..chosen("dir/new", b"", "dir/new") }, b"");
+        let (faults, notes) = landing.commit();
+        let errnos: Vec<u32> = faults.named().iter().map(|f| f.errno).collect();
+        assert_eq!((errnos, notes.len()), (vec![40, 40, 40], 2), "{faults:?} {notes:?}");
+        assert_eq!(fs::read(at("elsewhere/file")).unwrap(), b"precious");
+        assert!(at("elsewhere/deep/mine").exists() && at("elsewhere/named").exists());
+        assert!(!at("elsewhere/new").exists());
+        for (name, text) in [("file", "x"), ("null", "kept")] {
+            assert!(fs::symlink_metadata(at("home").join(name)).unwrap().is_file(), "{name}");
+            assert_eq!(fs::read_to_string(at("home").join(name)).unwrap(), text);
+        }
+    }
+
+    #[test]
     fn nothing_is_written_to_a_pipe_and_who_reads_the_reason_knows_why() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("pipe");
@@ -420,8 +494,9 @@ mod tests {
         let mut landing = Landing::new(&Land::default());
         send(&mut landing, &at, 0o644, b"x");
         let (faults, _) = landing.commit();
-        assert_eq!((faults.len(), faults[0].errno), (1, 22));
-        assert!(faults[0].details().contains("pipe"), "{}", faults[0].details());
+        let fault = faults.together().unwrap();
+        assert_eq!(fault.errno, 22);
+        assert!(fault.details().contains("pipe"), "{}", fault.details());
     }
 
     #[test]

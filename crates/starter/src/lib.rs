@@ -40,6 +40,7 @@ pub mod clear;
 mod connection;
 mod disks;
 pub mod frame;
+mod guard;
 pub mod home;
 pub mod keeper;
 mod landing;

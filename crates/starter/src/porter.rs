@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use prost::Message;
-use transfer::{Fault, Source};
+use transfer::{Fault, Faults, Source};
 
 use crate::frame::{self, Buffer};
 use crate::landing::Landing;
@@ -152,6 +152,9 @@ pub struct Put {
     pub made_mode: Option<u32>,
     #[prost(bool, tag = "6")]
     pub is_stream: bool,
+    /// So many bytes at the end of the path are the job's choice: no link is followed there.
+    #[prost(uint32, tag = "7")]
+    pub chosen: u32,
 }
 
 /// Porter to manager.
@@ -166,8 +169,8 @@ pub struct FromPorter {
     #[prost(bool, tag = "3")]
     pub done: bool,
     /// What went wrong.
-    #[prost(message, repeated, tag = "4")]
-    pub faults: Vec<Fault>,
+    #[prost(message, required, tag = "4")]
+    pub faults: Faults,
     /// What the user must know.
     #[prost(string, repeated, tag = "5")]
     pub notes: Vec<String>,
@@ -325,27 +328,27 @@ impl Line {
     fn read_to_end(&mut self, path: &Path, file: File) -> io::Result<()> {
         let mut data = Vec::new();
         match file.take(UNSIZED_BYTES + 1).read_to_end(&mut data) {
-            Err(e) => return self.end_read(vec![cannot_read(path, &e)], Vec::new()),
+            Err(e) => return self.end_read(cannot_read(path, &e).into(), Vec::new()),
             Ok(n) if n as u64 > UNSIZED_BYTES => {
                 let why = format!(
                     "It says that it is empty, as files of /proc do, and has more than {} KiB; copy it to a file that has a size",
                     UNSIZED_BYTES >> 10
                 );
                 let fault = Fault::reading(&path.to_string_lossy(), libc::EFBIG as u32, why);
-                return self.end_read(vec![fault], Vec::new());
+                return self.end_read(fault.into(), Vec::new());
             }
             Ok(_) => {}
         }
         if !data.is_empty() {
             self.answer(&FromPorter { data, ..FromPorter::default() })?;
         }
-        self.end_read(Vec::new(), Vec::new())
+        self.end_read(Faults::default(), Vec::new())
     }
 
     fn read(&mut self, path: &Path) -> io::Result<()> {
         let (mut file, meta) = match walk::open(path) {
             Ok(opened) => opened,
-            Err(e) => return self.end_read(vec![cannot_read(path, &e)], Vec::new()),
+            Err(e) => return self.end_read(cannot_read(path, &e).into(), Vec::new()),
         };
         if meta.is_file() && meta.len() == 0 {
             return self.read_to_end(path, file);
@@ -357,23 +360,23 @@ impl Line {
             match file.read(&mut chunk[..most]) {
                 Ok(0) => {
                     let fault = Fault::reading(&path.to_string_lossy(), 5, "It shrank while it was read");
-                    return self.end_read(vec![fault], Vec::new());
+                    return self.end_read(fault.into(), Vec::new());
                 }
                 Ok(n) => {
                     left -= n as u64;
                     self.answer(&FromPorter { data: chunk[..n].to_vec(), ..FromPorter::default() })?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return self.end_read(vec![cannot_read(path, &e)], Vec::new()),
+                Err(e) => return self.end_read(cannot_read(path, &e).into(), Vec::new()),
             }
         }
         // What changed while it was read is not remembered as what it was.
         let after = file.metadata().map(|m| walk::stamp(&m)).unwrap_or_default();
         let stamp = if after == walk::stamp(&meta) { after } else { Vec::new() };
-        self.end_read(Vec::new(), stamp)
+        self.end_read(Faults::default(), stamp)
     }
 
-    fn end_read(&mut self, faults: Vec<Fault>, stamp: Vec<u8>) -> io::Result<()> {
+    fn end_read(&mut self, faults: Faults, stamp: Vec<u8>) -> io::Result<()> {
         self.answer(&FromPorter { done: true, faults, stamp, ..FromPorter::default() })
     }
 }

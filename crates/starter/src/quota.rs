@@ -31,6 +31,58 @@ pub fn is_short_of_room(file: &File) -> io::Result<bool> {
     Ok(free < reserve(size))
 }
 
+/// An error (ENOSPC) when so many bytes more in this file would take what its disk keeps for others. `sofar` is what was written for the
+/// same purpose: who has little is not who fills the disk.
+pub(crate) fn check_room(file: &File, sofar: u64, bytes: u64) -> io::Result<()> {
+    if sofar.saturating_add(bytes) < INNOCENT_BYTES {
+        return Ok(());
+    }
+    let (size, free) = sys::room(file.as_fd())?;
+    let is_enough = free >= reserve(size).saturating_add(bytes);
+    if is_enough { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ENOSPC)) }
+}
+
+/// Bytes between two looks at the disk.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// Writes to a file as long as its disk has what it keeps for others.
+#[derive(Debug)]
+pub(crate) struct Sparing<'a> {
+    to: &'a File,
+    written: u64,
+    /// So many may be written before the next look.
+    granted: u64,
+}
+
+impl<'a> Sparing<'a> {
+    pub(crate) fn new(to: &'a File) -> Self {
+        Self { to, written: 0, granted: 0 }
+    }
+
+    pub(crate) fn file(&self) -> &'a File {
+        self.to
+    }
+}
+
+impl io::Write for Sparing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len() as u64;
+        if self.granted < count {
+            let step = STEP_BYTES.max(count);
+            check_room(self.to, self.written, step)?;
+            self.granted = step;
+        }
+        let done = self.to.write(bytes)?;
+        self.granted -= done as u64;
+        self.written += done as u64;
+        Ok(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Why a job with so much in its scratch directory must go; `None` when it may stay.
 fn verdict(used: u64, limit: u64, room: Option<(u64, u64)>) -> Option<String> {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -136,6 +188,24 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_copy_is_made_only_while_the_disk_keeps_its_reserve_and_small_ones_always() {
+        use std::io::Write as _;
+        let file = tempfile::tempfile().unwrap();
+        let errno = |sofar, bytes| check_room(&file, sofar, bytes).err().and_then(|e| e.raw_os_error());
+        assert_eq!(errno(0, INNOCENT_BYTES - 1), None);
+        assert_eq!(errno(0, 1 << 60), Some(libc::ENOSPC), "nobody has such a disk");
+        assert_eq!(errno(u64::MAX, u64::MAX), Some(libc::ENOSPC), "no sum is too large");
+        let mut sparing = Sparing::new(&file);
+        let chunk = vec![7; 3 << 20];
+        (0..3).for_each(|_| sparing.write_all(&chunk).unwrap());
+        assert_eq!(
+            file.metadata().unwrap().len(),
+            9 << 20,
+            "one write may be larger than what is left of a step"
+        );
+    }
 
     #[test]
     fn a_job_goes_for_its_own_limit_or_when_it_is_who_fills_the_disk() {

@@ -11,9 +11,10 @@ use classad::ClassAd;
 use model::report::Attempt;
 use prost::Message;
 use transfer::bundle::{self, Entry};
-use transfer::collect::{Seen, State, choose_new, listed};
-use transfer::{Fault, OWN_FILES, Plan};
+use transfer::collect::{Seen, State, What, choose_new, listed};
+use transfer::{Fault, Faults, OWN_FILES, Plan};
 
+use crate::quota::{Sparing, check_room};
 use crate::walk::{cannot_read, look, path_of, walk};
 use crate::wire::Transfer;
 
@@ -33,10 +34,13 @@ pub(crate) struct Collected {
     pub(crate) files: u64,
     #[prost(uint64, tag = "4")]
     pub(crate) sent: u64,
-    #[prost(message, optional, tag = "5")]
-    pub(crate) fault: Option<Fault>,
+    #[prost(message, required, tag = "5")]
+    pub(crate) faults: Faults,
     #[prost(string, repeated, tag = "6")]
     pub(crate) left_out: Vec<String>,
+    /// How many more were left out.
+    #[prost(uint64, tag = "7")]
+    left_out_more: u64,
 }
 
 /// Everything at the top of a directory.
@@ -44,11 +48,14 @@ fn top(dir: &Path) -> io::Result<Vec<Seen>> {
     let mut seen = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name().into_vec();
-        let (what, meta) = match look(&dir.join(path_of(&name))) {
-            Ok(found) => found,
+        let path = dir.join(path_of(&name));
+        let found = match look(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(e),
+            // A link that cannot be followed must not hide the others; whoever reads it says what is wrong with it.
+            Err(_) => fs::symlink_metadata(&path).map(|meta| (What::File, meta)),
+            found => found,
         };
+        let (what, meta) = found?;
         let nanos = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         seen.push(Seen { name, what, state: (meta.len(), nanos) });
     }
@@ -139,17 +146,19 @@ pub(crate) fn collect(
     let plan = plan_of(transfer)?;
     let streams = streams_of(&plan);
     let mut writer = Bundle {
-        to: BufWriter::with_capacity(CHUNK, to),
+        to: BufWriter::with_capacity(CHUNK, Sparing::new(to)),
         hash: ring::digest::Context::new(&ring::digest::SHA256),
         collected: Collected::default(),
         most: plan.max_output_mib.map(|mib| mib << 20),
     };
     for name in &streams {
         let path = scratch.join(name);
-        if fs::symlink_metadata(&path).is_ok() {
-            writer.file(name.as_bytes(), &path)?;
-        } else {
-            writer.leave_out(format!("{name} (the job has removed its own output)"));
+        match fs::symlink_metadata(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                writer.leave_out(format!("{name} (the job has removed its own output)"));
+            }
+            // Whoever reads it says what else is wrong with it.
+            _ => writer.file(name.as_bytes(), &path)?,
         }
     }
     if let Some(outputs) = &plan.outputs {
@@ -171,14 +180,16 @@ pub(crate) fn collect(
                 writer.file(&found.name, &found.path)?;
             }
         }
-        for fault in walked.faults {
-            writer.fault(fault);
-        }
+        writer.collected.faults.append(walked.faults);
         for left in walked.left_out {
             writer.leave_out(left);
         }
     } else {
-        let chosen = choose_new(&plan, (id.cluster, id.proc), &read_state(state)?, &top(scratch)?, &streams);
+        let there = top(scratch).unwrap_or_else(|e| {
+            writer.fault(cannot_read(scratch, &e));
+            Vec::new()
+        });
+        let chosen = choose_new(&plan, (id.cluster, id.proc), &read_state(state)?, &there, &streams);
         for (name, home) in chosen.files {
             writer.file(&home, &scratch.join(path_of(&name)))?;
         }
@@ -189,9 +200,16 @@ pub(crate) fn collect(
     writer.finish()
 }
 
+/// There is no room on the machine for a file among the results.
+fn cannot_bring(path: &Path, error: &io::Error) -> Fault {
+    let (errno, text) = crate::walk::said(error);
+    let text = format!("{text} for a copy of it on the machine's disk");
+    Fault::reading(&path.to_string_lossy(), errno, text)
+}
+
 /// Results on their way into one file.
 struct Bundle<'a> {
-    to: BufWriter<&'a File>,
+    to: BufWriter<Sparing<'a>>,
     hash: ring::digest::Context,
     collected: Collected,
     /// They may be so large.
@@ -200,12 +218,14 @@ struct Bundle<'a> {
 
 impl Bundle<'_> {
     fn fault(&mut self, fault: Fault) {
-        self.collected.fault.get_or_insert(fault);
+        self.collected.faults.push(fault);
     }
 
     fn leave_out(&mut self, what: String) {
         if self.collected.left_out.len() < LEFT_OUT {
             self.collected.left_out.push(what);
+        } else {
+            self.collected.left_out_more += 1;
         }
     }
 
@@ -240,30 +260,40 @@ impl Bundle<'_> {
             self.fault(Fault::output_too_large(&path.to_string_lossy(), mib(most), mib(size)));
             return Ok(());
         }
+        // A file with holes is as large as what it would fill.
+        if let Err(e) = check_room(self.to.get_ref().file(), self.collected.bytes, size) {
+            self.fault(cannot_bring(path, &e));
+            return Ok(());
+        }
         let entry = Entry::file(name, meta.mode(), size);
         if entry.check().is_err() {
             return self.entry(&entry);
         }
         self.entry(&entry)?;
         let (mut left, mut chunk) = (size, vec![0; CHUNK]);
+        // Its size is announced: what cannot be read of it is zeros, and a fault.
+        let mut fault = None;
         while left > 0 {
             let most = chunk.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let got = match file.read(&mut chunk[..most]) {
+            let got = match if fault.is_none() { file.read(&mut chunk[..most]) } else { Ok(most) } {
                 Ok(0) => {
-                    self.fault(Fault::reading(&path.to_string_lossy(), 5, "It shrank while it was read"));
+                    fault = Some(Fault::reading(&path.to_string_lossy(), 5, "It shrank while it was read"));
                     chunk.fill(0);
-                    most
+                    continue;
                 }
                 Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
-                    self.fault(cannot_read(path, &e));
+                    fault = Some(cannot_read(path, &e));
                     chunk.fill(0);
-                    most
+                    continue;
                 }
             };
             self.put(&chunk[..got])?;
             left -= got as u64;
+        }
+        if let Some(fault) = fault {
+            self.fault(fault);
         }
         self.collected.files += 1;
         self.collected.sent += size;
@@ -272,8 +302,11 @@ impl Bundle<'_> {
 
     fn finish(mut self) -> io::Result<Collected> {
         self.put(&bundle::END)?;
+        if self.collected.left_out_more > 0 {
+            self.collected.left_out.push(format!("and {} more", self.collected.left_out_more));
+        }
         let to = self.to.into_inner().map_err(io::IntoInnerError::into_error)?;
-        to.sync_all()?;
+        to.file().sync_all()?;
         self.collected.sha256 = self.hash.finish().as_ref().to_vec();
         Ok(self.collected)
     }

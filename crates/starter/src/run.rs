@@ -475,8 +475,12 @@ impl<'a> Starter<'a> {
             self.report(Happening::Returned(Returned { jobs: vec![stop.id] }));
             return;
         }
-        if stop.hard && self.checkpoints.leaving() == Some(stop.id) {
-            self.leave_without_checkpoint("there was no more time");
+        if self.checkpoints.leaving() == Some(stop.id) {
+            if stop.hard {
+                self.leave_without_checkpoint("there was no more time");
+            } else if stop.evict.is_none() {
+                self.checkpoints.hurry(sys::mono_us());
+            }
         }
         if self.running.as_ref().is_none_or(|r| r.job.id != stop.id) {
             return;
@@ -489,6 +493,8 @@ impl<'a> Starter<'a> {
             running.evicted.clone_from(&stop.evict);
             self.leaving_since_ms = stop.evict.as_ref().map(|_| uptime::moment().mono_ms);
         }
+        // A machine may give a job that leaves more time than people do.
+        let is_new = stop.evict.is_none() && !running.stopping;
         running.stopping |= stop.evict.is_none();
         // One that has ended has nothing more to do than to be gone.
         if running.sending.is_some() && (stop.hard || stop.evict.is_none()) {
@@ -503,11 +509,12 @@ impl<'a> Starter<'a> {
         let unborn = running.nest.as_ref().is_some_and(|n| !n.started);
         if stop.hard || unborn {
             running.kill_at_us = Some(now);
-        } else if running.kill_at_us.is_none() {
+        } else if running.kill_at_us.is_none() || is_new {
             running.asked_to_leave = true;
             let patience_ms = stop.evict.as_ref().map_or(running.job.grace_ms, |e| e.patience_ms);
             let forever = stop.evict.is_some() && patience_ms == 0;
-            running.kill_at_us = Some(if forever { u64::MAX } else { now + patience_ms * 1000 });
+            let until_us = if forever { u64::MAX } else { now + patience_ms * 1000 };
+            running.kill_at_us = Some(running.kill_at_us.map_or(until_us, |at| at.min(until_us)));
             // A job that is only moved gets the chance to save its work, or is saved.
             let save = running.job.checkpoint.as_ref().map_or(0, |c| c.signal);
             match (stop.evict.is_some(), running.nest.is_some()) {

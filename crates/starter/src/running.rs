@@ -242,6 +242,9 @@ impl Starter<'_> {
     pub(crate) fn check_kill(&mut self) {
         let now = sys::mono_us();
         let start_us = self.start_us;
+        if self.checkpoints.leaves_at_us().is_some_and(|at| now >= at) {
+            self.leave_without_checkpoint("there was no more time");
+        }
         let Some(running) = self.running.as_mut() else { return };
         if running.sending.is_some()
             && (running.killed_us.is_some() || running.kill_at_us.is_some_and(|at| now >= at))
@@ -265,21 +268,28 @@ impl Starter<'_> {
             ));
             running.kill();
         }
-        if let Some((chore, _)) = running.chore.as_ref().filter(|(chore, _)| now >= chore.since_us + CHORE_US)
-        {
-            chore.kill();
+        let is_suspended = running.suspended;
+        if let Some((chore, _)) = &mut running.chore {
+            if now >= chore.since_us + CHORE_US {
+                chore.kill();
+            } else if !is_suspended {
+                chore.nudge(now);
+            }
         }
     }
 
     /// When `check_kill` has something to do.
     pub(crate) fn next_kill_us(&self) -> Option<u64> {
-        let running = self.running.as_ref()?;
+        let leaves = self.checkpoints.leaves_at_us();
+        let Some(running) = &self.running else { return leaves };
         let start = running.starting.as_ref().filter(|_| running.killed_us.is_none());
         let times = [
+            leaves,
             running.kill_at_us,
             running.killed_us.map(|at| at + STUCK_US),
             start.map(|s| s.since_us + self.start_us),
             running.chore.as_ref().map(|(chore, _)| chore.since_us + CHORE_US),
+            running.chore.as_ref().filter(|_| !running.suspended).map(|(chore, _)| chore.next_nudge_us()),
         ];
         times.into_iter().flatten().min()
     }

@@ -19,7 +19,7 @@ use model::text;
 use prost::Message;
 use transfer::bundle::{self, Entry};
 use transfer::fault::{self, Side};
-use transfer::{Fault, JOB_AD, MACHINE_AD, Plan, plan};
+use transfer::{Fault, Faults, JOB_AD, MACHINE_AD, Plan, plan};
 
 use crate::chore::Chore;
 use crate::results::{Collected, collect, names_to_save, note_state};
@@ -41,8 +41,8 @@ pub(crate) struct Placed {
     bytes: u64,
     #[prost(uint64, tag = "2")]
     files: u64,
-    #[prost(message, optional, tag = "3")]
-    fault: Option<Fault>,
+    #[prost(message, required, tag = "3")]
+    faults: Faults,
 }
 
 /// Results that wait until they are where they belong.
@@ -94,10 +94,10 @@ impl Starter<'_> {
         };
         let Some(running) = &self.running else { return };
         let job = running.job.id;
-        let Placed { bytes, files, fault } = placed;
+        let Placed { bytes, files, faults } = placed;
         let stage = MoveStage::InputFinished as i32;
         let moved = Moved { job, stage, bytes, files, ..Moved::default() };
-        if let Some(fault) = fault {
+        if let Some(fault) = faults.together() {
             let hold = running.job.transfer.as_ref().map(|t| hold_of(&fault, fault::INPUT, t));
             self.report(Happening::Moved(moved));
             if let Some(running) = self.running.take() {
@@ -204,7 +204,8 @@ impl Starter<'_> {
                 return self.report_hold(job, hold_of(&fault, fault::OUTPUT, &transfer));
             }
         };
-        let Collected { sha256, bytes, files, sent, fault, left_out } = collected;
+        let Collected { sha256, bytes, files, sent, faults, left_out, .. } = collected;
+        let fault = faults.together();
         let path = path.to_string_lossy().into_owned();
         let outputs = Outputs { job, path, sha256, bytes, files, sent, left_out };
         // Where there is nothing to send, nothing begins.
@@ -226,7 +227,7 @@ impl Starter<'_> {
         let Sending { exit, hold, .. } = sending;
         self.empty_scratch();
         let (job, ended) = (running.job.id, running.started.plus(exit.wall_us / 1000));
-        match hold.or(landed.hold) {
+        match both(hold, landed.hold) {
             Some(hold) => self.report_hold(job, hold),
             // Whoever wanted it gone meanwhile has that too.
             None => self.report_at(ended, Happening::Exited(Exited { job, exit })),
@@ -243,6 +244,17 @@ impl Starter<'_> {
 
     fn tell_moved(&mut self, job: Attempt, stage: MoveStage) {
         self.report(Happening::Moved(Moved { job, stage: stage as i32, ..Moved::default() }));
+    }
+}
+
+/// What went wrong when results were collected, and when they were put in place: one reason for both.
+fn both(collecting: Option<Hold>, landing: Option<Hold>) -> Option<Hold> {
+    match (collecting, landing) {
+        (Some(first), Some(then)) => {
+            let reason = text::one_line(&first.reason, model::limits::REASON_BYTES / 2 - 2);
+            Some(Hold { reason: format!("{reason}; {}", then.reason), ..first })
+        }
+        (first, then) => first.or(then),
     }
 }
 
@@ -265,11 +277,16 @@ fn place(objects: BorrowedFd<'_>, transfer: &Transfer, scratch: &Path, state: &F
         let name = CString::new(transfer.bundle.as_str())?;
         let mut from = BufReader::with_capacity(CHUNK, sys::open_at(objects, &name)?);
         while let Some(entry) = bundle::next(&mut from)? {
-            if let Err(fault) = placing.put(&entry, &mut from)? {
-                placing.placed.fault = Some(fault);
-                return Ok(placing.placed);
+            let mut data = from.by_ref().take(entry.following());
+            if let Err(fault) = placing.put(&entry, &mut data)? {
+                placing.placed.faults.push(fault);
+                // The others are tried all the same, so that all that is wrong is told at once.
+                io::copy(&mut data, &mut io::sink())?;
             }
         }
+    }
+    if !placing.placed.faults.is_empty() {
+        return Ok(placing.placed);
     }
     for (path, mode) in placing.directories.iter().rev() {
         fs::set_permissions(path, Permissions::from_mode(*mode))?;
@@ -368,6 +385,7 @@ impl Placing<'_> {
         self.above(path)?;
         let _ = fs::remove_file(path);
         let mut to = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+        crate::quota::check_room(&to, self.placed.bytes, entry.size)?;
         let copied = match model::report::object_name(&entry.object) {
             Some(object) => {
                 let mut object = sys::open_at(self.objects, &CString::new(object)?)
@@ -425,7 +443,7 @@ mod tests {
         let dir = File::open(objects.path()).unwrap();
         let state = tempfile::tempfile().unwrap();
         let placed = place(dir.as_fd(), &transfer, scratch.path(), &state).unwrap();
-        assert_eq!((placed.files, placed.bytes, placed.fault), (4, 11, None));
+        assert_eq!((placed.files, placed.bytes, placed.faults.is_empty()), (4, 11, true));
         let mode = |name: &str| fs::metadata(scratch.path().join(name)).unwrap().mode() & 0o7777;
         assert_eq!([mode("run.sh"), mode("ro"), mode("ro/in"), mode("big")], [0o755, 0o555, 0o444, 0o640]);
         let ad = fs::read_to_string(scratch.path().join(JOB_AD)).unwrap();
@@ -459,8 +477,9 @@ mod tests {
         let transfer = Transfer { job_ad, ..Transfer::default() };
         let (to, state) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempfile().unwrap());
         let done = collect(scratch.path(), &state, &transfer, Attempt::default(), to.as_file()).unwrap();
-        let fault = done.fault.unwrap();
+        let fault = done.faults.together().unwrap();
         assert_eq!(fault.code, fault::OUTPUT_TOO_LARGE);
+        assert!(fault.text.contains("large") && fault.text.contains("absent: (errno 2)"), "{}", fault.text);
         assert_eq!(sent(&mut fs::read(to.path()).unwrap().as_slice()), [("good".to_owned(), b"1".to_vec())]);
         assert!(done.left_out[0].contains("removed its own output"));
     }
@@ -476,7 +495,7 @@ mod tests {
         };
         assert!(of(entry(Entry::file("../x", 0o644, 1), b"x")).is_err());
         let own = of([entry(Entry::file(".job.ad", 0o644, 1), b"x"), bundle::END.to_vec()].concat()).unwrap();
-        assert_eq!(own.fault.unwrap().errno, 13);
+        assert_eq!(own.faults.named()[0].errno, 13);
         assert!(of(entry(Entry::file("cut", 0o644, 9), b"x")).is_err());
         let absent = Entry { object: vec![1; 32], ..Entry::file("absent", 0o644, 9) };
         assert!(of([absent.header(), bundle::END.to_vec()].concat()).is_err());
@@ -485,6 +504,16 @@ mod tests {
             entry(Entry::file("d", 0o644, 0), b""),
             bundle::END.to_vec(),
         ];
-        assert_eq!(of(clash.concat()).unwrap().fault.unwrap().errno, 21);
+        assert_eq!(of(clash.concat()).unwrap().faults.named()[0].errno, 21);
+        let several = [
+            entry(Entry::directory("e", 0o755), b""),
+            entry(Entry::file("e", 0o644, 3), b"xyz"),
+            entry(Entry::file(".machine.ad", 0o644, 2), b"xy"),
+            entry(Entry::file("good", 0o644, 1), b"x"),
+            bundle::END.to_vec(),
+        ];
+        let several = of(several.concat()).unwrap();
+        let errnos: Vec<u32> = several.faults.named().iter().map(|f| f.errno).collect();
+        assert_eq!((errnos, several.files), (vec![21, 13], 1), "all that is wrong is told at once");
     }
 }

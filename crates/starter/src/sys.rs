@@ -43,8 +43,9 @@ pub(crate) fn signal_descriptor() -> io::Result<OwnedFd> {
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        // SIGUSR1 tells a keeper to end its starter, SIGUSR2 tells a starter that its keeper is gone.
-        let ours = [libc::SIGUSR1, libc::SIGUSR2];
+        // SIGUSR1 tells a keeper to end its starter, SIGUSR2 tells a starter that its keeper is gone. SIGCONT is a `Waker`'s: newer
+        // kernels (6.13) set up a timer no more whose signal came and was ignored, which it is where nobody takes it.
+        let ours = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGCONT];
         for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP].into_iter().chain(ours) {
             libc::sigaddset(&raw mut set, signal);
         }
@@ -405,9 +406,15 @@ pub(crate) fn become_remover() -> io::Result<()> {
     become_nobody_with(1 << DAC_OVERRIDE | 1 << DAC_READ_SEARCH | 1 << FOWNER)
 }
 
+/// Nobody's user who may send signals to everybody, and whom no job can send one.
+pub(crate) fn become_guard() -> io::Result<()> {
+    become_nobody_with(1 << KILL)
+}
+
 const DAC_OVERRIDE: u32 = 1;
 const DAC_READ_SEARCH: u32 = 2;
 const FOWNER: u32 = 3;
+const KILL: u32 = 5;
 
 fn become_nobody_with(capabilities: u32) -> io::Result<()> {
     const NOBODY: libc::uid_t = 4_294_967_000;

@@ -1,5 +1,6 @@
 //! People who look into the running job: each visit is served by a process of its own with the rights of the job's owner and nothing
-//! more, where the job lives. Bytes go past the starter, between that process and the agent.
+//! more, where the job lives. Bytes go past the starter, between that process and the agent. The job can stop or kill whoever has its
+//! rights, so that a guard (`guard`) stands between and ends the visit with its connection.
 //!
 //! Whoever shows a file (`look`) may outlive the job by the moment that it takes to show the last of it; a command (`shell`) ends with
 //! the job's process.
@@ -16,14 +17,14 @@ use crate::run::{Starter, short_path};
 use crate::sys;
 use crate::terminal::Surroundings;
 use crate::wire::Visit;
-use crate::{look, shell};
+use crate::{guard, look, shell};
 
 /// Visits to one job at a time.
 const MOST: usize = 16;
 /// How long a starter that ends waits for what is still to be shown.
 const LAST_US: u64 = 500_000;
 
-/// A process that serves a visit.
+/// A visit: its guard, and below that whoever serves it.
 pub(crate) struct Visitor {
     chore: Chore,
     /// Tells one who shows a file, by being closed, that the job is over. Absent for a command.
@@ -61,14 +62,15 @@ impl Starter<'_> {
         let theirs = stream.try_clone().map_err(fail)?;
         let chore = self.beside_job(|_| {
             let keep = [theirs.as_fd(), ended.as_fd()];
-            let doer = Doer::User(job.identity.as_ref());
-            Chore::begin_in(place.as_ref(), doer, &keep, || {
-                let stream = theirs.try_clone()?;
-                match &visit.want.shell {
-                    Some(wanted) => shell::serve(stream, &job, wanted, &marker),
-                    None => look::serve(stream, &job, &visit.want, &ended),
-                }
-                .map(|()| Vec::new())
+            Chore::begin_in(place.as_ref(), Doer::User(None), &keep, || {
+                let served = guard::keep(job.identity.as_ref(), &theirs, &keep, || {
+                    let stream = theirs.try_clone()?;
+                    match &visit.want.shell {
+                        Some(wanted) => shell::serve(stream, &job, wanted, &marker),
+                        None => look::serve(stream, &job, &visit.want, &ended),
+                    }
+                });
+                served.map(|()| Vec::new())
             })
         });
         let chore = chore.map_err(fail)?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use transfer::bundle::{DEPTH, ENTRIES};
 use transfer::collect::What;
-use transfer::{Fault, Source};
+use transfer::{Fault, Faults, Source};
 
 /// A file or directory that goes to the other side.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub(crate) struct Found {
 pub(crate) struct Walked {
     pub(crate) found: Vec<Found>,
     /// What of it cannot be moved.
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Faults,
     /// What in its directories is not moved, in words.
     pub(crate) left_out: Vec<String>,
 }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(walked.left_out.len(), 2, "{:?}", walked.left_out);
         assert!(walked.faults.is_empty());
         assert_eq!(names(&of(&["d/"])), ["e", "f", "link"]);
-        let errno = |entry: &str| of(&[entry]).faults.iter().map(|f| f.errno).collect::<Vec<_>>();
+        let errno = |entry: &str| of(&[entry]).faults.named().iter().map(|f| f.errno).collect::<Vec<_>>();
         assert_eq!(errno("nope"), [2]);
         assert_eq!(errno("nope/"), [2]);
         assert_eq!(errno("plain/"), [20]);

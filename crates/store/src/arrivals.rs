@@ -272,6 +272,17 @@ impl Store {
         Ok((next, safe))
     }
 
+    /// Refuses an object of a size that this user never has room for, whatever else makes way.
+    pub fn check_size(&self, owner: &Arc<str>, bytes: u64) -> io::Result<()> {
+        let (allowance, is_set) = self.allowance();
+        let most = allowance.bytes.unwrap_or(limits::OBJECT_BYTES).min(limits::OBJECT_BYTES);
+        if bytes <= most {
+            return Ok(());
+        }
+        let over = OverQuota::of_bytes(owner, 0, bytes, most, is_set);
+        Err(io::Error::new(io::ErrorKind::QuotaExceeded, over.to_string()))
+    }
+
     /// True when this user has uploaded all of this object.
     pub fn was_uploaded(&self, owner: &str, object: &str) -> io::Result<bool> {
         self.was_brought(&uploader(owner), claim_of(object)?, object)

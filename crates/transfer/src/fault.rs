@@ -1,5 +1,6 @@
 //! What goes wrong when files are moved, as HTCondor says it: a hold code, the errno of the side that failed, a sentence.
 
+use model::text;
 use prost::Message;
 
 pub use model::codes::hold::{INPUT, INPUT_TOO_LARGE, OUTPUT, OUTPUT_TOO_LARGE};
@@ -19,6 +20,84 @@ pub struct Fault {
     /// HoldReasonCode where it is not that of the direction; 0 otherwise.
     #[prost(uint32, tag = "4")]
     pub code: u32,
+}
+
+/// So many faults of one transfer are kept in words.
+const NAMED: usize = 8;
+/// A fault that is not alone is said in so many bytes, so that a reason (`REASON_BYTES`) has room for several.
+const SHARE_BYTES: usize = 240;
+/// What is said of all but the first has so many bytes.
+const OTHERS_BYTES: usize = 480;
+
+/// Everything that went wrong in one transfer: the first of it in words, the rest by number.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Faults {
+    #[prost(message, repeated, tag = "1")]
+    named: Vec<Fault>,
+    /// How many more there were.
+    #[prost(uint64, tag = "2")]
+    more: u64,
+}
+
+impl Faults {
+    /// Another thing went wrong.
+    pub fn push(&mut self, fault: Fault) {
+        if self.named.len() < NAMED {
+            self.named.push(fault);
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+
+    /// So did these.
+    pub fn append(&mut self, others: Self) {
+        for fault in others.named {
+            self.push(fault);
+        }
+        self.more = self.more.saturating_add(others.more);
+    }
+
+    /// True when nothing went wrong.
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// Those that are kept in words.
+    pub fn named(&self) -> &[Fault] {
+        &self.named
+    }
+
+    /// All of them as one: code and number of the first, the others behind it in its text.
+    pub fn together(&self) -> Option<Fault> {
+        let (first, others) = self.named.split_first()?;
+        let mut whole = first.clone();
+        if others.is_empty() && self.more == 0 {
+            return Some(whole);
+        }
+        whole.doing = text::one_line(&whole.doing, SHARE_BYTES);
+        whole.text = text::one_line(&whole.text, SHARE_BYTES);
+        let (mut said, mut unsaid) = (0, self.more);
+        for other in others {
+            let details = text::one_line(&other.details(), SHARE_BYTES);
+            said += details.len();
+            if unsaid > self.more || said > OTHERS_BYTES {
+                unsaid = unsaid.saturating_add(1);
+            } else {
+                whole.text.push_str("; also ");
+                whole.text.push_str(&details);
+            }
+        }
+        if unsaid > 0 {
+            whole.text.push_str(&format!("; and {unsaid} more"));
+        }
+        Some(whole)
+    }
+}
+
+impl From<Fault> for Faults {
+    fn from(fault: Fault) -> Self {
+        Self { named: vec![fault], more: 0 }
+    }
 }
 
 /// Which side of a transfer something went wrong at.
@@ -148,5 +227,37 @@ mod tests {
              write to illegal sandbox path: ./a/../b"
         );
         assert_eq!(Fault::output_too_large("f", 1, 2).code_of(OUTPUT), OUTPUT_TOO_LARGE);
+    }
+
+    #[test]
+    fn all_faults_of_a_transfer_are_in_its_reason_or_counted() {
+        let unreadable = |name: &str| Fault::reading(name, 13, "Permission denied");
+        let mut faults = Faults::default();
+        assert_eq!(faults.together(), None);
+        faults.push(Fault::directory_link("/w/link"));
+        assert_eq!(faults.together(), Some(Fault::directory_link("/w/link")), "one is said as it is");
+        faults.push(unreadable("/w/secret"));
+        let both = faults.together().unwrap();
+        assert_eq!(both.errno, 21);
+        assert!(
+            both.details().ends_with("; also reading from file /w/secret: (errno 13) Permission denied"),
+            "{both:?}"
+        );
+        for n in 0..1000 {
+            faults.push(unreadable(&format!("/w/{n}")));
+        }
+        let mut twice = faults.clone();
+        twice.append(faults.clone());
+        for (faults, count) in [(faults, 1002), (twice, 2004)] {
+            let reason = faults.together().unwrap().reason(INPUT, Side::AccessPoint, "submit", "slot1@exec");
+            assert!(reason.len() < model::limits::REASON_BYTES, "{reason}");
+            let also = reason.matches("; also ").count();
+            assert!(also >= 4 && reason.ends_with(&format!("; and {} more", count - 1 - also)), "{reason}");
+        }
+        let long = "x".repeat(4000);
+        let mut faults = Faults::from(unreadable(&long));
+        (0..3).for_each(|_| faults.push(unreadable(&long)));
+        let reason = faults.together().unwrap().reason(INPUT, Side::AccessPoint, "submit", "slot1@exec");
+        assert!(reason.len() < model::limits::REASON_BYTES && reason.ends_with("more"), "{reason}");
     }
 }

@@ -41,15 +41,15 @@ impl Remaps {
         Self(pairs)
     }
 
-    /// The new name of a file, or of the directory that it is in.
-    fn get(&self, name: &str) -> Option<String> {
+    /// The new name of a file, or of the directory that it is in; and how many bytes at its end are not the user's words.
+    fn get(&self, name: &str) -> Option<(String, usize)> {
         let exact = self.0.iter().rev().find(|(from, _)| from == name);
         if let Some((_, to)) = exact {
-            return Some(to.clone());
+            return Some((to.clone(), 0));
         }
         self.0.iter().rev().find_map(|(from, to)| {
             let rest = name.strip_prefix(from.as_str())?.strip_prefix('/')?;
-            Some(format!("{}/{rest}", to.trim_end_matches('/')))
+            Some((format!("{}/{rest}", to.trim_end_matches('/')), rest.len()))
         })
     }
 }
@@ -66,6 +66,8 @@ pub struct Target {
     pub made_mode: Option<u32>,
     /// It is one of the two outputs: other results of the same name give way.
     pub is_stream: bool,
+    /// So many bytes at the end of the path are the job's choice and not its user's: no link is followed there.
+    pub chosen: usize,
 }
 
 /// Where an entry of this path goes; an error when the job's ad does not provide for it.
@@ -77,43 +79,45 @@ pub fn place(plan: &Plan, path: &[u8]) -> Result<Target, String> {
     let text = std::str::from_utf8(path).ok();
     let streams = plan.stream_names();
     let stream = text.and_then(|name| streams.iter().position(|stream| stream == name));
-    if let Some(to) = text.and_then(|name| plan.remaps.get(name)) {
+    if let Some((to, chosen)) = text.and_then(|name| plan.remaps.get(name)) {
         let path = join(&plan.iwd, &to).into_bytes();
-        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: stream.is_some() });
+        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: stream.is_some(), chosen });
     }
     if let Some(which) = stream
         && let Some(to) = [&plan.stdout, &plan.stderr][which]
     {
         let path = join(&plan.iwd, to).into_bytes();
-        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: true });
+        return Ok(Target { path, made_mode: Some(OWN_MODE), is_stream: true, chosen: 0 });
     }
-    if !is_wanted(plan, path, text) {
+    let Some(named) = named(plan, path) else {
         return Err(format!("the job does not ask for {:?} to come back", shown()));
-    }
+    };
     let mut to = plan.iwd.trim_end_matches('/').as_bytes().to_vec();
     to.push(b'/');
     to.extend_from_slice(path);
-    Ok(Target { path: to, made_mode: plan.preserve.then_some(0o755), is_stream: false })
+    let chosen = path.len() - named;
+    Ok(Target { path: to, made_mode: plan.preserve.then_some(0o755), is_stream: false, chosen })
 }
 
-/// True when the rules can lead to a result of this name.
-fn is_wanted(plan: &Plan, path: &[u8], text: Option<&str>) -> bool {
-    let Some(outputs) = &plan.outputs else { return !path.contains(&b'/') };
-    outputs.iter().any(|entry| {
-        if means_contents(entry) {
-            // Whatever is in it.
-            return true;
-        }
-        let name = if plan.preserve && !entry.starts_with('/') {
-            normal(entry)
-        } else {
-            base(&normal(entry)).to_owned()
+/// How much of a result's name the job's list names: the rest of it the job has chosen. `None` when the rules do not lead to such a result.
+fn named(plan: &Plan, path: &[u8]) -> Option<usize> {
+    let Some(outputs) = &plan.outputs else { return (!path.contains(&b'/')).then_some(0) };
+    let of_entry = |entry: &String| {
+        let keeps_path = plan.preserve && !entry.starts_with('/');
+        let name = match (keeps_path, means_contents(entry)) {
+            (true, _) => normal(entry),
+            (false, false) => base(&normal(entry)).to_owned(),
+            // What is in it stands beside the others.
+            (false, true) => String::new(),
         };
-        match text {
-            Some(text) => text == name || text.strip_prefix(&name).is_some_and(|rest| rest.starts_with('/')),
-            None => path.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"/")),
+        let is_it = |rest: &[u8]| rest.is_empty() || rest.starts_with(b"/");
+        match path.strip_prefix(name.as_bytes()) {
+            Some(rest) if !name.is_empty() && is_it(rest) => Some(name.len()),
+            // Whatever is in it.
+            _ => means_contents(entry).then_some(0),
         }
-    })
+    };
+    outputs.iter().filter_map(of_entry).max()
 }
 
 /// What a result is called that would overwrite what it must not: the job's log, its submit file, its own standard output.
@@ -182,6 +186,24 @@ mod tests {
         assert_eq!(place_of(&inside, "anything/x"), "/w/anything/x");
         let nothing = plan(r#"TransferOutput="""#);
         assert!(place(&nothing, b"x").is_err());
+    }
+
+    #[test]
+    fn what_the_job_has_chosen_of_a_path_is_told_from_what_its_user_names() {
+        let chosen = |plan: &Plan, name: &str| {
+            let target = place(plan, name.as_bytes()).unwrap();
+            String::from_utf8(target.path[target.path.len() - target.chosen..].to_vec()).unwrap()
+        };
+        let listed = plan(r#"Out="o";TransferOutput="f,sub/g,d";TransferOutputRemaps="d/e=res""#);
+        for (name, of_job) in
+            [("_condor_stdout", ""), ("f", ""), ("g", ""), ("d/x/y", "/x/y"), ("d/e", ""), ("d/e/x", "x")]
+        {
+            assert_eq!(chosen(&listed, name), of_job, "{name}");
+        }
+        assert_eq!(chosen(&plan(""), "found"), "found");
+        assert_eq!(chosen(&plan(r#"TransferOutput="d/""#), "x/y"), "x/y");
+        let kept = plan(r#"TransferOutput="a/b/,c/d";PreserveRelativePaths=true"#);
+        assert_eq!((chosen(&kept, "a/b/x"), chosen(&kept, "c/d")), ("/x".into(), String::new()));
     }
 
     #[test]

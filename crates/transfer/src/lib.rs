@@ -19,7 +19,7 @@ pub mod names;
 pub mod plan;
 
 pub use bundle::{Entry, EntryKind};
-pub use fault::Fault;
+pub use fault::{Fault, Faults};
 pub use names::Source;
 pub use plan::{Plan, When};
 

@@ -10,7 +10,7 @@ use starter::porter::{FoundFile, List, ListedSource, Paths, Task};
 use store::Incoming;
 use transfer::bundle::{self, Entry, INLINE_BYTES};
 use transfer::fault::{INPUT, INPUT_TOO_LARGE, Side};
-use transfer::{Fault, Source};
+use transfer::{Fault, Faults, Source};
 
 use super::porter::{Failed, Porter};
 use super::{Cargo, KNOWN, NotDone, Shipment};
@@ -48,8 +48,8 @@ impl Cargo {
         };
         let mut porter = Porter::start(owner, self.private, &self.stuck).map_err(failed)?;
         let (found, faults, notes) = list(&mut porter, sources).map_err(failed)?;
-        if let Some(fault) = faults.first() {
-            return Err(hold(fault, Side::AccessPoint));
+        if let Some(fault) = faults.together() {
+            return Err(hold(&fault, Side::AccessPoint));
         }
         let mib = found.iter().map(|f| f.size).sum::<u64>() >> 20;
         if let Some(most) = plan.max_input_mib.filter(|most| mib > *most) {
@@ -83,7 +83,7 @@ pub(super) fn errno_of(error: &io::Error) -> u32 {
 }
 
 /// Files, what is wrong, and what is left out.
-pub(super) type Listing = (Vec<FoundFile>, Vec<Fault>, Vec<String>);
+pub(super) type Listing = (Vec<FoundFile>, Faults, Vec<String>);
 
 pub(super) fn list(porter: &mut Porter, sources: Vec<Source>) -> Result<Listing, Failed> {
     let sources = sources.into_iter().map(ListedSource::from).collect();
@@ -166,7 +166,7 @@ impl Reading<'_> {
             let mut data = Vec::new();
             loop {
                 let answer = self.porter.answer()?;
-                if let Some(fault) = answer.faults.into_iter().next() {
+                if let Some(fault) = answer.faults.together() {
                     return Err(Stop::Fault(fault));
                 }
                 data.extend(answer.data);
@@ -197,7 +197,7 @@ impl Reading<'_> {
         self.porter.tell(Task::Read(Paths { paths: vec![file.path.clone()] }))?;
         loop {
             let answer = self.porter.answer()?;
-            if let Some(fault) = answer.faults.into_iter().next() {
+            if let Some(fault) = answer.faults.together() {
                 return Err(Stop::Fault(fault));
             }
             object.write(&answer.data)?;

@@ -8,7 +8,7 @@ use model::report::Hold;
 use starter::porter::{CHUNK_BYTES, Land as LandTask, Put, Task};
 use transfer::bundle;
 use transfer::fault::{OUTPUT, Side};
-use transfer::{Fault, landing};
+use transfer::{Fault, Faults, landing};
 
 use super::porter::{Failed, Porter};
 use super::{Cargo, NAME_BYTES, NotDone, Shipment};
@@ -58,7 +58,7 @@ impl Cargo {
         let mut done = Done { bytes: 0, files: 0, names: Vec::new(), notes: Vec::new(), hold: None };
         let mut faults = self.send(shipment, land, &mut porter, &mut done)?.map_err(failed)?;
         porter.tell(Task::Check(true)).map_err(failed)?;
-        faults.extend(porter.answer().map_err(failed)?.faults);
+        porter.answer().map_err(failed)?;
         let is_live = is_live();
         porter.tell(Task::Commit(is_live)).map_err(failed)?;
         let last = porter.answer().map_err(failed)?;
@@ -67,12 +67,10 @@ impl Cargo {
                 "this machine does not have that job any more".to_owned(),
             )));
         }
-        // What was found before the last step is in both.
-        if faults.is_empty() {
-            faults = last.faults;
-        }
+        // What went wrong before the last step is in its answer, too.
+        faults.append(last.faults);
         done.notes = last.notes;
-        done.hold = faults.first().map(hold);
+        done.hold = faults.together().as_ref().map(hold);
         Ok(done)
     }
 
@@ -84,7 +82,7 @@ impl Cargo {
         land: &Land,
         porter: &mut Porter,
         done: &mut Done,
-    ) -> Result<Result<Vec<Fault>, Failed>, NotLanded> {
+    ) -> Result<Result<Faults, Failed>, NotLanded> {
         let from = BufReader::with_capacity(CHUNK_BYTES, self.store.read(&land.object).map_err(broken)?);
         send_bundle(from, |path| landing::place(&shipment.plan, path), porter, done)
     }
@@ -97,8 +95,8 @@ fn send_bundle(
     place: impl Fn(&[u8]) -> Result<landing::Target, String>,
     porter: &mut Porter,
     done: &mut Done,
-) -> Result<Result<Vec<Fault>, Failed>, NotLanded> {
-    let mut faults = Vec::new();
+) -> Result<Result<Faults, Failed>, NotLanded> {
+    let mut faults = Faults::default();
     let mut listed = 0;
     while let Some(entry) = bundle::next(&mut from).map_err(broken)? {
         let target = place(&entry.path);
@@ -118,6 +116,7 @@ fn send_bundle(
                     size: entry.size,
                     made_mode: target.made_mode,
                     is_stream: target.is_stream,
+                    chosen: u32::try_from(target.chosen).unwrap_or(u32::MAX),
                 }));
             }
             Err(why) => faults.push(Fault::other(why)),
@@ -162,7 +161,7 @@ pub struct Landed {
     /// What is to be told.
     pub notes: Vec<String>,
     /// What did not get where it belongs.
-    pub faults: Vec<Fault>,
+    pub faults: Faults,
 }
 
 /// Puts the results of a job where `place` says, as this process's own user; all at once, when all are written.
@@ -186,11 +185,14 @@ pub fn land_here(
         Err(NotLanded::Other(NotDone::Later(why))) => return Err(why),
     };
     porter.tell(Task::Check(true)).map_err(failed)?;
-    faults.extend(porter.answer().map_err(failed)?.faults);
+    faults.append(porter.answer().map_err(failed)?.faults);
     // Where something cannot be written nothing lands: all of it is still in the store.
-    porter.tell(Task::Commit(faults.is_empty())).map_err(failed)?;
+    let all_written = faults.is_empty();
+    porter.tell(Task::Commit(all_written)).map_err(failed)?;
     let last = porter.answer().map_err(failed)?;
-    faults.extend(last.faults);
+    if all_written {
+        faults = last.faults;
+    }
     Ok(Landed { files: done.files, bytes: done.bytes, notes: last.notes, faults })
 }
 

@@ -164,10 +164,9 @@ impl Drop for Porter {
 }
 
 /// What there is of these sources, found with the rights of this process's own user: files, what is wrong, and what is left out.
-#[allow(clippy::type_complexity, reason = "three lists, each named above")]
 pub fn list_inputs(
     sources: Vec<transfer::Source>,
-) -> Result<(Vec<starter::porter::FoundFile>, Vec<transfer::Fault>, Vec<String>), String> {
+) -> Result<(Vec<starter::porter::FoundFile>, transfer::Faults, Vec<String>), String> {
     let words = |failed| match failed {
         Failed::Refused(why) | Failed::Gone(why) => why,
     };

@@ -73,6 +73,22 @@ pub(super) async fn upload(call: Call<String, UploadQuery, Raw>) -> Result<Json<
     }
 }
 
+/// How large.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RoomQuery {
+    /// Size of one object.
+    bytes: u64,
+}
+
+pub(super) async fn room(call: Call<(), RoomQuery>) -> Result<Done, Problem> {
+    let (owner, bytes) = (user_of(&owner(&call)?), call.query.bytes);
+    let store = call.shared.handle.objects.clone();
+    let checked = call.shared.budgets.work(move || store.check_size(&owner, bytes)).await?;
+    let over = |e: std::io::Error| Problem::new(StatusCode::TOO_MANY_REQUESTS, "quota", e.to_string());
+    checked.map(|()| Done).map_err(over)
+}
+
 pub(super) async fn spool(call: Call<(), (), Json<SpoolRequest>>) -> Result<Json<SpoolReply>, Problem> {
     let (owner, cargo) = (owner(&call)?, call.shared.handle.cargo.clone());
     let Json(request) = call.body;

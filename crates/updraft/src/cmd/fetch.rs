@@ -144,7 +144,7 @@ async fn fetch(
     let protected = if to.is_some() { Vec::new() } else { plan.protected.clone() };
     let landed = manager::land_here((number(cluster), number(proc)), &protected, from_start(&bundle)?, place)
         .map_err(|why| Failure::new(format!("{}: {why}", result.job)))?;
-    if let Some(fault) = landed.faults.first() {
+    if let Some(fault) = landed.faults.together() {
         return Ok(line(false, 0, 0, format!("not fetched: {}", fault.details())));
     }
     for note in result.notes.iter().chain(&landed.notes) {
@@ -170,7 +170,7 @@ fn place_in(plan: &Plan, to: Option<&Path>, path: &[u8]) -> Result<Target, Strin
         return Ok(target);
     }
     let name = at.file_name().ok_or("it has no name")?;
-    Ok(Target { path: to.join(name).as_os_str().as_bytes().to_vec(), ..target })
+    Ok(Target { path: to.join(name).as_os_str().as_bytes().to_vec(), chosen: name.len(), ..target })
 }
 
 async fn download(client: &Client, result: &KeptResult) -> Result<File, Failure> {

@@ -18,6 +18,8 @@ use crate::cmd::Failure;
 
 /// Bytes of one part.
 const PART_BYTES: usize = 1 << 20;
+/// Whether there is room for a file of so many bytes is asked before it is read.
+const LARGE_BYTES: u64 = 64 << 20;
 /// Jobs of one cluster with inputs of their own.
 const DIFFERENT: u32 = 10_000;
 /// The attribute that says where a cluster's inputs are.
@@ -81,7 +83,7 @@ impl Upload<'_> {
     async fn bundle(&mut self, sources: &[Source]) -> Result<String, Failure> {
         let refused = |why: String| Failure::new(format!("nothing was submitted: {why}"));
         let (found, faults, left_out) = manager::list_inputs(sources.to_vec()).map_err(refused)?;
-        if let Some(fault) = faults.first() {
+        if let Some(fault) = faults.together() {
             return Err(refused(fault.details()));
         }
         for left in left_out {
@@ -107,6 +109,10 @@ impl Upload<'_> {
                 bundle.write_all(&Entry::file(file.name.clone(), file.mode, data.len() as u64).header())?;
                 bundle.write_all(&data)?;
             } else {
+                // A file with holes is counted by what it would fill, and before it is read.
+                if file.size >= LARGE_BYTES {
+                    self.client.check_room(file.size).await.map_err(|e| refused(cannot_upload(path, &e)))?;
+                }
                 let mut from = File::open(path).map_err(fail)?;
                 let (name, bytes) = self.send(&mut from, path).await?;
                 let object =
@@ -143,9 +149,10 @@ impl Upload<'_> {
             let data = &mut part[..most];
             file.read_exact_at(data, offset.min(bytes))?;
             let at = if offset == u64::MAX { bytes } else { offset };
-            let reply = self.client.upload(&name, bytes, at, data.to_vec()).await.map_err(|e| {
-                Failure::new(format!("nothing was submitted: {} cannot be uploaded: {e}", path.display()))
-            })?;
+            let reply =
+                self.client.upload(&name, bytes, at, data.to_vec()).await.map_err(|e| {
+                    Failure::new(format!("nothing was submitted: {}", cannot_upload(path, &e)))
+                })?;
             if reply.safe {
                 break;
             }
@@ -154,6 +161,10 @@ impl Upload<'_> {
         self.objects.insert(name.clone(), bytes);
         Ok((name, bytes))
     }
+}
+
+fn cannot_upload(path: &Path, error: &client::Error) -> String {
+    format!("{} cannot be uploaded: {error}", path.display())
 }
 
 /// A file without a name.

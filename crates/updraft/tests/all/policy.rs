@@ -348,6 +348,24 @@ fn a_job_that_does_not_leave_in_the_time_it_asked_for_is_killed() {
     nothing_left(&mut sandbox, &[(state, pool)]);
 }
 
+#[test]
+fn a_job_that_is_removed_while_it_leaves_has_its_own_grace_and_not_the_machines() {
+    let mut sandbox = Sandbox::new();
+    let pool = sandbox.up(&["--cpus", "1"]);
+    let stubborn = "trap 'echo x >> asked' TERM; touch ready; while :; do sleep 0.1; done";
+    let job = sandbox.json(&["submit", "--json", "--set", "kill_sig_timeout=2", "--", "sh", "-c", stubborn]);
+    let job = job[0]["cluster"].as_i64().unwrap().to_string();
+    sandbox.until("it runs", PATIENCE, || sandbox.path().join("ready").exists());
+    sandbox.ok(&["maintenance", "drain", "stay", "--for", "10m"]);
+    sandbox.ok(&["vacate", &job]);
+    sandbox.until("it was asked to leave", PATIENCE, || sandbox.path().join("asked").exists());
+    // The machine's own patience is 600 s.
+    sandbox.ok(&["rm", &job]);
+    sandbox.until("nothing of it is left", PATIENCE, || job_processes(&sandbox).is_empty());
+    let state = sandbox.state();
+    nothing_left(&mut sandbox, &[(state, pool)]);
+}
+
 /// The second example policy as it ships, for real processes of today: a shell alone has the image of a medium job of
 /// 1999, so the limits between small, medium and big are 30 and 100 MiB; and the variants for vanilla jobs, which treat
 /// all sizes alike, are left out, because there is no other universe that a job of any size could be in.

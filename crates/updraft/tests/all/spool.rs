@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::harness::{text, updraft};
+use crate::harness::{skip, text, updraft};
 use crate::transfer::{Far, script};
 
 const DESCRIPTION: &str = "executable = job.sh\narguments = $(Process)\ntransfer_input_files = in.$(Process), data\n\
@@ -110,6 +110,33 @@ fn a_submitter_on_another_machine_spools_and_fetches_over_tls() {
         !refused.status.success() && said.contains("in.2") && said.contains("nothing was submitted"),
         "{said}"
     );
+}
+
+#[test]
+fn a_file_with_holes_is_counted_by_what_it_would_fill_before_it_is_read() {
+    let Some(far) = Far::new() else { return };
+    let dir = far.directory("holes");
+    script(&dir.join("job.sh"), "true");
+    let sparse = std::fs::File::create(dir.join("sparse")).unwrap();
+    if sparse.set_len(800 << 30).is_err() {
+        return skip("the file system has no files of 800 GiB");
+    }
+    let description = "executable = job.sh\ntransfer_input_files = sparse\nqueue\n";
+    std::fs::write(dir.join("job.sub"), description).unwrap();
+    // To read it would take many minutes.
+    let id = crate::transfer::NOBODY.to_string();
+    let out = std::process::Command::new("timeout")
+        .args(["30", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups", "--"])
+        .arg(updraft())
+        .args(["submit", "--spool", "job.sub"])
+        .env("UPDRAFT_STATE_DIR", far.sandbox.state())
+        .env_remove("UPDRAFT_POOL")
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("sparse cannot be uploaded") && said.contains("STORE_QUOTA"), "{said}");
 }
 
 #[test]

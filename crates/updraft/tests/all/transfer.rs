@@ -299,6 +299,84 @@ fn files_without_a_size_arrive_whole_or_are_refused_and_nothing_is_lost_in_silen
     assert!(held["reason"].as_str().unwrap().contains("copy it to a file"), "{held}");
 }
 
+/// Why a job of the far pool is held.
+fn held_reason(far: &Far, cluster: i32) -> String {
+    far.wait_for(cluster, "JobsHeld", 1);
+    let held = far.events(cluster).into_iter().find(|e| e["event"] == "JobsHeld").unwrap();
+    held["reason"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn all_that_is_wrong_with_a_transfer_is_in_its_reason_and_nothing_is_left_out_in_silence() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 2);
+    let dir = far.directory("faults");
+    script(&dir.join("none.sh"), "true");
+    far.as_nobody(&dir, Path::new("/bin/sh"), &["-c", "mkdir closed; chmod 0 closed; ln -s . dirlink"]);
+    let common = "should_transfer_files = YES\noutput = out\n";
+    // Inputs: each of several faults.
+    let inputs = "executable = none.sh\ntransfer_input_files = absent, closed, dirlink\n";
+    let reason = held_reason(&far, far.submit(&dir, &format!("{inputs}{common}queue\n")));
+    for (path, errno) in [("absent", 2), ("closed", 13), ("dirlink", 21)] {
+        assert!(reason.contains(&format!("/faults/{path}: (errno {errno})")), "{reason}");
+    }
+    // Results of a list: what cannot be read on the machine, and what cannot be written here.
+    let makes = "mkdir -p d/closed; chmod 0 d/closed; ln -s / d/root; echo well > d/good; echo x > x";
+    script(&dir.join("listed.sh"), makes);
+    let outputs = "executable = listed.sh\ntransfer_output_files = d, absent, x\n\
+                   transfer_output_remaps = \"x = closed/x\"\n";
+    let reason = held_reason(&far, far.submit(&dir, &format!("{outputs}{common}queue\n")));
+    for (path, errno) in [("d/closed", 13), ("d/root", 21), ("absent", 2), ("faults/closed/x", 13)] {
+        assert!(reason.contains(&format!("/{path}: (errno {errno})")), "{path}: {reason}");
+    }
+    assert_eq!(std::fs::read_to_string(dir.join("d/good")).unwrap(), "well\n");
+    // Results without a list: a link that cannot be followed does not keep the others.
+    script(&dir.join("new.sh"), "ln -s circle circle; ln -s /root/secret secret; echo well > good");
+    let reason = held_reason(&far, far.submit(&dir, &format!("executable = new.sh\n{common}queue\n")));
+    for (path, errno) in [("circle", 40), ("secret", 13)] {
+        assert!(reason.contains(&format!("/{path}: (errno {errno})")), "{path}: {reason}");
+    }
+    assert_eq!(std::fs::read_to_string(dir.join("good")).unwrap(), "well\n");
+    // A directory that nobody can look into any more is what is wrong, not the file that results are collected in.
+    script(&dir.join("shuts.sh"), "echo lost > lost; chmod 0 .");
+    let reason = held_reason(&far, far.submit(&dir, &format!("executable = shuts.sh\n{common}queue\n")));
+    assert!(reason.contains("reading from file") && reason.contains("(errno 13)"), "{reason}");
+}
+
+#[test]
+fn a_result_goes_through_a_link_only_where_the_user_names_it() {
+    let Some(mut far) = Far::new() else { return };
+    far.machine("far", 2);
+    let dir = far.directory("links");
+    let makes = "mkdir elsewhere; for f in found named inside; do echo old > elsewhere/$f; done; mkdir d; \
+                 ln -s elsewhere/found found; ln -s elsewhere/named named; ln -s ../elsewhere d/sub";
+    far.as_nobody(&dir, Path::new("/bin/sh"), &["-c", makes]);
+    let old = |name: &str| std::fs::read_to_string(dir.join("elsewhere").join(name)).unwrap();
+    let common = "should_transfer_files = YES\noutput = out\n";
+    // Without a list whoever has the machine chooses the names.
+    script(&dir.join("finds.sh"), "echo new > found");
+    let finds = far.submit(&dir, &format!("executable = finds.sh\n{common}queue\n"));
+    far.wait_for(finds, "JobExited", 1);
+    assert_eq!(
+        (old("found").as_str(), std::fs::read_to_string(dir.join("found")).unwrap().as_str()),
+        ("old\n", "new\n")
+    );
+    let told: Vec<Value> =
+        far.events(finds).iter().filter_map(|e| e["notes"].as_array().cloned()).flatten().collect();
+    assert!(told.iter().any(|note| note.as_str().is_some_and(|n| n.contains("symbolic link"))), "{told:?}");
+    // A file that the list names goes where the user's link leads; what is in a directory does not.
+    script(
+        &dir.join("names.sh"),
+        "echo new > named; mkdir -p d/sub; echo new > d/sub/inside; echo new > d/good",
+    );
+    let list = "transfer_output_files = named, d\n";
+    let names = far.submit(&dir, &format!("executable = names.sh\n{list}{common}queue\n"));
+    let reason = held_reason(&far, names);
+    assert!(reason.contains("links/d/sub: (errno 40)"), "{reason}");
+    assert_eq!((old("named").as_str(), old("inside").as_str()), ("new\n", "old\n"));
+    assert_eq!(std::fs::read_to_string(dir.join("d/good")).unwrap(), "new\n");
+}
+
 #[test]
 fn a_machine_that_joins_gets_work_of_those_who_know_nothing_of_it() {
     let Some(mut far) = Far::with_own_cores(1) else { return };

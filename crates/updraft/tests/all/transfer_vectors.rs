@@ -36,6 +36,7 @@ const DIFFERENCES: &[(&[&str], &[&str], &str)] = &[
     (&["025"], &[""], "better: a listed socket is refused, not left out without a word"),
     (&["029", "293"], &[""], "better: a directory that cannot be read is refused, not sent empty"),
     (&["066"], &[""], "better: the errno that the system gave"),
+    (&["032", "033"], &["reason: "], "better: all that is wrong with a transfer is in its reason"),
     (&["043", "114", "150", "292"], &["directory: "], "better: no cut or empty file is left behind"),
     (&["123"], &["directory: "], "better: a semicolon at the end of the remaps is harmless"),
     (&["209"], &["directory: "], "better: a backslash makes = and ; parts of a name"),

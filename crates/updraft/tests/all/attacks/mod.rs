@@ -2,6 +2,7 @@
 //! each shows is in docs/security.md.
 
 mod channels;
+mod chores;
 mod doors;
 mod expressions;
 mod fuse;
@@ -15,6 +16,7 @@ mod stamps;
 mod store;
 mod submits;
 mod survivors;
+mod visitors;
 mod weight;
 
 use std::io::{Read as _, Write as _};

@@ -258,6 +258,56 @@ fn who_fills_the_disk_that_the_journal_is_on_is_held_before_the_journal_suffers(
     drop(disk);
 }
 
+/// What is free for everybody on the disk of a file.
+fn free_bytes(file: &std::fs::File) -> u64 {
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: an open descriptor and a structure on our stack.
+    unsafe {
+        let mut about: libc::statvfs = std::mem::zeroed();
+        assert_eq!(libc::fstatvfs(file.as_raw_fd(), &raw mut about), 0);
+        about.f_bavail * about.f_frsize
+    }
+}
+
+#[test]
+fn results_with_holes_do_not_fill_the_disk_that_the_journal_is_on() {
+    if !crate::harness::is_root() {
+        return crate::harness::skip("mounting needs root");
+    }
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.state()).unwrap();
+    let disk = SmallDisk::mount(sandbox.state());
+    let Some((sandbox, _)) = shared_pool_in(sandbox, POLICY, &[]) else { return };
+    let least_free = std::sync::atomic::AtomicU64::new(u64::MAX);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let watched = std::fs::File::open(sandbox.state()).unwrap();
+    std::thread::scope(|scope| {
+        use std::sync::atomic::Ordering::Relaxed;
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                least_free.fetch_min(free_bytes(&watched), Relaxed);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        // It has as good as nothing on the disk; a copy would have 8 GiB.
+        let moves = "should_transfer_files = YES\ntransfer_executable = false\noutput = out\n";
+        let large = format!(
+            "{}{moves}transfer_output_files = large, small\n",
+            shell("truncate -s 8G large; echo well > small")
+        );
+        let job = submit(&sandbox, &format!("{large}queue\n"));
+        let reason = hold_reason(&sandbox, job);
+        is_over.store(true, Relaxed);
+        assert!(reason.contains("/large: (errno 28)"), "{reason}");
+    });
+    assert_eq!(std::fs::read_to_string(work(&sandbox).join("small")).unwrap(), "well\n");
+    let least = least_free.into_inner();
+    assert!(least > 8 << 20, "{least} bytes were free at the least");
+    innocent_job_runs(&sandbox);
+    drop(sandbox);
+    drop(disk);
+}
+
 /// A user of whom nothing else runs on any machine.
 const LONER: u32 = 64_123;
 
