@@ -12,6 +12,8 @@ pub(crate) struct Changes {
     machines: Vec<u32>,
     /// Machines whose ads are others: other jobs may suit them.
     ads: Vec<u32>,
+    /// Somebody wants to know of machines whose jobs are others than before: the planner, while gangs wait.
+    machines_are_watched: bool,
     /// All kinds of jobs were made anew.
     kinds: bool,
     /// Gangs that something happened to which the planner has not heard of.
@@ -43,6 +45,18 @@ impl Changes {
     /// A machine's room, claims or connection have changed.
     pub(crate) fn note_machine(&mut self, number: u32) {
         self.machines.push(number);
+    }
+
+    /// A machine's jobs are others than before: it may be empty at another time. Nothing while nobody wants to know.
+    pub(crate) fn note_jobs_of(&mut self, number: u32) {
+        if self.machines_are_watched {
+            self.machines.push(number);
+        }
+    }
+
+    /// Does anybody want to know of machines whose jobs are others than before?
+    pub(crate) fn are_machines_watched(&self) -> bool {
+        self.machines_are_watched
     }
 
     /// A machine says something else of itself than before, or is gone.
@@ -133,6 +147,11 @@ impl Changes {
         std::mem::take(&mut self.released).then(|| std::mem::take(&mut self.kept_back))
     }
 
+    /// The planner wants to know of machines from now on. True when it did not before, and must be told of all of them.
+    pub(crate) fn watch_machines(&mut self) -> bool {
+        !std::mem::replace(&mut self.machines_are_watched, true)
+    }
+
     /// What has changed about machines.
     pub(crate) fn take_machines(&mut self) -> Machines {
         let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.machines).into_iter().collect();
@@ -146,5 +165,6 @@ impl Changes {
         self.machines.clear();
         self.ads.clear();
         self.kinds = false;
+        self.machines_are_watched = false;
     }
 }

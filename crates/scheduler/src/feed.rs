@@ -77,7 +77,7 @@ impl Core {
             submitter,
             backfill,
             lab: machine.lab.to_string(),
-            swept: self.sweep.passing,
+            swept: self.swept,
         };
         let limits = shape.limits.clone();
         self.record(turn, Kind::ClaimMade(made));

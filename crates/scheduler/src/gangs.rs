@@ -19,6 +19,7 @@ mod plans;
 
 use describe::times;
 pub(crate) use describe::{fit_of, larger};
+pub(crate) use ends::Ends;
 pub use guests::BadGuest;
 pub(crate) use guests::{Guests, check_sizes, known as known_guests, read as read_guests};
 pub(crate) use plans::Leave;
@@ -69,8 +70,6 @@ const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: planner::FOR
 pub(crate) struct Gangs {
     planner: Planner,
     waiting: BTreeMap<u32, Wanted>,
-    /// The planner knows every machine. Not kept up while no gang waits.
-    described: bool,
     /// Machines in use by when they are empty at the latest, as the planner has it.
     ends: BTreeSet<(u64, u32)>,
     end_of: BTreeMap<u32, u64>,
@@ -79,8 +78,6 @@ pub(crate) struct Gangs {
     told: BTreeMap<u32, plans::Told>,
     /// Machines that gangs which have started were promised, or took some of.
     left: Vec<Arc<str>>,
-    /// When gangs are over at the latest, as worked out last.
-    over_by: RefCell<HashMap<u32, ends::OverBy>>,
     /// Gangs that can never start as things are, and since when, in Unix milliseconds.
     hopeless: BTreeMap<u32, u64>,
     /// What gangs that aged lack beside machines.
@@ -142,13 +139,11 @@ impl Gangs {
         Self {
             planner: Planner::new(rules),
             waiting: BTreeMap::new(),
-            described: false,
             ends: BTreeSet::new(),
             end_of: BTreeMap::new(),
             labs: BTreeMap::new(),
             told: BTreeMap::new(),
             left: Vec::new(),
-            over_by: RefCell::default(),
             hopeless: BTreeMap::new(),
             awaited: Awaited::default(),
             turns: BTreeMap::new(),
@@ -288,7 +283,6 @@ impl Core {
         self.offer_kept_back(turn);
         if self.changes.leaves_gangs_alone() && !self.gangs.has_waiting() {
             self.changes.forget_machines();
-            self.gangs.described = false;
             return;
         }
         for _ in 0..ROUNDS {

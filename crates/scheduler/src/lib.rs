@@ -392,8 +392,14 @@ pub struct Core {
     pub(crate) refusals: refusals::Refusals,
     pub(crate) hopeless: hopeless::Hopeless,
     pub(crate) aborts: aborts::Aborts,
+    /// When gangs are over at the latest.
+    pub(crate) ends: gangs::Ends,
     /// The time of the last tick, in Unix milliseconds, for what only time ends.
     pub(crate) clock_ms: u64,
+    /// The moment of the present input, by the monotonic clock.
+    pub(crate) mono_ms: u64,
+    /// The consistency pass is at work: starts that are made now are its.
+    pub(crate) swept: bool,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs

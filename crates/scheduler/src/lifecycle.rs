@@ -34,7 +34,7 @@ use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 
 use asked::{Asked, Doubts, EXTENDED, Verdict};
 
-use crate::queue::Cluster;
+use crate::queue::{Cluster, Queue};
 use crate::{Core, Out, Turn};
 
 pub(crate) use later::admit;
@@ -64,6 +64,9 @@ const STEPS_PER_TICK: u64 = 50_000;
 
 /// Steps that it may take for each millisecond that passes.
 const STEPS_PER_MS: u64 = 1_000;
+
+/// So many doubtful expressions are remembered before anybody asks whether their clusters are over.
+const TOLD_AT_LEAST: usize = 64;
 
 /// What one tick may still look at.
 struct Portion {
@@ -372,6 +375,8 @@ pub(crate) struct Round {
     rests_until_ms: u64,
     /// Doubtful expressions that have been told of: of which cluster, which expression, which procs.
     told: BTreeMap<(u32, &'static str), ProcSet>,
+    /// How many of these there were when those of clusters that are over were last forgotten.
+    told_of_live: usize,
 }
 
 impl Round {
@@ -379,12 +384,11 @@ impl Round {
         self.next.is_some()
     }
 
-    /// A cluster is over.
-    pub(crate) fn forget(&mut self, cluster: u32) {
-        // Every name lies between these two.
-        let names: Vec<_> = self.told.range((cluster, "")..(cluster, "~")).map(|(key, _)| *key).collect();
-        for key in names {
-            self.told.remove(&key);
+    /// Forgets what was told of clusters that are over, whenever there is twice as much as was left the last time.
+    fn forget_those_over(&mut self, queue: &Queue) {
+        if self.told.len() > 2 * self.told_of_live + TOLD_AT_LEAST {
+            self.told.retain(|(cluster, _), _| queue.clusters().contains_key(cluster));
+            self.told_of_live = self.told.len();
         }
     }
 
@@ -455,6 +459,7 @@ impl Core {
 
     /// Looks at the periodic expressions when it is time, a limited number of jobs at once.
     pub(crate) fn periodic(&mut self, turn: &mut Turn<'_>) {
+        self.round.forget_those_over(&self.queue);
         if self.round.is_under_way() && turn.now.mono_ms < self.round.rests_until_ms {
             return;
         }

@@ -398,7 +398,7 @@ impl Core {
     ) -> Option<Obstacle> {
         // One that could not be made ready is no better when it is free.
         let number = self.pool.machines().get(name).map(|m| m.number);
-        let refuses = number.is_some_and(|number| self.refusals.rests(number, shape, self.undone.now_ms));
+        let refuses = number.is_some_and(|number| self.refusals.rests(number, shape, self.mono_ms));
         let unready = refuses || self.is_excluded(cluster, name);
         let found = self.obstacle(shape, name).filter(|o| !unready || *o != Obstacle::Busy);
         if let Some(obstacle) = found.or(unready.then_some(Obstacle::Unready)) {

@@ -113,7 +113,7 @@ impl Core {
 
     /// The first waiting part of a shape that a machine is not excluded for, unless it refuses such jobs all the time.
     pub(crate) fn first_for(&self, machine: &Machine, shape: ShapeId) -> Option<Ready> {
-        if self.refusals.rests(machine.number, shape, self.undone.now_ms) {
+        if self.refusals.rests(machine.number, shape, self.mono_ms) {
             return None;
         }
         let name: &Arc<str> = self.pool.name(machine.number)?;

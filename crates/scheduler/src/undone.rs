@@ -44,7 +44,7 @@ pub(crate) struct Undone {
     spent: HashMap<UserId, u64>,
     /// When the allowance last grew.
     filled_ms: u64,
-    pub(crate) now_ms: u64,
+    now_ms: u64,
     /// Some machine with room was not asked.
     missed: bool,
     /// Machines that must be asked each time are not asked.
@@ -125,6 +125,7 @@ impl Core {
     pub(crate) fn refill(&mut self, now: Now) {
         let passed = now.mono_ms.saturating_sub(self.undone.filled_ms).min(1_000) as i64;
         (self.undone.filled_ms, self.undone.now_ms) = (now.mono_ms, now.mono_ms);
+        self.mono_ms = now.mono_ms;
         let left = self.shapes.allowance().max(-MOST_DEBT);
         self.shapes.allow(left.saturating_add(passed * STEPS_PER_MS).min(MOST_STEPS));
     }

@@ -412,7 +412,6 @@ impl Core {
     fn finish(&mut self, cluster_id: u32, count: u64) {
         self.reindex(cluster_id);
         if let Some(cluster) = self.queue.finish(cluster_id, count) {
-            self.round.forget(cluster_id);
             self.shapes.release(&cluster.parts);
         }
     }

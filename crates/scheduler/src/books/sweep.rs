@@ -178,8 +178,6 @@ pub(crate) struct Sweep {
     due_ms: u64,
     stage: Option<Stage>,
     found: Findings,
-    /// Starts that are made now are its.
-    pub(crate) passing: bool,
     /// A fault of ours stops the process.
     pub(crate) alarm: bool,
     /// How much one tick looks at.
@@ -192,7 +190,6 @@ impl Default for Sweep {
             due_ms: 0,
             stage: None,
             found: Findings::default(),
-            passing: false,
             alarm: cfg!(debug_assertions),
             step: STEP,
         }
@@ -492,9 +489,9 @@ impl Core {
             self.gangs.look_again(SetId(u64::from(id)));
         }
         let before = turn.out.events.len();
-        self.sweep.passing = true;
+        self.swept = true;
         self.gang_pass(turn);
-        self.sweep.passing = false;
+        self.swept = false;
         self.count_starts(before, turn.out);
         Stage::Gangs(last + 1)
     }
@@ -528,14 +525,14 @@ impl Core {
             }
             *budget = budget.saturating_sub(per_shape);
             let before = turn.out.events.len();
-            self.sweep.passing = true;
+            self.swept = true;
             while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, turn.now.wall_ms)) {
                 let candidate = crate::pass::Candidate { shape: id, ready };
                 if !self.start(turn, &name, candidate) {
                     break;
                 }
             }
-            self.sweep.passing = false;
+            self.swept = false;
             self.count_starts(before, turn.out);
         }
         None

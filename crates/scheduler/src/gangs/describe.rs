@@ -54,7 +54,7 @@ impl Core {
     pub(super) fn describe_machines(&mut self, now: Now) {
         let now_s = now.wall_ms / 1000;
         let Machines { mut numbers, has_ads, has_kinds } = self.changes.take_machines();
-        let all = !std::mem::replace(&mut self.gangs.described, true) || has_kinds;
+        let all = self.changes.watch_machines() || has_kinds;
         // What has not started is taken to start now, each time anew.
         let overdue = self.gangs.ends.iter().take_while(|(end, _)| *end <= now_s);
         numbers.extend(overdue.map(|(_, number)| *number));

@@ -4,6 +4,9 @@
 //! together, unless it says otherwise: then what counts is the last hard end of its jobs. That is worked out once for all of
 //! its machines.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use model::{ClaimId, JobId};
 
 use super::SITE_LIMIT_S;
@@ -13,17 +16,37 @@ use crate::{Core, Mutation};
 
 /// When a gang is over at the latest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OverBy {
+struct OverBy {
     /// When this was worked out, in Unix seconds: what has not started yet moves with the clock.
     now_s: u64,
     end_s: u64,
 }
 
+/// When gangs are over at the latest, as worked out last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ends(RefCell<HashMap<u32, OverBy>>);
+
+impl Ends {
+    /// What was worked out for a gang in this second.
+    fn known(&self, cluster: u32, now_s: u64) -> Option<u64> {
+        self.0.borrow().get(&cluster).filter(|over| over.now_s == now_s).map(|over| over.end_s)
+    }
+
+    fn remember(&self, cluster: u32, over: OverBy) {
+        self.0.borrow_mut().insert(cluster, over);
+    }
+
+    /// What was worked out for a gang is no longer true.
+    fn forget(&mut self, cluster: u32) {
+        self.0.get_mut().remove(&cluster);
+    }
+}
+
 impl Core {
     /// Something changed when a gang is over at the latest: its machines may be empty at another time.
     pub(crate) fn touch_gang(&mut self, cluster: u32) {
-        self.gangs.over_by.get_mut().remove(&cluster);
-        if !self.gangs.described {
+        self.ends.forget(cluster);
+        if !self.changes.are_machines_watched() {
             return;
         }
         let live = self.queue.clusters().get(&cluster).into_iter().flat_map(|c| c.live.values());
@@ -35,11 +58,10 @@ impl Core {
 
     /// A claim's jobs are others than before: its machine may be empty at another time.
     pub(crate) fn touch_claim(&mut self, id: ClaimId) {
-        if self.gangs.described
-            && let Some(claim) = self.pool.claims().get(&id)
+        if let Some(claim) = self.pool.claims().get(&id)
             && let Some(machine) = self.pool.machines().get(&claim.machine)
         {
-            self.changes.note_machine(machine.number);
+            self.changes.note_jobs_of(machine.number);
         }
     }
 
@@ -63,12 +85,11 @@ impl Core {
             return self.end_of(cluster, job.proc, now_ms);
         }
         let now_s = now_ms / 1000;
-        let known = self.gangs.over_by.borrow().get(&job.cluster).copied();
-        if let Some(known) = known.filter(|k| k.now_s == now_s) {
-            return Some(known.end_s);
+        if let Some(end_s) = self.ends.known(job.cluster, now_s) {
+            return Some(end_s);
         }
         let end_s = cluster.live.keys().filter_map(|proc| self.end_of(cluster, *proc, now_ms)).max()?;
-        self.gangs.over_by.borrow_mut().insert(job.cluster, OverBy { now_s, end_s });
+        self.ends.remember(job.cluster, OverBy { now_s, end_s });
         Some(end_s)
     }
 
