@@ -302,6 +302,13 @@ impl Core {
         }
     }
 
+    /// Tells what became of plans: the journal, and plain jobs that may use what is promised to nobody any more, or later.
+    fn tell_plans(&mut self, turn: &mut Turn<'_>) {
+        for machine in self.tell_journal(turn) {
+            self.offer_machine(turn, &machine);
+        }
+    }
+
     /// Settles every gang to which something happened; what settling does may concern it again.
     fn settle_gangs(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..ROUNDS {

@@ -75,7 +75,7 @@ impl Labs {
     }
 
     /// The machine of a hold that ends by itself and should have.
-    fn ended_hold(&self, now_ms: u64) -> Option<Arc<str>> {
+    pub(crate) fn ended_hold(&self, now_ms: u64) -> Option<Arc<str>> {
         self.ends.first().filter(|(at, _)| *at <= now_ms).map(|(_, name)| name.clone())
     }
 

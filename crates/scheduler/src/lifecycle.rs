@@ -32,7 +32,8 @@ use model::event::{
 use model::report::Attempt;
 use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 
-use asked::{Asked, Doubts, EXTENDED, Verdict};
+pub(crate) use asked::Verdict;
+use asked::{Asked, Doubts, EXTENDED};
 
 use crate::queue::{Cluster, Queue};
 use crate::{Core, Out, Turn};
@@ -457,49 +458,60 @@ impl Core {
         kept
     }
 
-    /// Looks at the periodic expressions when it is time, a limited number of jobs at once.
-    pub(crate) fn periodic(&mut self, turn: &mut Turn<'_>) {
+    /// Begins to look at the periodic expressions when it is time, or goes on with them: a limited number of jobs at once.
+    pub(crate) fn begin_look(&mut self, now: Now) -> Walk {
         self.round.forget_those_over(&self.queue);
-        if self.round.is_under_way() && turn.now.mono_ms < self.round.rests_until_ms {
-            return;
+        let mut walk =
+            Walk { clusters: Vec::new().into_iter(), from: (0, 0), left: Portion::whole(), cut: None };
+        if self.round.is_under_way() && now.mono_ms < self.round.rests_until_ms {
+            return walk;
         }
-        let (first, mut from) = match self.round.next.take() {
+        walk.from = match self.round.next.take() {
             Some(place) => place,
-            None if turn.now.mono_ms < self.round.due_ms || self.queue.periodic().is_empty() => return,
+            None if now.mono_ms < self.round.due_ms || self.queue.periodic().is_empty() => return walk,
             None => {
-                self.round.due_ms = turn.now.mono_ms.saturating_add(self.settings.periodic_ms);
+                self.round.due_ms = now.mono_ms.saturating_add(self.settings.periodic_ms);
                 (0, 0)
             }
         };
-        let mut left = Portion::whole();
-        let clusters: Vec<u32> = self.queue.periodic().range(first..).copied().collect();
-        for id in clusters {
-            if id != first {
-                from = 0;
-            }
-            let Some(cluster) = self.queue.clusters().get(&id) else { continue };
-            let patient = cluster.is_within_limits(id, None, turn.now);
-            let mut look =
-                Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
-            let next = look.from(from, &mut left);
-            let Look { mut verdicts, doubts, .. } = look;
-            for (proc, doubts) in doubts {
-                self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
-            }
-            verdicts.sort_by_key(|(procs, _)| procs.first());
-            for (procs, verdict) in verdicts {
-                self.carry_out(turn, id, &procs, verdict);
-            }
-            if let Some(proc) = next {
-                self.round.next = Some((id, proc));
-                self.round.rests_until_ms = turn.now.mono_ms + left.rest_ms();
-                return;
-            }
-        }
+        walk.clusters = self.queue.periodic().range(walk.from.0..).copied().collect::<Vec<u32>>().into_iter();
+        walk
     }
 
-    fn carry_out(&mut self, turn: &mut Turn<'_>, cluster: u32, procs: &ProcSet, verdict: Verdict) {
-        let Some(c) = self.queue.clusters().get(&cluster) else { return };
+    /// What the periodic expressions of the next cluster say; `None` when all were asked, or enough for one tick.
+    pub(crate) fn judge_next(
+        &mut self,
+        turn: &mut Turn<'_>,
+        walk: &mut Walk,
+    ) -> Option<(u32, Vec<(ProcSet, Verdict)>)> {
+        if let Some(place) = walk.cut {
+            // What was decided by now counts too.
+            self.round.next = Some(place);
+            self.round.rests_until_ms = turn.now.mono_ms + walk.left.rest_ms();
+            return None;
+        }
+        let (id, cluster) = walk.clusters.find_map(|id| Some((id, self.queue.clusters().get(&id)?)))?;
+        let from = if id == walk.from.0 { walk.from.1 } else { 0 };
+        let patient = cluster.is_within_limits(id, None, turn.now);
+        let mut look = Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
+        walk.cut = look.from(from, &mut walk.left).map(|proc| (id, proc));
+        let Look { mut verdicts, doubts, .. } = look;
+        for (proc, doubts) in doubts {
+            self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
+        }
+        verdicts.sort_by_key(|(procs, _)| procs.first());
+        Some((id, verdicts))
+    }
+
+    /// Records what an expression decided. True when jobs were released, and are to be given away.
+    pub(crate) fn carry_out(
+        &mut self,
+        turn: &mut Turn<'_>,
+        cluster: u32,
+        procs: &ProcSet,
+        verdict: Verdict,
+    ) -> bool {
+        let Some(c) = self.queue.clusters().get(&cluster) else { return false };
         // All procs of one verdict are in one state: they were judged together or alone.
         let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
         let spans = procs.spans();
@@ -507,16 +519,16 @@ impl Core {
             Verdict::Vacate { reason } => {
                 let codes = (vacate::FOR_ANOTHER, 0);
                 self.stop_live(turn, cluster, Some(procs), Afterwards::Idle, &reason, codes);
-                return;
+                return false;
             }
             Verdict::Hold { reason, code, subcode } if live => {
                 let codes = (code, subcode);
                 self.stop_live(turn, cluster, Some(procs), Afterwards::Held, &reason, codes);
-                return;
+                return false;
             }
             Verdict::Remove { reason } if live => {
                 self.stop_live(turn, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0));
-                return;
+                return false;
             }
             Verdict::Hold { reason, code, subcode } => {
                 Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit: None })
@@ -526,13 +538,23 @@ impl Core {
             Verdict::Release { reason } => {
                 let released = JobsReleased { cluster, procs: spans, reason };
                 self.record(turn, Kind::JobsReleased(released));
-                self.offer_jobs(turn, cluster);
-                return;
+                return true;
             }
-            Verdict::Leave | Verdict::Requeue => return,
+            Verdict::Leave | Verdict::Requeue => return false,
         };
         self.record(turn, kind);
+        false
     }
+}
+
+/// A tick's way through the clusters with periodic expressions.
+pub(crate) struct Walk {
+    clusters: std::vec::IntoIter<u32>,
+    /// The cluster where it begins, and the proc.
+    from: (u32, u32),
+    left: Portion,
+    /// Where the next tick goes on, once enough was looked at.
+    cut: Option<(u32, u32)>,
 }
 
 /// A look at the periodic expressions of a cluster.

@@ -339,6 +339,49 @@ impl Core {
         self.gang_pass(turn);
     }
 
+    /// Goes on with what was left undone: half of the allowance for kinds of jobs, and the rest for machines.
+    pub(crate) fn go_on_undone(&mut self, turn: &mut Turn<'_>) {
+        if self.undone.is_empty() {
+            self.undone.forget_spent();
+            return;
+        }
+        let all = self.shapes.allowance();
+        let half = all / 2;
+        self.shapes.allow(half);
+        self.go_on_with_kinds(turn);
+        self.shapes.allow(self.shapes.allowance().saturating_add(all - half));
+        self.go_on_with_machines(turn);
+    }
+
+    fn go_on_with_kinds(&mut self, turn: &mut Turn<'_>) {
+        for shape in self.next_kinds() {
+            if !self.undone.has_kind(shape) {
+                continue;
+            }
+            if self.shapes.allowance() <= 0 {
+                return;
+            }
+            let Some(since) = self.undone.begin_kind(shape) else { continue };
+            let Some(user) = self.shapes.all().get(&shape).map(|s| s.user) else { continue };
+            let before = classad::steps_taken();
+            self.offer_shape(turn, shape);
+            self.undone.end_kind(shape, since, user, classad::steps_taken().wrapping_sub(before));
+        }
+    }
+
+    fn go_on_with_machines(&mut self, turn: &mut Turn<'_>) {
+        for (number, may_wait) in self.undone.next_machines() {
+            if self.shapes.allowance() <= 0 && may_wait {
+                return;
+            }
+            let Some(name) = self.pool.name(number).cloned() else {
+                self.undone.settle_machine(number);
+                continue;
+            };
+            self.offer_machine(turn, &name);
+        }
+    }
+
     /// Makes a claim for waiting jobs and gives it the first; false when that must wait.
     pub(crate) fn start(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, candidate: Candidate) -> bool {
         let Some(session) = self.pool.machines().get(name).and_then(|m| m.session) else { return false };

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use model::Now;
 use model::codes::{hold, vacate};
 use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
 use model::report::Attempt;
@@ -96,19 +97,16 @@ impl Core {
         if span_ms == 0 { u64::MAX } else { failed_ms.saturating_add(span_ms) }
     }
 
-    /// Machines that were left out long enough may be tried again.
-    pub(crate) fn end_exclusions(&mut self, turn: &mut Turn<'_>) {
-        let before = std::mem::replace(&mut self.clock_ms, turn.now.wall_ms);
+    /// Machines that were left out long enough may be tried again: says for which clusters.
+    pub(crate) fn end_exclusions(&mut self, now: Now) -> Vec<u32> {
+        let before = std::mem::replace(&mut self.clock_ms, now.wall_ms);
         let excluding =
             self.queue.excluding().iter().filter_map(|id| Some((*id, self.queue.clusters().get(id)?)));
         let over = excluding.filter(|(_, cluster)| {
             let mut ends = cluster.excluded.values().map(|at| self.excluded_until_ms(*at));
-            ends.any(|end| before < end && end <= turn.now.wall_ms)
+            ends.any(|end| before < end && end <= now.wall_ms)
         });
-        for id in over.map(|(id, _)| id).collect::<Vec<u32>>() {
-            self.changes.note_gang(id);
-            self.offer_jobs(turn, id);
-        }
+        over.map(|(id, _)| id).collect()
     }
 
     /// The first waiting part of a shape that a machine is not excluded for, unless it refuses such jobs all the time.

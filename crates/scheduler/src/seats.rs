@@ -42,9 +42,9 @@ pub(crate) enum Seat {
 /// A better match that a machine was told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announced {
-    shape: ShapeId,
+    pub(crate) shape: ShapeId,
     /// What the claim to come will be proven with.
-    key: ClaimKey,
+    pub(crate) key: ClaimKey,
     /// Why, for the job that leaves.
     why: Arc<str>,
 }
@@ -52,9 +52,9 @@ pub(crate) struct Announced {
 /// What is left of a claim that ended for a better match.
 #[derive(Debug)]
 pub(crate) struct Estate {
-    of: ClaimId,
-    slot_number: u32,
-    announced: Announced,
+    pub(crate) of: ClaimId,
+    pub(crate) slot_number: u32,
+    pub(crate) announced: Announced,
 }
 
 /// Seats on their way, and since when, by the monotonic clock.

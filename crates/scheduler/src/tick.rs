@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use model::codes::vacate;
-use model::{ClaimId, Now};
+use model::{ClaimId, Now, ProcSet};
 
+use crate::lifecycle::Verdict;
 use crate::pool::{Claim, host_of};
 use crate::{Core, Effect, Turn};
 
@@ -46,13 +47,25 @@ impl Core {
         self.expire_drains(turn);
         self.end_seating(turn);
         self.end_holds(turn);
-        self.end_exclusions(turn);
+        for cluster in self.end_exclusions(turn.now) {
+            self.changes.note_gang(cluster);
+            self.offer_jobs(turn, cluster);
+        }
         self.end_reservations(turn);
         self.give_up_gangs(turn);
         self.find_hopeless(turn);
-        self.wake(turn);
-        self.end_overruns(turn);
-        self.periodic(turn);
+        while let Some((cluster, has_ready)) = self.wake_next(turn) {
+            if has_ready {
+                self.offer_jobs(turn, cluster);
+            }
+        }
+        while let Some((cluster, verdicts)) = self.judge_next_overrun(turn) {
+            self.carry_out_all(turn, cluster, verdicts);
+        }
+        let mut walk = self.begin_look(turn.now);
+        while let Some((cluster, verdicts)) = self.judge_next(turn, &mut walk) {
+            self.carry_out_all(turn, cluster, verdicts);
+        }
         self.recall_stuck(turn);
         self.offer_again(turn.now);
         self.offer_overtaken(turn);
@@ -64,6 +77,15 @@ impl Core {
         }
         self.gang_pass(turn);
         self.sweep(turn);
+    }
+
+    /// Carries out what the expressions of a cluster's jobs decided.
+    fn carry_out_all(&mut self, turn: &mut Turn<'_>, cluster: u32, verdicts: Vec<(ProcSet, Verdict)>) {
+        for (procs, verdict) in verdicts {
+            if self.carry_out(turn, cluster, &procs, verdict) {
+                self.offer_jobs(turn, cluster);
+            }
+        }
     }
 
     /// Kinds of jobs that may be given again to machines which refused them are offered.

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use model::Now;
 
+use crate::Core;
 use crate::accounts::UserId;
 use crate::shape::ShapeId;
-use crate::{Core, Turn};
 
 /// Steps that evaluations may take at once: some milliseconds.
 pub(crate) const MOST_STEPS: i64 = 200_000;
@@ -111,6 +111,38 @@ impl Undone {
         std::mem::take(&mut self.missed)
     }
 
+    /// Is a kind still to be gone on with?
+    pub(crate) fn has_kind(&self, shape: ShapeId) -> bool {
+        self.kinds.contains_key(&shape)
+    }
+
+    /// Begins to go on with a kind; says since when it waits, if it does.
+    pub(crate) fn begin_kind(&mut self, shape: ShapeId) -> Option<u64> {
+        self.kinds.remove(&shape)
+    }
+
+    /// A user's kind was gone on with, which took so many steps. If it is still undone it is so since before.
+    pub(crate) fn end_kind(&mut self, shape: ShapeId, since: u64, user: UserId, steps: u64) {
+        *self.spent.entry(user).or_default() += steps;
+        if let Some(again) = self.kinds.get_mut(&shape) {
+            *again = since;
+        }
+    }
+
+    /// Machines to go on with, those first that have waited longest, and whether they may wait longer.
+    pub(crate) fn next_machines(&self) -> Vec<(u32, bool)> {
+        let mut machines: Vec<(u64, u32)> =
+            self.machines.iter().map(|(number, since)| (*since, *number)).collect();
+        machines.sort_unstable();
+        machines.truncate(MACHINES_AT_ONCE);
+        machines.into_iter().map(|(since, number)| (number, self.is_young(since))).collect()
+    }
+
+    /// Nothing is undone: what was spent on anybody counts no more.
+    pub(crate) fn forget_spent(&mut self) {
+        self.spent.clear();
+    }
+
     /// Kinds have other numbers now.
     pub(crate) fn renumber(&mut self, kinds: impl Iterator<Item = ShapeId>) {
         if !std::mem::take(&mut self.kinds).is_empty() {
@@ -151,40 +183,9 @@ impl Core {
         seen
     }
 
-    /// Goes on with what was left undone: half of the allowance for kinds of jobs, and the rest for machines.
-    pub(crate) fn go_on_undone(&mut self, turn: &mut Turn<'_>) {
-        if self.undone.is_empty() {
-            self.undone.spent.clear();
-            return;
-        }
-        let all = self.shapes.allowance();
-        let half = all / 2;
-        self.shapes.allow(half);
-        self.go_on_with_kinds(turn);
-        self.shapes.allow(self.shapes.allowance().saturating_add(all - half));
-        self.go_on_with_machines(turn);
-    }
-
-    fn go_on_with_kinds(&mut self, turn: &mut Turn<'_>) {
-        for shape in self.next_kinds() {
-            let Some(since) = self.undone.kinds.get(&shape).copied() else { continue };
-            if self.shapes.allowance() <= 0 {
-                return;
-            }
-            self.undone.kinds.remove(&shape);
-            let Some(user) = self.shapes.all().get(&shape).map(|s| s.user) else { continue };
-            let before = classad::steps_taken();
-            self.offer_shape(turn, shape);
-            *self.undone.spent.entry(user).or_default() += classad::steps_taken().wrapping_sub(before);
-            if let Some(again) = self.undone.kinds.get_mut(&shape) {
-                *again = since;
-            }
-        }
-    }
-
     /// Kinds in the order in which they are gone on with: first those that have waited long enough, of whom least was spent on;
     /// then the others, whose turn it is first.
-    fn next_kinds(&self) -> Vec<ShapeId> {
+    pub(crate) fn next_kinds(&self) -> Vec<ShapeId> {
         let undone = &self.undone;
         let spent = |shape: &ShapeId| {
             let user = self.shapes.all().get(shape).map(|s| s.user);
@@ -203,21 +204,5 @@ impl Core {
         }
         next.truncate(KINDS_AT_ONCE);
         next
-    }
-
-    fn go_on_with_machines(&mut self, turn: &mut Turn<'_>) {
-        let mut machines: Vec<(u64, u32)> =
-            self.undone.machines.iter().map(|(number, since)| (*since, *number)).collect();
-        machines.sort_unstable();
-        for (since, number) in machines.into_iter().take(MACHINES_AT_ONCE) {
-            if self.shapes.allowance() <= 0 && self.undone.is_young(since) {
-                return;
-            }
-            let Some(name) = self.pool.name(number).cloned() else {
-                self.undone.settle_machine(number);
-                continue;
-            };
-            self.offer_machine(turn, &name);
-        }
     }
 }

@@ -212,7 +212,13 @@ impl Core {
     }
 
     /// Do users hold what was counted? And when all were asked: do groups, and has the pool so many cores?
-    pub(crate) fn sweep_users(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
+    /// Says whether anything was put right.
+    pub(crate) fn sweep_users(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: u32,
+        budget: &mut usize,
+    ) -> (Stage, bool) {
         let end = self.accounts.len().min(from.saturating_add(*budget as u32));
         *budget = budget.saturating_sub((end - from) as usize);
         let mut repaired = false;
@@ -238,8 +244,7 @@ impl Core {
                 repaired = true;
             }
         }
-        self.offer_released(turn, repaired);
-        if *budget > 0 { Stage::Limits(None) } else { Stage::Users(end) }
+        (if *budget > 0 { Stage::Limits(None) } else { Stage::Users(end) }, repaired)
     }
 
     fn sweep_groups(&mut self, turn: &mut Turn<'_>) -> bool {
@@ -263,13 +268,13 @@ impl Core {
         !wrong.is_empty()
     }
 
-    /// Is of each named resource in use what was counted?
+    /// Is of each named resource in use what was counted? Says whether anything was put right.
     pub(crate) fn sweep_limits(
         &mut self,
         turn: &mut Turn<'_>,
         after: Option<Box<str>>,
         budget: &mut usize,
-    ) -> Stage {
+    ) -> (Stage, bool) {
         let limits = names(self.in_use.taken(), &self.pool.recount.limits, after.as_ref(), *budget);
         *budget = budget.saturating_sub(limits.len());
         let mut repaired = false;
@@ -283,19 +288,10 @@ impl Core {
                 repaired = true;
             }
         }
-        self.offer_released(turn, repaired);
         if *budget > 0 {
             self.pool.recount = PoolCount::default();
-            return Stage::Gangs(0);
+            return (Stage::Gangs(0), repaired);
         }
-        Stage::Limits(limits.last().cloned().or(after))
-    }
-
-    /// After a repair: whoever was kept back by what was not true tries again.
-    fn offer_released(&mut self, turn: &mut Turn<'_>, repaired: bool) {
-        if repaired {
-            self.changes.release();
-            self.gang_pass(turn);
-        }
+        (Stage::Limits(limits.last().cloned().or(after)), repaired)
     }
 }

@@ -186,13 +186,7 @@ pub(crate) struct Sweep {
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self {
-            due_ms: 0,
-            stage: None,
-            found: Findings::default(),
-            alarm: cfg!(debug_assertions),
-            step: STEP,
-        }
+        Self { due_ms: 0, stage: None, found: Findings::default(), alarm: cfg!(debug_assertions), step: STEP }
     }
 }
 
@@ -250,13 +244,28 @@ impl Core {
                 Stage::Claims(after) => Some(self.sweep_claims(turn, after, &mut budget)),
                 Stage::Clusters(from) => Some(self.sweep_clusters(turn, from, &mut budget)),
                 Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, turn.out)),
-                Stage::Users(from) => Some(self.sweep_users(turn, from, &mut budget)),
-                Stage::Limits(after) => Some(self.sweep_limits(turn, after, &mut budget)),
+                Stage::Users(from) => {
+                    let swept = self.sweep_users(turn, from, &mut budget);
+                    Some(self.offer_released(turn, swept))
+                }
+                Stage::Limits(after) => {
+                    let swept = self.sweep_limits(turn, after, &mut budget);
+                    Some(self.offer_released(turn, swept))
+                }
                 Stage::Gangs(from) => Some(self.sweep_gangs(turn, from, &mut budget)),
                 Stage::Shapes(from) => self.sweep_shapes(turn, from, &mut budget),
             };
         }
         self.sweep.stage = stage;
+    }
+
+    /// After a repair: whoever was kept back by what was not true tries again.
+    fn offer_released(&mut self, turn: &mut Turn<'_>, (stage, repaired): (Stage, bool)) -> Stage {
+        if repaired {
+            self.changes.release();
+            self.gang_pass(turn);
+        }
+        stage
     }
 
     /// The next machines of the walk, as many as the budget allows.

@@ -187,8 +187,9 @@ impl Core {
         told.machines
     }
 
-    /// Tells what became of plans: the journal, and plain jobs that may use what is promised to nobody any more, or later.
-    pub(super) fn tell_plans(&mut self, turn: &mut Turn<'_>) {
+    /// Tells the journal what became of plans. Plain jobs may use the machines that it returns: they are promised to nobody any
+    /// more, or for later.
+    pub(super) fn tell_journal(&mut self, turn: &mut Turn<'_>) -> BTreeSet<Arc<str>> {
         let mut open: BTreeSet<Arc<str>> = std::mem::take(&mut self.gangs.left).into_iter().collect();
         let lost: Vec<u32> = {
             let is_planned = |id: u32| self.gangs.planner.plan(SetId(u64::from(id))).is_some();
@@ -224,9 +225,7 @@ impl Core {
             }
         }
         open.extend(self.wrongly_refused(&promises));
-        for machine in open {
-            self.offer_machine(turn, &machine);
-        }
+        open
     }
 
     /// Machines that were kept against plain jobs, but not for the gang that has them now, or not for so long. `promises` says

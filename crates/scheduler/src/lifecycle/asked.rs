@@ -17,7 +17,7 @@ pub(super) const EXTENDED: &str = "ExtendedSeconds";
 
 /// What an expression decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The job is over, in the ordinary way.
     Leave,
     Requeue,

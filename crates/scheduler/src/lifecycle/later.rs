@@ -147,25 +147,23 @@ impl Core {
         self.reindex(id);
     }
 
-    /// When [`Core::wake`] has something to do next.
+    /// When [`wake_next`] has something to do next.
     pub(crate) fn next_wake_ms(&self) -> Option<u64> {
         self.queue.next_due_ms()
     }
 
-    /// Gives away jobs whose time has come, and holds those for which it is over.
-    pub(crate) fn wake(&mut self, turn: &mut Turn<'_>) {
-        while let Some((id, ready, missed)) = self.queue.wake(turn.now.wall_ms) {
-            self.reindex(id);
-            for (until_ms, procs) in missed {
-                let reason = self.missed_reason(until_ms);
-                let (code, procs) = (hold::MISSED, procs.spans());
-                let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
-                self.record(turn, Kind::JobsHeld(held));
-            }
-            if !ready.is_empty() {
-                self.offer_jobs(turn, id);
-            }
+    /// Holds jobs of the next cluster for which their time is over. Says which cluster, and whether the time of others has come,
+    /// which are to be given away.
+    pub(crate) fn wake_next(&mut self, turn: &mut Turn<'_>) -> Option<(u32, bool)> {
+        let (id, ready, missed) = self.queue.wake(turn.now.wall_ms)?;
+        self.reindex(id);
+        for (until_ms, procs) in missed {
+            let reason = self.missed_reason(until_ms);
+            let (code, procs) = (hold::MISSED, procs.spans());
+            let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
+            self.record(turn, Kind::JobsHeld(held));
         }
+        Some((id, !ready.is_empty()))
     }
 
     fn missed_reason(&self, until_ms: u64) -> String {

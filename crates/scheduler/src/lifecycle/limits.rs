@@ -40,13 +40,16 @@ impl Core {
         }
     }
 
-    /// When [`Core::end_overruns`] has something to do next.
+    /// When [`judge_next_overrun`] has something to do next.
     pub(crate) fn next_limit_ms(&self) -> Option<u64> {
         self.queue.limits().first().map(|(due_ms, _)| *due_ms)
     }
 
-    /// Ends runs that have lasted as long as they may.
-    pub(crate) fn end_overruns(&mut self, turn: &mut Turn<'_>) {
+    /// The next cluster with a run that has lasted as long as it may, and what becomes of its jobs.
+    pub(crate) fn judge_next_overrun(
+        &mut self,
+        turn: &mut Turn<'_>,
+    ) -> Option<(u32, Vec<(ProcSet, Verdict)>)> {
         while let Some(job) = self.queue.take_overrun(turn.now.wall_ms) {
             let id = job.cluster;
             let Some(cluster) = self.queue.clusters().get(&id) else { continue };
@@ -70,9 +73,8 @@ impl Core {
             for (proc, doubts) in look.doubts {
                 self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
             }
-            for (procs, verdict) in verdicts {
-                self.carry_out(turn, id, &procs, verdict);
-            }
+            return Some((id, verdicts));
         }
+        None
     }
 }
