@@ -176,7 +176,7 @@ impl Core {
         let kinds: Vec<ShapeId> = line.map(|(_, shape)| shape).collect();
         for shape in kinds {
             let machines: Vec<u32> = self.shapes.ranking().iter().collect();
-            let room = self.unnoticed(|core| core.first_room(shape, now.wall_ms)).is_some();
+            let room = self.first_room_unnoticed(shape, now.wall_ms).is_some();
             if room || !self.may_have_more(shape) || self.pool.rivals(shape) > 0 {
                 continue;
             }

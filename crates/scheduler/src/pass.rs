@@ -138,6 +138,17 @@ impl Core {
         Some((ready, self.room_for(shape, now_ms)?))
     }
 
+    /// The same, for somebody who only looks: it is nobody's turn for that.
+    pub(crate) fn first_room_unnoticed(&mut self, shape: ShapeId, now_ms: u64) -> Option<(Ready, Arc<str>)> {
+        let noticed = self.gangs.begin_unnoticed();
+        // Who must be asked each time may say something else than when the pass asked.
+        self.undone.sure_only = true;
+        let found = self.first_room(shape, now_ms);
+        self.undone.sure_only = false;
+        self.gangs.end_unnoticed(noticed);
+        found
+    }
+
     /// Machines take kinds of jobs again that they refused before.
     pub(crate) fn offer_taken_again(&mut self, turn: &mut Turn<'_>) {
         for shape in self.changes.take_taken_again() {
@@ -203,7 +214,10 @@ impl Core {
 
     /// The machine with room that such a job likes best; the first, when it likes all the same.
     fn room_for(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
-        self.in_one_question(|core| core.find_room(shape, now_ms))
+        self.gangs.begin_question();
+        let room = self.find_room(shape, now_ms);
+        self.gangs.end_question();
+        room
     }
 
     /// Machines that need not be asked again come first, and among the others those that are cheap to ask.
@@ -456,7 +470,10 @@ impl Core {
 
     /// The first in line among the jobs that fit into `room` on a machine.
     pub(crate) fn best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {
-        self.in_one_question(|core| core.find_best(name, room, now_ms))
+        self.gangs.begin_question();
+        let best = self.find_best(name, room, now_ms);
+        self.gangs.end_question();
+        best
     }
 
     fn find_best(&mut self, name: &Arc<str>, room: Resources, now_ms: u64) -> Best {

@@ -174,15 +174,6 @@ impl Core {
         (!self.undone.is_empty()).then_some(pause)
     }
 
-    /// Does something with an allowance of its own, for somebody who looks on.
-    pub(crate) fn apart<T>(&mut self, steps: i64, look: impl FnOnce(&mut Self) -> T) -> T {
-        let left = self.shapes.allowance();
-        self.shapes.allow(steps);
-        let seen = look(self);
-        self.shapes.allow(left);
-        seen
-    }
-
     /// Kinds in the order in which they are gone on with: first those that have waited long enough, of whom least was spent on;
     /// then the others, whose turn it is first.
     pub(crate) fn next_kinds(&self) -> Vec<ShapeId> {

@@ -535,7 +535,7 @@ impl Core {
             *budget = budget.saturating_sub(per_shape);
             let before = turn.out.events.len();
             self.swept = true;
-            while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, turn.now.wall_ms)) {
+            while let Some((ready, name)) = self.first_room_unnoticed(id, turn.now.wall_ms) {
                 let candidate = crate::pass::Candidate { shape: id, ready };
                 if !self.start(turn, &name, candidate) {
                     break;

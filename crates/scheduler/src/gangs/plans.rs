@@ -38,6 +38,12 @@ pub(super) struct Refused {
     until_s: u64,
 }
 
+/// For whom machines were kept before somebody only looked.
+pub(crate) struct Noticed {
+    kept: BTreeSet<u32>,
+    refused: BTreeMap<u32, Refused>,
+}
+
 /// What promises say to a job that could use a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
@@ -117,18 +123,6 @@ impl Core {
         leave.is_given()
     }
 
-    /// Looks for room without it being anybody's turn for that.
-    pub(crate) fn unnoticed<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
-        let (kept, refused) = (self.gangs.kept.take(), self.gangs.refused.take());
-        // Who must be asked each time may say something else than when the pass asked.
-        self.undone.sure_only = true;
-        let found = look(self);
-        self.undone.sure_only = false;
-        self.gangs.kept.replace(kept);
-        self.gangs.refused.replace(refused);
-        found
-    }
-
     /// Would such jobs use a machine that is promised to others, and be gone in time?
     pub(crate) fn is_backfill(&self, machine: &Machine, candidate: Candidate, now_ms: u64) -> bool {
         let Some(owner) = self.gangs.planner.earmark(machine.number as usize) else { return false };
@@ -143,15 +137,6 @@ impl Core {
     /// The same, by the gang's own number.
     pub(crate) fn promise_to(&self, cluster: u32, now_ms: u64) -> Option<u64> {
         self.promise(SetId(u64::from(cluster)), now_ms)
-    }
-
-    /// Asks something of many kinds of jobs or machines: a promise to a large gang depends on all its machines, and is worked out
-    /// once. Nothing may change meanwhile.
-    pub(crate) fn in_one_question<T>(&mut self, ask: impl FnOnce(&mut Self) -> T) -> T {
-        self.gangs.promised.replace(Some(HashMap::new()));
-        let answer = ask(self);
-        self.gangs.promised.replace(None);
-        answer
     }
 
     /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
@@ -241,6 +226,28 @@ impl Core {
 }
 
 impl Gangs {
+    /// Something is asked of many kinds of jobs or machines: a promise to a large gang depends on all its machines, and is worked
+    /// out once until the question ends. Nothing may change meanwhile.
+    pub(crate) fn begin_question(&mut self) {
+        self.promised.replace(Some(HashMap::new()));
+    }
+
+    /// See `begin_question`.
+    pub(crate) fn end_question(&mut self) {
+        self.promised.replace(None);
+    }
+
+    /// Somebody only looks for room: until that is over it is nobody's turn for it.
+    pub(crate) fn begin_unnoticed(&mut self) -> Noticed {
+        Noticed { kept: self.kept.take(), refused: self.refused.take() }
+    }
+
+    /// See `begin_unnoticed`.
+    pub(crate) fn end_unnoticed(&mut self, before: Noticed) {
+        self.kept.replace(before.kept);
+        self.refused.replace(before.refused);
+    }
+
     fn note_refusal(&self, machine: u32, gang: u32, until_s: u64) {
         let mut refused = self.refused.borrow_mut();
         let until_s = match refused.get(&machine) {
