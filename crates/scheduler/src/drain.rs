@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use classad::{Expr, Scope};
-use model::event::{Kind, PoolDrained};
+use model::event::PoolDrained;
 
-use crate::{Core, Turn};
+use crate::books::Books;
+use crate::labs;
 
 /// Most drains at once.
 const DRAINS: usize = 100;
@@ -82,35 +83,14 @@ impl Drains {
     }
 }
 
-impl Core {
-    /// Begins a drain, changes it, or (until 0) ends it.
-    pub fn drain(&mut self, turn: &mut Turn<'_>, said: PoolDrained) -> Result<(), String> {
-        self.refill(turn.now);
-        if self.drains.check(&said, turn.now.wall_ms)? {
-            self.record(turn, Kind::PoolDrained(said));
-            self.note_drains();
-            self.resume(turn);
-        }
-        Ok(())
-    }
+/// The drains in force.
+pub(crate) fn drains(drains: &Drains) -> impl Iterator<Item = &PoolDrained> {
+    drains.said()
+}
 
-    /// The drains in force.
-    pub fn drains(&self) -> impl Iterator<Item = &PoolDrained> {
-        self.drains.said()
-    }
-
-    /// Ends drains whose time is over. Nothing is recorded: it follows from what was.
-    pub(crate) fn expire_drains(&mut self, turn: &mut Turn<'_>) {
-        if self.drains.end_those_over(turn.now.wall_ms) {
-            self.note_drains();
-            self.resume(turn);
-        }
-    }
-
-    /// Works out which machines take nothing new.
-    fn note_drains(&mut self) {
-        for place in self.pool.machines().keys().cloned().collect::<Vec<_>>() {
-            self.note_standing(&place);
-        }
+/// Works out which machines take nothing new.
+pub(crate) fn note_drains(books: &mut Books) {
+    for place in books.pool.machines().keys().cloned().collect::<Vec<_>>() {
+        labs::note_standing(books, &place);
     }
 }

@@ -85,7 +85,7 @@ use model::agent::Notice;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
-use books::{pool, queue, snapshot, sweep};
+use books::{Books, pool, queue, snapshot, sweep};
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Visited, Which};
@@ -367,39 +367,22 @@ pub enum Control {
     Checkpoint,
 }
 
-/// The core.
+/// The core: the books, and what the passes remember from one input to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Core {
-    pub(crate) settings: Settings,
-    pub(crate) queue: queue::Queue,
-    pub(crate) pool: pool::Pool,
-    pub(crate) shapes: shape::Shapes,
-    pub(crate) accounts: accounts::Accounts,
-    pub(crate) in_use: concurrency::InUse,
-    pub(crate) throttle: throttle::Throttle,
+    pub(crate) books: Books,
     pub(crate) gangs: gangs::Gangs,
-    pub(crate) drains: drain::Drains,
-    pub(crate) labs: labs::Labs,
     pub(crate) keys: keys::Keys,
-    pub(crate) changes: changes::Changes,
+    pub(crate) throttle: throttle::Throttle,
+    /// What is not decided yet because it costs too much for one input.
+    pub(crate) undone: undone::Undone,
+    pub(crate) again: pass::Again,
+    pub(crate) looks: preempt::Looks,
     /// How far the look at periodic expressions has come.
     pub(crate) round: lifecycle::Round,
     pub(crate) sweep: sweep::Sweep,
-    pub(crate) again: pass::Again,
-    pub(crate) looks: preempt::Looks,
-    /// What is not decided yet because it costs too much for one input.
-    pub(crate) undone: undone::Undone,
-    pub(crate) refusals: refusals::Refusals,
     pub(crate) hopeless: hopeless::Hopeless,
     pub(crate) aborts: aborts::Aborts,
-    /// When gangs are over at the latest.
-    pub(crate) ends: gangs::Ends,
-    /// The time of the last tick, in Unix milliseconds, for what only time ends.
-    pub(crate) clock_ms: u64,
-    /// The moment of the present input, by the monotonic clock.
-    pub(crate) mono_ms: u64,
-    /// The consistency pass is at work: starts that are made now are its.
-    pub(crate) swept: bool,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs
@@ -409,17 +392,37 @@ pub type Digest = fn(&ClaimKey) -> [u8; 32];
 impl Core {
     /// An empty pool.
     pub fn new(settings: Settings) -> Self {
-        let pool_asks = [&settings.preemption_requirements, &settings.preemption_rank];
-        let pool_asks = pool_asks.into_iter().flatten().flat_map(Expr::references).collect();
+        Self::around(Books::new(settings))
+    }
+
+    /// A core that remembers nothing but its books.
+    fn around(books: Books) -> Self {
         Self {
-            shapes: shape::Shapes::new(pool_asks),
-            accounts: accounts::Accounts::new(settings.shares.clone()),
-            in_use: concurrency::InUse::new(settings.limits.clone()),
-            throttle: throttle::Throttle::new(settings.burst),
-            gangs: gangs::Gangs::new(&settings),
-            settings,
+            throttle: throttle::Throttle::new(books.settings.burst),
+            gangs: gangs::Gangs::new(&books.settings),
+            books,
             ..Self::default()
         }
+    }
+
+    /// Applies a fact of the journal. Facts about things that are not there are passed over.
+    pub fn apply(&mut self, kind: &Kind, time_ms: u64) {
+        self.books.apply(kind, time_ms);
+    }
+
+    /// The durable state as bytes.
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.books.snapshot()
+    }
+
+    /// A core as it was when the snapshot was taken.
+    pub fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
+        Books::restore(settings, bytes).map(Self::around)
+    }
+
+    /// The same durable state, with everything made anew that follows from it. Nobody is connected: machines say hello again.
+    pub fn rebuilt(&self, settings: Settings) -> Result<Self, BadSnapshot> {
+        Self::restore(settings, &self.snapshot())
     }
 
     /// Fresh claim keys from the driver's random source; the core makes no claim without one.
@@ -436,10 +439,21 @@ impl Core {
     pub fn is_starved(&self) -> bool {
         self.keys.are_wanted()
     }
+}
 
-    /// Records a fact: applies it and hands it to the journal.
-    pub(crate) fn record(&mut self, turn: &mut Turn<'_>, kind: Kind) {
-        self.apply(&kind, turn.now.wall_ms);
-        turn.out.events.push(Event { time_ms: turn.now.wall_ms, kind: Some(kind) });
+/// Tests look into the books.
+#[cfg(test)]
+impl std::ops::Deref for Core {
+    type Target = Books;
+
+    fn deref(&self) -> &Books {
+        &self.books
+    }
+}
+
+#[cfg(test)]
+impl std::ops::DerefMut for Core {
+    fn deref_mut(&mut self) -> &mut Books {
+        &mut self.books
     }
 }

@@ -16,8 +16,8 @@
 
 mod asked;
 mod cron;
-mod later;
-mod limits;
+pub(crate) mod later;
+pub(crate) mod limits;
 #[cfg(test)]
 mod tests;
 
@@ -35,8 +35,9 @@ use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
 pub(crate) use asked::Verdict;
 use asked::{Asked, Doubts, EXTENDED};
 
+use crate::books::Books;
 use crate::queue::{Cluster, Queue};
-use crate::{Core, Out, Turn};
+use crate::{Out, Settings, Turn, actions};
 
 pub(crate) use later::admit;
 
@@ -403,148 +404,146 @@ impl Round {
     }
 }
 
-impl Core {
-    /// An attempt ended by itself: records what becomes of the job. True when the job is idle again.
-    pub(crate) fn take_exit(
-        &mut self,
-        turn: &mut Turn<'_>,
-        claim: ClaimId,
-        held: Attempt,
-        exit: Exit,
-        started_ms: u64,
-    ) -> bool {
-        let JobId { cluster: id, proc } = held.job();
-        let asks = self.queue.clusters().get(&id).filter(|c| c.policies.at_exit);
-        let mut stays = false;
-        let mut doubts = Doubts::new();
-        let verdict = asks.map_or(Verdict::Leave, |cluster| {
-            let mut ad = cluster.policy_ad(id, proc, turn.now, Some(exit));
-            let patient = cluster.is_within_limits(id, Some(proc), turn.now);
-            // Its own machine says best how long it has run: the report may have been on its way for a while.
-            let lasted_ms =
-                Some(exit.wall_us / 1000).filter(|ms| *ms > 0).or(cluster.lasted_ms(proc, turn.now));
-            let asked = Asked::new(&ad, turn.now).patient(patient).lasting(lasted_ms);
-            let verdict = asked.at_exit();
-            doubts = asked.doubts();
-            if verdict == Verdict::Leave {
-                ad.insert_int("JobStatus", 4);
-                let seconds = (turn.now.wall_ms / 1000) as i64;
-                ad.insert_int("EnteredCurrentStatus", seconds);
-                ad.insert_int("CompletionDate", seconds);
-                let asked = Asked::new(&ad, turn.now);
-                stays = asked.forgotten().is_none();
-                doubts.extend(asked.doubts());
-            }
-            verdict
-        });
-        self.round.tell(held.job(), doubts, turn.out);
-        let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
-        let kept = verdict == Verdict::Requeue;
-        let kind = match verdict {
-            Verdict::Requeue => {
-                let reason = "OnExitRemove kept it in the queue".to_owned();
-                Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code: 0, exit: Some(exit) })
-            }
-            Verdict::Hold { reason, code, subcode } => {
-                Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: Some(exit) })
-            }
-            Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
-            Verdict::Leave | Verdict::Vacate { .. } | Verdict::Release { .. } | Verdict::Forget => {
-                let attempt = held.attempt;
-                Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms, stays })
-            }
-        };
-        self.record(turn, kind);
-        kept
-    }
-
-    /// Begins to look at the periodic expressions when it is time, or goes on with them: a limited number of jobs at once.
-    pub(crate) fn begin_look(&mut self, now: Now) -> Walk {
-        self.round.forget_those_over(&self.queue);
-        let mut walk =
-            Walk { clusters: Vec::new().into_iter(), from: (0, 0), left: Portion::whole(), cut: None };
-        if self.round.is_under_way() && now.mono_ms < self.round.rests_until_ms {
-            return walk;
+/// An attempt ended by itself: records what becomes of the job. True when the job is idle again.
+pub(crate) fn take_exit(
+    books: &mut Books,
+    round: &mut Round,
+    turn: &mut Turn<'_>,
+    claim: ClaimId,
+    held: Attempt,
+    exit: Exit,
+    started_ms: u64,
+) -> bool {
+    let JobId { cluster: id, proc } = held.job();
+    let asks = books.queue.clusters().get(&id).filter(|c| c.policies.at_exit);
+    let mut stays = false;
+    let mut doubts = Doubts::new();
+    let verdict = asks.map_or(Verdict::Leave, |cluster| {
+        let mut ad = cluster.policy_ad(id, proc, turn.now, Some(exit));
+        let patient = cluster.is_within_limits(id, Some(proc), turn.now);
+        // Its own machine says best how long it has run: the report may have been on its way for a while.
+        let lasted_ms = Some(exit.wall_us / 1000).filter(|ms| *ms > 0).or(cluster.lasted_ms(proc, turn.now));
+        let asked = Asked::new(&ad, turn.now).patient(patient).lasting(lasted_ms);
+        let verdict = asked.at_exit();
+        doubts = asked.doubts();
+        if verdict == Verdict::Leave {
+            ad.insert_int("JobStatus", 4);
+            let seconds = (turn.now.wall_ms / 1000) as i64;
+            ad.insert_int("EnteredCurrentStatus", seconds);
+            ad.insert_int("CompletionDate", seconds);
+            let asked = Asked::new(&ad, turn.now);
+            stays = asked.forgotten().is_none();
+            doubts.extend(asked.doubts());
         }
-        walk.from = match self.round.next.take() {
-            Some(place) => place,
-            None if now.mono_ms < self.round.due_ms || self.queue.periodic().is_empty() => return walk,
-            None => {
-                self.round.due_ms = now.mono_ms.saturating_add(self.settings.periodic_ms);
-                (0, 0)
-            }
-        };
-        walk.clusters = self.queue.periodic().range(walk.from.0..).copied().collect::<Vec<u32>>().into_iter();
-        walk
-    }
-
-    /// What the periodic expressions of the next cluster say; `None` when all were asked, or enough for one tick.
-    pub(crate) fn judge_next(
-        &mut self,
-        turn: &mut Turn<'_>,
-        walk: &mut Walk,
-    ) -> Option<(u32, Vec<(ProcSet, Verdict)>)> {
-        if let Some(place) = walk.cut {
-            // What was decided by now counts too.
-            self.round.next = Some(place);
-            self.round.rests_until_ms = turn.now.mono_ms + walk.left.rest_ms();
-            return None;
+        verdict
+    });
+    round.tell(held.job(), doubts, turn.out);
+    let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
+    let kept = verdict == Verdict::Requeue;
+    let kind = match verdict {
+        Verdict::Requeue => {
+            let reason = "OnExitRemove kept it in the queue".to_owned();
+            Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code: 0, exit: Some(exit) })
         }
-        let (id, cluster) = walk.clusters.find_map(|id| Some((id, self.queue.clusters().get(&id)?)))?;
-        let from = if id == walk.from.0 { walk.from.1 } else { 0 };
-        let patient = cluster.is_within_limits(id, None, turn.now);
-        let mut look = Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
-        walk.cut = look.from(from, &mut walk.left).map(|proc| (id, proc));
-        let Look { mut verdicts, doubts, .. } = look;
-        for (proc, doubts) in doubts {
-            self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
+        Verdict::Hold { reason, code, subcode } => {
+            Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: Some(exit) })
         }
-        verdicts.sort_by_key(|(procs, _)| procs.first());
-        Some((id, verdicts))
-    }
+        Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
+        Verdict::Leave | Verdict::Vacate { .. } | Verdict::Release { .. } | Verdict::Forget => {
+            let attempt = held.attempt;
+            Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms, stays })
+        }
+    };
+    books.record(turn, kind);
+    kept
+}
 
-    /// Records what an expression decided. True when jobs were released, and are to be given away.
-    pub(crate) fn carry_out(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster: u32,
-        procs: &ProcSet,
-        verdict: Verdict,
-    ) -> bool {
-        let Some(c) = self.queue.clusters().get(&cluster) else { return false };
-        // All procs of one verdict are in one state: they were judged together or alone.
-        let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
-        let spans = procs.spans();
-        let kind = match verdict {
-            Verdict::Vacate { reason } => {
-                let codes = (vacate::FOR_ANOTHER, 0);
-                self.stop_live(turn, cluster, Some(procs), Afterwards::Idle, &reason, codes);
-                return false;
-            }
-            Verdict::Hold { reason, code, subcode } if live => {
-                let codes = (code, subcode);
-                self.stop_live(turn, cluster, Some(procs), Afterwards::Held, &reason, codes);
-                return false;
-            }
-            Verdict::Remove { reason } if live => {
-                self.stop_live(turn, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0));
-                return false;
-            }
-            Verdict::Hold { reason, code, subcode } => {
-                Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit: None })
-            }
-            Verdict::Forget => Kind::JobsLeft(JobsLeft { cluster, procs: spans }),
-            Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs: spans, reason }),
-            Verdict::Release { reason } => {
-                let released = JobsReleased { cluster, procs: spans, reason };
-                self.record(turn, Kind::JobsReleased(released));
-                return true;
-            }
-            Verdict::Leave | Verdict::Requeue => return false,
-        };
-        self.record(turn, kind);
-        false
+/// Begins to look at the periodic expressions when it is time, or goes on with them: a limited number of jobs at once.
+pub(crate) fn begin_look(settings: &Settings, queue: &Queue, round: &mut Round, now: Now) -> Walk {
+    round.forget_those_over(&queue);
+    let mut walk = Walk { clusters: Vec::new().into_iter(), from: (0, 0), left: Portion::whole(), cut: None };
+    if round.is_under_way() && now.mono_ms < round.rests_until_ms {
+        return walk;
     }
+    walk.from = match round.next.take() {
+        Some(place) => place,
+        None if now.mono_ms < round.due_ms || queue.periodic().is_empty() => return walk,
+        None => {
+            round.due_ms = now.mono_ms.saturating_add(settings.periodic_ms);
+            (0, 0)
+        }
+    };
+    walk.clusters = queue.periodic().range(walk.from.0..).copied().collect::<Vec<u32>>().into_iter();
+    walk
+}
+
+/// What the periodic expressions of the next cluster say; `None` when all were asked, or enough for one tick.
+pub(crate) fn judge_next(
+    queue: &Queue,
+    round: &mut Round,
+    turn: &mut Turn<'_>,
+    walk: &mut Walk,
+) -> Option<(u32, Vec<(ProcSet, Verdict)>)> {
+    if let Some(place) = walk.cut {
+        // What was decided by now counts too.
+        round.next = Some(place);
+        round.rests_until_ms = turn.now.mono_ms + walk.left.rest_ms();
+        return None;
+    }
+    let (id, cluster) = walk.clusters.find_map(|id| Some((id, queue.clusters().get(&id)?)))?;
+    let from = if id == walk.from.0 { walk.from.1 } else { 0 };
+    let patient = cluster.is_within_limits(id, None, turn.now);
+    let mut look = Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
+    walk.cut = look.from(from, &mut walk.left).map(|proc| (id, proc));
+    let Look { mut verdicts, doubts, .. } = look;
+    for (proc, doubts) in doubts {
+        round.tell(JobId { cluster: id, proc }, doubts, turn.out);
+    }
+    verdicts.sort_by_key(|(procs, _)| procs.first());
+    Some((id, verdicts))
+}
+
+/// Records what an expression decided. True when jobs were released, and are to be given away.
+pub(crate) fn carry_out(
+    books: &mut Books,
+    turn: &mut Turn<'_>,
+    cluster: u32,
+    procs: &ProcSet,
+    verdict: Verdict,
+) -> bool {
+    let Some(c) = books.queue.clusters().get(&cluster) else { return false };
+    // All procs of one verdict are in one state: they were judged together or alone.
+    let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
+    let spans = procs.spans();
+    let kind = match verdict {
+        Verdict::Vacate { reason } => {
+            let codes = (vacate::FOR_ANOTHER, 0);
+            actions::stop_live(books, turn, cluster, Some(procs), Afterwards::Idle, &reason, codes);
+            return false;
+        }
+        Verdict::Hold { reason, code, subcode } if live => {
+            let codes = (code, subcode);
+            actions::stop_live(books, turn, cluster, Some(procs), Afterwards::Held, &reason, codes);
+            return false;
+        }
+        Verdict::Remove { reason } if live => {
+            actions::stop_live(books, turn, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0));
+            return false;
+        }
+        Verdict::Hold { reason, code, subcode } => {
+            Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit: None })
+        }
+        Verdict::Forget => Kind::JobsLeft(JobsLeft { cluster, procs: spans }),
+        Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs: spans, reason }),
+        Verdict::Release { reason } => {
+            let released = JobsReleased { cluster, procs: spans, reason };
+            books.record(turn, Kind::JobsReleased(released));
+            return true;
+        }
+        Verdict::Leave | Verdict::Requeue => return false,
+    };
+    books.record(turn, kind);
+    false
 }
 
 /// A tick's way through the clusters with periodic expressions.

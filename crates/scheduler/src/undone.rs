@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use model::Now;
 
-use crate::Core;
+use crate::accounts::Accounts;
 use crate::accounts::UserId;
+use crate::books::Books;
 use crate::shape::ShapeId;
+use crate::shape::Shapes;
 
 /// Steps that evaluations may take at once: some milliseconds.
 pub(crate) const MOST_STEPS: i64 = 200_000;
@@ -152,48 +154,45 @@ impl Undone {
     }
 }
 
-impl Core {
-    /// An input begins: the allowance has grown with the time.
-    pub(crate) fn refill(&mut self, now: Now) {
-        let passed = now.mono_ms.saturating_sub(self.undone.filled_ms).min(1_000) as i64;
-        (self.undone.filled_ms, self.undone.now_ms) = (now.mono_ms, now.mono_ms);
-        self.mono_ms = now.mono_ms;
-        let left = self.shapes.allowance().max(-MOST_DEBT);
-        self.shapes.allow(left.saturating_add(passed * STEPS_PER_MS).min(MOST_STEPS));
-    }
+/// An input begins: the allowance has grown with the time.
+pub(crate) fn refill(books: &mut Books, undone: &mut Undone, now: Now) {
+    let passed = now.mono_ms.saturating_sub(undone.filled_ms).min(1_000) as i64;
+    (undone.filled_ms, undone.now_ms) = (now.mono_ms, now.mono_ms);
+    books.mono_ms = now.mono_ms;
+    let left = books.shapes.allowance().max(-MOST_DEBT);
+    books.shapes.allow(left.saturating_add(passed * STEPS_PER_MS).min(MOST_STEPS));
+}
 
-    /// A tick goes on, whatever the clock says.
-    pub(crate) fn refill_for_tick(&mut self, now: Now) {
-        self.refill(now);
-        self.shapes.allow(self.shapes.allowance().max(STEPS_PER_TICK));
-    }
+/// A tick goes on, whatever the clock says.
+pub(crate) fn refill_for_tick(books: &mut Books, undone: &mut Undone, now: Now) {
+    refill(books, undone, now);
+    books.shapes.allow(books.shapes.allowance().max(STEPS_PER_TICK));
+}
 
-    /// When something is undone: after how many milliseconds to go on.
-    pub(crate) fn undone_due_ms(&self) -> Option<u64> {
-        let pause = if self.shapes.allowance() > 0 { 1 } else { PAUSE_MS };
-        (!self.undone.is_empty()).then_some(pause)
-    }
+/// When something is undone: after how many milliseconds to go on.
+pub(crate) fn undone_due_ms(shapes: &Shapes, undone: &Undone) -> Option<u64> {
+    let pause = if shapes.allowance() > 0 { 1 } else { PAUSE_MS };
+    (!undone.is_empty()).then_some(pause)
+}
 
-    /// Kinds in the order in which they are gone on with: first those that have waited long enough, of whom least was spent on;
-    /// then the others, whose turn it is first.
-    pub(crate) fn next_kinds(&self) -> Vec<ShapeId> {
-        let undone = &self.undone;
-        let spent = |shape: &ShapeId| {
-            let user = self.shapes.all().get(shape).map(|s| s.user);
-            user.and_then(|user| undone.spent.get(&user)).copied().unwrap_or(0)
-        };
-        let overdue = undone.kinds.iter().filter(|(_, since)| !undone.is_young(**since));
-        let mut overdue: Vec<(u64, u64, ShapeId)> =
-            overdue.map(|(shape, since)| (spent(shape), *since, *shape)).collect();
-        overdue.sort_unstable();
-        let mut next: Vec<ShapeId> = overdue.into_iter().map(|(_, _, shape)| shape).collect();
-        if next.len() < undone.kinds.len() {
-            let young =
-                |shape: &ShapeId| undone.kinds.get(shape).is_some_and(|since| undone.is_young(*since));
-            let line = self.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
-            next.extend(line.filter(young).take(KINDS_AT_ONCE));
-        }
-        next.truncate(KINDS_AT_ONCE);
-        next
+/// Kinds in the order in which they are gone on with: first those that have waited long enough, of whom least was spent on;
+/// then the others, whose turn it is first.
+pub(crate) fn next_kinds(shapes: &Shapes, accounts: &Accounts, undone: &Undone) -> Vec<ShapeId> {
+    let undone = &undone;
+    let spent = |shape: &ShapeId| {
+        let user = shapes.all().get(shape).map(|s| s.user);
+        user.and_then(|user| undone.spent.get(&user)).copied().unwrap_or(0)
+    };
+    let overdue = undone.kinds.iter().filter(|(_, since)| !undone.is_young(**since));
+    let mut overdue: Vec<(u64, u64, ShapeId)> =
+        overdue.map(|(shape, since)| (spent(shape), *since, *shape)).collect();
+    overdue.sort_unstable();
+    let mut next: Vec<ShapeId> = overdue.into_iter().map(|(_, _, shape)| shape).collect();
+    if next.len() < undone.kinds.len() {
+        let young = |shape: &ShapeId| undone.kinds.get(shape).is_some_and(|since| undone.is_young(*since));
+        let line = accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+        next.extend(line.filter(young).take(KINDS_AT_ONCE));
     }
+    next.truncate(KINDS_AT_ONCE);
+    next
 }

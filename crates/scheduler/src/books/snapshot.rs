@@ -7,9 +7,10 @@ use model::event::{Afterwards, ClaimMade, Exit, JobReserved, Kind, LabSet, Machi
 use model::{ClaimId, Class, JobId, JobTemplate, ProcSet, Span};
 use prost::Message;
 
+use crate::books::Books;
 use crate::lifecycle::{Past, Policies};
 use crate::queue::{Begun, Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, Stored, SubmitKey, Summary};
-use crate::{Core, Settings};
+use crate::{Settings, lifecycle};
 
 /// A snapshot that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -246,9 +247,9 @@ fn load_summary(s: SavedSummary) -> Summary {
     Summary { succeeded: s.succeeded, failed: s.failed, removed: s.removed }
 }
 
-impl Core {
+impl Books {
     /// The durable state as bytes.
-    pub fn snapshot(&self) -> Vec<u8> {
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
         let claims = self.pool.claims().iter().map(|(id, c)| SavedClaim {
             made: ClaimMade {
                 claim: id.0,
@@ -303,32 +304,32 @@ impl Core {
     }
 
     /// A core as it was when the snapshot was taken.
-    pub fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
+    pub(crate) fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
         let saved = Saved::decode(bytes)?;
-        let mut core = Self::new(settings);
+        let mut books = Self::new(settings);
         for u in saved.users {
-            core.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
+            books.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
         }
         for drain in &saved.drains {
-            core.drains.apply(drain);
+            books.drains.apply(drain);
         }
-        saved.standings.iter().for_each(|e| core.apply_standing(e));
-        saved.labs.iter().for_each(|e| core.apply_lab(e));
+        saved.standings.iter().for_each(|e| crate::labs::apply_standing(&mut books, e));
+        saved.labs.iter().for_each(|e| crate::labs::apply_lab(&mut books, e));
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);
             // Its cores are in the user's account since it was made; the account was settled later than that.
-            core.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
+            books.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
             let jobs = claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc });
-            core.pool.give_jobs(id, jobs);
+            books.pool.give_jobs(id, jobs);
             if let [cluster, proc, until_ms] = claim.reserved[..] {
                 let (cluster, proc, for_gang) = (cluster as u32, proc as u32, until_ms == 0);
-                core.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms, for_gang });
+                books.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms, for_gang });
             }
         }
         let mut keys = HashMap::new();
         for key in saved.keys {
             let hash = SubmitKey::from_number(u128::from(key.high) << 64 | u128::from(key.low));
-            core.queue.remember_key(hash, Keyed { cluster: key.cluster, template: key.template });
+            books.queue.remember_key(hash, Keyed { cluster: key.cluster, template: key.template });
             keys.insert(key.cluster, hash);
         }
         let key_of = |cluster: u32| keys.get(&cluster).copied().unwrap_or_default();
@@ -340,15 +341,15 @@ impl Core {
                 (None, Some(base)) => Stored::whole(base, std::mem::take(&mut saved.own)),
                 (None, None) => return Err(BadSnapshot::NoTemplate(saved.id)),
             };
-            core.load_cluster(saved, &template, key);
+            books.load_cluster(saved, &template, key);
         }
-        core.restore_limits();
-        core.queue.skip_to(saved.next_cluster);
-        core.pool.skip_to(saved.next_claim);
+        books.restore_limits();
+        books.queue.skip_to(saved.next_cluster);
+        books.pool.skip_to(saved.next_claim);
         for summary in saved.finished {
-            core.queue.remember(summary.cluster, load_summary(summary), key_of(summary.cluster));
+            books.queue.remember(summary.cluster, load_summary(summary), key_of(summary.cluster));
         }
-        Ok(core)
+        Ok(books)
     }
 
     /// What claims take of named resources follows from their jobs.
@@ -440,8 +441,8 @@ impl Core {
         self.queue.insert(saved.id, cluster);
         self.bind_all(saved.id, saved.submitted_ms);
         self.reindex(saved.id);
-        self.put_off(saved.id, &idle);
-        self.watch_limits(saved.id);
+        lifecycle::later::put_off(self, saved.id, &idle);
+        lifecycle::limits::watch_limits(&mut self.queue, saved.id);
     }
 }
 
@@ -561,7 +562,7 @@ mod tests {
 
     use super::*;
     use crate::tests::{digest, template};
-    use crate::{Out, Submission, Turn};
+    use crate::{Core, Out, Submission, Turn};
 
     fn submit(core: &mut Core, owner: &str, key: &str) -> u32 {
         let submission =
