@@ -1,21 +1,19 @@
 //! What people ask: submit, hold, release, remove; users' priorities.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use model::codes::{hold, vacate};
 use model::event::{
-    Afterwards, ClusterReordered, ClusterSubmitted, JobVisited, JobsHeld, JobsLeft, JobsReleased,
-    JobsRemoved, Kind, PrioritySet, StopRequested,
+    Afterwards, ClusterSubmitted, JobVisited, JobsHeld, Kind, MachineStanding, PoolDrained, PrioritySet,
 };
 use model::{ClaimId, Class, JobId, JobName, JobTemplate, ProcSet, Span, limits};
 
-use crate::books::Books;
 use crate::labs::{LabChange, StandingChange, StandingRefusal};
 use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
-use crate::{Control, Core, Effect, Out, Turn, drain, gangs, labs, offers, reserve, undone};
-use model::event::{MachineStanding, PoolDrained};
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use crate::{Control, Core, Turn, drain, gangs, labs, offers, orders, reserve, undone};
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -345,7 +343,7 @@ impl Core {
         want: &model::visit::Want,
     ) -> Result<Visited, Refusal> {
         let name = JobName::Job(job);
-        self.select(actor, &Which::Named(name))?;
+        orders::select(&self.books.queue, actor, &Which::Named(name))?;
         let cluster = self.books.queue.clusters().get(&job.cluster).ok_or(Refusal::NoSuchJob(name))?;
         let live = cluster.live.get(&job.proc).filter(|live| live.started_ms.is_some());
         let live = live.ok_or(Refusal::NotRunning(job))?;
@@ -378,13 +376,19 @@ impl Core {
             return Ok(outcome);
         }
         let mut outcome = Outcome::default();
-        for (cluster, procs) in self.select(actor, which)? {
+        for (cluster, procs) in orders::select(&self.books.queue, actor, which)? {
             match act {
-                Act::Hold => self.hold(turn, cluster, procs.as_ref(), reason, &mut outcome),
-                Act::Release => self.release(turn, cluster, procs.as_ref(), reason, &mut outcome),
-                Act::Remove => self.remove(turn, cluster, procs.as_ref(), reason, &mut outcome),
+                Act::Hold => {
+                    orders::hold(&mut self.books, turn, cluster, procs.as_ref(), reason, &mut outcome)
+                }
+                Act::Release => {
+                    orders::release(&mut self.books, turn, cluster, procs.as_ref(), reason, &mut outcome)
+                }
+                Act::Remove => {
+                    orders::remove(&mut self.books, turn, cluster, procs.as_ref(), reason, &mut outcome)
+                }
                 Act::Vacate => {
-                    let stopped = stop_live(
+                    let stopped = orders::stop_live(
                         &mut self.books,
                         turn,
                         cluster,
@@ -399,7 +403,15 @@ impl Core {
                 }
                 Act::Return => {}
                 Act::Reorder { priority, class } => {
-                    outcome.changed += self.reorder(turn, actor, cluster, procs.as_ref(), priority, class)?;
+                    outcome.changed += orders::reorder(
+                        &mut self.books,
+                        turn,
+                        actor,
+                        cluster,
+                        procs.as_ref(),
+                        priority,
+                        class,
+                    )?;
                 }
                 Act::Extend(seconds) => {
                     let more = reserve::extend(
@@ -415,7 +427,7 @@ impl Core {
                     outcome.unsuitable += more.unsuitable;
                 }
                 Act::Control(what) => {
-                    let told = self.control(cluster, procs.as_ref(), what, turn.out);
+                    let told = orders::control(&self.books, cluster, procs.as_ref(), what, turn.out);
                     outcome.changed += told;
                     outcome.unsuitable += procs.as_ref().map_or(0, ProcSet::len).saturating_sub(told);
                 }
@@ -432,188 +444,6 @@ impl Core {
         }
         self.gang_pass(turn);
         Ok(outcome)
-    }
-
-    /// Gives the jobs of a cluster another place in the order; how many wait there now.
-    fn reorder(
-        &mut self,
-        turn: &mut Turn<'_>,
-        actor: &Actor,
-        id: u32,
-        procs: Option<&ProcSet>,
-        priority: Option<i32>,
-        class: Option<Class>,
-    ) -> Result<u64, Refusal> {
-        let Some(cluster) = self.books.queue.clusters().get(&id) else { return Ok(0) };
-        if class.is_some() && !actor.any_owner {
-            return Err(Refusal::ClassByAdministrators);
-        }
-        if procs.is_some() && cluster.template.procs() > 1 {
-            return Err(Refusal::WholeCluster(id));
-        }
-        let changed = cluster.unfinished();
-        let class = class.map(|c| c.name().to_owned());
-        let by = actor.user.clone();
-        self.books
-            .record(turn, Kind::ClusterReordered(ClusterReordered { cluster: id, priority, class, by }));
-        Ok(changed)
-    }
-
-    /// Clusters and, where only some jobs are meant, their procs.
-    fn select(&self, actor: &Actor, which: &Which) -> Result<Vec<(u32, Option<ProcSet>)>, Refusal> {
-        let of_user = |user: &str| {
-            let clusters = self.books.queue.clusters().iter().filter(|(_, c)| &*c.owner == user);
-            clusters.map(|(&id, _)| (id, None)).collect::<Vec<_>>()
-        };
-        match which {
-            Which::All if actor.any_owner => {
-                Ok(self.books.queue.clusters().keys().map(|&id| (id, None)).collect())
-            }
-            Which::All => Ok(of_user(&actor.user)),
-            Which::User(user) => {
-                let found = of_user(user);
-                match found.first() {
-                    Some((id, _)) if *user != actor.user && !actor.any_owner => {
-                        Err(Refusal::NotYours { job: JobName::Cluster(*id), owner: user.clone() })
-                    }
-                    _ => Ok(found),
-                }
-            }
-            Which::Named(name) => {
-                let id = match name {
-                    JobName::Cluster(id) => *id,
-                    JobName::Job(job) => job.cluster,
-                };
-                let cluster = self.books.queue.clusters().get(&id).ok_or(Refusal::NoSuchJob(*name))?;
-                if *cluster.owner != actor.user && !actor.any_owner {
-                    return Err(Refusal::NotYours { job: *name, owner: cluster.owner.to_string() });
-                }
-                match name {
-                    JobName::Cluster(_) => Ok(vec![(id, None)]),
-                    JobName::Job(job) => {
-                        let here = cluster.is_idle(job.proc)
-                            || cluster.held.contains(job.proc)
-                            || cluster.completed.contains(job.proc)
-                            || cluster.live.contains_key(&job.proc);
-                        if !here {
-                            return Err(Refusal::NoSuchJob(*name));
-                        }
-                        Ok(vec![(id, Some([job.proc].into_iter().collect()))])
-                    }
-                }
-            }
-        }
-    }
-
-    fn hold(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster: u32,
-        procs: Option<&ProcSet>,
-        reason: &str,
-        outcome: &mut Outcome,
-    ) {
-        let idle = self.chosen(cluster, procs, Part::Idle);
-        let already = self.chosen(cluster, procs, Part::Held).len();
-        outcome.changed += idle.len() + already;
-        outcome.unsuitable += self.chosen(cluster, procs, Part::Completed).len();
-        if !idle.is_empty() {
-            let reason = reason.to_owned();
-            let held = JobsHeld {
-                cluster,
-                procs: idle.spans(),
-                reason,
-                code: hold::BY_USER,
-                subcode: 0,
-                exit: None,
-            };
-            self.books.record(turn, Kind::JobsHeld(held));
-        }
-        outcome.changed +=
-            stop_live(&mut self.books, turn, cluster, procs, Afterwards::Held, reason, (hold::BY_USER, 0));
-    }
-
-    fn release(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster: u32,
-        procs: Option<&ProcSet>,
-        reason: &str,
-        outcome: &mut Outcome,
-    ) {
-        let held = self.chosen(cluster, procs, Part::Held);
-        outcome.changed += held.len();
-        outcome.unsuitable += procs.map_or(0, |p| p.len() - held.len());
-        if !held.is_empty() {
-            let released = JobsReleased { cluster, procs: held.spans(), reason: reason.to_owned() };
-            self.books.record(turn, Kind::JobsReleased(released));
-        }
-    }
-
-    fn remove(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster: u32,
-        procs: Option<&ProcSet>,
-        reason: &str,
-        outcome: &mut Outcome,
-    ) {
-        // The live ones first: the cluster is gone once its last job is.
-        outcome.changed += stop_live(
-            &mut self.books,
-            turn,
-            cluster,
-            procs,
-            Afterwards::Removed,
-            reason,
-            (vacate::REMOVED, 0),
-        );
-        let mut gone = self.chosen(cluster, procs, Part::Idle);
-        for span in self.chosen(cluster, procs, Part::Held).spans() {
-            gone.insert_range(span.first, span.procs().end);
-        }
-        let left = self.chosen(cluster, procs, Part::Completed);
-        outcome.changed += gone.len() + left.len();
-        if !left.is_empty() {
-            // They have ended in their own way; only their place in the queue is given up.
-            self.books.record(turn, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }));
-        }
-        if !gone.is_empty() {
-            let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
-            self.books.record(turn, Kind::JobsRemoved(removed));
-        }
-    }
-
-    /// Tells the machines of running jobs; returns how many.
-    fn control(&self, cluster: u32, procs: Option<&ProcSet>, what: Control, out: &mut Out) -> u64 {
-        let Some(cluster) = self.books.queue.clusters().get(&cluster) else { return 0 };
-        let mut count = 0;
-        for (proc, live) in &cluster.live {
-            if live.started_ms.is_none() || procs.is_some_and(|p| !p.contains(*proc)) {
-                continue;
-            }
-            let claim = self.books.pool.claims().get(&live.claim);
-            let session = claim.and_then(|c| self.books.pool.machines().get(&c.machine)?.session);
-            if let Some(session) = session {
-                out.effects.push(Effect::Control { session, claim: live.claim, what });
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// The chosen procs of a cluster that are idle, or held.
-    fn chosen(&self, cluster: u32, procs: Option<&ProcSet>, part: Part) -> ProcSet {
-        let Some(cluster) = self.books.queue.clusters().get(&cluster) else { return ProcSet::default() };
-        let all: ProcSet = match part {
-            Part::Held => cluster.held.clone(),
-            Part::Idle => cluster.idle(),
-            Part::Completed => cluster.completed.clone(),
-        };
-        match procs {
-            None => all,
-            Some(procs) => procs.iter().filter(|p| all.contains(*p)).collect(),
-        }
     }
 
     /// Changes what people decided about a lab, and lets every waiting job know.
@@ -707,49 +537,4 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// Asks the machines to stop live jobs; returns how many.
-pub(crate) fn stop_live(
-    books: &mut Books,
-    turn: &mut Turn<'_>,
-    cluster_id: u32,
-    procs: Option<&ProcSet>,
-    afterwards: Afterwards,
-    reason: &str,
-    (code, subcode): (u32, u32),
-) -> u64 {
-    let Some(cluster) = books.queue.clusters().get(&cluster_id) else { return 0 };
-    let live: Vec<(u32, u32, model::ClaimId)> = cluster
-        .live
-        .iter()
-        .filter(|(proc, _)| procs.is_none_or(|p| p.contains(**proc)))
-        // A removal is not undone by a later hold.
-        .filter(|(_, l)| l.stop.as_ref().is_none_or(|s| s.afterwards != Afterwards::Removed))
-        .map(|(proc, l)| (*proc, l.attempt, l.claim))
-        .collect();
-    let count = live.len() as u64;
-    for (proc, attempt, claim) in live {
-        let reason = reason.to_owned();
-        let afterwards = afterwards as i32;
-        let stop = StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code, subcode };
-        books.record(turn, Kind::StopRequested(stop));
-        // A machine that has not heard of a job cannot stop it.
-        let claimed = books.pool.claims().get(&claim).filter(|c| !c.withheld);
-        let session = claimed.and_then(|c| books.pool.machines().get(&c.machine)?.session);
-        if let Some(session) = session {
-            let job = JobId { cluster: cluster_id, proc };
-            let vacate = afterwards == Afterwards::Idle as i32;
-            turn.out.effects.push(Effect::Stop { session, claim, job, attempt, vacate });
-        }
-    }
-    count
-}
-
-/// Which of a cluster's sets.
-#[derive(Clone, Copy)]
-enum Part {
-    Idle,
-    Held,
-    Completed,
 }

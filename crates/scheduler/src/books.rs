@@ -13,6 +13,7 @@ pub(crate) mod pool;
 pub(crate) mod queue;
 pub(crate) mod recount;
 pub(crate) mod resort;
+mod saved;
 pub(crate) mod snapshot;
 mod steps;
 mod stored;

@@ -2,24 +2,20 @@
 
 use std::sync::Arc;
 
+use model::agent::BETTER;
 use model::event::{ClaimEnded, ClaimMade, JobsAssigned, Kind, Resources};
-use model::{ClaimId, ClaimKey};
+use model::report::{SeatAnswer, SeatSaid};
+use model::{ClaimId, ClaimKey, JobId};
 
 use crate::books::Books;
 use crate::gangs::Gangs;
 use crate::pass::{Best, Candidate};
-use crate::pool::Pool;
-use crate::pool::{Claim, Reserved};
-use crate::pool::{fits, host_of, plus, slot_of};
-use crate::seats::Estate;
-use crate::seats::Seat;
+use crate::pool::{Claim, Pool, Reserved, fits, host_of, plus, slot_of};
+use crate::seats::{Estate, Seat};
 use crate::shape::{Ready, ShapeId};
 use crate::{
-    Core, Effect, Settings, Turn, admission, ended, gangs, pass, preempt, provision, reserve, seats,
+    Core, Effect, Settings, Turn, admission, ended, gangs, preempt, provision, reserve, room, seats,
 };
-use model::JobId;
-use model::agent::BETTER;
-use model::report::{SeatAnswer, SeatSaid};
 
 /// How a claim is cut from its machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,7 +52,7 @@ impl Core {
             let same_owner =
                 self.books.queue.clusters().get(&ready.cluster).is_some_and(|c| c.owner == claim.owner);
             if same_owner
-                && pass::may_take(&self.books, &self.gangs, machine, shape, now_ms)
+                && room::may_take(&self.books, &self.gangs, machine, shape, now_ms)
                 && self.books.shapes.can_run(shape, machine)
             {
                 return Some(Candidate { shape, ready });
@@ -221,8 +217,8 @@ impl Core {
             let better = best.as_ref().is_none_or(|(most, _)| rank > *most);
             let machine = self.books.pool.machines().get(name);
             let given =
-                machine.is_some_and(|m| pass::may_take(&self.books, &self.gangs, m, shape, turn.now.wall_ms));
-            if better && given && pass::obstacle(&mut self.books, shape, name).is_none() {
+                machine.is_some_and(|m| room::may_take(&self.books, &self.gangs, m, shape, turn.now.wall_ms));
+            if better && given && room::obstacle(&mut self.books, shape, name).is_none() {
                 best = Some((rank, Candidate { shape, ready }));
             }
         }

@@ -42,7 +42,7 @@ use crate::pass::Candidate;
 use crate::queue::Live;
 use crate::queue::Queue;
 use crate::shape::ShapeId;
-use crate::{Core, Mutation, Refusal, Settings, Turn, actions, admission, ended, feed, seats};
+use crate::{Core, Mutation, Refusal, Settings, Turn, admission, ended, feed, orders, seats};
 use model::ClaimId;
 
 /// How long a job without a declared limit is taken to run, for planning only: one day.
@@ -484,7 +484,7 @@ impl Core {
         let running = gang.live.values().any(|l| l.stop.is_none());
         if gang.is_broken() && running {
             let why = "another job of its gang lost its machine";
-            actions::stop_live(
+            orders::stop_live(
                 &mut self.books,
                 turn,
                 cluster,

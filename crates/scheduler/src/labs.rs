@@ -21,7 +21,7 @@ use crate::queue::Queue;
 use crate::queue::Stage;
 use crate::shape::ShapeId;
 use crate::shape::Shapes;
-use crate::{Actor, Turn, actions};
+use crate::{Actor, Turn, orders};
 
 /// How long an ordinary user may have a machine for themselves, in milliseconds: a week; a day when they do not say.
 const HOLD_MS: (u64, u64) = (7 * 86_400_000, 86_400_000);
@@ -363,7 +363,7 @@ fn revoke(books: &mut Books, turn: &mut Turn<'_>, name: &str, why: &str) {
         let procs: ProcSet = procs.iter().collect();
         let gang = books.queue.clusters().get(&cluster).is_some_and(|c| c.gang);
         let which = if gang { None } else { Some(&procs) };
-        actions::stop_live(books, turn, cluster, which, Afterwards::Idle, why, (vacate::BY_HAND, 0));
+        orders::stop_live(books, turn, cluster, which, Afterwards::Idle, why, (vacate::BY_HAND, 0));
         books.changes.note_gang(cluster);
     }
 }

@@ -20,13 +20,11 @@ use crate::accounts::Accounts;
 use crate::books::Books;
 use crate::gangs::Gangs;
 use crate::keys::Keys;
-use crate::pool::Pool;
-use crate::pool::{fits, host_of, minus, plus};
+use crate::pool::{Pool, fits, host_of, minus, plus};
 use crate::queue::Queue;
-use crate::shape::ShapeId;
-use crate::shape::Shapes;
+use crate::shape::{ShapeId, Shapes};
 use crate::undone::Undone;
-use crate::{Mutation, Settings, Turn, actions, admission, labs, pass, seats};
+use crate::{Mutation, Settings, Turn, admission, labs, orders, room, seats};
 
 /// Machines that are looked at for victims, at most: a waiting job must not stop the pool to find one. The next look goes
 /// on behind them.
@@ -148,7 +146,7 @@ pub(crate) fn preempt_again(
     looks.after = kinds.last().copied().filter(|_| kinds.len() == KINDS);
     for shape in kinds {
         if admission::may_have_more(books, gangs, shape)
-            && pass::first_room(books, gangs, undone, shape, turn.now.wall_ms).is_none()
+            && room::first_room(books, gangs, undone, shape, turn.now.wall_ms).is_none()
         {
             preempt_for(books, keys, looks, turn, shape);
         }
@@ -319,7 +317,7 @@ fn ask_to_leave(books: &mut Books, keys: &mut Keys, turn: &mut Turn<'_>, victim:
         }
     }
     for gang in gangs {
-        actions::stop_live(books, turn, gang, None, Afterwards::Idle, &why, (vacate::FOR_ANOTHER, 0));
+        orders::stop_live(books, turn, gang, None, Afterwards::Idle, &why, (vacate::FOR_ANOTHER, 0));
     }
 }
 

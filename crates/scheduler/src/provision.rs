@@ -16,7 +16,7 @@ use crate::pool::{Machine, host_of};
 use crate::queue::Queue;
 use crate::queue::Stage;
 use crate::shape::{Ready, ShapeId};
-use crate::{Settings, Turn, actions, agents, labs};
+use crate::{Settings, Turn, agents, labs, orders};
 
 /// How often a failure is followed by an attempt elsewhere, when the job does not say (ProvisionRetries).
 const RETRIES: u32 = 1;
@@ -70,7 +70,7 @@ pub(crate) fn provision_failed(
         if !idle.is_empty() {
             books.record(turn, held(idle, reason.clone()));
         }
-        actions::stop_live(books, turn, cluster, None, Afterwards::Held, &reason, (hold::UNREADY, 0));
+        orders::stop_live(books, turn, cluster, None, Afterwards::Held, &reason, (hold::UNREADY, 0));
     }
 }
 

@@ -22,7 +22,7 @@ use crate::keys::Keys;
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::shape::ShapeId;
-use crate::{Effect, HeldClaim, Out, Turn, actions, preempt, provision};
+use crate::{Effect, HeldClaim, Out, Turn, orders, preempt, provision};
 
 /// So long a machine that did not prefer a job is not asked again for the same claim.
 const REFUSED_MS: u64 = 30_000;
@@ -127,7 +127,7 @@ pub(crate) fn end_seating(books: &mut Books, turn: &mut Turn<'_>) {
             continue;
         }
         let why = "not every machine took its seat of the gang in time (MATCH_TIMEOUT)";
-        actions::stop_live(books, turn, cluster, None, Afterwards::Idle, why, (vacate::FOR_ANOTHER, 0));
+        orders::stop_live(books, turn, cluster, None, Afterwards::Idle, why, (vacate::FOR_ANOTHER, 0));
         books.changes.note_gang(cluster);
     }
 }

@@ -6,8 +6,7 @@ use model::codes::vacate;
 use model::{ClaimId, Now, ProcSet};
 
 use crate::lifecycle::Verdict;
-use crate::pool::Reserved;
-use crate::pool::{Claim, host_of};
+use crate::pool::{Claim, Reserved, host_of};
 use crate::{
     Core, Effect, Turn, drain, ended, gangs, hopeless, labs, lifecycle, places, preempt, provision, reserve,
     seats, undone,

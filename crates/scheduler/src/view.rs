@@ -3,26 +3,20 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use model::event::{LabSet, MachineStanding, Resources};
-use model::{ClaimId, JobId, JobTemplate};
+use model::event::{LabSet, MachineStanding, PoolDrained, Resources};
+use model::{ClaimId, JobId, JobTemplate, Now};
 
 use crate::accounts::UserView;
 use crate::books::Books;
 use crate::explain::{JobExplanation, MachineExplanation};
 use crate::gangs::GangView;
-use crate::labs::Labs;
-use crate::labs::{HoldStage, Shut};
-use crate::pages::JobCursor;
-use crate::pages::Page;
-use crate::pool::Pool;
-use crate::pool::{Reserved, SlotState, host_of, slot_of};
-use crate::queue::Queue;
-use crate::queue::{Checkpoint, Stage, Summary};
+use crate::labs::{HoldStage, Labs, Shut};
+use crate::pages::{JobCursor, Page};
+use crate::pool::{Pool, Reserved, SlotState, host_of, slot_of};
+use crate::queue::{Checkpoint, Queue, Stage, Summary};
 use crate::shape::Shapes;
 use crate::sweep::Findings;
-use crate::{Core, agents, drain, explain, gangs, invariants, pages, places, preempt};
-use model::Now;
-use model::event::PoolDrained;
+use crate::{Core, agents, drain, explain, gangs, invariants, pages, places, preempt, probes};
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -416,34 +410,34 @@ impl Core {
 
     /// Everything durable, as text that can be compared.
     pub fn picture(&self) -> String {
-        invariants::picture(&self.books.queue, &self.books.pool, &self.books.labs)
+        probes::picture(&self.books.queue, &self.books.pool, &self.books.labs)
     }
 
     /// The books of a machine lose what it has: for tests of what puts that right.
     pub fn spoil_books(&mut self, machine: &str) {
-        invariants::spoil_books(&mut self.books.pool, &mut self.sweep, machine)
+        probes::spoil_books(&mut self.books.pool, &mut self.sweep, machine)
     }
 
     /// The gang that a machine is kept for.
     pub fn earmark_of(&self, machine: &str) -> Option<u32> {
-        invariants::earmark_of(&self.books.pool, &self.gangs, machine)
+        probes::earmark_of(&self.books.pool, &self.gangs, machine)
     }
 
     /// A running job that its machine likes less than one that waits and could have its place, where nobody is on the way out
     /// for that one. After a tick there is none, as long as few enough machines and kinds of jobs are looked at in one go.
     pub fn slighted(&mut self, now: Now) -> Option<String> {
-        invariants::slighted(&mut self.books, &mut self.gangs, &mut self.undone, now)
+        probes::slighted(&mut self.books, &mut self.gangs, &mut self.undone, now)
     }
 
     /// The class of a cluster, before aging.
     pub fn class_of(&self, cluster: u32) -> Option<model::Class> {
-        invariants::class_of(&self.books.queue, cluster)
+        probes::class_of(&self.books.queue, cluster)
     }
 
     /// Waiting gangs in their order, each with its class after aging, and whether its turn has come: what tells states of
     /// the pool apart beside what people see.
     pub fn gang_order(&self) -> Vec<(u32, model::Class, bool)> {
-        invariants::gang_order(&self.gangs)
+        probes::gang_order(&self.gangs)
     }
 
     /// Clusters in the queue from an id on, oldest first; of one user, or of all. A page may have less than `limit`, and

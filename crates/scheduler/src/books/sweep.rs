@@ -20,7 +20,7 @@ use super::pool::Rebuilt;
 use super::recount::Reach;
 use crate::pool::{Claim, host_of};
 use crate::shape::ShapeId;
-use crate::{Core, Effect, Out, Turn, admission, ended, feed, gangs, pass, places, reserve};
+use crate::{Core, Effect, Out, Turn, admission, ended, feed, gangs, places, reserve, room};
 
 /// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a third of a millisecond.
 const STEP: usize = 500;
@@ -562,7 +562,7 @@ impl Core {
             *budget = budget.saturating_sub(per_shape);
             let before = turn.out.events.len();
             self.books.swept = true;
-            while let Some((ready, name)) = pass::first_room_unnoticed(
+            while let Some((ready, name)) = room::first_room_unnoticed(
                 &mut self.books,
                 &mut self.gangs,
                 &mut self.undone,

@@ -26,7 +26,7 @@ use crate::pool::fits;
 use crate::queue::Queue;
 use crate::queue::{Cluster, Part};
 use crate::shape::{ShapeId, Shapes};
-use crate::{Effect, Turn, actions, feed};
+use crate::{Effect, Turn, feed, orders};
 
 /// The attribute that makes a job a guest.
 const GUEST_OF: &str = "GuestOf";
@@ -200,7 +200,7 @@ pub(crate) fn hold_orphans(books: &mut Books, turn: &mut Turn<'_>, id: u32) {
             JobId { cluster: id, proc: host }
         );
         if !live.is_empty() {
-            actions::stop_live(books, turn, id, Some(&live), Afterwards::Held, &reason, (hold::ORPHANED, 0));
+            orders::stop_live(books, turn, id, Some(&live), Afterwards::Held, &reason, (hold::ORPHANED, 0));
         }
         if !idle.is_empty() {
             let procs = idle.spans();
