@@ -13,7 +13,7 @@ use crate::labs::{LabChange, StandingChange, StandingRefusal};
 use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
-use crate::{Control, Core, Turn, drain, gangs, labs, offers, orders, reserve, undone};
+use crate::{Control, Core, Turn, gangs, labs, offers, orders, reserve, undone};
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -532,7 +532,7 @@ impl Core {
         undone::refill(&mut self.books, &mut self.undone, turn.now);
         if self.books.drains.check(&said, turn.now.wall_ms)? {
             self.books.record(turn, Kind::PoolDrained(said));
-            drain::note_drains(&mut self.books);
+            self.books.note_drains();
             self.resume(turn);
         }
         Ok(())

@@ -23,8 +23,8 @@ use crate::pool::{SlotState, host_of, place_of};
 use crate::queue::Live;
 use crate::queue::Queue;
 use crate::{
-    AgentHello, Core, Effect, HeldClaim, Out, Session, Turn, aborts, books, ended, gangs, labs, lifecycle,
-    places, preempt, provision, reserve, seats, undone, view,
+    AgentHello, Core, Effect, HeldClaim, Out, Session, Turn, aborts, books, ended, gangs, lifecycle, places,
+    preempt, provision, reserve, seats, undone, view,
 };
 
 /// Hold codes: inputs or results could not be moved, or are too large.
@@ -168,7 +168,7 @@ impl Core {
             }
             self.books.pool.set_ad(&place, ad);
             // It may have changed its lab, or what a drain is about.
-            labs::note_standing(&mut self.books, &place);
+            self.books.note_standing(&place);
             changed.push(place);
         }
         self.wake_machines(turn, &changed);

@@ -6,6 +6,8 @@
 //! agree with each other, and `recount` their sums.
 
 mod apply;
+pub(crate) mod drains;
+pub(crate) mod labs;
 mod machines;
 mod place;
 mod platform;
@@ -26,13 +28,13 @@ use model::event::Kind;
 use crate::accounts::Accounts;
 use crate::changes::Changes;
 use crate::concurrency::InUse;
-use crate::drain::Drains;
 use crate::gangs::Ends;
-use crate::labs::Labs;
 use crate::refusals::Refusals;
 use crate::shape::Shapes;
 use crate::{Settings, Turn};
 
+use drains::Drains;
+use labs::Labs;
 use pool::Pool;
 use queue::Queue;
 

@@ -45,7 +45,6 @@ mod alike;
 mod books;
 mod changes;
 mod concurrency;
-mod drain;
 mod ended;
 mod explain;
 mod feed;

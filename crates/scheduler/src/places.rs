@@ -13,7 +13,7 @@ use model::{ClaimId, Now};
 use crate::books::Books;
 use crate::pool::{Machine, down_time, host_of, is_static, minus, place_of};
 use crate::undone::Undone;
-use crate::{AgentHello, Turn, books, ended, labs};
+use crate::{AgentHello, Turn, books, ended};
 
 /// A slot of a divided machine.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub(crate) fn expect(books: &mut Books, now: Now, place: &Arc<str>, claims: BTre
     let number = books.pool.number(place);
     let machine = Machine { claims, slots, ..Machine::unknown(number, now) };
     books.pool.put(place, machine, &mut books.changes);
-    labs::note_standing(books, place);
+    books.note_standing(place);
 }
 
 /// Puts the slots of a machine that connected into the pool; returns the claims that were known on it.
@@ -105,7 +105,7 @@ pub(crate) fn seat(
         };
         machine.settle();
         books.pool.put(place, machine, &mut books.changes);
-        labs::note_standing(books, place);
+        books.note_standing(place);
     }
     let more = places.into_iter().skip(1).map(|(place, ..)| place).collect();
     books.pool.set_more(host, more);

@@ -3,8 +3,8 @@
 use model::{ClaimId, Now};
 
 use crate::books::Books;
+use crate::books::labs::Labs;
 use crate::gangs::Gangs;
-use crate::labs::Labs;
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::shape::ShapeId;

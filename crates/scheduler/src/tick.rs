@@ -8,8 +8,8 @@ use model::{ClaimId, Now, ProcSet};
 use crate::lifecycle::Verdict;
 use crate::pool::{Claim, Reserved, host_of};
 use crate::{
-    Core, Effect, Turn, drain, ended, gangs, hopeless, labs, lifecycle, places, preempt, provision, reserve,
-    seats, undone,
+    Core, Effect, Turn, ended, gangs, hopeless, labs, lifecycle, places, preempt, provision, reserve, seats,
+    undone,
 };
 
 impl Core {
@@ -183,7 +183,7 @@ impl Core {
     /// Ends drains whose time is over. Nothing is recorded: it follows from what was.
     pub(crate) fn expire_drains(&mut self, turn: &mut Turn<'_>) {
         if self.books.drains.end_those_over(turn.now.wall_ms) {
-            drain::note_drains(&mut self.books);
+            self.books.note_drains();
             self.resume(turn);
         }
     }

@@ -8,15 +8,16 @@ use model::{ClaimId, JobId, JobTemplate, Now};
 
 use crate::accounts::UserView;
 use crate::books::Books;
+use crate::books::labs::Labs;
 use crate::explain::{JobExplanation, MachineExplanation};
 use crate::gangs::GangView;
-use crate::labs::{HoldStage, Labs, Shut};
+use crate::labs::{HoldStage, Shut};
 use crate::pages::{JobCursor, Page};
 use crate::pool::{Pool, Reserved, SlotState, host_of, slot_of};
 use crate::queue::{Checkpoint, Queue, Stage, Summary};
 use crate::shape::Shapes;
 use crate::sweep::Findings;
-use crate::{Core, agents, drain, explain, gangs, invariants, pages, places, preempt, probes};
+use crate::{Core, agents, explain, gangs, invariants, pages, places, preempt, probes};
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -390,7 +391,7 @@ impl Core {
 
     /// The drains in force.
     pub fn drains(&self) -> impl Iterator<Item = &PoolDrained> {
-        drain::drains(&self.books.drains)
+        self.books.drains.said()
     }
 
     /// Why a job is where it is. `None` when there never was such a cluster, or it was forgotten.

@@ -16,7 +16,7 @@ use crate::pool::{Claim, Reserved, host_of, place_of};
 use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
 use crate::reserve::MOST_S;
 use crate::shape::Ready;
-use crate::{gangs, labs, lifecycle};
+use crate::{gangs, lifecycle};
 
 impl Books {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
@@ -51,8 +51,8 @@ impl Books {
                 let user = self.accounts.user(&e.user, time_ms);
                 self.accounts.set(user, e.factor, e.real, time_ms);
             }
-            Kind::MachineStanding(e) => labs::apply_standing(self, e),
-            Kind::LabSet(e) => labs::apply_lab(self, e),
+            Kind::MachineStanding(e) => self.apply_standing(e),
+            Kind::LabSet(e) => self.apply_lab(e),
             Kind::PoolDrained(e) => self.drains.apply(e),
             // Told for people, or the manager's own books: nothing durable follows from them here.
             Kind::JournalSalvaged(e) => {

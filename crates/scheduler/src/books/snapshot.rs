@@ -101,8 +101,8 @@ impl Books {
         for drain in &saved.drains {
             books.drains.apply(drain);
         }
-        saved.standings.iter().for_each(|e| crate::labs::apply_standing(&mut books, e));
-        saved.labs.iter().for_each(|e| crate::labs::apply_lab(&mut books, e));
+        saved.standings.iter().for_each(|e| books.apply_standing(e));
+        saved.labs.iter().for_each(|e| books.apply_lab(e));
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);
             // Its cores are in the user's account since it was made; the account was settled later than that.

@@ -10,7 +10,6 @@ use classad::{Expr, Scope};
 use model::event::PoolDrained;
 
 use crate::books::Books;
-use crate::labs;
 
 /// Most drains at once.
 const DRAINS: usize = 100;
@@ -32,7 +31,7 @@ struct Drain {
 
 impl Drains {
     /// A fact. One that names what cannot be read concerns every machine: closed too much is mended by waiting.
-    pub(crate) fn apply(&mut self, said: &PoolDrained) {
+    pub(super) fn apply(&mut self, said: &PoolDrained) {
         if said.until_ms == 0 {
             self.all.remove(&said.name);
         } else {
@@ -83,14 +82,11 @@ impl Drains {
     }
 }
 
-/// The drains in force.
-pub(crate) fn drains(drains: &Drains) -> impl Iterator<Item = &PoolDrained> {
-    drains.said()
-}
-
-/// Works out which machines take nothing new.
-pub(crate) fn note_drains(books: &mut Books) {
-    for place in books.pool.machines().keys().cloned().collect::<Vec<_>>() {
-        labs::note_standing(books, &place);
+impl Books {
+    /// Works out which machines take nothing new.
+    pub(crate) fn note_drains(&mut self) {
+        for place in self.pool.machines().keys().cloned().collect::<Vec<_>>() {
+            self.note_standing(&place);
+        }
     }
 }
