@@ -28,6 +28,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use model::attributes::{FORCE_MACHINE, GANG, GANG_SIZE};
 use model::codes::vacate;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
 use model::{JobId, JobTemplate, Span};
@@ -231,24 +232,24 @@ pub(crate) fn unfold(template: &mut JobTemplate) -> Result<(), Refusal> {
         }
         if nodes > 1 {
             template.procs = nodes;
-            template.set("Gang", "true");
+            template.set(GANG, "true");
         }
     }
-    if template.shared("ForceMachine").is_some()
-        || template.varying.iter().any(|v| v.name.eq_ignore_ascii_case("ForceMachine"))
+    if template.shared(FORCE_MACHINE).is_some()
+        || template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(FORCE_MACHINE))
     {
         // The planner alone gives away what is not the pool's.
         if template.procs > 1 && !template.is_gang() {
             return Err(Refusal::ForcedPlainJobs);
         }
-        template.set("Gang", "true");
+        template.set(GANG, "true");
     }
     if template.is_gang() {
         if template.procs > SEATS_MAX as u32 {
             return Err(too_large(template.procs));
         }
         let size = template.procs.to_string();
-        template.set("GangSize", size);
+        template.set(GANG_SIZE, size);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@
 //! where a gang has been promised the machine.
 
 use classad::{ClassAd, Value};
+use model::attributes::{EARLY_RELEASE, RESERVE_AFTER};
 use model::event::{Afterwards, Exit, JobReserved, JobsExtended, Kind};
 use model::{ClaimId, JobId, JobName, ProcSet};
 
@@ -27,7 +28,7 @@ pub(crate) const MOST_S: u64 = 30 * 86_400;
 
 /// How long the owner of a job may keep its machine after the run, in seconds.
 pub(crate) fn reserve_after(ad: &ClassAd) -> u64 {
-    let seconds = ad.eval_int("ReserveAfter").and_then(|s| u64::try_from(s).ok());
+    let seconds = ad.eval_int(RESERVE_AFTER).and_then(|s| u64::try_from(s).ok());
     seconds.unwrap_or(0).min(MOST_S)
 }
 
@@ -80,7 +81,7 @@ pub(crate) fn is_reserved_for_gang(queue: &Queue, shapes: &Shapes, job: JobId) -
 
 fn is_released_early(queue: &Queue, shapes: &Shapes, job: JobId) -> bool {
     let ad = preempt::shape_of(queue, job).and_then(|s| shapes.ad(s));
-    ad.is_some_and(|ad| ad.eval_bool("EarlyRelease") == Some(true))
+    ad.is_some_and(|ad| ad.eval_bool(EARLY_RELEASE) == Some(true))
 }
 
 /// Is a claim kept for a gang that needs it no more?

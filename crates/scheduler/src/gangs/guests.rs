@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::agent::Notice;
+use model::attributes::GUEST_OF;
 use model::codes::hold;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
 use model::{JobId, JobTemplate, ProcSet, Span};
@@ -27,9 +28,6 @@ use crate::queue::Queue;
 use crate::queue::{Cluster, Part};
 use crate::shape::{ShapeId, Shapes};
 use crate::{Effect, Turn, feed, orders};
-
-/// The attribute that makes a job a guest.
-const GUEST_OF: &str = "GuestOf";
 
 /// Why jobs cannot be guests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

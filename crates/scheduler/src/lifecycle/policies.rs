@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use classad::Expr;
 use model::JobTemplate;
+use model::attributes::{ALLOWED_EXECUTE_DURATION, ALLOWED_JOB_DURATION, STRICT_LIMITS};
 
 use super::{asked, cron, later};
 
@@ -13,8 +14,8 @@ const AT_EXIT: [&str; 2] = ["OnExitHold", "OnExitRemove"];
 
 /// Expressions looked at from time to time, and when an attempt ends.
 const PERIODIC: [&str; 8] = [
-    "AllowedJobDuration",
-    "AllowedExecuteDuration",
+    ALLOWED_JOB_DURATION,
+    ALLOWED_EXECUTE_DURATION,
     "PeriodicVacate",
     "TimerRemove",
     "PeriodicHold",
@@ -64,7 +65,7 @@ impl Policies {
             policies.deferred |= deferred;
         }
         let is_strict =
-            || template.shared("StrictLimits").is_some_and(|t| t.trim().eq_ignore_ascii_case("true"));
+            || template.shared(STRICT_LIMITS).is_some_and(|t| t.trim().eq_ignore_ascii_case("true"));
         policies.together = template.is_gang() && !is_strict();
         let named = |name: &str| asked::DURATIONS.iter().any(|(limit, ..)| limit.eq_ignore_ascii_case(name));
         policies.limited =
