@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::shape::ShapeId;
 
+/// So many changes of machines are noted before each machine is kept once.
+const NOTED_AT_LEAST: usize = 1_024;
+
 /// What the passes have not seen yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Changes {
@@ -12,7 +15,9 @@ pub(crate) struct Changes {
     machines: Vec<u32>,
     /// Machines whose ads are others: other jobs may suit them.
     ads: Vec<u32>,
-    /// Somebody wants to know of machines whose jobs are others than before: the planner, while gangs wait.
+    /// How many different machines there were when they were last kept each once.
+    kept_once: usize,
+    /// Somebody wants to know of machines whose jobs are others than before: the planner, once a gang has waited.
     machines_are_watched: bool,
     /// All kinds of jobs were made anew.
     kinds: bool,
@@ -160,11 +165,21 @@ impl Changes {
         Machines { numbers, has_ads: !ads.is_empty(), has_kinds: std::mem::take(&mut self.kinds) }
     }
 
-    /// Nobody wants to know what has changed about machines: no gang waits.
-    pub(crate) fn forget_machines(&mut self) {
-        self.machines.clear();
-        self.ads.clear();
-        self.kinds = false;
-        self.machines_are_watched = false;
+    /// No gang waits, so that nobody takes what has changed about machines. As long as none has waited yet it is forgotten; later it is
+    /// kept, each machine once, so that the next gang costs what has changed instead of a look at the whole pool.
+    pub(crate) fn keep_machines_once(&mut self) {
+        if !self.machines_are_watched {
+            self.machines.clear();
+            self.ads.clear();
+            self.kinds = false;
+            return;
+        }
+        for numbers in [&mut self.machines, &mut self.ads] {
+            if numbers.len() > 2 * self.kept_once + NOTED_AT_LEAST {
+                numbers.sort_unstable();
+                numbers.dedup();
+                self.kept_once = self.kept_once.max(numbers.len());
+            }
+        }
     }
 }

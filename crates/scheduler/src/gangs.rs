@@ -290,7 +290,7 @@ impl Core {
         self.offer_taken_again(turn);
         self.offer_kept_back(turn);
         if self.books.changes.leaves_gangs_alone() && !self.gangs.has_waiting() {
-            self.books.changes.forget_machines();
+            self.books.changes.keep_machines_once();
             return;
         }
         for _ in 0..ROUNDS {

@@ -17,7 +17,7 @@ use crate::labs::Shut;
 use crate::pool::{Claim, minus};
 use crate::queue::Queue;
 use crate::shape::{ShapeId, Shapes};
-use crate::{Core, admission, gangs, view};
+use crate::{Core, admission, gangs, room, view};
 
 /// Something that must hold.
 #[derive(Clone, Copy)]
@@ -61,6 +61,11 @@ pub const INVARIANTS: &[Invariant] = &[
         name: "no_missed_start",
         says: "no waiting gang could have all its machines now without taking from a better one (I5)",
         check: no_missed_start,
+    },
+    Invariant {
+        name: "no_missed_job",
+        says: "no plain job waits that could have started at the last tick and still could, unless its kind is being looked at",
+        check: no_missed_job,
     },
     Invariant {
         name: "nothing_pending",
@@ -315,6 +320,30 @@ fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn no_missed_job(core: &mut Core, now: Now) -> Result<(), String> {
+    if is_held_back(core) || !core.undone.is_empty() {
+        return Ok(());
+    }
+    // What only time decides (shares, promises) is looked at by ticks, so that it must have been so at the last one.
+    let moments = [core.books.clock_ms.min(now.wall_ms), now.wall_ms];
+    let line = core.books.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+    let line: Vec<ShapeId> = line.collect();
+    // Whoever only looks spends nothing of what the pass may spend.
+    let left = core.books.shapes.allowance();
+    let mut missed = None;
+    for shape in line {
+        let found = moments.map(|now_ms| {
+            room::first_room_unnoticed(&mut core.books, &mut core.gangs, &mut core.undone, shape, now_ms)
+        });
+        if let [Some(_), Some((ready, machine))] = found {
+            missed = Some(format!("a job of cluster {} could start on {machine}", ready.cluster));
+            break;
+        }
+    }
+    core.books.shapes.allow(left);
+    missed.map_or(Ok(()), Err)
 }
 
 fn nothing_pending(core: &mut Core, _: Now) -> Result<(), String> {

@@ -1,33 +1,33 @@
 //! The pool brain: what arrives goes in, journal events and effects come out.
 //!
 //! [`Core`] is a plain struct. It is told the time, given fresh claim keys, and never does IO. Durable state changes
-//! only in [`Core::apply`], which recovery also uses, so that replaying the journal gives the same queue. What an
+//! only in [`Core::apply`] (`books`), which recovery also uses, so that replaying the journal gives the same queue. What an
 //! input makes it decide is collected in an [`Out`]: the driver writes the events to the journal first and releases
 //! the effects only when they are on disk.
 //!
 //! - `books`: what is durable, and the only place that writes it: `queue` (clusters and the state of their jobs), `pool` (machines
 //!   and claims; claims are durable, machines soft), `apply`, `snapshot` (durable state as bytes), `steps` (the manager's clock was
 //!   set), `sweep` (the consistency pass, which finds nothing) and `recount` (the common books that it counts anew)
+//!   The rest is functions over the parts that they name (decision 072)
 //! - `changes`: what has changed and nobody has drawn the consequences of
 //! - `tick`: what is due when time passes; `ended`: what becomes of jobs and claims when an attempt is over
 //! - `shape`: which jobs are alike for matching (`alike`), and which machines can run them
-//! - `pass`: who gets what: the scheduling decisions; `feed`: claims made, fed and ended; `keys`: what they are named with; `preempt`: who must go for a better job
+//! - `pass`: who gets what: the scheduling decisions; `room`: which room jobs may have; `feed`: claims made, fed and ended; `keys`: what they are named with; `preempt`: who must go for a better job
 //! - `hopeless`: jobs that nothing can ever satisfy; `aborts`: machines that cannot run what is given to them
-//! - `labs`: conditions, loans and holds of machines; labs that are off
+//! - `labs`: who may decide what about machines and labs, and what follows
 //! - `gangs`: clusters that start together, by the planner of the crate of that name
 //! - `provision`: machines that are made ready for jobs, or could not be
 //! - `seats`: claims on their way to their first jobs, slots on their way to better ones
 //! - `reserve`: more time for running jobs; machines that owners keep after the run
 //! - `accounts`: fair share; `admission`: what a set takes beside machines; `concurrency`: named limits; `throttle`: bursts of
 //!   starts
-//! - `drain`: nothing new for a while
 //! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
-//! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
+//! - `actions`: what people ask; `orders`: held, released, removed, stopped, reordered; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
 //!   a job, whatever its submitter wrote
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
-//! - `invariants`: what must hold after every input, each in a sentence; `mutation`: faults that tests put in
+//! - `invariants`: what must hold after every input, each in a sentence; `probes`: what tests look at beside what people see; `mutation`: faults that tests put in
 //! - `undone`: what the pass goes on with later, because it costs too much for one input
 //! - `refusals`: machines that end claims before their jobs begin
 //! - `words`: from what machines say to what the core hears, and back

@@ -54,7 +54,7 @@ pub(crate) fn forget_gang(accounts: &mut Accounts, gangs: &mut Gangs, id: u32) {
     }
 }
 
-/// Tells the planner of machines that have changed, and of all of them after a time without gangs.
+/// Tells the planner of machines that have changed, and of all of them when the first gang comes.
 pub(crate) fn describe_machines(books: &mut Books, gangs: &mut Gangs, now: Now) {
     let now_s = now.wall_ms / 1000;
     let Machines { mut numbers, has_ads, has_kinds } = books.changes.take_machines();

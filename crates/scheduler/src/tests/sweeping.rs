@@ -54,6 +54,19 @@ fn a_claim_whose_jobs_are_over_ends_and_its_room_is_used() {
 }
 
 #[test]
+fn a_job_that_nobody_offered_its_room_breaks_an_invariant() {
+    let mut p = busy();
+    assert_eq!(p.core.broken(p.now), Vec::<String>::new());
+    let claim = claim(&p).0;
+    let removed = JobsRemoved { cluster: 1, procs: vec![Span { first: 0, count: 1 }], reason: String::new() };
+    p.core.apply(&Kind::JobsRemoved(removed), p.now.wall_ms);
+    let over = model::event::ClaimEnded { claim, ..Default::default() };
+    p.core.apply(&Kind::ClaimEnded(over), p.now.wall_ms);
+    let broken = p.core.broken(p.now);
+    assert!(broken.iter().any(|what| what.starts_with("no_missed_job: ")), "{broken:?}");
+}
+
+#[test]
 fn claims_and_machines_agree_again() {
     let mut p = busy();
     let id = claim(&p);

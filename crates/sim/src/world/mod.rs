@@ -56,12 +56,14 @@ pub struct Faults {
     pub drift_ppm: u64,
     /// See `drift_ppm`.
     pub skew_ms: u64,
+    /// Percent of the faults that are a power cut.
+    pub power: u64,
 }
 
 impl Faults {
     /// None at all.
     pub fn none() -> Self {
-        Self { delay_ms: 20, twice: 0, begin: 0, every_ms: 0, drift_ppm: 0, skew_ms: 0 }
+        Self { delay_ms: 20, twice: 0, begin: 0, every_ms: 0, drift_ppm: 0, skew_ms: 0, power: 0 }
     }
 
     /// A bad day, with clocks that are hours off.
@@ -73,7 +75,14 @@ impl Faults {
             every_ms: 4_000,
             drift_ppm: 4_000,
             skew_ms: 4 * 3_600_000,
+            power: 0,
         }
+    }
+
+    /// The same, and now and then the power fails: the manager and all machines are gone at once, with what their disks had not
+    /// written down.
+    pub fn with_power_cuts() -> Self {
+        Self { power: 8, ..Self::many() }
     }
 }
 
@@ -96,6 +105,10 @@ pub struct Outcome {
     pub steps: u64,
     /// Batches that the disk refused.
     pub refused: u64,
+    /// Times that the power failed, and how often in the middle of a batch that was on disk all the same.
+    pub power_cuts: u64,
+    /// See `power_cuts`.
+    pub unheard: u64,
     /// Machines that were not let in because they lacked what they should have.
     pub turned_away: u64,
     /// The end of the world.
@@ -193,6 +206,8 @@ struct Context {
     faults: Faults,
     /// No more faults, and nothing new.
     calm: bool,
+    /// The power fails when this step is over.
+    power_fails: bool,
     truth: Truth,
     nature: Jobs,
     outcome: Outcome,
@@ -370,6 +385,7 @@ impl World {
             number: 0,
             random,
             calm: false,
+            power_fails: false,
             truth,
             nature,
             outcome: Outcome::default(),
@@ -439,8 +455,28 @@ impl World {
     fn live(&mut self, events: u64) -> Check {
         while self.context.outcome.events < events {
             self.step()?;
+            if std::mem::take(&mut self.context.power_fails) {
+                self.cut_power();
+            }
         }
+        // Whoever was to fail in the next batch does so no more.
+        self.manager.fails_in_batch = false;
         Ok(())
+    }
+
+    /// The power fails: nobody has the time to say or write anything. It comes back to each host at another moment.
+    fn cut_power(&mut self) {
+        let context = &mut self.context;
+        context.outcome.power_cuts += 1;
+        context.note(|| "the power fails".to_owned());
+        self.manager.lose_power(context);
+        let wait = context.random.below(120_000);
+        context.push(wait, Step::ManagerStarts);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            host.lose_power(context);
+            let wait = 5_000 + context.random.below(400_000);
+            context.push(wait, Step::AgentStarts { host: number });
+        }
     }
 
     /// Faults stop; whatever is held is let go, and in the end removed.
@@ -551,6 +587,12 @@ impl World {
         let wait = self.context.random.below(2 * self.context.faults.every_ms) + 1;
         self.context.push(wait, Step::Fault);
         let context = &mut self.context;
+        if context.faults.power > 0 && context.random.percent(context.faults.power) {
+            // Half of them while a batch is written.
+            self.manager.fails_in_batch = context.random.percent(50);
+            context.power_fails = !self.manager.fails_in_batch;
+            return Ok(());
+        }
         let host = context.random.below(self.hosts.len() as u64) as usize;
         match context.random.below(16) {
             0 => {
