@@ -125,25 +125,23 @@ impl Awaited {
 
 /// Why a set may not have what it takes now; `None` when it may. `gang` is its cluster, when it is one.
 pub(crate) fn shortage(
-    settings: &Settings,
-    accounts: &Accounts,
-    in_use: &InUse,
+    books: &Books,
     gangs: &Gangs,
     gang: Option<u32>,
     user: UserId,
     cores: f64,
     limits: &[(Box<str>, f64)],
 ) -> Option<Shortage> {
-    let short = in_use.short_of(limits).filter(|_| !settings.is_mutated(Mutation::NoLimitCheck));
+    let short = books.in_use.short_of(limits).filter(|_| !books.settings.is_mutated(Mutation::NoLimitCheck));
     if let Some((name, wants, most)) = short {
         return Some(Shortage { what: Scarce::Limit(name.to_owned()), wants, most, kept_for: None });
     }
-    let over = accounts.over_quota(user, cores);
-    if let Some((group, most)) = over.filter(|_| !settings.is_mutated(Mutation::NoQuotaCheck)) {
+    let over = books.accounts.over_quota(user, cores);
+    if let Some((group, most)) = over.filter(|_| !books.settings.is_mutated(Mutation::NoQuotaCheck)) {
         let what = Scarce::Quota(group.name.clone());
         return Some(Shortage { what, wants: cores, most, kept_for: None });
     }
-    kept_for_older(accounts, gangs, gang, user, cores, limits)
+    kept_for_older(&books.accounts, gangs, gang, user, cores, limits)
 }
 
 /// Something that a set takes and that an older gang waits for. It stands also against going on with what a claim has.
@@ -180,16 +178,7 @@ pub(crate) fn may_have_more(books: &Books, gangs: &Gangs, shape: ShapeId) -> boo
 /// What stands against another claim for such jobs.
 pub(crate) fn shortage_of(books: &Books, gangs: &Gangs, shape: ShapeId) -> Option<Shortage> {
     let shape = books.shapes.all().get(&shape)?;
-    shortage(
-        &books.settings,
-        &books.accounts,
-        &books.in_use,
-        gangs,
-        None,
-        shape.user,
-        f64::from(shape.request.cpus),
-        &shape.limits,
-    )
+    shortage(books, gangs, None, shape.user, f64::from(shape.request.cpus), &shape.limits)
 }
 
 /// What all jobs of a gang that are not over take together. Guests take no cores.
@@ -208,13 +197,6 @@ pub(crate) fn demand_of_gang(queue: &Queue, shapes: &Shapes, id: u32) -> Option<
 }
 
 /// What stands against all claims of a waiting gang.
-pub(crate) fn shortage_of_gang(
-    settings: &Settings,
-    accounts: &Accounts,
-    in_use: &InUse,
-    gangs: &Gangs,
-    id: u32,
-    demand: &Demand,
-) -> Option<Shortage> {
-    shortage(settings, accounts, in_use, gangs, Some(id), demand.user, demand.cores, &demand.limits)
+pub(crate) fn shortage_of_gang(books: &Books, gangs: &Gangs, id: u32, demand: &Demand) -> Option<Shortage> {
+    shortage(books, gangs, Some(id), demand.user, demand.cores, &demand.limits)
 }

@@ -18,6 +18,7 @@ use crate::accounts::{Accounts, InLine, UserId};
 use crate::books::Books;
 use crate::gangs::Gangs;
 use crate::keys::Keys;
+use crate::pass::Candidate;
 use crate::pool::fits;
 use crate::queue::Queue;
 use crate::room::Obstacle;
@@ -105,7 +106,15 @@ fn explain_job_now(
         let part = cluster.part_of(proc);
         let ready = cluster.ready(job.cluster, part);
         let shape = cluster.parts.get(part)?.shape;
-        Standing::Waiting(Box::new(explain_waiting(books, gangs, keys, throttle, shape, ready, proc, now)?))
+        Standing::Waiting(Box::new(explain_waiting(
+            books,
+            gangs,
+            keys,
+            throttle,
+            Candidate { shape, ready },
+            proc,
+            now,
+        )?))
     } else {
         Standing::Gone(cluster.summary)
     };
@@ -118,8 +127,7 @@ fn explain_waiting(
     gangs: &Gangs,
     keys: &Keys,
     throttle: &Throttle,
-    id: ShapeId,
-    ready: Ready,
+    Candidate { shape: id, ready }: Candidate,
     proc: u32,
     now: Now,
 ) -> Option<Waiting> {
@@ -129,14 +137,7 @@ fn explain_waiting(
     let demand =
         if is_gang { admission::demand_of_gang(&books.queue, &books.shapes, ready.cluster) } else { None };
     let shortage = match &demand {
-        Some(demand) => admission::shortage_of_gang(
-            &books.settings,
-            &books.accounts,
-            &books.in_use,
-            gangs,
-            ready.cluster,
-            demand,
-        ),
+        Some(demand) => admission::shortage_of_gang(books, gangs, ready.cluster, demand),
         None => admission::shortage_of(books, gangs, id),
     };
     let (mut ahead, mut users_ahead) = (Vec::new(), 0);

@@ -421,15 +421,7 @@ impl Core {
         seats.sort_unstable_by_key(|(proc, ..)| *proc);
         let short =
             admission::demand_of_gang(&self.books.queue, &self.books.shapes, id).is_none_or(|demand| {
-                admission::shortage_of_gang(
-                    &self.books.settings,
-                    &self.books.accounts,
-                    &self.books.in_use,
-                    &self.gangs,
-                    id,
-                    &demand,
-                )
-                .is_some()
+                admission::shortage_of_gang(&self.books, &self.gangs, id, &demand).is_some()
             });
         if short || seats.len() != start.systems.len() {
             return Outcome::Changed;

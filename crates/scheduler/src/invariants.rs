@@ -281,17 +281,8 @@ fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
     for id in waiting {
         let all_here =
             core.books.queue.clusters().get(&id).is_some_and(|c| c.live.is_empty() && c.later.is_empty());
-        let short = admission::demand_of_gang(&core.books.queue, &core.books.shapes, id).is_none_or(|d| {
-            admission::shortage_of_gang(
-                &core.books.settings,
-                &core.books.accounts,
-                &core.books.in_use,
-                &core.gangs,
-                id,
-                &d,
-            )
-            .is_some()
-        });
+        let short = admission::demand_of_gang(&core.books.queue, &core.books.shapes, id)
+            .is_none_or(|d| admission::shortage_of_gang(&core.books, &core.gangs, id, &d).is_some());
         if !all_here || short || core.gangs.planner().want(SetId(u64::from(id))).is_none() {
             continue;
         }

@@ -365,7 +365,7 @@ pub(crate) fn take_exit(
 
 /// Begins to look at the periodic expressions when it is time, or goes on with them: a limited number of jobs at once.
 pub(crate) fn begin_look(settings: &Settings, queue: &Queue, round: &mut Round, now: Now) -> Walk {
-    round.forget_those_over(&queue);
+    round.forget_those_over(queue);
     let mut walk = Walk { clusters: Vec::new().into_iter(), from: (0, 0), left: Portion::whole(), cut: None };
     if round.is_under_way() && now.mono_ms < round.rests_until_ms {
         return walk;

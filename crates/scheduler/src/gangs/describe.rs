@@ -193,9 +193,7 @@ fn find_shortages(books: &mut Books, gangs: &mut Gangs, now: Now) {
             }
         }
         let demand = gangs.waiting.get(&id).and_then(|w| w.demand.as_ref());
-        let shortage = demand.and_then(|demand| {
-            admission::shortage_of_gang(&books.settings, &books.accounts, &books.in_use, gangs, id, demand)
-        });
+        let shortage = demand.and_then(|demand| admission::shortage_of_gang(books, gangs, id, demand));
         let Some(wanted) = gangs.waiting.get_mut(&id) else { continue };
         let (was_short, is_short) = (wanted.shortage.is_some(), shortage.is_some());
         wanted.stale |= was_short && !is_short;
