@@ -6,15 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::accounts::Accounts;
-use crate::accounts::UserId;
+use crate::Mutation;
+use crate::accounts::{Accounts, UserId};
 use crate::books::Books;
-use crate::concurrency::InUse;
 use crate::gangs::Gangs;
 use crate::queue::Queue;
-use crate::shape::Shapes;
-use crate::shape::{Shape, ShapeId};
-use crate::{Mutation, Settings};
+use crate::shape::{Shape, ShapeId, Shapes};
 
 /// What a set takes beside machines.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,10 +18,8 @@ use model::{ClaimId, Event, JobId, Now, Span, WallMs};
 
 use crate::accounts::Accounts;
 use crate::changes::Changes;
-use crate::pool::Pool;
-use crate::pool::{SlotState, host_of, place_of};
-use crate::queue::Live;
-use crate::queue::Queue;
+use crate::pool::{Pool, SlotState, host_of, place_of};
+use crate::queue::{Live, Queue};
 use crate::{
     AgentHello, Core, Effect, HeldClaim, Out, Session, Turn, aborts, books, ended, gangs, lifecycle, places,
     preempt, provision, reserve, seats, undone, view,

@@ -31,10 +31,9 @@ use std::sync::Arc;
 use model::attributes::{FORCE_MACHINE, GANG, GANG_SIZE};
 use model::codes::vacate;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
-use model::{JobId, JobTemplate, Span};
+use model::{ClaimId, JobId, JobTemplate, Span};
 use planner::{Decision, Planner, Rank, Reason, Rules, SEATS_MAX, SetId, Start, System};
 
-use crate::Effect;
 use crate::accounts::{GangPlace, UserId};
 use crate::admission::{Awaited, Demand, Shortage};
 use crate::books::Books;
@@ -43,8 +42,7 @@ use crate::pass::Candidate;
 use crate::queue::Live;
 use crate::queue::Queue;
 use crate::shape::ShapeId;
-use crate::{Core, Mutation, Refusal, Settings, Turn, admission, ended, feed, orders, seats};
-use model::ClaimId;
+use crate::{Core, Effect, Mutation, Refusal, Settings, Turn, admission, ended, feed, orders, seats};
 
 /// How long a job without a declared limit is taken to run, for planning only: one day.
 const SITE_LIMIT_S: u64 = 86_400;

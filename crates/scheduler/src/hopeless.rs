@@ -14,10 +14,8 @@ use model::event::{JobsHeld, Kind};
 
 use crate::books::Books;
 use crate::gangs::Gangs;
-use crate::pool::Pool;
-use crate::pool::{Machine, fits};
-use crate::shape::ShapeId;
-use crate::shape::Shapes;
+use crate::pool::{Machine, Pool, fits};
+use crate::shape::{ShapeId, Shapes};
 use crate::{Turn, admission};
 
 /// Kinds of jobs that are looked at in one go.

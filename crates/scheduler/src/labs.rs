@@ -15,12 +15,9 @@ use crate::accounts::Accounts;
 use crate::books::Books;
 use crate::books::labs::Labs;
 use crate::ended::by_cluster;
-use crate::pool::Machine;
-use crate::pool::Pool;
-use crate::queue::Queue;
-use crate::queue::Stage;
-use crate::shape::ShapeId;
-use crate::shape::Shapes;
+use crate::pool::{Machine, Pool};
+use crate::queue::{Queue, Stage};
+use crate::shape::{ShapeId, Shapes};
 use crate::{Actor, Turn, orders};
 
 /// How long an ordinary user may have a machine for themselves, in milliseconds: a week; a day when they do not say.

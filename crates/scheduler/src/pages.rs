@@ -16,10 +16,8 @@ use model::{JobId, ProcSet};
 
 use crate::books::Books;
 use crate::gangs::Gangs;
-use crate::pool::Pool;
-use crate::pool::host_of;
-use crate::queue::Queue;
-use crate::queue::{Cluster, Hold, Stage};
+use crate::pool::{Pool, host_of};
+use crate::queue::{Cluster, Hold, Queue, Stage};
 use crate::view;
 use crate::view::{ClusterView, JobState, JobView, MachineView};
 

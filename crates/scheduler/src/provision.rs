@@ -5,16 +5,14 @@
 
 use std::sync::Arc;
 
-use model::Now;
 use model::codes::{hold, vacate};
 use model::event::{Afterwards, Condition, JobProvisioning, JobsHeld, JobsRequeued, Kind, MachineStanding};
 use model::report::Attempt;
-use model::{ClaimId, JobId, Span};
+use model::{ClaimId, JobId, Now, Span};
 
 use crate::books::Books;
 use crate::pool::{Machine, host_of};
-use crate::queue::Queue;
-use crate::queue::Stage;
+use crate::queue::{Queue, Stage};
 use crate::shape::{Ready, ShapeId};
 use crate::{Settings, Turn, agents, labs, orders};
 

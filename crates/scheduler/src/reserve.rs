@@ -16,10 +16,8 @@ use model::{ClaimId, JobId, JobName, ProcSet};
 
 use crate::books::Books;
 use crate::gangs::Gangs;
-use crate::pool::Pool;
-use crate::pool::Reserved;
-use crate::queue::Cluster;
-use crate::queue::Queue;
+use crate::pool::{Pool, Reserved};
+use crate::queue::{Cluster, Queue};
 use crate::shape::Shapes;
 use crate::{Actor, Outcome, Refusal, Turn, gangs, preempt};
 

@@ -9,11 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use model::Now;
 
-use crate::accounts::Accounts;
-use crate::accounts::UserId;
+use crate::accounts::{Accounts, UserId};
 use crate::books::Books;
-use crate::shape::ShapeId;
-use crate::shape::Shapes;
+use crate::shape::{ShapeId, Shapes};
 
 /// Steps that evaluations may take at once: some milliseconds.
 pub(crate) const MOST_STEPS: i64 = 200_000;

@@ -10,13 +10,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::sweep::{Finding, Stage};
-use crate::accounts::Accounts;
-use crate::accounts::UserId;
+use crate::accounts::{Accounts, UserId};
 use crate::books::Books;
 use crate::changes::Changes;
 use crate::concurrency::InUse;
-use crate::pool::Claim;
-use crate::pool::Pool;
+use crate::pool::{Claim, Pool};
 use crate::queue::Queue;
 use crate::sweep::Sweep;
 use crate::{Out, Turn, agents};

@@ -20,8 +20,7 @@ use crate::changes::Machines;
 use crate::gangs::Gangs;
 use crate::pool::{Machine, host_of};
 use crate::queue::Queue;
-use crate::shape::ShapeId;
-use crate::shape::Shapes;
+use crate::shape::{ShapeId, Shapes};
 use crate::{admission, labs, provision};
 
 pub(crate) fn describe_gang(queue: &Queue, accounts: &mut Accounts, gangs: &mut Gangs, id: u32) {

@@ -13,11 +13,9 @@ use crate::Turn;
 use crate::books::Books;
 use crate::gangs::Gangs;
 use crate::labs::Shut;
-use crate::pool::Machine;
-use crate::pool::Pool;
+use crate::pool::{Machine, Pool};
 use crate::queue::Queue;
-use crate::shape::ShapeId;
-use crate::shape::Shapes;
+use crate::shape::{ShapeId, Shapes};
 
 /// HoldReasonSubCode of one that was so from the beginning.
 const IMPOSSIBLE: u32 = 1;

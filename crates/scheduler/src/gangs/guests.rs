@@ -24,8 +24,7 @@ use crate::gangs::Gangs;
 use crate::keys::Keys;
 use crate::pass::Candidate;
 use crate::pool::fits;
-use crate::queue::Queue;
-use crate::queue::{Cluster, Part};
+use crate::queue::{Cluster, Part, Queue};
 use crate::shape::{ShapeId, Shapes};
 use crate::{Effect, Turn, feed, orders};
 

@@ -5,8 +5,7 @@ use std::cmp::Reverse;
 use model::Now;
 use planner::{Rank, SetId, Standing};
 
-use crate::accounts::Accounts;
-use crate::accounts::UserId;
+use crate::accounts::{Accounts, UserId};
 use crate::gangs::Gangs;
 use crate::pool::Pool;
 use crate::queue::Queue;

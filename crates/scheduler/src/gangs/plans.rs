@@ -13,11 +13,9 @@ use super::{Gangs, larger, times};
 use crate::Turn;
 use crate::books::Books;
 use crate::pass::Candidate;
-use crate::pool::Machine;
-use crate::pool::Pool;
+use crate::pool::{Machine, Pool};
 use crate::queue::Queue;
-use crate::shape::ShapeId;
-use crate::shape::Shapes;
+use crate::shape::{ShapeId, Shapes};
 
 /// A promise that moves by no more than this is not told again.
 const NEWS_S: u64 = 60;

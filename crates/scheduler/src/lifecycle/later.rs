@@ -21,8 +21,7 @@ use super::Past;
 use super::asked::Asked;
 use super::cron::{Crontab, FIELDS};
 use crate::books::Books;
-use crate::queue::Cluster;
-use crate::queue::Queue;
+use crate::queue::{Cluster, Queue};
 use crate::{Settings, Turn};
 
 /// Attributes that a job's time depends on, beside the Cron fields.

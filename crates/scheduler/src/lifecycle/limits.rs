@@ -9,8 +9,7 @@ use super::asked::Asked;
 use super::{Look, Verdict};
 use crate::Turn;
 use crate::lifecycle::Round;
-use crate::queue::Cluster;
-use crate::queue::Queue;
+use crate::queue::{Cluster, Queue};
 
 impl Cluster {
     /// When a run is over at the latest, in Unix milliseconds; `None` for one without a limit, or that has not begun.
