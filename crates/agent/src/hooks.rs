@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::process::Stdio;
 use std::time::Duration;
 
-use claims::{GUEST_OF, Jobs, Record};
+use claims::{Jobs, Record};
+use model::attributes::GUEST_OF;
 use model::report::Attempt;
 use model::text::one_line;
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use classad::ClassAd;
 use model::agent::{BETTER, Control, Down, Object, Up, Verb};
+use model::attributes::GUEST_OF;
 use model::report::{Attempt, Happening, Hold};
 use model::starter::{self as wire, Eviction, Job, Landed, Order, Outputs, Packed, Standing, Warn, Word};
 use model::{Now, WallMs};
@@ -19,9 +20,6 @@ use crate::unfed::Unfed;
 
 /// The manager hears of what does not matter for matching no more often than this.
 const TELL_MS: u64 = 1_000;
-
-/// What says that a job is a guest of another.
-pub const GUEST_OF: &str = "GuestOf";
 
 /// Jobs, each with the values that are its own.
 pub type Jobs = Vec<(Job, Vec<String>)>;

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use classad::{ClassAd, Value};
 use model::agent::Cluster;
+use model::attributes::{GANG_SIZE, REQUEST_CPUS, REQUEST_DISK, REQUEST_MEMORY};
 use model::report::Attempt;
+use model::size::UNSAID;
 use model::starter::{Account, Checkpoint, Identity, Job, Limit, NEST_SCRATCH, Nest, Transfer, WARNING};
 use model::template::Attribute;
 use submit::args::{self, Form};
@@ -128,9 +130,14 @@ impl Prepared {
         ad.set("ProcId", i64::from(id.proc));
         ad.set("Owner", self.owner.as_str());
         // What the manager takes a job to ask for that does not say.
-        for (name, value) in [("RequestCpus", 1), ("RequestMemory", 128), ("RequestDisk", 0)] {
+        let unsaid = [
+            (REQUEST_CPUS, u64::from(UNSAID.cpus)),
+            (REQUEST_MEMORY, UNSAID.memory_mib),
+            (REQUEST_DISK, UNSAID.disk_kib),
+        ];
+        for (name, value) in unsaid {
             if !ad.contains(name) {
-                ad.set(name, value);
+                ad.set(name, value as i64);
             }
         }
         let secrets =
@@ -230,7 +237,7 @@ impl Prepared {
         env.push(format!("UPDRAFT_ATTEMPT={}", id.attempt).into_bytes());
         env.push(format!("UPDRAFT_SLOT={}", site.slot).into_bytes());
         // A program that makes a thread for each core of the machine would take those of others.
-        let cores = number("RequestCpus").unwrap_or(1).max(1);
+        let cores = number(REQUEST_CPUS).unwrap_or(1).max(1);
         let names = if moved.is_some() { &THREADS[..] } else { &THREADS[..1] };
         for name in names {
             let begin = format!("{name}=");
@@ -238,7 +245,7 @@ impl Prepared {
                 env.push(format!("{begin}{cores}").into_bytes());
             }
         }
-        if let Some(size) = number("GangSize") {
+        if let Some(size) = number(GANG_SIZE) {
             env.push(format!("_CONDOR_PROCNO={}", id.proc).into_bytes());
             env.push(format!("_CONDOR_NPROCS={size}").into_bytes());
         }
@@ -273,8 +280,8 @@ impl Prepared {
             core_size.map(|value| Limit { resource: numbers::RLIMIT_CORE, value }).into_iter().collect();
         // A plain number is somebody's word; the expression of a job that says nothing (DiskUsage) is a guess.
         let plain = |name: &str| ad.get(name).and_then(|e| e.to_string().parse::<u64>().ok()).unwrap_or(0);
-        let asked = plain("RequestDisk");
-        let memory_mib = if site.limits_memory { plain("RequestMemory") } else { 0 };
+        let asked = plain(REQUEST_DISK);
+        let memory_mib = if site.limits_memory { plain(REQUEST_MEMORY) } else { 0 };
         let scratch_bytes = scratch_limit(asked, site.scratch_bytes);
         if scratch_bytes > 0 {
             // Between two looks one file alone must not fill the disk.

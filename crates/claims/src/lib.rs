@@ -26,7 +26,7 @@ mod seats;
 mod unfed;
 
 pub use answers::EVERY_MS as ASK_EVERY_MS;
-pub use core::{Action, Core, GUEST_OF, Jobs, Settings};
+pub use core::{Action, Core, Jobs, Settings};
 pub use job::Cargo;
 pub use ledger::{Criu, Ledger, ended};
 pub use owner::Owner;

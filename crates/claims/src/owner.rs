@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use classad::{ClassAd, Value};
 use model::agent::{MachineNow, Slot, SlotNow, Trace, Transition};
+use model::attributes::REQUEST_CPUS;
 use model::codes::vacate;
 use model::event::Resources;
 use model::report::{Attempt, Hold};
@@ -675,7 +676,7 @@ impl Owner {
 
 /// What a job that was not measured yet is taken to use.
 fn cores_of(ad: &ClassAd) -> f64 {
-    ad.eval_number("RequestCpus").unwrap_or(1.0)
+    ad.eval_number(REQUEST_CPUS).unwrap_or(1.0)
 }
 
 /// A slot's size as the pool counts it.

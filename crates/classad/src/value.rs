@@ -218,6 +218,11 @@ impl Value {
         }
     }
 
+    /// The number, if it is one; a bool is none.
+    pub fn number(&self) -> Option<f64> {
+        if matches!(self, Value::Bool(_)) { None } else { self.as_number() }
+    }
+
     /// The bool, if it is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self {

@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod agent;
+pub mod attributes;
 pub mod changing;
 mod class;
 pub mod codes;
@@ -21,6 +22,7 @@ pub mod maintenance;
 pub mod procs;
 pub mod report;
 mod run;
+pub mod size;
 pub mod starter;
 pub mod template;
 pub mod text;

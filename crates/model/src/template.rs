@@ -5,6 +5,7 @@
 //! expression *text*; whoever builds a template (the `submit` crate) has checked and quoted every piece, so that
 //! concatenating the pieces of a pattern always gives one valid expression. Nothing here parses ClassAds.
 
+use crate::attributes::GANG;
 use prost::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -149,7 +150,7 @@ pub enum Invalid {
 impl JobTemplate {
     /// True when its jobs start together or not at all. A gang of one is planned for like every gang.
     pub fn is_gang(&self) -> bool {
-        self.shared("Gang").is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
+        self.shared(GANG).is_some_and(|text| text.trim().eq_ignore_ascii_case("true"))
     }
 
     /// A template of `procs` equal jobs with no attributes yet.

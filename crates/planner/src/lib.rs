@@ -5,7 +5,7 @@
 //! IO.
 //!
 //! - `bits`, `matching`: bitmaps, and seats to systems
-//! - `rank`: who goes before whom; `planner`: what is known, and the rank-ordered pass; `visit`: one set's turn in it
+//! - `terms`: what it is told and says; `rank`: who goes before whom; `planner`: what is known, and the rank-ordered pass; `visit`: one set's turn in it
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -14,13 +14,15 @@ pub mod bits;
 pub mod matching;
 mod planner;
 mod rank;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod visit;
 
 pub use model::Class;
-pub use planner::{Decision, Fit, Plan, Planner, Reason, Rules, SEATS_MAX, Seat, Start, System, Want, loads};
+pub use planner::{Planner, loads};
 pub use rank::{Rank, Standing};
+pub use terms::{Decision, Fit, Plan, Reason, Rules, SEATS_MAX, Seat, Start, System, Want};
 
 /// A point in time or a span; the unit is the caller's, as long as it is always the same.
 pub type Time = u64;

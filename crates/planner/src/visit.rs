@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use crate::bits::Bits;
 use crate::matching::{self, Choice};
-use crate::planner::{Decision, Plan, Planner, Reason, Start, Want, loads};
+use crate::planner::{Planner, loads};
 use crate::rank::Rank;
+use crate::terms::{Decision, Plan, Reason, Start, Want};
 use crate::{SetId, Time};
 
 /// Sets a start names as passed; who asks wants examples, not all of a long queue.

@@ -365,7 +365,7 @@ impl Machine {
         if self.slots[at].kind != SlotKind::Dynamic {
             return true;
         }
-        let (had, wanted) = (self.slots[at].resources, self.request(at, job));
+        let (had, wanted) = (self.slots[at].resources, crate::requests::request(job));
         let Some(whole) = self.position(SlotId::new(self.slots[at].id.number)) else { return true };
         if self.slots[whole].kind != SlotKind::Partitionable {
             return true;

@@ -2,7 +2,8 @@
 //!
 //! Requests never override the owner: a claim needs START, and an operator cannot wake a job that SUSPEND wants asleep.
 
-use classad::{ClassAd, Value};
+use classad::ClassAd;
+use model::attributes::GUEST_OF;
 use model::id::ClaimId;
 
 use crate::evaluate::Eviction;
@@ -207,7 +208,7 @@ impl Machine {
 
     /// Cuts a slot for a claim out of a partitionable one: the one it names if it names one, else the next.
     fn carve(&mut self, at: usize, child: u32, claim: ClaimId, job: ClassAd, out: &mut Vec<Action>) {
-        let wanted = self.request(at, &job);
+        let wanted = request(&job);
         let Some(cut) = self.cut(at, child, wanted, Cause::Event("cut for a claim"), out) else {
             return refuse(self.slots[at].id, claim, TOO_SMALL, out);
         };
@@ -291,29 +292,6 @@ impl Machine {
             }
         } else if found.suspended {
             self.go(at, Standing::Suspended, Cause::Event("it was suspended before"), out);
-        }
-    }
-
-    /// What a job asks for. Nothing is rounded: the manager counts what it gave, and both must agree.
-    pub(crate) fn request(&self, at: usize, job: &ClassAd) -> Resources {
-        if is_guest(job) {
-            return Resources::default();
-        }
-        let scene = self.scene(at, crate::ad::About::Nobody);
-        let asked = |name: &str, otherwise: u64| {
-            let value = classad::Scope::of(job).target(&scene.my).now(self.now_s()).attribute(name);
-            match value {
-                Value::Int(n) => n.max(0) as u64,
-                Value::Real(r) => r.max(0.0).ceil() as u64,
-                _ => otherwise,
-            }
-        };
-        Resources {
-            cpus: asked("RequestCpus", 1).max(1),
-            memory_mib: asked("RequestMemory", 1),
-            disk_kib: asked("RequestDisk", 1),
-            swap_kib: 0,
-            gpus: asked("RequestGPUs", 0),
         }
     }
 
@@ -529,9 +507,24 @@ impl Machine {
     }
 }
 
+/// What a job asks for. The manager counts what it gave by the same function.
+pub(crate) fn request(job: &ClassAd) -> Resources {
+    if is_guest(job) {
+        return Resources::default();
+    }
+    let asked = model::size::of_job(|name| job.eval(name).number());
+    Resources {
+        cpus: asked.cpus.into(),
+        memory_mib: asked.memory_mib,
+        disk_kib: asked.disk_kib,
+        swap_kib: 0,
+        gpus: asked.gpus.into(),
+    }
+}
+
 /// A job that runs inside what another one has. The manager lets nobody else say so.
 fn is_guest(job: &ClassAd) -> bool {
-    job.eval_int("GuestOf").is_some()
+    job.eval_int(GUEST_OF).is_some()
 }
 
 fn refuse(slot: SlotId, claim: ClaimId, reason: &str, out: &mut Vec<Action>) {

@@ -1,16 +1,19 @@
 //! What people ask: submit, hold, release, remove; users' priorities.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use model::codes::{hold, vacate};
 use model::event::{
-    Afterwards, ClusterReordered, ClusterSubmitted, JobVisited, JobsHeld, JobsLeft, JobsReleased,
-    JobsRemoved, Kind, PrioritySet, StopRequested,
+    Afterwards, ClusterSubmitted, JobVisited, JobsHeld, Kind, MachineStanding, PoolDrained, PrioritySet,
 };
 use model::{ClaimId, Class, JobId, JobName, JobTemplate, ProcSet, Span, limits};
 
+use crate::labs::{LabChange, StandingChange, StandingRefusal};
 use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
-use crate::{Control, Core, Effect, Out, Turn};
+use crate::{Control, Core, Turn, gangs, labs, offers, orders, reserve, undone};
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,43 +225,49 @@ impl From<Unsorted> for Refusal {
 impl Core {
     /// Checks and records a submit, and starts what can start. Returns the cluster's id.
     pub fn submit(&mut self, turn: &mut Turn<'_>, mut s: Submission) -> Result<u32, Refusal> {
-        self.shapes.set_now(turn.now.wall_ms);
-        self.refill(turn.now);
+        self.books.shapes.set_now(turn.now.wall_ms);
+        undone::refill(&mut self.books, &mut self.undone, turn.now);
         s.template.check()?;
         let key = SubmitKey::new(&s.owner, &s.idempotency_key);
-        crate::stamp::stamp(&mut s.template, &s.owner, &self.settings.shares, turn.now.wall_ms)?;
+        crate::stamp::stamp(&mut s.template, &s.owner, &self.books.settings.shares, turn.now.wall_ms)?;
         crate::gangs::unfold(&mut s.template)?;
-        if let Some(keyed) = self.queue.keyed(key) {
+        if let Some(keyed) = self.books.queue.keyed(key) {
             let same = keyed.template == template_digest(&s.template);
             return if same { Ok(keyed.cluster) } else { Err(Refusal::KeyReused { cluster: keyed.cluster }) };
         }
-        let queued = self.queue.jobs_of().get(s.owner.as_str()).copied().unwrap_or(0);
+        let queued = self.books.queue.jobs_of().get(s.owner.as_str()).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
         }
         let guests = crate::gangs::read_guests(&s.template)?;
-        let cluster = self.queue.next_cluster().max(self.settings.first_cluster).max(1);
+        let cluster = self.books.queue.next_cluster().max(self.books.settings.first_cluster).max(1);
         self.check_price(&s.owner, cluster, &s.template)?;
         let mut sorted = Vec::new();
-        if self.shapes.may_differ(&s.owner, cluster, &s.template) {
+        if self.books.shapes.may_differ(&s.owner, cluster, &s.template) {
             // Sorting twice (here and in apply) is cheap next to a refused journal event: what is made here is found there.
-            let parts =
-                self.shapes.parts(&s.owner, cluster, &s.template, &mut self.accounts, turn.now.wall_ms);
+            let parts = self.books.shapes.parts(
+                &s.owner,
+                cluster,
+                &s.template,
+                &mut self.books.accounts,
+                turn.now.wall_ms,
+            );
             let parts = parts?;
-            let checked = crate::gangs::check_sizes(&guests, &parts, &self.shapes).map_err(Refusal::from);
+            let checked =
+                crate::gangs::check_sizes(&guests, &parts, &self.books.shapes).map_err(Refusal::from);
             let checked = checked.and_then(|()| self.check_kinds(&s.owner, 0));
             sorted = parts;
             if checked.is_err() {
-                self.shapes.release(&sorted);
+                self.books.shapes.release(&sorted);
                 return checked.map(|()| cluster);
             }
         } else if self.check_kinds(&s.owner, 1).is_err()
-            && self.shapes.is_new(&s.owner, cluster, &s.template, 0)
+            && self.books.shapes.is_new(&s.owner, cluster, &s.template, 0)
         {
             self.check_kinds(&s.owner, 1)?;
         }
-        if let Err(not_offered) = self.check_offers(&s.template) {
-            self.shapes.release(&sorted);
+        if let Err(not_offered) = offers::check_offers(&self.books.pool, &self.books.shapes, &s.template) {
+            self.books.shapes.release(&sorted);
             return Err(not_offered.into());
         }
         let held = s.template.shared("JobStatus").is_some_and(|text| text.trim() == "5");
@@ -270,12 +279,12 @@ impl Core {
             template: s.template,
             idempotency_key: s.idempotency_key,
         };
-        self.record(turn, Kind::ClusterSubmitted(submitted));
-        self.shapes.release(&sorted);
+        self.books.record(turn, Kind::ClusterSubmitted(submitted));
+        self.books.shapes.release(&sorted);
         if held {
             let reason = hold_reason.unwrap_or_else(|| "submitted on hold at user's request".to_owned());
             let procs = vec![Span { first: 0, count: procs }];
-            self.record(
+            self.books.record(
                 turn,
                 Kind::JobsHeld(JobsHeld {
                     cluster,
@@ -286,7 +295,7 @@ impl Core {
                     exit: None,
                 }),
             );
-        } else if !self.hold_impossible(turn, cluster) {
+        } else if !gangs::given_up::hold_impossible(&mut self.books, turn, cluster) {
             self.offer_jobs(turn, cluster);
             self.gang_pass(turn);
         }
@@ -295,11 +304,11 @@ impl Core {
 
     /// Refuses what would cost too much, before it costs anything: by counting. Kinds that are there already cost nothing more.
     fn check_price(&mut self, owner: &str, cluster: u32, template: &JobTemplate) -> Result<(), Refusal> {
-        let (of_owner, all) = self.shapes.kinds(owner);
+        let (of_owner, all) = self.books.shapes.kinds(owner);
         let (groups, bytes) = crate::shape::price(template)?;
         let pool_is_full = all.bytes + bytes > POOL_BYTES && of_owner.bytes + bytes > MODEST_BYTES;
         let too_large = of_owner.bytes + bytes > OWNER_BYTES || pool_is_full;
-        if too_large && !self.shapes.are_known(owner, cluster, template, &groups) {
+        if too_large && !self.books.shapes.are_known(owner, cluster, template, &groups) {
             return Err(Refusal::LargeKinds { user: owner.to_owned() });
         }
         Ok(())
@@ -307,7 +316,7 @@ impl Core {
 
     /// Refuses so many kinds of jobs that the pool would be slow for everybody; `more` are not counted yet.
     fn check_kinds(&self, owner: &str, more: usize) -> Result<(), Refusal> {
-        let (of_owner, all) = self.shapes.kinds(owner);
+        let (of_owner, all) = self.books.shapes.kinds(owner);
         let number = of_owner.number + more;
         if number > KINDS_PER_OWNER || (all.number + more > KINDS && number > MODEST_KINDS) {
             return Err(Refusal::TooManyKinds { user: owner.to_owned() });
@@ -320,7 +329,7 @@ impl Core {
 
     /// Sets a user's priority or factor: it may be somebody else's turn now.
     pub fn set_priority(&mut self, turn: &mut Turn<'_>, set: PrioritySet) {
-        self.record(turn, Kind::PrioritySet(set));
+        self.books.record(turn, Kind::PrioritySet(set));
         self.resume(turn);
     }
 
@@ -334,18 +343,18 @@ impl Core {
         want: &model::visit::Want,
     ) -> Result<Visited, Refusal> {
         let name = JobName::Job(job);
-        self.select(actor, &Which::Named(name))?;
-        let cluster = self.queue.clusters().get(&job.cluster).ok_or(Refusal::NoSuchJob(name))?;
+        orders::select(&self.books.queue, actor, &Which::Named(name))?;
+        let cluster = self.books.queue.clusters().get(&job.cluster).ok_or(Refusal::NoSuchJob(name))?;
         let live = cluster.live.get(&job.proc).filter(|live| live.started_ms.is_some());
         let live = live.ok_or(Refusal::NotRunning(job))?;
-        let claim = self.pool.claims().get(&live.claim).ok_or(Refusal::NotRunning(job))?;
+        let claim = self.books.pool.claims().get(&live.claim).ok_or(Refusal::NotRunning(job))?;
         let machine = crate::pool::host_of(&claim.machine).to_owned();
         let (claim, attempt) = (live.claim, live.attempt);
         if want.shell.is_some() || *cluster.owner != actor.user {
             let what = model::text::one_line(&want.in_words(), model::limits::REASON_BYTES);
             let (by, JobId { cluster, proc }) = (actor.user.clone(), job);
             let visited = JobVisited { claim: claim.0, cluster, proc, attempt, by, what };
-            self.record(turn, Kind::JobVisited(visited));
+            self.books.record(turn, Kind::JobVisited(visited));
         }
         let attempt = model::report::Attempt { cluster: job.cluster, proc: job.proc, attempt };
         Ok(Visited { machine, claim, attempt })
@@ -360,20 +369,27 @@ impl Core {
         which: &Which,
         reason: &str,
     ) -> Result<Outcome, Refusal> {
-        self.refill(turn.now);
+        undone::refill(&mut self.books, &mut self.undone, turn.now);
         if act == Act::Return {
             let outcome = self.return_reserved(turn, actor, which)?;
             self.gang_pass(turn);
             return Ok(outcome);
         }
         let mut outcome = Outcome::default();
-        for (cluster, procs) in self.select(actor, which)? {
+        for (cluster, procs) in orders::select(&self.books.queue, actor, which)? {
             match act {
-                Act::Hold => self.hold(turn, cluster, procs.as_ref(), reason, &mut outcome),
-                Act::Release => self.release(turn, cluster, procs.as_ref(), reason, &mut outcome),
-                Act::Remove => self.remove(turn, cluster, procs.as_ref(), reason, &mut outcome),
+                Act::Hold => {
+                    orders::hold(&mut self.books, turn, cluster, procs.as_ref(), reason, &mut outcome)
+                }
+                Act::Release => {
+                    orders::release(&mut self.books, turn, cluster, procs.as_ref(), reason, &mut outcome)
+                }
+                Act::Remove => {
+                    orders::remove(&mut self.books, turn, cluster, procs.as_ref(), reason, &mut outcome)
+                }
                 Act::Vacate => {
-                    let stopped = self.stop_live(
+                    let stopped = orders::stop_live(
+                        &mut self.books,
                         turn,
                         cluster,
                         procs.as_ref(),
@@ -387,15 +403,31 @@ impl Core {
                 }
                 Act::Return => {}
                 Act::Reorder { priority, class } => {
-                    outcome.changed += self.reorder(turn, actor, cluster, procs.as_ref(), priority, class)?;
+                    outcome.changed += orders::reorder(
+                        &mut self.books,
+                        turn,
+                        actor,
+                        cluster,
+                        procs.as_ref(),
+                        priority,
+                        class,
+                    )?;
                 }
                 Act::Extend(seconds) => {
-                    let more = self.extend(turn, actor, cluster, procs.as_ref(), seconds)?;
+                    let more = reserve::extend(
+                        &mut self.books,
+                        &self.gangs,
+                        turn,
+                        actor,
+                        cluster,
+                        procs.as_ref(),
+                        seconds,
+                    )?;
                     outcome.changed += more.changed;
                     outcome.unsuitable += more.unsuitable;
                 }
                 Act::Control(what) => {
-                    let told = self.control(cluster, procs.as_ref(), what, turn.out);
+                    let told = orders::control(&self.books, cluster, procs.as_ref(), what, turn.out);
                     outcome.changed += told;
                     outcome.unsuitable += procs.as_ref().map_or(0, ProcSet::len).saturating_sub(told);
                 }
@@ -414,220 +446,95 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Gives the jobs of a cluster another place in the order; how many wait there now.
-    fn reorder(
+    /// Changes what people decided about a lab, and lets every waiting job know.
+    pub fn set_lab(&mut self, turn: &mut Turn<'_>, change: LabChange) -> Result<(), StandingRefusal> {
+        undone::refill(&mut self.books, &mut self.undone, turn.now);
+        let before = self.books.labs.decided().get(&change.lab);
+        let known = before.is_some();
+        let mut set = before.cloned().unwrap_or_default();
+        let back = change.disabled.is_some() || !change.add_trees.is_empty();
+        set.removed = change.remove || (set.removed && !back);
+        set.disabled = change.disabled.unwrap_or(set.disabled) && !change.remove;
+        let mut trees: BTreeSet<String> = set.trees.into_iter().filter(|_| !change.remove).collect();
+        trees.extend(change.add_trees);
+        trees.retain(|tree| !change.remove_trees.contains(tree));
+        if trees.len() > limits::LAB_TREES {
+            return Err(StandingRefusal::TooManyTrees);
+        }
+        set.trees = trees.into_iter().collect();
+        (set.lab, set.by, set.reason) = (change.lab, change.by, change.reason);
+        if !known && !set.is_blank() && self.books.labs.decided().len() >= limits::STANDINGS {
+            return Err(StandingRefusal::TooMany);
+        }
+        let machines = self.books.pool.machines().iter();
+        let here: Vec<Arc<str>> =
+            machines.filter(|(_, m)| *m.lab == *set.lab).map(|(name, _)| name.clone()).collect();
+        self.books.record(turn, Kind::LabSet(set));
+        self.wake_machines(turn, &here);
+        Ok(())
+    }
+
+    /// Changes what people decided about a machine, and lets every waiting job know.
+    pub fn set_machine(
         &mut self,
         turn: &mut Turn<'_>,
         actor: &Actor,
-        id: u32,
-        procs: Option<&ProcSet>,
-        priority: Option<i32>,
-        class: Option<Class>,
-    ) -> Result<u64, Refusal> {
-        let Some(cluster) = self.queue.clusters().get(&id) else { return Ok(0) };
-        if class.is_some() && !actor.any_owner {
-            return Err(Refusal::ClassByAdministrators);
+        machine: &str,
+        change: StandingChange,
+    ) -> Result<MachineStanding, StandingRefusal> {
+        undone::refill(&mut self.books, &mut self.undone, turn.now);
+        let before = self.books.labs.standing(machine);
+        let after = labs::changed(&self.books.pool, &self.books.labs, turn.now, actor, &before, change)?;
+        if self.books.labs.standings().len() >= limits::STANDINGS
+            && !self.books.labs.standings().contains_key(machine)
+            && !after.is_blank()
+        {
+            return Err(StandingRefusal::TooMany);
         }
-        if procs.is_some() && cluster.template.procs() > 1 {
-            return Err(Refusal::WholeCluster(id));
-        }
-        let changed = cluster.unfinished();
-        let class = class.map(|c| c.name().to_owned());
-        let by = actor.user.clone();
-        self.record(turn, Kind::ClusterReordered(ClusterReordered { cluster: id, priority, class, by }));
-        Ok(changed)
+        labs::settle_standing(&mut self.books, turn, before.condition(), after.clone());
+        self.wake_machines(turn, &self.books.pool.places(machine));
+        Ok(after)
     }
 
-    /// Clusters and, where only some jobs are meant, their procs.
-    fn select(&self, actor: &Actor, which: &Which) -> Result<Vec<(u32, Option<ProcSet>)>, Refusal> {
-        let of_user = |user: &str| {
-            let clusters = self.queue.clusters().iter().filter(|(_, c)| &*c.owner == user);
-            clusters.map(|(&id, _)| (id, None)).collect::<Vec<_>>()
-        };
-        match which {
-            Which::All if actor.any_owner => Ok(self.queue.clusters().keys().map(|&id| (id, None)).collect()),
-            Which::All => Ok(of_user(&actor.user)),
-            Which::User(user) => {
-                let found = of_user(user);
-                match found.first() {
-                    Some((id, _)) if *user != actor.user && !actor.any_owner => {
-                        Err(Refusal::NotYours { job: JobName::Cluster(*id), owner: user.clone() })
-                    }
-                    _ => Ok(found),
+    /// Owners return machines that are kept after the run.
+    pub(crate) fn return_reserved(
+        &mut self,
+        turn: &mut Turn<'_>,
+        actor: &Actor,
+        which: &Which,
+    ) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        let found: Vec<(ClaimId, JobId)> = reserve::reservations(&self.books.pool)
+            .filter(|(id, kept)| {
+                let owner = &*self.books.pool.claims()[id].owner;
+                match which {
+                    Which::All => actor.any_owner || *owner == *actor.user,
+                    Which::User(user) => *owner == **user,
+                    Which::Named(JobName::Cluster(cluster)) => kept.job.cluster == *cluster,
+                    Which::Named(JobName::Job(named)) => kept.job == *named,
                 }
-            }
-            Which::Named(name) => {
-                let id = match name {
-                    JobName::Cluster(id) => *id,
-                    JobName::Job(job) => job.cluster,
-                };
-                let cluster = self.queue.clusters().get(&id).ok_or(Refusal::NoSuchJob(*name))?;
-                if *cluster.owner != actor.user && !actor.any_owner {
-                    return Err(Refusal::NotYours { job: *name, owner: cluster.owner.to_string() });
-                }
-                match name {
-                    JobName::Cluster(_) => Ok(vec![(id, None)]),
-                    JobName::Job(job) => {
-                        let here = cluster.is_idle(job.proc)
-                            || cluster.held.contains(job.proc)
-                            || cluster.completed.contains(job.proc)
-                            || cluster.live.contains_key(&job.proc);
-                        if !here {
-                            return Err(Refusal::NoSuchJob(*name));
-                        }
-                        Ok(vec![(id, Some([job.proc].into_iter().collect()))])
-                    }
-                }
-            }
-        }
-    }
-
-    fn hold(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster: u32,
-        procs: Option<&ProcSet>,
-        reason: &str,
-        outcome: &mut Outcome,
-    ) {
-        let idle = self.chosen(cluster, procs, Part::Idle);
-        let already = self.chosen(cluster, procs, Part::Held).len();
-        outcome.changed += idle.len() + already;
-        outcome.unsuitable += self.chosen(cluster, procs, Part::Completed).len();
-        if !idle.is_empty() {
-            let reason = reason.to_owned();
-            let held = JobsHeld {
-                cluster,
-                procs: idle.spans(),
-                reason,
-                code: hold::BY_USER,
-                subcode: 0,
-                exit: None,
-            };
-            self.record(turn, Kind::JobsHeld(held));
-        }
-        outcome.changed += self.stop_live(turn, cluster, procs, Afterwards::Held, reason, (hold::BY_USER, 0));
-    }
-
-    fn release(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster: u32,
-        procs: Option<&ProcSet>,
-        reason: &str,
-        outcome: &mut Outcome,
-    ) {
-        let held = self.chosen(cluster, procs, Part::Held);
-        outcome.changed += held.len();
-        outcome.unsuitable += procs.map_or(0, |p| p.len() - held.len());
-        if !held.is_empty() {
-            let released = JobsReleased { cluster, procs: held.spans(), reason: reason.to_owned() };
-            self.record(turn, Kind::JobsReleased(released));
-        }
-    }
-
-    fn remove(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster: u32,
-        procs: Option<&ProcSet>,
-        reason: &str,
-        outcome: &mut Outcome,
-    ) {
-        // The live ones first: the cluster is gone once its last job is.
-        outcome.changed +=
-            self.stop_live(turn, cluster, procs, Afterwards::Removed, reason, (vacate::REMOVED, 0));
-        let mut gone = self.chosen(cluster, procs, Part::Idle);
-        for span in self.chosen(cluster, procs, Part::Held).spans() {
-            gone.insert_range(span.first, span.procs().end);
-        }
-        let left = self.chosen(cluster, procs, Part::Completed);
-        outcome.changed += gone.len() + left.len();
-        if !left.is_empty() {
-            // They have ended in their own way; only their place in the queue is given up.
-            self.record(turn, Kind::JobsLeft(JobsLeft { cluster, procs: left.spans() }));
-        }
-        if !gone.is_empty() {
-            let removed = JobsRemoved { cluster, procs: gone.spans(), reason: reason.to_owned() };
-            self.record(turn, Kind::JobsRemoved(removed));
-        }
-    }
-
-    /// Tells the machines of running jobs; returns how many.
-    fn control(&self, cluster: u32, procs: Option<&ProcSet>, what: Control, out: &mut Out) -> u64 {
-        let Some(cluster) = self.queue.clusters().get(&cluster) else { return 0 };
-        let mut count = 0;
-        for (proc, live) in &cluster.live {
-            if live.started_ms.is_none() || procs.is_some_and(|p| !p.contains(*proc)) {
-                continue;
-            }
-            let claim = self.pool.claims().get(&live.claim);
-            let session = claim.and_then(|c| self.pool.machines().get(&c.machine)?.session);
-            if let Some(session) = session {
-                out.effects.push(Effect::Control { session, claim: live.claim, what });
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// The chosen procs of a cluster that are idle, or held.
-    fn chosen(&self, cluster: u32, procs: Option<&ProcSet>, part: Part) -> ProcSet {
-        let Some(cluster) = self.queue.clusters().get(&cluster) else { return ProcSet::default() };
-        let all: ProcSet = match part {
-            Part::Held => cluster.held.clone(),
-            Part::Idle => cluster.idle(),
-            Part::Completed => cluster.completed.clone(),
-        };
-        match procs {
-            None => all,
-            Some(procs) => procs.iter().filter(|p| all.contains(*p)).collect(),
-        }
-    }
-
-    /// Asks the machines to stop live jobs; returns how many.
-    pub(crate) fn stop_live(
-        &mut self,
-        turn: &mut Turn<'_>,
-        cluster_id: u32,
-        procs: Option<&ProcSet>,
-        afterwards: Afterwards,
-        reason: &str,
-        (code, subcode): (u32, u32),
-    ) -> u64 {
-        let Some(cluster) = self.queue.clusters().get(&cluster_id) else { return 0 };
-        let live: Vec<(u32, u32, model::ClaimId)> = cluster
-            .live
-            .iter()
-            .filter(|(proc, _)| procs.is_none_or(|p| p.contains(**proc)))
-            // A removal is not undone by a later hold.
-            .filter(|(_, l)| l.stop.as_ref().is_none_or(|s| s.afterwards != Afterwards::Removed))
-            .map(|(proc, l)| (*proc, l.attempt, l.claim))
+            })
+            .map(|(id, kept)| (id, kept.job))
             .collect();
-        let count = live.len() as u64;
-        for (proc, attempt, claim) in live {
-            let reason = reason.to_owned();
-            let afterwards = afterwards as i32;
-            let stop =
-                StopRequested { cluster: cluster_id, proc, attempt, afterwards, reason, code, subcode };
-            self.record(turn, Kind::StopRequested(stop));
-            // A machine that has not heard of a job cannot stop it.
-            let claimed = self.pool.claims().get(&claim).filter(|c| !c.withheld);
-            let session = claimed.and_then(|c| self.pool.machines().get(&c.machine)?.session);
-            if let Some(session) = session {
-                let job = JobId { cluster: cluster_id, proc };
-                let vacate = afterwards == Afterwards::Idle as i32;
-                turn.out.effects.push(Effect::Stop { session, claim, job, attempt, vacate });
+        for (id, job) in found {
+            let owner = self.books.pool.claims()[&id].owner.to_string();
+            if owner != actor.user && !actor.any_owner {
+                return Err(Refusal::NotYours { job: JobName::Job(job), owner });
             }
+            self.drop_claim(turn, id, "it was returned");
+            outcome.changed += 1;
         }
-        count
+        Ok(outcome)
     }
-}
 
-/// Which of a cluster's sets.
-#[derive(Clone, Copy)]
-enum Part {
-    Idle,
-    Held,
-    Completed,
+    /// Begins a drain, changes it, or (until 0) ends it.
+    pub fn drain(&mut self, turn: &mut Turn<'_>, said: PoolDrained) -> Result<(), String> {
+        undone::refill(&mut self.books, &mut self.undone, turn.now);
+        if self.books.drains.check(&said, turn.now.wall_ms)? {
+            self.books.record(turn, Kind::PoolDrained(said));
+            self.books.note_drains();
+            self.resume(turn);
+        }
+        Ok(())
+    }
 }

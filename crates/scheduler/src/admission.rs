@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::accounts::UserId;
-use crate::shape::{Shape, ShapeId};
-use crate::{Core, Mutation};
+use crate::Mutation;
+use crate::accounts::{Accounts, UserId};
+use crate::books::Books;
+use crate::gangs::Gangs;
+use crate::queue::Queue;
+use crate::shape::{Shape, ShapeId, Shapes};
 
 /// What a set takes beside machines.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,81 +120,80 @@ impl Awaited {
     }
 }
 
-impl Core {
-    /// Why a set may not have what it takes now; `None` when it may. `gang` is its cluster, when it is one.
-    pub(crate) fn shortage(
-        &self,
-        gang: Option<u32>,
-        user: UserId,
-        cores: f64,
-        limits: &[(Box<str>, f64)],
-    ) -> Option<Shortage> {
-        let short =
-            self.in_use.short_of(limits).filter(|_| !self.settings.is_mutated(Mutation::NoLimitCheck));
-        if let Some((name, wants, most)) = short {
-            return Some(Shortage { what: Scarce::Limit(name.to_owned()), wants, most, kept_for: None });
+/// Why a set may not have what it takes now; `None` when it may. `gang` is its cluster, when it is one.
+pub(crate) fn shortage(
+    books: &Books,
+    gangs: &Gangs,
+    gang: Option<u32>,
+    user: UserId,
+    cores: f64,
+    limits: &[(Box<str>, f64)],
+) -> Option<Shortage> {
+    let short = books.in_use.short_of(limits).filter(|_| !books.settings.is_mutated(Mutation::NoLimitCheck));
+    if let Some((name, wants, most)) = short {
+        return Some(Shortage { what: Scarce::Limit(name.to_owned()), wants, most, kept_for: None });
+    }
+    let over = books.accounts.over_quota(user, cores);
+    if let Some((group, most)) = over.filter(|_| !books.settings.is_mutated(Mutation::NoQuotaCheck)) {
+        let what = Scarce::Quota(group.name.clone());
+        return Some(Shortage { what, wants: cores, most, kept_for: None });
+    }
+    kept_for_older(&books.accounts, gangs, gang, user, cores, limits)
+}
+
+/// Something that a set takes and that an older gang waits for. It stands also against going on with what a claim has.
+pub(crate) fn kept_for_older(
+    accounts: &Accounts,
+    gangs: &Gangs,
+    gang: Option<u32>,
+    user: UserId,
+    cores: f64,
+    limits: &[(Box<str>, f64)],
+) -> Option<Shortage> {
+    let awaited = gangs.awaited();
+    if awaited.is_empty() {
+        return None;
+    }
+    let first = |by: &u32| Some(*by) != gang && gang.is_none_or(|gang| *by < gang);
+    let kept = |what, wants, by: u32| Shortage { what, wants, most: wants, kept_for: Some(by) };
+    for (name, wants) in limits {
+        if let Some(by) = awaited.limits.get(name).copied().filter(first) {
+            return Some(kept(Scarce::Limit(name.to_string()), *wants, by));
         }
-        let over = self.accounts.over_quota(user, cores);
-        if let Some((group, most)) = over.filter(|_| !self.settings.is_mutated(Mutation::NoQuotaCheck)) {
-            let what = Scarce::Quota(group.name.clone());
-            return Some(Shortage { what, wants: cores, most, kept_for: None });
-        }
-        self.kept_for_older(gang, user, cores, limits)
     }
+    accounts.groups_of(user).find_map(|(number, group)| {
+        let by = awaited.groups.get(&number).copied().filter(first)?;
+        Some(kept(Scarce::Quota(group.name.clone()), cores, by))
+    })
+}
 
-    /// Something that a set takes and that an older gang waits for. It stands also against going on with what a claim has.
-    pub(crate) fn kept_for_older(
-        &self,
-        gang: Option<u32>,
-        user: UserId,
-        cores: f64,
-        limits: &[(Box<str>, f64)],
-    ) -> Option<Shortage> {
-        let awaited = self.gangs.awaited();
-        if awaited.is_empty() {
-            return None;
-        }
-        let first = |by: &u32| Some(*by) != gang && gang.is_none_or(|gang| *by < gang);
-        let kept = |what, wants, by: u32| Shortage { what, wants, most: wants, kept_for: Some(by) };
-        for (name, wants) in limits {
-            if let Some(by) = awaited.limits.get(name).copied().filter(first) {
-                return Some(kept(Scarce::Limit(name.to_string()), *wants, by));
-            }
-        }
-        self.accounts.groups_of(user).find_map(|(number, group)| {
-            let by = awaited.groups.get(&number).copied().filter(first)?;
-            Some(kept(Scarce::Quota(group.name.clone()), cores, by))
-        })
-    }
+/// True unless a limit or a quota stands against another claim for such jobs.
+pub(crate) fn may_have_more(books: &Books, gangs: &Gangs, shape: ShapeId) -> bool {
+    books.shapes.all().contains_key(&shape) && shortage_of(books, gangs, shape).is_none()
+}
 
-    /// True unless a limit or a quota stands against another claim for such jobs.
-    pub(crate) fn may_have_more(&self, shape: ShapeId) -> bool {
-        self.shapes.all().contains_key(&shape) && self.shortage_of(shape).is_none()
-    }
+/// What stands against another claim for such jobs.
+pub(crate) fn shortage_of(books: &Books, gangs: &Gangs, shape: ShapeId) -> Option<Shortage> {
+    let shape = books.shapes.all().get(&shape)?;
+    shortage(books, gangs, None, shape.user, f64::from(shape.request.cpus), &shape.limits)
+}
 
-    /// What stands against another claim for such jobs.
-    pub(crate) fn shortage_of(&self, shape: ShapeId) -> Option<Shortage> {
-        let shape = self.shapes.all().get(&shape)?;
-        self.shortage(None, shape.user, f64::from(shape.request.cpus), &shape.limits)
-    }
+/// What all jobs of a gang that are not over take together. Guests take no cores.
+pub(crate) fn demand_of_gang(queue: &Queue, shapes: &Shapes, id: u32) -> Option<Demand> {
+    let cluster = queue.clusters().get(&id)?;
+    let waiting = cluster.parts.iter().flat_map(|part| part.idle.iter());
+    let procs: Vec<u32> = waiting.chain(cluster.live.keys().copied()).collect();
+    let shape_of = |proc: u32| shapes.all().get(&cluster.parts.get(cluster.part_of(proc))?.shape);
+    let user = procs.iter().find_map(|proc| Some(shape_of(*proc)?.user))?;
+    let claims = procs.iter().filter_map(|proc| {
+        let shape = shape_of(*proc)?;
+        let own = if cluster.host_of(*proc).is_some() { 0 } else { shape.request.cpus };
+        Some((f64::from(own), shape))
+    });
+    Some(Demand::sum(user, claims))
+}
 
-    /// What all jobs of a gang that are not over take together. Guests take no cores.
-    pub(crate) fn demand_of_gang(&self, id: u32) -> Option<Demand> {
-        let cluster = self.queue.clusters().get(&id)?;
-        let waiting = cluster.parts.iter().flat_map(|part| part.idle.iter());
-        let procs: Vec<u32> = waiting.chain(cluster.live.keys().copied()).collect();
-        let shape_of = |proc: u32| self.shapes.all().get(&cluster.parts.get(cluster.part_of(proc))?.shape);
-        let user = procs.iter().find_map(|proc| Some(shape_of(*proc)?.user))?;
-        let claims = procs.iter().filter_map(|proc| {
-            let shape = shape_of(*proc)?;
-            let own = if cluster.host_of(*proc).is_some() { 0 } else { shape.request.cpus };
-            Some((f64::from(own), shape))
-        });
-        Some(Demand::sum(user, claims))
-    }
-
-    /// What stands against all claims of a waiting gang.
-    pub(crate) fn shortage_of_gang(&self, id: u32, demand: &Demand) -> Option<Shortage> {
-        self.shortage(Some(id), demand.user, demand.cores, &demand.limits)
-    }
+/// What stands against all claims of a waiting gang.
+pub(crate) fn shortage_of_gang(books: &Books, gangs: &Gangs, id: u32, demand: &Demand) -> Option<Shortage> {
+    shortage(books, gangs, Some(id), demand.user, demand.cores, &demand.limits)
 }

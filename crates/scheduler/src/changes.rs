@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::shape::ShapeId;
 
+/// So many changes of machines are noted before each machine is kept once.
+const NOTED_AT_LEAST: usize = 1_024;
+
 /// What the passes have not seen yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Changes {
@@ -12,6 +15,10 @@ pub(crate) struct Changes {
     machines: Vec<u32>,
     /// Machines whose ads are others: other jobs may suit them.
     ads: Vec<u32>,
+    /// How many different machines there were when they were last kept each once.
+    kept_once: usize,
+    /// Somebody wants to know of machines whose jobs are others than before: the planner, once a gang has waited.
+    machines_are_watched: bool,
     /// All kinds of jobs were made anew.
     kinds: bool,
     /// Gangs that something happened to which the planner has not heard of.
@@ -43,6 +50,18 @@ impl Changes {
     /// A machine's room, claims or connection have changed.
     pub(crate) fn note_machine(&mut self, number: u32) {
         self.machines.push(number);
+    }
+
+    /// A machine's jobs are others than before: it may be empty at another time. Nothing while nobody wants to know.
+    pub(crate) fn note_jobs_of(&mut self, number: u32) {
+        if self.machines_are_watched {
+            self.machines.push(number);
+        }
+    }
+
+    /// Does anybody want to know of machines whose jobs are others than before?
+    pub(crate) fn are_machines_watched(&self) -> bool {
+        self.machines_are_watched
     }
 
     /// A machine says something else of itself than before, or is gone.
@@ -133,6 +152,11 @@ impl Changes {
         std::mem::take(&mut self.released).then(|| std::mem::take(&mut self.kept_back))
     }
 
+    /// The planner wants to know of machines from now on. True when it did not before, and must be told of all of them.
+    pub(crate) fn watch_machines(&mut self) -> bool {
+        !std::mem::replace(&mut self.machines_are_watched, true)
+    }
+
     /// What has changed about machines.
     pub(crate) fn take_machines(&mut self) -> Machines {
         let mut numbers: BTreeSet<u32> = std::mem::take(&mut self.machines).into_iter().collect();
@@ -141,10 +165,21 @@ impl Changes {
         Machines { numbers, has_ads: !ads.is_empty(), has_kinds: std::mem::take(&mut self.kinds) }
     }
 
-    /// Nobody wants to know what has changed about machines: no gang waits.
-    pub(crate) fn forget_machines(&mut self) {
-        self.machines.clear();
-        self.ads.clear();
-        self.kinds = false;
+    /// No gang waits, so that nobody takes what has changed about machines. As long as none has waited yet it is forgotten; later it is
+    /// kept, each machine once, so that the next gang costs what has changed instead of a look at the whole pool.
+    pub(crate) fn keep_machines_once(&mut self) {
+        if !self.machines_are_watched {
+            self.machines.clear();
+            self.ads.clear();
+            self.kinds = false;
+            return;
+        }
+        for numbers in [&mut self.machines, &mut self.ads] {
+            if numbers.len() > 2 * self.kept_once + NOTED_AT_LEAST {
+                numbers.sort_unstable();
+                numbers.dedup();
+                self.kept_once = self.kept_once.max(numbers.len());
+            }
+        }
     }
 }

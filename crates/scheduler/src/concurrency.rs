@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use classad::{ClassAd, Value};
+use model::attributes::CONCURRENCY_LIMITS;
 
 /// How much there is of what nobody set (CONCURRENCY_LIMIT_DEFAULT).
 pub(crate) const DEFAULT_LIMIT: f64 = 2_308_032.0;
@@ -94,7 +95,7 @@ impl InUse {
 
 /// What a job takes, in order of name.
 pub(crate) fn limits_of(ad: &ClassAd) -> Box<[(Box<str>, f64)]> {
-    let Value::Str(text) = ad.eval("ConcurrencyLimits") else { return Box::default() };
+    let Value::Str(text) = ad.eval(CONCURRENCY_LIMITS) else { return Box::default() };
     let text = text.to_string().to_ascii_lowercase();
     let mut wants: Vec<(Box<str>, f64)> = text
         .split([',', ' '])

@@ -4,6 +4,8 @@
 //! parts, the line of users, the throttle). Only which clause of a refused Requirements is to blame is found here, by
 //! looking at the clauses one by one. An explanation changes nothing, though the match engine may learn from it.
 
+mod said;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,16 +14,23 @@ use classad::diagnose::refused_clauses;
 use model::event::Resources;
 use model::{JobId, Now};
 
-use crate::Core;
-use crate::accounts::{InLine, UserId};
-use crate::admission::Shortage;
-use crate::gangs::GangView;
-use crate::labs::Shut;
-use crate::pass::Obstacle;
+use crate::accounts::{Accounts, InLine, UserId};
+use crate::books::Books;
+use crate::gangs::Gangs;
+use crate::keys::Keys;
+use crate::pass::Candidate;
 use crate::pool::fits;
-use crate::queue::Summary;
-use crate::shape::{Ready, ShapeId};
+use crate::queue::Queue;
+use crate::room::Obstacle;
+use crate::shape::{Ready, ShapeId, Shapes};
+use crate::throttle::Throttle;
 use crate::undone::STEPS_TO_EXPLAIN;
+use crate::{admission, gangs, room, view};
+
+pub use said::{
+    Ahead, GangWaits, JobExplanation, Kept, Lacking, MachineExplanation, Occupant, Refusing, Standing,
+    Waiting,
+};
 
 /// Machines (or kinds of jobs) whose clauses are looked at one by one, at most: asking must not stop the pool.
 const LOOKED_AT: usize = 500;
@@ -33,504 +42,346 @@ const COUNTED: usize = 100_000;
 /// How much of one thing there is.
 type Amount = fn(Resources) -> u64;
 
-/// Why a job is where it is.
-#[derive(Debug, Clone, PartialEq)]
-pub struct JobExplanation {
-    /// Which.
-    pub job: JobId,
-    /// Whose.
-    pub owner: Arc<str>,
-    /// When it was submitted, in Unix milliseconds.
-    pub submitted_ms: u64,
-    /// Attempts so far.
-    pub attempts: u32,
-    /// The job on whose machine it runs. While both wait, what is told is why that one does.
-    pub guest_of: Option<JobId>,
-    /// It left a machine without the checkpoint that it declares, and is judged as a job that makes none.
-    pub checkpoint_missed: bool,
-    /// Where it stands.
-    pub standing: Standing,
+/// Why a job is where it is. `None` when there never was such a cluster, or it was forgotten.
+pub(crate) fn explain_job(
+    books: &mut Books,
+    gangs: &Gangs,
+    keys: &Keys,
+    throttle: &Throttle,
+    job: JobId,
+    now: Now,
+) -> Option<JobExplanation> {
+    // With an allowance of its own, for somebody who only looks.
+    let left = books.shapes.allowance();
+    books.shapes.allow(STEPS_TO_EXPLAIN);
+    let explained = explain_job_now(books, gangs, keys, throttle, job, now);
+    books.shapes.allow(left);
+    explained
 }
 
-/// Where a job stands.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Standing {
-    /// It is on hold and stays so until it is released.
-    Held {
-        /// Why.
-        reason: String,
-        /// HoldReasonCode.
-        code: u32,
-        /// Since when.
-        since_ms: u64,
-    },
-    /// A machine has it.
-    Placed {
-        /// Which.
-        machine: Arc<str>,
-        /// In which slot.
-        slot: String,
-        /// When its process was started; `None` while it waits for the claim's job before it.
-        started_ms: Option<u64>,
-        /// Its processes stand still.
-        suspended: bool,
-        /// The machine is in contact.
-        connected: bool,
-        /// It starts with the others of its gang.
-        gang: bool,
-    },
-    /// It waits.
-    Waiting(Box<Waiting>),
-    /// It is over, or never was.
-    Gone(Summary),
+fn explain_job_now(
+    books: &mut Books,
+    gangs: &Gangs,
+    keys: &Keys,
+    throttle: &Throttle,
+    job: JobId,
+    now: Now,
+) -> Option<JobExplanation> {
+    books.accounts.refresh(now.wall_ms);
+    let Some(cluster) = books.queue.clusters().get(&job.cluster) else {
+        let standing = Standing::Gone(view::finished(&books.queue, job.cluster)?);
+        let owner = Arc::from("");
+        return Some(JobExplanation {
+            job,
+            owner,
+            submitted_ms: 0,
+            attempts: 0,
+            guest_of: None,
+            checkpoint_missed: false,
+            standing,
+        });
+    };
+    if job.proc >= cluster.template.procs() {
+        return None;
+    }
+    let (owner, submitted_ms) = (cluster.owner.clone(), cluster.submitted_ms);
+    let attempts = cluster.times_begun(job.proc);
+    let guest_of = cluster.host_of(job.proc).map(|proc| JobId { proc, ..job });
+    let standing = if let Some(live) = cluster.live.get(&job.proc) {
+        let claim = books.pool.claims().get(&live.claim)?;
+        Standing::Placed {
+            machine: Arc::from(crate::pool::host_of(&claim.machine)),
+            slot: claim.slot.clone(),
+            started_ms: live.started_ms,
+            suspended: live.suspended,
+            connected: books.pool.machines().get(&claim.machine).is_some_and(|m| m.session.is_some()),
+            gang: cluster.gang,
+        }
+    } else if let Some(hold) = cluster.holds.iter().find(|h| h.procs.contains(job.proc)) {
+        let (reason, code, since_ms) = (hold.reason.clone(), hold.code, hold.since_ms);
+        Standing::Held { reason, code, since_ms }
+    } else if cluster.is_idle(job.proc) {
+        // A guest goes where its host goes.
+        let proc = cluster.host_of(job.proc).filter(|host| cluster.is_idle(*host)).unwrap_or(job.proc);
+        let part = cluster.part_of(proc);
+        let ready = cluster.ready(job.cluster, part);
+        let shape = cluster.parts.get(part)?.shape;
+        Standing::Waiting(Box::new(explain_waiting(
+            books,
+            gangs,
+            keys,
+            throttle,
+            Candidate { shape, ready },
+            proc,
+            now,
+        )?))
+    } else {
+        Standing::Gone(cluster.summary)
+    };
+    let checkpoint_missed = view::checkpoint_missed(&books.queue, job);
+    Some(JobExplanation { job, owner, submitted_ms, attempts, guest_of, checkpoint_missed, standing })
 }
 
-/// Why a job waits.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Waiting {
-    /// On whose account.
-    pub user: Arc<str>,
-    /// What it asks for.
-    pub request: Resources,
-    /// What there is too little of beside machines, for the job or for its whole gang.
-    pub shortage: Option<Shortage>,
-    /// Milliseconds until the start throttle lets the next job start.
-    pub throttled_ms: Option<u64>,
-    /// Its time comes then (deferral, a crontab, a pause after it ended at once), in Unix milliseconds.
-    pub not_before_ms: Option<u64>,
-    /// Decisions wait for fresh claim keys; that passes within a moment.
-    pub starved: bool,
-    /// Users whose turn comes first and who have waiting jobs, the first first; the first few.
-    pub ahead: Vec<Ahead>,
-    /// How many such users there are.
-    pub users_ahead: usize,
-    /// Jobs of the same user that come first.
-    pub own_ahead: u64,
-    /// Machines by what is against them.
-    pub machines: Vec<(Obstacle, u64)>,
-    /// Machines that would take it this moment.
-    pub open: u64,
-    /// Machines that could run it now or when they are free: connected, large enough, Requirements agree, and there for
-    /// it.
-    pub capable: u64,
-    /// Machines that could run it, were they not kept from it by their condition, a loan, a hold, their lab, or because they
-    /// could not be made ready for it.
-    pub barred: u64,
-    /// What no machine has as much of as the job asks for.
-    pub lacking: Vec<Lacking>,
-    /// What refuses, the one that refuses most machines first.
-    pub clauses: Vec<Refusing>,
-    /// Machines whose clauses were looked at; less than all when there are very many.
-    pub looked_at: u64,
-    /// Somebody was asked to leave for it.
-    pub preempting: bool,
-    /// Machines that have room for it and are kept for gangs, by gang.
-    pub promised: Vec<Kept>,
-    /// Its gang, if it is of one.
-    pub gang: Option<GangWaits>,
+fn explain_waiting(
+    books: &mut Books,
+    gangs: &Gangs,
+    keys: &Keys,
+    throttle: &Throttle,
+    Candidate { shape: id, ready }: Candidate,
+    proc: u32,
+    now: Now,
+) -> Option<Waiting> {
+    let shape = books.shapes.all().get(&id)?;
+    let (user, request) = (shape.user, shape.request);
+    let is_gang = books.queue.clusters().get(&ready.cluster).is_some_and(|c| c.gang);
+    let demand =
+        if is_gang { admission::demand_of_gang(&books.queue, &books.shapes, ready.cluster) } else { None };
+    let shortage = match &demand {
+        Some(demand) => admission::shortage_of_gang(books, gangs, ready.cluster, demand),
+        None => admission::shortage_of(books, gangs, id),
+    };
+    let (mut ahead, mut users_ahead) = (Vec::new(), 0);
+    let before = |at: &InLine<'_>| at.id != user && at.class >= ready.class.0;
+    for at in books.accounts.in_line().take_while(before) {
+        users_ahead += 1;
+        if ahead.len() < NAMED {
+            ahead.push(Ahead {
+                user: at.user.name.clone(),
+                effective: books.accounts.effective(at.id, now.wall_ms),
+                held: books.accounts.held(at.id),
+                jobs: count_waiting(&books.queue, &books.shapes, &books.accounts, at.id, None),
+            });
+        }
+    }
+    let before = books.queue.clusters().get(&ready.cluster).and_then(|c| c.parts.get(ready.part as usize));
+    let in_part = before.map_or(0, |p| p.idle.iter().take_while(|p| *p < proc).count() as u64);
+    let own_ahead = count_waiting(&books.queue, &books.shapes, &books.accounts, user, Some(ready)) + in_part;
+
+    let shapes = books.queue.clusters().get(&ready.cluster).map(|c| c.shapes_of(proc)).unwrap_or_default();
+    let names: Vec<Arc<str>> = books.pool.machines().keys().cloned().collect();
+    let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
+    let mut promised: BTreeMap<u32, Kept> = BTreeMap::new();
+    let (mut open, mut capable, mut barred) = (0, 0, 0);
+    let mut refused = Vec::new();
+    for name in &names {
+        let mut refusing = id;
+        let mut obstacle = room::obstacle_now(books, gangs, id, ready.cluster, name, now.wall_ms);
+        let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
+        // Where a guest cannot be, its host cannot either.
+        if obstacle.is_none_or(|o| !never.contains(&o))
+            && let Some(number) = books.pool.machines().get(name).map(|m| m.number)
+            && let Some(guest) = shapes.iter().skip(1).find(|s| !books.shapes.suits(**s, number))
+        {
+            (refusing, obstacle) = (*guest, Some(Obstacle::Requirements));
+        }
+        if obstacle == Some(Obstacle::Requirements)
+            && let Some(machine) = books.pool.machines().get(name)
+        {
+            let job = books.shapes.ad(refusing);
+            if job.is_some_and(|job| rests_from(&machine.ad, job)) {
+                obstacle = Some(Obstacle::Resting);
+            } else if is_owners(&machine.ad) {
+                obstacle = Some(Obstacle::Owners);
+            }
+        }
+        match obstacle {
+            None => (open, capable) = (open + 1, capable + 1),
+            Some(obstacle) => {
+                let is_barred = matches!(
+                    obstacle,
+                    Obstacle::Owners
+                        | Obstacle::Resting
+                        | Obstacle::Shut(_)
+                        | Obstacle::Lent
+                        | Obstacle::NotAllowed
+                        | Obstacle::Trees
+                        | Obstacle::Unready
+                );
+                barred += u64::from(is_barred);
+                capable += u64::from(!is_barred && !never.contains(&obstacle));
+                if obstacle == Obstacle::Promised
+                    && let Some(found) = kept(books, gangs, name, now.wall_ms)
+                {
+                    let of_gang = promised.entry(found.gang).or_insert(Kept { machines: 0, ..found });
+                    of_gang.machines += 1;
+                }
+                if obstacle == Obstacle::Requirements {
+                    refused.push((name.clone(), refusing));
+                }
+                *machines.entry(obstacle).or_default() += 1;
+            }
+        }
+    }
+    let mut clauses = Clauses::default();
+    let step = refused.len().div_ceil(LOOKED_AT).max(1);
+    for (name, refusing) in refused.iter().step_by(step) {
+        let (machine, job) = (books.pool.machines().get(name), books.shapes.ad(*refusing));
+        if let Some((machine, job)) = machine.zip(job) {
+            clauses.look(job, &machine.ad, 1);
+        }
+    }
+    let connected = || books.pool.machines().values().filter(|m| m.session.is_some()).map(|m| m.total);
+    let most = |what: Amount| connected().map(what).max().unwrap_or(0);
+    let parts: [(&'static str, Amount); 4] = [
+        ("cores", |r| u64::from(r.cpus)),
+        ("MiB of memory", |r| r.memory_mib),
+        ("KiB of disk", |r| r.disk_kib),
+        ("GPUs", |r| u64::from(r.gpus)),
+    ];
+    let lacking = parts.into_iter().map(|(what, of)| Lacking { what, wants: of(request), most: most(of) });
+    Some(Waiting {
+        user: books.accounts.get(user).name.clone(),
+        request,
+        shortage,
+        throttled_ms: throttled_ms(throttle, now),
+        not_before_ms: books.queue.clusters().get(&ready.cluster).and_then(|c| c.comes_at(proc)),
+        starved: keys.are_wanted(),
+        ahead,
+        users_ahead,
+        own_ahead,
+        machines: machines.into_iter().collect(),
+        open,
+        capable,
+        barred,
+        lacking: lacking.filter(|l| l.wants > l.most && !names.is_empty()).collect(),
+        looked_at: clauses.seen,
+        clauses: clauses.sorted(),
+        preempting: books.pool.rivals(id) > 0,
+        promised: promised.into_values().collect(),
+        gang: explain_gang(books, gangs, ready.cluster, now),
+    })
 }
 
-/// Machines that are kept for a gang.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
-    /// Which gang.
-    pub gang: u32,
-    /// Whose.
-    pub owner: Arc<str>,
-    /// How many machines.
-    pub machines: u64,
-    /// It starts at this Unix second at the latest; whoever is gone by then may use them.
-    pub until_s: u64,
+fn explain_gang(books: &Books, gangs: &Gangs, id: u32, now: Now) -> Option<GangWaits> {
+    let cluster = books.queue.clusters().get(&id).filter(|c| c.gang)?;
+    let (ahead, gangs_ahead) = gangs::gangs_ahead(gangs, id, NAMED);
+    let size = cluster.idle_count() + cluster.live.len() as u64 + cluster.held.len();
+    let view = gangs::gang(books, gangs, id, now.wall_ms).filter(|_| gangs::waits_as_gang(&books.queue, id));
+    Some(GangWaits { size, view, ahead, gangs_ahead })
 }
 
-/// Why a gang waits.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GangWaits {
-    /// Jobs that start together.
-    pub size: u64,
-    /// As the planner has it; `None` while a job of it is on hold, deferred or still running.
-    pub view: Option<GangView>,
-    /// Waiting gangs that come first: the first few.
-    pub ahead: Vec<u32>,
-    /// How many there are.
-    pub gangs_ahead: usize,
+/// The gang that a machine is kept for.
+fn kept(books: &Books, gangs: &Gangs, name: &str, now_ms: u64) -> Option<Kept> {
+    let (gang, until_s) = gangs::kept_for(books, gangs, books.pool.machines().get(name)?.number, now_ms)?;
+    let owner = books.queue.clusters().get(&gang)?.owner.clone();
+    Some(Kept { gang, owner, machines: 1, until_s })
 }
 
-/// Somebody whose turn comes first.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ahead {
-    /// Who.
-    pub user: Arc<str>,
-    /// Effective priority.
-    pub effective: f64,
-    /// Cores held now.
-    pub held: f64,
-    /// Waiting jobs.
-    pub jobs: u64,
+/// Waiting jobs of a user: all, or those before a place.
+fn count_waiting(
+    queue: &Queue,
+    shapes: &Shapes,
+    accounts: &Accounts,
+    user: UserId,
+    before: Option<Ready>,
+) -> u64 {
+    let shapes = accounts.get(user).waiting().filter_map(|(_, id)| shapes.all().get(&id));
+    let entries = shapes.flat_map(|s| s.ready.iter().take_while(|r| before.is_none_or(|b| **r < b)));
+    entries.take(COUNTED).map(|r| idle_in(queue, *r)).sum()
 }
 
-/// A resource of which there is not enough anywhere.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lacking {
-    /// `cores`, `MiB of memory`, ...
-    pub what: &'static str,
-    /// How much the job asks for.
-    pub wants: u64,
-    /// How much the best machine has.
-    pub most: u64,
+fn idle_in(queue: &Queue, Ready { cluster, part, .. }: Ready) -> u64 {
+    let part = queue.clusters().get(&cluster).and_then(|c| c.parts.get(part as usize));
+    part.map_or(0, |p| p.idle.len())
 }
 
-/// A clause that refuses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusing {
-    /// True for a clause of the job's Requirements, false for one of machines'.
-    pub of_job: bool,
-    /// The clause as written.
-    pub clause: String,
-    /// How many it refuses: machines, or jobs when a machine is explained.
-    pub count: u64,
-    /// Of which nothing else refuses.
-    pub alone: u64,
-    /// What might help.
-    pub notes: Vec<String>,
-}
-
-/// A claim on a machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Occupant {
-    /// Its job, or the one that it is kept after.
-    pub job: Option<JobId>,
-    /// Whose.
-    pub owner: Arc<str>,
-    /// In which slot.
-    pub slot: String,
-    /// Its job is over, and it is kept.
-    pub reserved: Option<crate::Reserved>,
+fn throttled_ms(throttle: &Throttle, now: Now) -> Option<u64> {
+    throttle.due_ms().map(|due| due.saturating_sub(now.mono_ms)).filter(|ms| *ms > 0)
 }
 
 /// Why a machine does what it does.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MachineExplanation {
-    /// Which.
-    pub machine: Arc<str>,
-    /// In contact.
-    pub connected: bool,
-    /// It is its owner's: its policy takes nobody's job.
-    pub owners: bool,
-    /// Why it takes nothing new, if so.
-    pub shut: Option<Shut>,
-    /// Only this user's jobs start there.
-    pub only: Option<Arc<str>>,
-    /// What the pool may use of it.
-    pub total: Resources,
-    /// What is free.
-    pub free: Resources,
-    /// What it has.
-    pub jobs: Vec<Occupant>,
-    /// Waiting jobs in the queue.
-    pub waiting: u64,
-    /// Of which it could start this moment.
-    pub startable: u64,
-    /// The next one, if any may start.
-    pub next: Option<JobId>,
-    /// Waiting jobs by what is against them here.
-    pub obstacles: Vec<(Obstacle, u64)>,
-    /// Waiting jobs that it could take, but that a limit or a quota keeps back.
-    pub kept_back: u64,
-    /// What refuses, the one that refuses most jobs first.
-    pub clauses: Vec<Refusing>,
-    /// Milliseconds until the start throttle lets the next job start.
-    pub throttled_ms: Option<u64>,
-    /// The gang that it is kept for.
-    pub kept: Option<Kept>,
+pub(crate) fn explain_machine(
+    books: &mut Books,
+    gangs: &Gangs,
+    throttle: &Throttle,
+    name: &str,
+    now: Now,
+) -> Option<MachineExplanation> {
+    let left = books.shapes.allowance();
+    books.shapes.allow(STEPS_TO_EXPLAIN);
+    let explained = explain_machine_now(books, gangs, throttle, name, now);
+    books.shapes.allow(left);
+    explained
 }
 
-impl Core {
-    /// Why a job is where it is. `None` when there never was such a cluster, or it was forgotten.
-    pub fn explain_job(&mut self, job: JobId, now: Now) -> Option<JobExplanation> {
-        self.apart(STEPS_TO_EXPLAIN, |core| core.explain_job_now(job, now))
-    }
+fn explain_machine_now(
+    books: &mut Books,
+    gangs: &Gangs,
+    throttle: &Throttle,
+    name: &str,
+    now: Now,
+) -> Option<MachineExplanation> {
+    books.accounts.refresh(now.wall_ms);
+    // A machine's first slot, and what is cut from one, have no place of their own.
+    let place = name.split_once('@').map(|(slot, host)| crate::pool::place_of(host, slot));
+    let machine = books.pool.machines().get(place.as_deref().unwrap_or(name))?;
+    let name = books.pool.name(machine.number)?.clone();
+    let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
+    let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
+    let owners = is_owners(&ad);
+    let claims = machine.claims.iter().filter_map(|id| books.pool.claims().get(id));
+    let occupant = |c: &crate::pool::Claim| Occupant {
+        job: c.job(),
+        owner: c.owner.clone(),
+        slot: c.slot.clone(),
+        reserved: c.reserved,
+    };
+    let jobs = claims.map(occupant).collect();
 
-    fn explain_job_now(&mut self, job: JobId, now: Now) -> Option<JobExplanation> {
-        self.accounts.refresh(now.wall_ms);
-        let Some(cluster) = self.queue.clusters().get(&job.cluster) else {
-            let standing = Standing::Gone(self.finished(job.cluster)?);
-            let owner = Arc::from("");
-            return Some(JobExplanation {
-                job,
-                owner,
-                submitted_ms: 0,
-                attempts: 0,
-                guest_of: None,
-                checkpoint_missed: false,
-                standing,
-            });
+    let line: Vec<(ShapeId, Ready, u64)> = {
+        let users = books.accounts.in_line().flat_map(|at| at.waiting());
+        let count = |id: ShapeId| {
+            let ready = books.shapes.all().get(&id).into_iter().flat_map(|s| &s.ready);
+            ready.take(COUNTED).map(|r| idle_in(&books.queue, *r)).sum()
         };
-        if job.proc >= cluster.template.procs() {
-            return None;
-        }
-        let (owner, submitted_ms) = (cluster.owner.clone(), cluster.submitted_ms);
-        let attempts = cluster.times_begun(job.proc);
-        let guest_of = cluster.host_of(job.proc).map(|proc| JobId { proc, ..job });
-        let standing = if let Some(live) = cluster.live.get(&job.proc) {
-            let claim = self.pool.claims().get(&live.claim)?;
-            Standing::Placed {
-                machine: Arc::from(crate::pool::host_of(&claim.machine)),
-                slot: claim.slot.clone(),
-                started_ms: live.started_ms,
-                suspended: live.suspended,
-                connected: self.pool.machines().get(&claim.machine).is_some_and(|m| m.session.is_some()),
-                gang: cluster.gang,
+        users.map(|(ready, id)| (id, ready, count(id))).collect()
+    };
+    let mut obstacles: BTreeMap<Obstacle, u64> = BTreeMap::new();
+    let (mut waiting, mut startable, mut kept_back) = (0, 0, 0);
+    let mut next = None;
+    let mut clauses = Clauses::default();
+    for (id, ready, count) in line {
+        waiting += count;
+        match room::obstacle_now(books, gangs, id, ready.cluster, &name, now.wall_ms) {
+            Some(obstacle) => {
+                if obstacle == Obstacle::Requirements
+                    && clauses.looks < LOOKED_AT
+                    && let Some(job) = books.shapes.ad(id)
+                {
+                    clauses.look(job, &ad, count);
+                }
+                *obstacles.entry(obstacle).or_default() += count;
             }
-        } else if let Some(hold) = cluster.holds.iter().find(|h| h.procs.contains(job.proc)) {
-            let (reason, code, since_ms) = (hold.reason.clone(), hold.code, hold.since_ms);
-            Standing::Held { reason, code, since_ms }
-        } else if cluster.is_idle(job.proc) {
-            // A guest goes where its host goes.
-            let proc = cluster.host_of(job.proc).filter(|host| cluster.is_idle(*host)).unwrap_or(job.proc);
-            let part = cluster.part_of(proc);
-            let ready = cluster.ready(job.cluster, part);
-            let shape = cluster.parts.get(part)?.shape;
-            Standing::Waiting(Box::new(self.explain_waiting(shape, ready, proc, now)?))
-        } else {
-            Standing::Gone(cluster.summary)
-        };
-        let checkpoint_missed = self.checkpoint_missed(job);
-        Some(JobExplanation { job, owner, submitted_ms, attempts, guest_of, checkpoint_missed, standing })
-    }
-
-    fn explain_waiting(&mut self, id: ShapeId, ready: Ready, proc: u32, now: Now) -> Option<Waiting> {
-        let shape = self.shapes.all().get(&id)?;
-        let (user, request) = (shape.user, shape.request);
-        let is_gang = self.queue.clusters().get(&ready.cluster).is_some_and(|c| c.gang);
-        let demand = if is_gang { self.demand_of_gang(ready.cluster) } else { None };
-        let shortage = match &demand {
-            Some(demand) => self.shortage_of_gang(ready.cluster, demand),
-            None => self.shortage_of(id),
-        };
-        let (mut ahead, mut users_ahead) = (Vec::new(), 0);
-        let before = |at: &InLine<'_>| at.id != user && at.class >= ready.class.0;
-        for at in self.accounts.in_line().take_while(before) {
-            users_ahead += 1;
-            if ahead.len() < NAMED {
-                ahead.push(Ahead {
-                    user: at.user.name.clone(),
-                    effective: self.accounts.effective(at.id, now.wall_ms),
-                    held: self.accounts.held(at.id),
-                    jobs: self.count_waiting(at.id, None),
+            None if !admission::may_have_more(books, gangs, id) => kept_back += count,
+            None => {
+                startable += count;
+                next = next.or_else(|| {
+                    let part = books.queue.clusters().get(&ready.cluster)?.parts.get(ready.part as usize)?;
+                    Some(JobId { cluster: ready.cluster, proc: part.idle.first()? })
                 });
             }
         }
-        let before = self.queue.clusters().get(&ready.cluster).and_then(|c| c.parts.get(ready.part as usize));
-        let in_part = before.map_or(0, |p| p.idle.iter().take_while(|p| *p < proc).count() as u64);
-        let own_ahead = self.count_waiting(user, Some(ready)) + in_part;
-
-        let shapes = self.queue.clusters().get(&ready.cluster).map(|c| c.shapes_of(proc)).unwrap_or_default();
-        let names: Vec<Arc<str>> = self.pool.machines().keys().cloned().collect();
-        let mut machines: BTreeMap<Obstacle, u64> = BTreeMap::new();
-        let mut promised: BTreeMap<u32, Kept> = BTreeMap::new();
-        let (mut open, mut capable, mut barred) = (0, 0, 0);
-        let mut refused = Vec::new();
-        for name in &names {
-            let mut refusing = id;
-            let mut obstacle = self.obstacle_now(id, ready.cluster, name, now.wall_ms);
-            let never = [Obstacle::NoContact, Obstacle::TooSmall, Obstacle::Requirements];
-            // Where a guest cannot be, its host cannot either.
-            if obstacle.is_none_or(|o| !never.contains(&o))
-                && let Some(number) = self.pool.machines().get(name).map(|m| m.number)
-                && let Some(guest) = shapes.iter().skip(1).find(|s| !self.shapes.suits(**s, number))
-            {
-                (refusing, obstacle) = (*guest, Some(Obstacle::Requirements));
-            }
-            if obstacle == Some(Obstacle::Requirements)
-                && let Some(machine) = self.pool.machines().get(name)
-            {
-                let job = self.shapes.ad(refusing);
-                if job.is_some_and(|job| rests_from(&machine.ad, job)) {
-                    obstacle = Some(Obstacle::Resting);
-                } else if is_owners(&machine.ad) {
-                    obstacle = Some(Obstacle::Owners);
-                }
-            }
-            match obstacle {
-                None => (open, capable) = (open + 1, capable + 1),
-                Some(obstacle) => {
-                    let kept = matches!(
-                        obstacle,
-                        Obstacle::Owners
-                            | Obstacle::Resting
-                            | Obstacle::Shut(_)
-                            | Obstacle::Lent
-                            | Obstacle::NotAllowed
-                            | Obstacle::Trees
-                            | Obstacle::Unready
-                    );
-                    barred += u64::from(kept);
-                    capable += u64::from(!kept && !never.contains(&obstacle));
-                    if obstacle == Obstacle::Promised
-                        && let Some(found) = self.kept(name, now.wall_ms)
-                    {
-                        let kept = promised.entry(found.gang).or_insert(Kept { machines: 0, ..found });
-                        kept.machines += 1;
-                    }
-                    if obstacle == Obstacle::Requirements {
-                        refused.push((name.clone(), refusing));
-                    }
-                    *machines.entry(obstacle).or_default() += 1;
-                }
-            }
-        }
-        let mut clauses = Clauses::default();
-        let step = refused.len().div_ceil(LOOKED_AT).max(1);
-        for (name, refusing) in refused.iter().step_by(step) {
-            let (machine, job) = (self.pool.machines().get(name), self.shapes.ad(*refusing));
-            if let Some((machine, job)) = machine.zip(job) {
-                clauses.look(job, &machine.ad, 1);
-            }
-        }
-        let connected = || self.pool.machines().values().filter(|m| m.session.is_some()).map(|m| m.total);
-        let most = |what: Amount| connected().map(what).max().unwrap_or(0);
-        let parts: [(&'static str, Amount); 4] = [
-            ("cores", |r| u64::from(r.cpus)),
-            ("MiB of memory", |r| r.memory_mib),
-            ("KiB of disk", |r| r.disk_kib),
-            ("GPUs", |r| u64::from(r.gpus)),
-        ];
-        let lacking =
-            parts.into_iter().map(|(what, of)| Lacking { what, wants: of(request), most: most(of) });
-        Some(Waiting {
-            user: self.accounts.get(user).name.clone(),
-            request,
-            shortage,
-            throttled_ms: self.throttled_ms(now),
-            not_before_ms: self.queue.clusters().get(&ready.cluster).and_then(|c| c.comes_at(proc)),
-            starved: self.keys.are_wanted(),
-            ahead,
-            users_ahead,
-            own_ahead,
-            machines: machines.into_iter().collect(),
-            open,
-            capable,
-            barred,
-            lacking: lacking.filter(|l| l.wants > l.most && !names.is_empty()).collect(),
-            looked_at: clauses.seen,
-            clauses: clauses.sorted(),
-            preempting: self.pool.rivals(id) > 0,
-            promised: promised.into_values().collect(),
-            gang: self.explain_gang(ready.cluster, now),
-        })
     }
-
-    fn explain_gang(&self, id: u32, now: Now) -> Option<GangWaits> {
-        let cluster = self.queue.clusters().get(&id).filter(|c| c.gang)?;
-        let (ahead, gangs_ahead) = self.gangs_ahead(id, NAMED);
-        let size = cluster.idle_count() + cluster.live.len() as u64 + cluster.held.len();
-        let view = self.gang(id, now.wall_ms).filter(|_| self.waits_as_gang(id));
-        Some(GangWaits { size, view, ahead, gangs_ahead })
-    }
-
-    /// The gang that a machine is kept for.
-    fn kept(&self, name: &str, now_ms: u64) -> Option<Kept> {
-        let (gang, until_s) = self.kept_for(self.pool.machines().get(name)?.number, now_ms)?;
-        let owner = self.queue.clusters().get(&gang)?.owner.clone();
-        Some(Kept { gang, owner, machines: 1, until_s })
-    }
-
-    /// Waiting jobs of a user: all, or those before a place.
-    fn count_waiting(&self, user: UserId, before: Option<Ready>) -> u64 {
-        let shapes = self.accounts.get(user).waiting().filter_map(|(_, id)| self.shapes.all().get(&id));
-        let entries = shapes.flat_map(|s| s.ready.iter().take_while(|r| before.is_none_or(|b| **r < b)));
-        entries.take(COUNTED).map(|r| self.idle_in(*r)).sum()
-    }
-
-    fn idle_in(&self, Ready { cluster, part, .. }: Ready) -> u64 {
-        let part = self.queue.clusters().get(&cluster).and_then(|c| c.parts.get(part as usize));
-        part.map_or(0, |p| p.idle.len())
-    }
-
-    fn throttled_ms(&self, now: Now) -> Option<u64> {
-        self.throttle.due_ms().map(|due| due.saturating_sub(now.mono_ms)).filter(|ms| *ms > 0)
-    }
-
-    /// Why a machine does what it does.
-    pub fn explain_machine(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
-        self.apart(STEPS_TO_EXPLAIN, |core| core.explain_machine_now(name, now))
-    }
-
-    fn explain_machine_now(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
-        self.accounts.refresh(now.wall_ms);
-        // A machine's first slot, and what is cut from one, have no place of their own.
-        let place = name.split_once('@').map(|(slot, host)| crate::pool::place_of(host, slot));
-        let machine = self.pool.machines().get(place.as_deref().unwrap_or(name))?;
-        let name = self.pool.name(machine.number)?.clone();
-        let (total, free, ad) = (machine.total, machine.free, machine.ad.clone());
-        let (connected, shut, only) = (machine.session.is_some(), machine.shut, machine.only.clone());
-        let owners = is_owners(&ad);
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims().get(id));
-        let occupant = |c: &crate::pool::Claim| Occupant {
-            job: c.job(),
-            owner: c.owner.clone(),
-            slot: c.slot.clone(),
-            reserved: c.reserved,
-        };
-        let jobs = claims.map(occupant).collect();
-
-        let line: Vec<(ShapeId, Ready, u64)> = {
-            let users = self.accounts.in_line().flat_map(|at| at.waiting());
-            let count = |id: ShapeId| {
-                let ready = self.shapes.all().get(&id).into_iter().flat_map(|s| &s.ready);
-                ready.take(COUNTED).map(|r| self.idle_in(*r)).sum()
-            };
-            users.map(|(ready, id)| (id, ready, count(id))).collect()
-        };
-        let mut obstacles: BTreeMap<Obstacle, u64> = BTreeMap::new();
-        let (mut waiting, mut startable, mut kept_back) = (0, 0, 0);
-        let mut next = None;
-        let mut clauses = Clauses::default();
-        for (id, ready, count) in line {
-            waiting += count;
-            match self.obstacle_now(id, ready.cluster, &name, now.wall_ms) {
-                Some(obstacle) => {
-                    if obstacle == Obstacle::Requirements
-                        && clauses.looks < LOOKED_AT
-                        && let Some(job) = self.shapes.ad(id)
-                    {
-                        clauses.look(job, &ad, count);
-                    }
-                    *obstacles.entry(obstacle).or_default() += count;
-                }
-                None if !self.may_have_more(id) => kept_back += count,
-                None => {
-                    startable += count;
-                    next = next.or_else(|| {
-                        let part =
-                            self.queue.clusters().get(&ready.cluster)?.parts.get(ready.part as usize)?;
-                        Some(JobId { cluster: ready.cluster, proc: part.idle.first()? })
-                    });
-                }
-            }
-        }
-        debug_assert!(fits(free, total));
-        let kept = self.kept(&name, now.wall_ms);
-        Some(MachineExplanation {
-            machine: name,
-            connected,
-            owners,
-            shut,
-            only,
-            total,
-            free,
-            jobs,
-            waiting,
-            startable,
-            next,
-            obstacles: obstacles.into_iter().collect(),
-            kept_back,
-            clauses: clauses.sorted(),
-            throttled_ms: self.throttled_ms(now),
-            kept,
-        })
-    }
+    debug_assert!(fits(free, total));
+    let kept = kept(books, gangs, &name, now.wall_ms);
+    Some(MachineExplanation {
+        machine: name,
+        connected,
+        owners,
+        shut,
+        only,
+        total,
+        free,
+        jobs,
+        waiting,
+        startable,
+        next,
+        obstacles: obstacles.into_iter().collect(),
+        kept_back,
+        clauses: clauses.sorted(),
+        throttled_ms: throttled_ms(throttle, now),
+        kept,
+    })
 }
 
 /// Clauses that refused something, and how much.

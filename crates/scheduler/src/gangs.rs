@@ -10,15 +10,16 @@
 //! What the planner is told is in `describe`, what becomes of gangs that no lab could hold in `given_up`. What plans mean to others (the journal, plain jobs) is in `plans`, when machines are free at the latest in
 //! `ends`; where gangs stand among all that waits in `order`; jobs that run on others' machines in `guests`.
 
-mod describe;
-mod ends;
-mod given_up;
-mod guests;
-mod order;
-mod plans;
+pub(crate) mod describe;
+pub(crate) mod ends;
+pub(crate) mod given_up;
+pub(crate) mod guests;
+pub(crate) mod order;
+pub(crate) mod plans;
 
 use describe::times;
 pub(crate) use describe::{fit_of, larger};
+pub(crate) use ends::Ends;
 pub use guests::BadGuest;
 pub(crate) use guests::{Guests, check_sizes, known as known_guests, read as read_guests};
 pub(crate) use plans::Leave;
@@ -27,18 +28,21 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use model::attributes::{FORCE_MACHINE, GANG, GANG_SIZE};
 use model::codes::vacate;
 use model::event::{Afterwards, JobsAssigned, Kind, Resources};
-use model::{JobId, JobTemplate, Span};
+use model::{ClaimId, JobId, JobTemplate, Span};
 use planner::{Decision, Planner, Rank, Reason, Rules, SEATS_MAX, SetId, Start, System};
 
 use crate::accounts::{GangPlace, UserId};
 use crate::admission::{Awaited, Demand, Shortage};
+use crate::books::Books;
 use crate::feed::Cut;
 use crate::pass::Candidate;
 use crate::queue::Live;
+use crate::queue::Queue;
 use crate::shape::ShapeId;
-use crate::{Core, Mutation, Refusal, Settings, Turn};
+use crate::{Core, Effect, Mutation, Refusal, Settings, Turn, admission, ended, feed, orders, seats};
 
 /// How long a job without a declared limit is taken to run, for planning only: one day.
 const SITE_LIMIT_S: u64 = 86_400;
@@ -48,6 +52,9 @@ const STARTS_AT_ONCE: usize = 4_096;
 
 /// Rounds of plans and turns in one step, at most.
 const ROUNDS: usize = 16;
+
+/// How often what befell some jobs of a gang may befall others for it, in one step.
+const SETTLES: usize = 8;
 
 /// What became of a start that the planner wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,8 +76,6 @@ const NOBODY: System = System { lab: 0, free: 0, size: 0, hard_end: planner::FOR
 pub(crate) struct Gangs {
     planner: Planner,
     waiting: BTreeMap<u32, Wanted>,
-    /// The planner knows every machine. Not kept up while no gang waits.
-    described: bool,
     /// Machines in use by when they are empty at the latest, as the planner has it.
     ends: BTreeSet<(u64, u32)>,
     end_of: BTreeMap<u32, u64>,
@@ -79,8 +84,6 @@ pub(crate) struct Gangs {
     told: BTreeMap<u32, plans::Told>,
     /// Machines that gangs which have started were promised, or took some of.
     left: Vec<Arc<str>>,
-    /// When gangs are over at the latest, as worked out last.
-    over_by: RefCell<HashMap<u32, ends::OverBy>>,
     /// Gangs that can never start as things are, and since when, in Unix milliseconds.
     hopeless: BTreeMap<u32, u64>,
     /// What gangs that aged lack beside machines.
@@ -142,13 +145,11 @@ impl Gangs {
         Self {
             planner: Planner::new(rules),
             waiting: BTreeMap::new(),
-            described: false,
             ends: BTreeSet::new(),
             end_of: BTreeMap::new(),
             labs: BTreeMap::new(),
             told: BTreeMap::new(),
             left: Vec::new(),
-            over_by: RefCell::default(),
             hopeless: BTreeMap::new(),
             awaited: Awaited::default(),
             turns: BTreeMap::new(),
@@ -229,24 +230,24 @@ pub(crate) fn unfold(template: &mut JobTemplate) -> Result<(), Refusal> {
         }
         if nodes > 1 {
             template.procs = nodes;
-            template.set("Gang", "true");
+            template.set(GANG, "true");
         }
     }
-    if template.shared("ForceMachine").is_some()
-        || template.varying.iter().any(|v| v.name.eq_ignore_ascii_case("ForceMachine"))
+    if template.shared(FORCE_MACHINE).is_some()
+        || template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(FORCE_MACHINE))
     {
         // The planner alone gives away what is not the pool's.
         if template.procs > 1 && !template.is_gang() {
             return Err(Refusal::ForcedPlainJobs);
         }
-        template.set("Gang", "true");
+        template.set(GANG, "true");
     }
     if template.is_gang() {
         if template.procs > SEATS_MAX as u32 {
             return Err(too_large(template.procs));
         }
         let size = template.procs.to_string();
-        template.set("GangSize", size);
+        template.set(GANG_SIZE, size);
     }
     Ok(())
 }
@@ -281,14 +282,13 @@ impl Core {
     pub(crate) fn gang_pass(&mut self, turn: &mut Turn<'_>) {
         self.settle_gangs(turn);
         // Every input ends here, after whatever it freed.
-        for cluster in self.changes.take_returned() {
+        for cluster in self.books.changes.take_returned() {
             self.offer_jobs(turn, cluster);
         }
         self.offer_taken_again(turn);
         self.offer_kept_back(turn);
-        if self.changes.leaves_gangs_alone() && !self.gangs.has_waiting() {
-            self.changes.forget_machines();
-            self.gangs.described = false;
+        if self.books.changes.leaves_gangs_alone() && !self.gangs.has_waiting() {
+            self.books.changes.keep_machines_once();
             return;
         }
         for _ in 0..ROUNDS {
@@ -299,7 +299,7 @@ impl Core {
             self.offer_kept_back(turn);
             // What starts may take a limit that a planned gang needs: then its machines are there for others.
             let started = |e: &model::Event| matches!(e.kind, Some(Kind::ClaimMade(_)));
-            let stirred = (settled && self.gangs.planner.is_due()) || self.changes.has_unsettled();
+            let stirred = (settled && self.gangs.planner.is_due()) || self.books.changes.has_unsettled();
             // Whoever may not start may have had a gang leave for it.
             self.settle_gangs(turn);
             if !stirred && !turn.out.events[before..].iter().any(started) {
@@ -308,13 +308,20 @@ impl Core {
         }
     }
 
+    /// Tells what became of plans: the journal, and plain jobs that may use what is promised to nobody any more, or later.
+    fn tell_plans(&mut self, turn: &mut Turn<'_>) {
+        for machine in plans::tell_journal(&mut self.books, &mut self.gangs, turn) {
+            self.offer_machine(turn, &machine);
+        }
+    }
+
     /// Settles every gang to which something happened; what settling does may concern it again.
     fn settle_gangs(&mut self, turn: &mut Turn<'_>) {
         for _ in 0..ROUNDS {
-            for cluster in self.changes.take_unsettled() {
+            for cluster in self.books.changes.take_unsettled() {
                 self.settle_gang(turn, cluster);
             }
-            if !self.changes.has_unsettled() {
+            if !self.books.changes.has_unsettled() {
                 break;
             }
         }
@@ -325,9 +332,9 @@ impl Core {
         for _ in 0..ROUNDS {
             self.start_gangs(turn, None);
             // A plan may make it a gang's turn, which may give it another's machines.
-            self.end_idle_turns();
-            self.give_turns(turn.now);
-            self.rank_gangs(turn.now);
+            order::end_idle_turns(&mut self.books.accounts, &mut self.gangs);
+            order::give_turns(&self.books.queue, &mut self.books.accounts, &mut self.gangs, turn.now);
+            order::rank_gangs(&self.books.queue, &self.books.accounts, &mut self.gangs, turn.now);
             if !self.gangs.planner.is_due() {
                 break;
             }
@@ -339,17 +346,22 @@ impl Core {
     pub(crate) fn start_gangs(&mut self, turn: &mut Turn<'_>, before: Option<Rank>) -> bool {
         let mut any = false;
         for _ in 0..STARTS_AT_ONCE {
-            for cluster in self.changes.gangs() {
-                self.describe_gang(cluster);
+            for cluster in self.books.changes.gangs() {
+                describe::describe_gang(
+                    &self.books.queue,
+                    &mut self.books.accounts,
+                    &mut self.gangs,
+                    cluster,
+                );
             }
             if before.is_none() {
                 // In the middle of an input they are still to be settled.
-                self.changes.forget_gangs();
+                self.books.changes.forget_gangs();
             }
-            self.describe_machines(turn.now);
-            self.describe_wants(turn.now);
-            self.give_turns(turn.now);
-            self.rank_gangs(turn.now);
+            describe::describe_machines(&mut self.books, &mut self.gangs, turn.now);
+            describe::describe_wants(&mut self.books, &mut self.gangs, turn.now);
+            order::give_turns(&self.books.queue, &mut self.books.accounts, &mut self.gangs, turn.now);
+            order::rank_gangs(&self.books.queue, &self.books.accounts, &mut self.gangs, turn.now);
             let decisions = self.gangs.planner.pass_to_start(turn.now.wall_ms / 1000, before);
             let mut outcome = Outcome::Nothing;
             for decision in decisions {
@@ -358,11 +370,21 @@ impl Core {
                     // What waits in vain is not what its user is next with: the order may be another one.
                     Decision::Queue { set, reason: Reason::Unsatisfiable } => {
                         self.gangs.hopeless.entry(set.0 as u32).or_insert(turn.now.wall_ms);
-                        self.place_gang(set.0 as u32);
+                        describe::place_gang(
+                            &self.books.queue,
+                            &mut self.books.accounts,
+                            &mut self.gangs,
+                            set.0 as u32,
+                        );
                     }
                     Decision::Queue { set, .. } | Decision::Assign { set, .. } => {
                         self.gangs.hopeless.remove(&(set.0 as u32));
-                        self.place_gang(set.0 as u32);
+                        describe::place_gang(
+                            &self.books.queue,
+                            &mut self.books.accounts,
+                            &mut self.gangs,
+                            set.0 as u32,
+                        );
                     }
                 }
             }
@@ -375,27 +397,15 @@ impl Core {
         any
     }
 
-    /// Waits this cluster as a gang, or will it as soon as its jobs are back?
-    pub(crate) fn waits_as_gang(&self, id: u32) -> bool {
-        self.queue.clusters().get(&id).is_some_and(|c| {
-            let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
-            c.gang
-                && c.live.values().all(back)
-                && !c.is_held_up()
-                && c.later.is_empty()
-                && c.idle_count() + c.live.len() as u64 > 0
-        })
-    }
-
     /// Every job of a gang has its machine: all claims, or none.
     fn start_gang(&mut self, turn: &mut Turn<'_>, start: &Start) -> Outcome {
         let id = start.set.0 as u32;
-        self.changes.note_gang(id);
+        self.books.changes.note_gang(id);
         // The planner has counted it as started, also where it cannot be.
-        start.systems.iter().for_each(|system| self.changes.note_machine(*system as u32));
-        let cluster = self.queue.clusters().get(&id).filter(|c| c.live.is_empty());
+        start.systems.iter().for_each(|system| self.books.changes.note_machine(*system as u32));
+        let cluster = self.books.queue.clusters().get(&id).filter(|c| c.live.is_empty());
         let Some(cluster) = cluster else {
-            self.forget_gang(id);
+            describe::forget_gang(&mut self.books.accounts, &mut self.gangs, id);
             return Outcome::Changed;
         };
         let mut seats: Vec<(u32, usize, ShapeId)> = cluster
@@ -407,7 +417,10 @@ impl Core {
         let claims = seats.len();
         seats.retain(|(proc, ..)| cluster.host_of(*proc).is_none());
         seats.sort_unstable_by_key(|(proc, ..)| *proc);
-        let short = self.demand_of_gang(id).is_none_or(|demand| self.shortage_of_gang(id, &demand).is_some());
+        let short =
+            admission::demand_of_gang(&self.books.queue, &self.books.shapes, id).is_none_or(|demand| {
+                admission::shortage_of_gang(&self.books, &self.gangs, id, &demand).is_some()
+            });
         if short || seats.len() != start.systems.len() {
             return Outcome::Changed;
         }
@@ -417,22 +430,39 @@ impl Core {
         }
         let lines: Vec<crate::shape::Ready> =
             (0..cluster.parts.len()).map(|part| cluster.ready(id, part)).collect();
-        self.forget_gang(id);
+        describe::forget_gang(&mut self.books.accounts, &mut self.gangs, id);
         self.gangs.hopeless.remove(&id);
         // It may start elsewhere than it was promised: what it leaves is there for others.
-        let left = self.forget_plan(turn, id);
+        let left = plans::forget_plan(&mut self.books, &mut self.gangs, turn, id);
         self.gangs.left.extend(left);
         for ((proc, part, shape), system) in seats.into_iter().zip(&start.systems) {
-            let name = self.pool.name(*system as u32).cloned();
-            let session = name.as_ref().and_then(|n| self.pool.machines().get(n)).and_then(|m| m.session);
+            let name = self.books.pool.name(*system as u32).cloned();
+            let session =
+                name.as_ref().and_then(|n| self.books.pool.machines().get(n)).and_then(|m| m.session);
             let (Some(name), Some(session), Some(key)) = (name, session, self.keys.take()) else { continue };
             let ready = lines[part];
-            let claim = self.make_claim(turn, &name, Candidate { shape, ready }, Cut::default(), &key);
+            let claim = feed::make_claim(
+                &mut self.books,
+                &self.gangs,
+                turn,
+                &name,
+                Candidate { shape, ready },
+                Cut::default(),
+                &key,
+            );
             let Some(claim) = claim else { continue };
             let procs = vec![Span { first: proc, count: 1 }];
-            self.record(turn, Kind::JobsAssigned(JobsAssigned { claim: claim.0, cluster: id, procs }));
-            self.notice(turn, claim, self.claim_effect(session, claim, key));
-            self.seat_guests(turn, JobId { cluster: id, proc }, &name);
+            self.books.record(turn, Kind::JobsAssigned(JobsAssigned { claim: claim.0, cluster: id, procs }));
+            let effect = feed::claim_effect(&self.books.pool, session, claim, key);
+            seats::notice(&mut self.books.pool, &mut self.books.changes, turn, claim, effect);
+            guests::seat_guests(
+                &mut self.books,
+                &self.gangs,
+                &mut self.keys,
+                turn,
+                JobId { cluster: id, proc },
+                &name,
+            );
             // What it leaves of a machine may be promised for later than when it was last offered.
             self.gangs.left.push(name);
         }
@@ -441,47 +471,110 @@ impl Core {
 
     /// A job of a gang is without its machine: the others come back too.
     pub(crate) fn call_gang_back(&mut self, turn: &mut Turn<'_>, cluster: u32) {
-        let Some(gang) = self.queue.clusters().get(&cluster).filter(|c| c.gang) else { return };
+        let Some(gang) = self.books.queue.clusters().get(&cluster).filter(|c| c.gang) else { return };
         let running = gang.live.values().any(|l| l.stop.is_none());
         if gang.is_broken() && running {
             let why = "another job of its gang lost its machine";
-            self.stop_live(turn, cluster, None, Afterwards::Idle, why, (vacate::FOR_ANOTHER, 0));
-            self.changes.note_gang(cluster);
+            orders::stop_live(
+                &mut self.books,
+                turn,
+                cluster,
+                None,
+                Afterwards::Idle,
+                why,
+                (vacate::FOR_ANOTHER, 0),
+            );
+            self.books.changes.note_gang(cluster);
         }
     }
 
-    /// Why a gang waits; `None` for what is no waiting gang.
-    pub fn gang(&self, cluster: u32, now_ms: u64) -> Option<GangView> {
-        let id = SetId(u64::from(cluster));
-        if let Some(shortage) = self.gangs.waiting.get(&cluster).and_then(|w| w.shortage.clone()) {
-            return Some(GangView::Short(shortage));
+    /// Something happened to a gang: its guests follow their hosts, all come back when one has lost its machine, and what is
+    /// kept for it goes back when it needs it no more.
+    pub(super) fn settle_gang(&mut self, turn: &mut Turn<'_>, cluster: u32) {
+        // A guest that is held calls the others back, and one that was called back may find its host over.
+        for _ in 0..SETTLES {
+            let before = turn.out.events.len();
+            guests::hold_orphans(&mut self.books, turn, cluster);
+            self.call_gang_back(turn, cluster);
+            self.settle_guests(turn, cluster);
+            self.settle_seats(turn, cluster);
+            if turn.out.events.len() == before {
+                break;
+            }
         }
-        if let Some(plan) = self.gangs.planner.plan(id) {
-            let names = plan.systems.iter().filter_map(|n| self.pool.name(*n as u32).cloned());
-            let by = self.promise(id, now_ms).unwrap_or(now_ms / 1000);
-            return Some(GangView::Planned { machines: names.collect(), by });
+        self.release_reserved(turn, cluster);
+    }
+
+    /// Guests that their machines have not heard of are told to them when their hosts run; those that are to stop have.
+    fn settle_guests(&mut self, turn: &mut Turn<'_>, id: u32) {
+        let Some(cluster) = self.books.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else {
+            return;
+        };
+        let withheld = |claim: ClaimId| self.books.pool.claims().get(&claim).is_some_and(|c| c.withheld);
+        let runs = |host: u32| cluster.live.get(&host).is_some_and(|l| l.started_ms.is_some());
+        let guests = cluster.all_guests().filter_map(|(guest, host)| {
+            let live = cluster.live.get(&guest).filter(|l| withheld(l.claim))?;
+            Some((guest, live.clone(), runs(host)))
+        });
+        for (proc, live, runs) in guests.collect::<Vec<_>>() {
+            let claim = live.claim;
+            if let Some(stop) = live.stop {
+                self.books.pool.set_withheld(claim, false);
+                let job = JobId { cluster: id, proc };
+                ended::after_stop(&mut self.books, turn, claim, &[job], &stop);
+                self.go_on(turn, claim, job);
+            } else if let Some(session) = self.books.pool.place_of_claim(claim).and_then(|m| m.session)
+                && runs
+            {
+                self.books.pool.set_withheld(claim, false);
+                let jobs = vec![(proc, live.attempt)];
+                turn.out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: false });
+            }
         }
-        Some(match self.gangs.planner.reason(id)? {
-            Reason::Unsatisfiable => GangView::Unsatisfiable {
-                since_ms: self.gangs.hopeless.get(&cluster).copied().unwrap_or(now_ms),
-            },
-            Reason::Withheld(other) => GangView::Withheld(other.0 as u32),
-            Reason::Behind(other) => GangView::Behind(other.map(|o| o.0 as u32)),
-            Reason::OutsideDepth => GangView::OutsideDepth,
-        })
     }
 }
 
-impl Core {
-    /// Waiting gangs that come before this one: the first few, and how many.
-    pub(crate) fn gangs_ahead(&self, cluster: u32, named: usize) -> (Vec<u32>, usize) {
-        let ahead = || self.gangs.planner.queue().take_while(|id| id.0 != u64::from(cluster));
-        (ahead().take(named).map(|id| id.0 as u32).collect(), ahead().count())
-    }
+/// Waits this cluster as a gang, or will it as soon as its jobs are back?
+pub(crate) fn waits_as_gang(queue: &Queue, id: u32) -> bool {
+    queue.clusters().get(&id).is_some_and(|c| {
+        let back = |l: &Live| l.stop.as_ref().is_some_and(|s| s.afterwards == Afterwards::Idle);
+        c.gang
+            && c.live.values().all(back)
+            && !c.is_held_up()
+            && c.later.is_empty()
+            && c.idle_count() + c.live.len() as u64 > 0
+    })
+}
 
-    /// The gang that a machine is kept for, and when that starts at the latest, in Unix seconds.
-    pub(crate) fn kept_for(&self, machine: u32, now_ms: u64) -> Option<(u32, u64)> {
-        let gang = self.gangs.planner.earmark(machine as usize)?;
-        Some((gang.0 as u32, self.promise(gang, now_ms)?))
+/// Why a gang waits; `None` for what is no waiting gang.
+pub(crate) fn gang(books: &Books, gangs: &Gangs, cluster: u32, now_ms: u64) -> Option<GangView> {
+    let id = SetId(u64::from(cluster));
+    if let Some(shortage) = gangs.waiting.get(&cluster).and_then(|w| w.shortage.clone()) {
+        return Some(GangView::Short(shortage));
     }
+    if let Some(plan) = gangs.planner.plan(id) {
+        let names = plan.systems.iter().filter_map(|n| books.pool.name(*n as u32).cloned());
+        let by = plans::promise(books, gangs, id, now_ms).unwrap_or(now_ms / 1000);
+        return Some(GangView::Planned { machines: names.collect(), by });
+    }
+    Some(match gangs.planner.reason(id)? {
+        Reason::Unsatisfiable => {
+            GangView::Unsatisfiable { since_ms: gangs.hopeless.get(&cluster).copied().unwrap_or(now_ms) }
+        }
+        Reason::Withheld(other) => GangView::Withheld(other.0 as u32),
+        Reason::Behind(other) => GangView::Behind(other.map(|o| o.0 as u32)),
+        Reason::OutsideDepth => GangView::OutsideDepth,
+    })
+}
+
+/// Waiting gangs that come before this one: the first few, and how many.
+pub(crate) fn gangs_ahead(gangs: &Gangs, cluster: u32, named: usize) -> (Vec<u32>, usize) {
+    let ahead = || gangs.planner.queue().take_while(|id| id.0 != u64::from(cluster));
+    (ahead().take(named).map(|id| id.0 as u32).collect(), ahead().count())
+}
+
+/// The gang that a machine is kept for, and when that starts at the latest, in Unix seconds.
+pub(crate) fn kept_for(books: &Books, gangs: &Gangs, machine: u32, now_ms: u64) -> Option<(u32, u64)> {
+    let gang = gangs.planner.earmark(machine as usize)?;
+    Some((gang.0 as u32, plans::promise(books, gangs, gang, now_ms)?))
 }

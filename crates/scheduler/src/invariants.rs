@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use model::event::Resources;
 use model::{ClaimId, JobId, Now};
-use planner::SetId;
 use planner::bits::Bits;
 use planner::matching::{self, Choice};
-use planner::{Reason, loads};
+use planner::{Reason, SetId, loads};
 
-use crate::Core;
 use crate::accounts::UserId;
 use crate::labs::Shut;
 use crate::pool::{Claim, minus};
-use crate::shape::ShapeId;
+use crate::queue::Queue;
+use crate::shape::{ShapeId, Shapes};
+use crate::{Core, admission, gangs, room, view};
 
 /// Something that must hold.
 #[derive(Clone, Copy)]
@@ -61,6 +61,11 @@ pub const INVARIANTS: &[Invariant] = &[
         name: "no_missed_start",
         says: "no waiting gang could have all its machines now without taking from a better one (I5)",
         check: no_missed_start,
+    },
+    Invariant {
+        name: "no_missed_job",
+        says: "no plain job waits that could have started at the last tick and still could, unless its kind is being looked at",
+        check: no_missed_job,
     },
     Invariant {
         name: "nothing_pending",
@@ -117,101 +122,13 @@ pub const INVARIANTS: &[Invariant] = &[
     Invariant { name: "line", says: "in line are exactly the plain jobs that wait", check: line },
 ];
 
-impl Core {
-    /// What does not hold, in words; nothing when all is well.
-    pub fn broken(&mut self, now: Now) -> Vec<String> {
-        let broken = INVARIANTS.iter().filter_map(|i| {
-            let why = (i.check)(self, now).err()?;
-            Some(format!("{}: {why} ({})", i.name, i.says))
-        });
-        broken.collect()
-    }
-
-    /// Everything durable, as text that can be compared.
-    pub fn picture(&self) -> String {
-        let mut text = String::new();
-        for (id, c) in self.queue.clusters() {
-            let mut attempts: Vec<_> = c.attempts.iter().collect();
-            attempts.sort();
-            let mut unbegun: Vec<_> = c.unbegun.iter().collect();
-            unbegun.sort();
-            text += &format!(
-                "{id} {} {:?} {:?} {:?} {:?} {attempts:?} {unbegun:?} {:?} {} {:?} {:?}\n",
-                c.owner,
-                c.class,
-                c.idle().spans(),
-                c.held.spans(),
-                c.live,
-                c.summary,
-                c.requeues,
-                c.past,
-                (&c.completed, &c.excluded, &c.unready, &c.extended, &c.missed)
-            );
-        }
-        let claims = self.pool.claims().iter();
-        let mut claims: Vec<_> = claims
-            .map(|(id, c)| format!("{id} {} {:?} {} {:?}", c.machine, c.jobs, c.slot, c.reserved))
-            .collect();
-        claims.sort();
-        let labs = (self.labs.standings(), self.labs.decided());
-        text += &format!("{claims:?} {} {} {labs:?}", self.queue.next_cluster(), self.pool.next_claim());
-        text
-    }
-
-    /// The books of a machine lose what it has: for tests of what puts that right.
-    pub fn spoil_books(&mut self, machine: &str) {
-        self.sweep.alarm = false;
-        self.pool.spoil_machine(machine);
-    }
-
-    /// The gang that a machine is kept for.
-    pub fn earmark_of(&self, machine: &str) -> Option<u32> {
-        self.gangs.earmark(self.pool.machines().get(machine)?.number)
-    }
-
-    /// A running job that its machine likes less than one that waits and could have its place, where nobody is on the way out
-    /// for that one. After a tick there is none, as long as few enough machines and kinds of jobs are looked at in one go.
-    pub fn slighted(&mut self, now: Now) -> Option<String> {
-        let line = self.accounts.in_line().flat_map(|at| at.waiting().collect::<Vec<_>>());
-        let kinds: Vec<ShapeId> = line.map(|(_, shape)| shape).collect();
-        for shape in kinds {
-            let machines: Vec<u32> = self.shapes.ranking().iter().collect();
-            let room = self.unnoticed(|core| core.first_room(shape, now.wall_ms)).is_some();
-            if room || !self.may_have_more(shape) || self.pool.rivals(shape) > 0 {
-                continue;
-            }
-            for number in machines {
-                let Some(machine) = self.pool.machines().at(number).filter(|m| m.is_open()) else { continue };
-                let rank = self.shapes.machine_rank(number, shape).unwrap_or(0.0);
-                let lab = machine.lab.clone();
-                let claims: Vec<ClaimId> = machine.claims.iter().copied().collect();
-                let worse = claims.into_iter().find(|id| {
-                    let job = self.pool.claims().get(id).and_then(|c| c.jobs.first().copied());
-                    let its = job.and_then(|j| self.shape_of(j));
-                    its.is_some_and(|its| self.shapes.machine_rank(number, its).is_some_and(|its| its < rank))
-                });
-                if let Some(id) = worse.filter(|_| self.shapes.suits(shape, number)) {
-                    return Some(format!(
-                        "claim {id} on machine {number} ({lab}) is worth less than a job that waits"
-                    ));
-                }
-            }
-        }
-        None
-    }
-
-    /// The class of a cluster, before aging.
-    pub fn class_of(&self, cluster: u32) -> Option<model::Class> {
-        self.queue.clusters().get(&cluster).map(|c| c.class)
-    }
-
-    /// Waiting gangs in their order, each with its class after aging, and whether its turn has come: what tells states of
-    /// the pool apart beside what people see.
-    pub fn gang_order(&self) -> Vec<(u32, model::Class, bool)> {
-        let planner = self.gangs.planner();
-        let queue = planner.queue().filter_map(|id| Some((id.0 as u32, planner.rank_of(id)?)));
-        queue.map(|(id, rank)| (id, rank.class.0, self.gangs.has_turn(id))).collect()
-    }
+/// What does not hold, in words; nothing when all is well.
+pub(crate) fn broken(core: &mut Core, now: Now) -> Vec<String> {
+    let broken = INVARIANTS.iter().filter_map(|i| {
+        let why = (i.check)(core, now).err()?;
+        Some(format!("{}: {why} ({})", i.name, i.says))
+    });
+    broken.collect()
 }
 
 fn wrong(what: String) -> Result<(), String> {
@@ -219,7 +136,7 @@ fn wrong(what: String) -> Result<(), String> {
 }
 
 fn one_place(core: &mut Core, _: Now) -> Result<(), String> {
-    for (id, c) in core.queue.clusters() {
+    for (id, c) in core.books.queue.clusters() {
         let mut seen: BTreeSet<u32> = BTreeSet::new();
         let idle = c.idle();
         let all = idle.iter().chain(c.held.iter()).chain(c.live.keys().copied()).chain(c.completed.iter());
@@ -236,11 +153,11 @@ fn one_place(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn jobs_and_claims(core: &mut Core, _: Now) -> Result<(), String> {
-    let live = core.queue.clusters().iter().flat_map(|(id, c)| {
+    let live = core.books.queue.clusters().iter().flat_map(|(id, c)| {
         c.live.iter().map(|(proc, live)| (JobId { cluster: *id, proc: *proc }, live.claim))
     });
     let live: BTreeSet<(JobId, ClaimId)> = live.collect();
-    let claims = core.pool.claims().iter().flat_map(|(id, c)| c.jobs.iter().map(|job| (*job, *id)));
+    let claims = core.books.pool.claims().iter().flat_map(|(id, c)| c.jobs.iter().map(|job| (*job, *id)));
     let of_claims: Vec<(JobId, ClaimId)> = claims.collect();
     if of_claims.len() != live.len() {
         return wrong(format!("{} jobs are live, {} are with claims", live.len(), of_claims.len()));
@@ -253,32 +170,32 @@ fn jobs_and_claims(core: &mut Core, _: Now) -> Result<(), String> {
 
 fn claims_and_machines(core: &mut Core, _: Now) -> Result<(), String> {
     let mut of_machines = BTreeMap::new();
-    for (name, machine) in core.pool.machines().iter() {
+    for (name, machine) in core.books.pool.machines().iter() {
         for id in &machine.claims {
             if of_machines.insert(*id, name).is_some() {
                 return wrong(format!("claim {id} is on two machines"));
             }
         }
     }
-    for (id, claim) in core.pool.claims() {
+    for (id, claim) in core.books.pool.claims() {
         if of_machines.get(id).is_none_or(|name| **name != claim.machine) {
             return wrong(format!("claim {id} is not in the books of {}", claim.machine));
         }
     }
-    let over = of_machines.keys().find(|id| !core.pool.claims().contains_key(id));
+    let over = of_machines.keys().find(|id| !core.books.pool.claims().contains_key(id));
     over.map_or(Ok(()), |id| wrong(format!("claim {id} is over and still in a machine's books")))
 }
 
 fn room(core: &mut Core, _: Now) -> Result<(), String> {
-    for (name, machine) in core.pool.machines().iter().filter(|(_, m)| m.session.is_some()) {
-        let claims = machine.claims.iter().filter_map(|id| core.pool.claims().get(id));
+    for (name, machine) in core.books.pool.machines().iter().filter(|(_, m)| m.session.is_some()) {
+        let claims = machine.claims.iter().filter_map(|id| core.books.pool.claims().get(id));
         let left = claims.map(|c| c.resources).fold(machine.total, minus);
         let taken = machine.whole && !machine.claims.is_empty();
         if machine.free != if taken { Resources::default() } else { left } {
             return wrong(format!("{name} has {:?} free", machine.free));
         }
         let roomy = machine.is_open() && machine.free.cpus > 0;
-        if core.pool.roomy().contains(machine.number) != roomy {
+        if core.books.pool.roomy().contains(machine.number) != roomy {
             return wrong(format!("{name} is among those with room: {}", !roomy));
         }
     }
@@ -286,7 +203,7 @@ fn room(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn whole_gangs(core: &mut Core, _: Now) -> Result<(), String> {
-    for (id, c) in core.queue.clusters().iter().filter(|(_, c)| c.gang) {
+    for (id, c) in core.books.queue.clusters().iter().filter(|(_, c)| c.gang) {
         let placed = c.live.values().filter(|l| l.stop.is_none()).count();
         if placed > 0 && c.is_broken() {
             return wrong(format!("{placed} jobs of gang {id} have machines, others wait"));
@@ -296,9 +213,10 @@ fn whole_gangs(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn seats(core: &mut Core, _: Now) -> Result<(), String> {
-    let connected = |c: &Claim| core.pool.machines().get(&c.machine).is_some_and(|m| m.session.is_some());
+    let connected =
+        |c: &Claim| core.books.pool.machines().get(&c.machine).is_some_and(|m| m.session.is_some());
     let in_vain = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none() && connected(c);
-    match core.pool.claims().iter().find(|(_, c)| in_vain(c)) {
+    match core.books.pool.claims().iter().find(|(_, c)| in_vain(c)) {
         Some((id, claim)) => wrong(format!("claim {id} on {} has nothing to do", claim.machine)),
         None => Ok(()),
     }
@@ -311,12 +229,14 @@ fn is_held_back(core: &Core) -> bool {
 
 /// Jobs of a waiting gang that need a machine, and the most that any asks for.
 fn seats_of(core: &Core, id: u32) -> (Vec<ShapeId>, Resources) {
-    let Some(cluster) = core.queue.clusters().get(&id) else { return (Vec::new(), Resources::default()) };
+    let Some(cluster) = core.books.queue.clusters().get(&id) else {
+        return (Vec::new(), Resources::default());
+    };
     let idle = cluster.idle();
     let hosts = idle.iter().filter(|proc| cluster.host_of(*proc).is_none());
     let shapes: Vec<ShapeId> =
         hosts.filter_map(|p| Some(cluster.parts.get(cluster.part_of(p))?.shape)).collect();
-    let requests = shapes.iter().filter_map(|s| core.shapes.all().get(s)).map(|s| s.request);
+    let requests = shapes.iter().filter_map(|s| core.books.shapes.all().get(s)).map(|s| s.request);
     let largest = requests.fold(Resources::default(), crate::gangs::larger);
     (shapes, largest)
 }
@@ -332,19 +252,22 @@ fn could_start(core: &mut Core, id: u32, usable: &BTreeSet<u32>) -> bool {
         if can.contains_key(shape) {
             continue;
         }
-        let suited: Vec<u32> =
-            usable.iter().copied().filter(|n| core.is_viable_for(id, *shape, *n)).collect();
+        let suited: Vec<u32> = usable
+            .iter()
+            .copied()
+            .filter(|n| gangs::describe::is_viable_for(&mut core.books, id, *shape, *n))
+            .collect();
         can.insert(*shape, suited.into_iter().map(|n| n as usize).collect());
     }
     let labs: BTreeSet<Arc<str>> =
-        usable.iter().filter_map(|n| Some(core.pool.machines().at(*n)?.lab.clone())).collect();
+        usable.iter().filter_map(|n| Some(core.books.pool.machines().at(*n)?.lab.clone())).collect();
     labs.into_iter().any(|lab| {
-        let here = usable.iter().filter(|n| core.pool.machines().at(**n).is_some_and(|m| m.lab == lab));
+        let here = usable.iter().filter(|n| core.books.pool.machines().at(**n).is_some_and(|m| m.lab == lab));
         let here: Bits = here.map(|n| *n as usize).collect();
         let seats: Vec<Choice<'_>> =
             shapes.iter().map(|s| Choice { can: can[s].and(&here), prefer: &[] }).collect();
         let room = |n: usize| {
-            core.pool.machines().at(n as u32).map_or(0, |m| crate::gangs::fit_of(largest, true, m).now)
+            core.books.pool.machines().at(n as u32).map_or(0, |m| crate::gangs::fit_of(largest, true, m).now)
         };
         matching::exists(&seats, &room)
     })
@@ -357,17 +280,31 @@ fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
     let waiting: Vec<u32> = core.gangs.planner().queue().map(|id| id.0 as u32).collect();
     for id in waiting {
         let all_here =
-            core.queue.clusters().get(&id).is_some_and(|c| c.live.is_empty() && c.later.is_empty());
-        let short = core.demand_of_gang(id).is_none_or(|d| core.shortage_of_gang(id, &d).is_some());
+            core.books.queue.clusters().get(&id).is_some_and(|c| c.live.is_empty() && c.later.is_empty());
+        let short = admission::demand_of_gang(&core.books.queue, &core.books.shapes, id)
+            .is_none_or(|d| admission::shortage_of_gang(&core.books, &core.gangs, id, &d).is_some());
         if !all_here || short || core.gangs.planner().want(SetId(u64::from(id))).is_none() {
             continue;
         }
-        let Some(rank) = core.rank_of_gang(id, now.wall_ms) else { continue };
+        let Some(rank) =
+            gangs::order::rank_of_gang(&core.books.queue, &core.books.accounts, &core.gangs, id, now.wall_ms)
+        else {
+            continue;
+        };
         let better = |number: u32| {
             let owner = core.gangs.earmark(number).filter(|owner| *owner != id);
-            owner.is_some_and(|owner| core.rank_of_gang(owner, now.wall_ms).is_some_and(|r| r < rank))
+            owner.is_some_and(|owner| {
+                gangs::order::rank_of_gang(
+                    &core.books.queue,
+                    &core.books.accounts,
+                    &core.gangs,
+                    owner,
+                    now.wall_ms,
+                )
+                .is_some_and(|r| r < rank)
+            })
         };
-        let free = core.pool.machines().values().filter(|m| m.is_open() && m.free.cpus > 0);
+        let free = core.books.pool.machines().values().filter(|m| m.is_open() && m.free.cpus > 0);
         let usable: BTreeSet<u32> = free.map(|m| m.number).filter(|n| !better(*n)).collect();
         if could_start(core, id, &usable) {
             return wrong(format!("gang {id} could start"));
@@ -376,17 +313,41 @@ fn no_missed_start(core: &mut Core, now: Now) -> Result<(), String> {
     Ok(())
 }
 
+fn no_missed_job(core: &mut Core, now: Now) -> Result<(), String> {
+    if is_held_back(core) || !core.undone.is_empty() {
+        return Ok(());
+    }
+    // What only time decides (shares, promises) is looked at by ticks, so that it must have been so at the last one.
+    let moments = [core.books.clock_ms.min(now.wall_ms), now.wall_ms];
+    let line = core.books.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+    let line: Vec<ShapeId> = line.collect();
+    // Whoever only looks spends nothing of what the pass may spend.
+    let left = core.books.shapes.allowance();
+    let mut missed = None;
+    for shape in line {
+        let found = moments.map(|now_ms| {
+            room::first_room_unnoticed(&mut core.books, &mut core.gangs, &mut core.undone, shape, now_ms)
+        });
+        if let [Some(_), Some((ready, machine))] = found {
+            missed = Some(format!("a job of cluster {} could start on {machine}", ready.cluster));
+            break;
+        }
+    }
+    core.books.shapes.allow(left);
+    missed.map_or(Ok(()), Err)
+}
+
 fn nothing_pending(core: &mut Core, _: Now) -> Result<(), String> {
-    let stuck = core.pool.machines().iter().find(|(_, m)| m.undecided && m.shut != Some(Shut::Lab));
+    let stuck = core.books.pool.machines().iter().find(|(_, m)| m.undecided && m.shut != Some(Shut::Lab));
     stuck.map_or(Ok(()), |(name, _)| wrong(format!("{name} is pending")))
 }
 
 fn earmarks(core: &mut Core, _: Now) -> Result<(), String> {
     let planner = core.gangs.planner();
-    for number in 0..core.pool.numbers() {
+    for number in 0..core.books.pool.numbers() {
         let Some(owner) = planner.earmark(number) else { continue };
         let planned = planner.plan(owner).is_some_and(|p| p.systems.contains(&number));
-        if !planned || !core.waits_as_gang(owner.0 as u32) {
+        if !planned || !gangs::waits_as_gang(&core.books.queue, owner.0 as u32) {
             return wrong(format!("machine {number} is kept for gang {}, which has no plan for it", owner.0));
         }
     }
@@ -425,16 +386,17 @@ fn hard_promises(core: &mut Core, now: Now) -> Result<(), String> {
         let Some(plan) = core.gangs.planner().plan(id) else { continue };
         let mut latest = now_s;
         for (number, _) in loads(&plan.systems) {
-            let claims = core.pool.machines().at(number as u32).into_iter().flat_map(|m| &m.claims);
-            for claim in claims.filter_map(|c| core.pool.claims().get(c)) {
-                match core.declared_end_s(claim, now) {
+            let claims = core.books.pool.machines().at(number as u32).into_iter().flat_map(|m| &m.claims);
+            for claim in claims.filter_map(|c| core.books.pool.claims().get(c)) {
+                match declared_end_s(&core.books.queue, &core.books.shapes, claim, now) {
                     Some(end) => latest = latest.max(end),
                     // Nobody knows: then the promise is anybody's guess.
                     None => latest = u64::MAX,
                 }
             }
         }
-        let promise = core.promise_to(id.0 as u32, now.wall_ms).unwrap_or(now_s);
+        let promise =
+            gangs::plans::promise_to(&core.books, &core.gangs, id.0 as u32, now.wall_ms).unwrap_or(now_s);
         if promise > latest {
             return wrong(format!("gang {} is promised {promise}, and all ends by {latest}", id.0));
         }
@@ -442,34 +404,32 @@ fn hard_promises(core: &mut Core, now: Now) -> Result<(), String> {
     Ok(())
 }
 
-impl Core {
-    /// When what a claim has is over by what it declared, in Unix seconds; `None` where nothing was, or it has not begun.
-    fn declared_end_s(&self, claim: &Claim, now: Now) -> Option<u64> {
-        if let Some(reserved) = claim.reserved {
-            return Some(reserved.until_ms? / 1000);
-        }
-        let Some(job) = claim.jobs.first() else { return Some(now.wall_ms / 1000) };
-        let cluster = self.queue.clusters().get(&job.cluster)?;
-        let ends = cluster.live.iter().map(|(proc, live)| {
-            let shape = cluster.parts.get(cluster.part_of(*proc)).map(|p| p.shape)?;
-            let limit_s = self.shapes.all().get(&shape)?.run_limit_s?;
-            let more_s = cluster.extended.get(proc).copied().unwrap_or(0);
-            Some(live.started_ms? / 1000 + limit_s + more_s)
-        });
-        // A gang's machines go back together.
-        ends.collect::<Option<Vec<u64>>>()?.into_iter().max()
+/// When what a claim has is over by what it declared, in Unix seconds; `None` where nothing was, or it has not begun.
+fn declared_end_s(queue: &Queue, shapes: &Shapes, claim: &Claim, now: Now) -> Option<u64> {
+    if let Some(reserved) = claim.reserved {
+        return Some(reserved.until_ms? / 1000);
     }
+    let Some(job) = claim.jobs.first() else { return Some(now.wall_ms / 1000) };
+    let cluster = queue.clusters().get(&job.cluster)?;
+    let ends = cluster.live.iter().map(|(proc, live)| {
+        let shape = cluster.parts.get(cluster.part_of(*proc)).map(|p| p.shape)?;
+        let limit_s = shapes.all().get(&shape)?.run_limit_s?;
+        let more_s = cluster.extended.get(proc).copied().unwrap_or(0);
+        Some(live.started_ms? / 1000 + limit_s + more_s)
+    });
+    // A gang's machines go back together.
+    ends.collect::<Option<Vec<u64>>>()?.into_iter().max()
 }
 
 fn limits(core: &mut Core, _: Now) -> Result<(), String> {
-    match core.in_use.overdrawn() {
+    match core.books.in_use.overdrawn() {
         Some((name, taken, most)) => wrong(format!("{taken} of {name} are in use, of {most}")),
         None => Ok(()),
     }
 }
 
 fn quotas(core: &mut Core, _: Now) -> Result<(), String> {
-    match core.accounts.overdrawn() {
+    match core.books.accounts.overdrawn() {
         Some((name, held, quota)) => wrong(format!("{name} holds {held} of {quota}")),
         None => Ok(()),
     }
@@ -478,23 +438,23 @@ fn quotas(core: &mut Core, _: Now) -> Result<(), String> {
 fn accounts(core: &mut Core, _: Now) -> Result<(), String> {
     let mut held: BTreeMap<UserId, f64> = BTreeMap::new();
     let mut taken: BTreeMap<&str, f64> = BTreeMap::new();
-    for claim in core.pool.claims().values() {
+    for claim in core.books.pool.claims().values() {
         *held.entry(claim.user).or_default() += f64::from(claim.resources.cpus);
         for (name, count) in &claim.limits {
             *taken.entry(name).or_default() += count;
         }
     }
-    for user in (0..core.accounts.len()).map(UserId) {
-        let (books, claims) = (core.accounts.held(user), held.get(&user).copied().unwrap_or(0.0));
+    for user in (0..core.books.accounts.len()).map(UserId) {
+        let (books, claims) = (core.books.accounts.held(user), held.get(&user).copied().unwrap_or(0.0));
         if (books - claims).abs() > 1e-6 {
-            let name = &core.accounts.get(user).name;
+            let name = &core.books.accounts.get(user).name;
             return wrong(format!("{name} is booked {books} cores and has {claims}"));
         }
     }
     let names: BTreeSet<&str> =
-        taken.keys().copied().chain(core.in_use.taken().keys().map(|n| &**n)).collect();
+        taken.keys().copied().chain(core.books.in_use.taken().keys().map(|n| &**n)).collect();
     for name in names {
-        let (books, claims) = (core.in_use.taken().get(name), taken.get(name));
+        let (books, claims) = (core.books.in_use.taken().get(name), taken.get(name));
         if (books.copied().unwrap_or(0.0) - claims.copied().unwrap_or(0.0)).abs() > 1e-6 {
             return wrong(format!("{books:?} of {name} are booked, {claims:?} in use"));
         }
@@ -504,27 +464,27 @@ fn accounts(core: &mut Core, _: Now) -> Result<(), String> {
 
 fn owners(core: &mut Core, _: Now) -> Result<(), String> {
     let mut counted: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    for cluster in core.queue.clusters().values() {
+    for cluster in core.books.queue.clusters().values() {
         *counted.entry(cluster.owner.clone()).or_default() += cluster.unfinished();
     }
     counted.retain(|_, jobs| *jobs > 0);
-    if counted == *core.queue.jobs_of() {
+    if counted == *core.books.queue.jobs_of() {
         return Ok(());
     }
-    wrong(format!("{:?} are booked, {counted:?} are there", core.queue.jobs_of()))
+    wrong(format!("{:?} are booked, {counted:?} are there", core.books.queue.jobs_of()))
 }
 
 fn cores(core: &mut Core, _: Now) -> Result<(), String> {
-    let connected = core.pool.machines().values().filter(|m| m.session.is_some());
+    let connected = core.books.pool.machines().values().filter(|m| m.session.is_some());
     let counted: u64 = connected.map(|m| u64::from(m.total.cpus)).sum();
-    if counted == core.pool.cores() {
+    if counted == core.books.pool.cores() {
         return Ok(());
     }
-    wrong(format!("{} are booked, {counted} are there", core.pool.cores()))
+    wrong(format!("{} are booked, {counted} are there", core.books.pool.cores()))
 }
 
 fn lists(core: &mut Core, _: Now) -> Result<(), String> {
-    let pool = &core.pool;
+    let pool = &core.books.pool;
     let away = pool.machines().iter().filter(|(_, m)| m.session.is_none()).map(|(name, _)| name.clone());
     if away.collect::<BTreeSet<_>>() != *pool.away() {
         return wrong(format!("{:?} are listed as out of contact", pool.away()));
@@ -541,7 +501,7 @@ fn lists(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn leases(core: &mut Core, _: Now) -> Result<(), String> {
-    let pool = &core.pool;
+    let pool = &core.books.pool;
     let lost = pool.claims().iter().find(|(_, claim)| {
         let machine = pool.machines().get(&claim.machine);
         machine.is_none_or(|m| m.session.is_none() && !pool.away().contains(&claim.machine))
@@ -552,19 +512,22 @@ fn leases(core: &mut Core, _: Now) -> Result<(), String> {
 }
 
 fn line(core: &mut Core, _: Now) -> Result<(), String> {
-    for (id, c) in core.queue.clusters().iter().filter(|(_, c)| !c.gang) {
+    for (id, c) in core.books.queue.clusters().iter().filter(|(_, c)| !c.gang) {
         for (at, part) in c.parts.iter().enumerate() {
             let entry = c.ready(*id, at);
-            let in_line = core.shapes.all().get(&part.shape).is_some_and(|s| s.ready.contains(&entry));
+            let in_line = core.books.shapes.all().get(&part.shape).is_some_and(|s| s.ready.contains(&entry));
             if in_line == part.idle.is_empty() {
                 return wrong(format!("part {at} of {id} is in line: {in_line}"));
             }
         }
     }
-    for (id, shape) in core.shapes.all() {
+    for (id, shape) in core.books.shapes.all() {
         let first = shape.ready.first().copied();
-        if first.is_some() != core.accounts.is_in_line(shape.user, *id, first) {
-            return wrong(format!("jobs of {} are not where they stand", core.accounts.get(shape.user).name));
+        if first.is_some() != core.books.accounts.is_in_line(shape.user, *id, first) {
+            return wrong(format!(
+                "jobs of {} are not where they stand",
+                core.books.accounts.get(shape.user).name
+            ));
         }
     }
     Ok(())
@@ -576,8 +539,8 @@ fn a_slot_is_shown_in_a_standing_of_the_book(core: &mut Core, _: Now) -> Result<
         ("Claimed", &["Idle", "Busy", "Suspended"]),
         ("Preempting", &["Vacating", "Killing"]),
     ];
-    for (name, machine) in core.pool.machines().iter() {
-        for claim in core.machine_view(name, machine).claims {
+    for (name, machine) in core.books.pool.machines().iter() {
+        for claim in view::machine_view(&core.books, name, machine).claims {
             let (state, activity) = claim.standing();
             let known = BOOK.iter().any(|(of, all)| *of == state && all.contains(&activity));
             if !known {

@@ -4,19 +4,21 @@
 //! machine is kept with the machine ([`Shut`], and to whom it is lent), so that the pass, the planner's view and `explain`
 //! ask the same thing. A change ends in the same pass as every other event.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use classad::{ClassAd, Value};
+use classad::Value;
 use model::codes::vacate;
-use model::event::{Afterwards, Condition, Kind, LabSet, MachineStanding};
+use model::event::{Afterwards, Condition, Kind, MachineStanding};
 use model::{JobId, Now, ProcSet, limits};
 
+use crate::accounts::Accounts;
+use crate::books::Books;
+use crate::books::labs::Labs;
 use crate::ended::by_cluster;
-use crate::pool::{Machine, Standing, host_of};
-use crate::queue::Stage;
-use crate::shape::ShapeId;
-use crate::{Actor, Core, Turn};
+use crate::pool::{Machine, Pool};
+use crate::queue::{Queue, Stage};
+use crate::shape::{ShapeId, Shapes};
+use crate::{Actor, Turn, orders};
 
 /// How long an ordinary user may have a machine for themselves, in milliseconds: a week; a day when they do not say.
 const HOLD_MS: (u64, u64) = (7 * 86_400_000, 86_400_000);
@@ -49,89 +51,6 @@ impl Shut {
             Self::Held => "held",
             Self::Drained => "drained",
         }
-    }
-}
-
-/// What people decided.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Labs {
-    /// Only what is not as usual.
-    machines: BTreeMap<Arc<str>, MachineStanding>,
-    /// Only those that are off, gone, or have trees.
-    decided: BTreeMap<String, LabSet>,
-    /// Holds that end by themselves, the next first.
-    ends: BTreeSet<(u64, Arc<str>)>,
-}
-
-impl Labs {
-    /// Machines of which people have decided something.
-    pub(crate) fn standings(&self) -> &BTreeMap<Arc<str>, MachineStanding> {
-        &self.machines
-    }
-
-    /// Labs of which people have decided something.
-    pub(crate) fn decided(&self) -> &BTreeMap<String, LabSet> {
-        &self.decided
-    }
-
-    /// The machine of a hold that ends by itself and should have.
-    fn ended_hold(&self, now_ms: u64) -> Option<Arc<str>> {
-        self.ends.first().filter(|(at, _)| *at <= now_ms).map(|(_, name)| name.clone())
-    }
-
-    fn put_lab(&mut self, e: &LabSet) {
-        if e.is_blank() {
-            self.decided.remove(&e.lab);
-        } else {
-            self.decided.insert(e.lab.clone(), e.clone());
-        }
-    }
-
-    fn put(&mut self, standing: &MachineStanding) {
-        let name: Arc<str> = Arc::from(standing.machine.as_str());
-        if let Some(old) = self.machines.remove(&name) {
-            self.ends.remove(&(old.held_until_ms, name.clone()));
-        }
-        if standing.held_until_ms > 0 && !standing.held_by.is_empty() {
-            self.ends.insert((standing.held_until_ms, name.clone()));
-        }
-        if !standing.is_blank() {
-            self.machines.insert(name, standing.clone());
-        }
-    }
-
-    /// What stands of a machine; as usual when nobody has decided anything.
-    pub(crate) fn standing(&self, machine: &str) -> MachineStanding {
-        let usual = || MachineStanding { machine: machine.to_owned(), ..MachineStanding::default() };
-        self.machines.get(machine).cloned().unwrap_or_else(usual)
-    }
-
-    fn shut(&self, machine: &str, lab: &str) -> Option<Shut> {
-        let standing = self.machines.get(machine);
-        match standing.map_or(Condition::Automated, MachineStanding::condition) {
-            Condition::Manual => return Some(Shut::Manual),
-            Condition::Broken => return Some(Shut::Broken),
-            Condition::Removed => return Some(Shut::Removed),
-            Condition::Automated => {}
-        }
-        if self.decided.get(lab).is_some_and(|l| l.disabled || l.removed) {
-            return Some(Shut::Lab);
-        }
-        standing.filter(|s| !s.held_by.is_empty()).map(|_| Shut::Held)
-    }
-
-    /// Can all of these distro trees be installed in a lab?
-    pub(crate) fn has_trees(&self, lab: &str, trees: &[Box<str>]) -> bool {
-        let here = self.decided.get(lab).map(|l| l.trees.as_slice()).unwrap_or_default();
-        trees.iter().all(|tree| here.binary_search_by(|t| (**t).cmp(tree)).is_ok())
-    }
-}
-
-/// The lab that a machine says it is in.
-pub(crate) fn lab_of(ad: &ClassAd) -> Arc<str> {
-    match ad.fact("Lab") {
-        Value::Str(name) => Arc::from(model::text::one_line(&name.to_string(), limits::NAME_BYTES)),
-        _ => Arc::from(""),
     }
 }
 
@@ -239,273 +158,170 @@ pub enum StandingRefusal {
     TooManyTrees,
 }
 
-impl Core {
-    /// Changes what people decided about a machine, and lets every waiting job know.
-    pub fn set_machine(
-        &mut self,
-        turn: &mut Turn<'_>,
-        actor: &Actor,
-        machine: &str,
-        change: StandingChange,
-    ) -> Result<MachineStanding, StandingRefusal> {
-        self.refill(turn.now);
-        let before = self.labs.standing(machine);
-        let after = self.changed(turn.now, actor, &before, change)?;
-        if self.labs.standings().len() >= limits::STANDINGS
-            && !self.labs.standings().contains_key(machine)
-            && !after.is_blank()
-        {
-            return Err(StandingRefusal::TooMany);
-        }
-        self.settle_standing(turn, before.condition(), after.clone());
-        self.wake_machines(turn, &self.pool.places(machine));
-        Ok(after)
+/// What a machine's standing would be, or why not.
+pub(crate) fn changed(
+    pool: &Pool,
+    labs: &Labs,
+    now: Now,
+    actor: &Actor,
+    before: &MachineStanding,
+    change: StandingChange,
+) -> Result<MachineStanding, StandingRefusal> {
+    let machine = before.machine.as_str();
+    let admin = actor.any_owner;
+    let known = pool.machines().get(machine);
+    if !admin && known.is_none() && !labs.standings().contains_key(machine) {
+        return Err(StandingRefusal::Unknown(machine.to_owned()));
     }
-
-    /// What a machine's standing would be, or why not.
-    fn changed(
-        &self,
-        now: Now,
-        actor: &Actor,
-        before: &MachineStanding,
-        change: StandingChange,
-    ) -> Result<MachineStanding, StandingRefusal> {
-        let machine = before.machine.as_str();
-        let admin = actor.any_owner;
-        let known = self.pool.machines().get(machine);
-        if !admin && known.is_none() && !self.labs.standings().contains_key(machine) {
-            return Err(StandingRefusal::Unknown(machine.to_owned()));
+    // Why a machine is broken is still true when somebody takes it to mend it.
+    let silent = change.reason.is_empty() && change.condition.is_none();
+    let reason = if silent { before.reason.clone() } else { change.reason };
+    let by = actor.user.clone();
+    let mut after = MachineStanding { by, reason, ..before.clone() };
+    if let Some(condition) = change.condition {
+        if !admin {
+            return Err(StandingRefusal::Admin("the condition of a machine"));
         }
-        // Why a machine is broken is still true when somebody takes it to mend it.
-        let silent = change.reason.is_empty() && change.condition.is_none();
-        let reason = if silent { before.reason.clone() } else { change.reason };
-        let by = actor.user.clone();
-        let mut after = MachineStanding { by, reason, ..before.clone() };
-        if let Some(condition) = change.condition {
-            if !admin {
-                return Err(StandingRefusal::Admin("the condition of a machine"));
-            }
-            after.condition = condition as i32;
+        after.condition = condition as i32;
+    }
+    if let Some(user) = change.loaned_to {
+        if !admin {
+            return Err(StandingRefusal::Admin("lending a machine"));
         }
-        if let Some(user) = change.loaned_to {
-            if !admin {
-                return Err(StandingRefusal::Admin("lending a machine"));
-            }
-            after.loaned_to = user;
+        after.loaned_to = user;
+    }
+    if let Some(allow) = change.allow {
+        if !admin {
+            return Err(StandingRefusal::Admin("saying whose jobs a machine takes"));
         }
-        if let Some(allow) = change.allow {
-            if !admin {
-                return Err(StandingRefusal::Admin("saying whose jobs a machine takes"));
-            }
-            after.allow = allow;
+        after.allow = allow;
+    }
+    if let Some(stage) = change.stage {
+        if before.held_by.is_empty() {
+            return Err(StandingRefusal::NotHeld(machine.to_owned()));
         }
-        if let Some(stage) = change.stage {
-            if before.held_by.is_empty() {
-                return Err(StandingRefusal::NotHeld(machine.to_owned()));
-            }
-            if !admin && before.held_by != actor.user {
-                return Err(held(before));
-            }
-            after.held_stage =
-                if stage == HoldStage::Running { String::new() } else { stage.word().to_owned() };
-        }
-        let Some(user) = change.held_by else { return Ok(after) };
-        after.held_stage = String::new();
-        if user.is_empty() {
-            if before.held_by.is_empty() {
-                return Err(StandingRefusal::NotHeld(machine.to_owned()));
-            }
-            if !admin && before.held_by != actor.user {
-                return Err(held(before));
-            }
-            (after.held_by, after.held_until_ms) = (String::new(), 0);
-            return Ok(after);
-        }
-        if !before.held_by.is_empty() && before.held_by != user {
+        if !admin && before.held_by != actor.user {
             return Err(held(before));
         }
-        if !admin {
-            if user != actor.user {
-                return Err(StandingRefusal::Admin("holding a machine for somebody else"));
-            }
-            let lent = after.loaned_to == user;
-            let by_hand = match after.condition() {
-                Condition::Manual => lent || after.loaned_to.is_empty(),
-                Condition::Automated => lent,
-                Condition::Broken | Condition::Removed => false,
-            };
-            if !by_hand {
-                return Err(StandingRefusal::NotByHand(machine.to_owned()));
-            }
-            let in_use =
-                |place: &Arc<str>| self.pool.machines().get(place).is_some_and(|m| !m.claims.is_empty());
-            if self.pool.places(machine).iter().any(in_use) {
-                return Err(StandingRefusal::InUse(machine.to_owned()));
-            }
+        after.held_stage = if stage == HoldStage::Running { String::new() } else { stage.word().to_owned() };
+    }
+    let Some(user) = change.held_by else { return Ok(after) };
+    after.held_stage = String::new();
+    if user.is_empty() {
+        if before.held_by.is_empty() {
+            return Err(StandingRefusal::NotHeld(machine.to_owned()));
         }
-        // A user's hold always ends; an administrator's ends when they say so.
-        let span = match (admin, change.held_ms) {
-            (true, ms) => ms,
-            (false, 0) => HOLD_MS.1,
-            (false, ms) => ms.min(HOLD_MS.0),
+        if !admin && before.held_by != actor.user {
+            return Err(held(before));
+        }
+        (after.held_by, after.held_until_ms) = (String::new(), 0);
+        return Ok(after);
+    }
+    if !before.held_by.is_empty() && before.held_by != user {
+        return Err(held(before));
+    }
+    if !admin {
+        if user != actor.user {
+            return Err(StandingRefusal::Admin("holding a machine for somebody else"));
+        }
+        let lent = after.loaned_to == user;
+        let by_hand = match after.condition() {
+            Condition::Manual => lent || after.loaned_to.is_empty(),
+            Condition::Automated => lent,
+            Condition::Broken | Condition::Removed => false,
         };
-        after.held_by = user;
-        after.held_until_ms = if span == 0 { 0 } else { now.wall_ms.saturating_add(span) };
-        Ok(after)
-    }
-
-    /// Changes what people decided about a lab, and lets every waiting job know.
-    pub fn set_lab(&mut self, turn: &mut Turn<'_>, change: LabChange) -> Result<(), StandingRefusal> {
-        self.refill(turn.now);
-        let before = self.labs.decided().get(&change.lab);
-        let known = before.is_some();
-        let mut set = before.cloned().unwrap_or_default();
-        let back = change.disabled.is_some() || !change.add_trees.is_empty();
-        set.removed = change.remove || (set.removed && !back);
-        set.disabled = change.disabled.unwrap_or(set.disabled) && !change.remove;
-        let mut trees: BTreeSet<String> = set.trees.into_iter().filter(|_| !change.remove).collect();
-        trees.extend(change.add_trees);
-        trees.retain(|tree| !change.remove_trees.contains(tree));
-        if trees.len() > limits::LAB_TREES {
-            return Err(StandingRefusal::TooManyTrees);
+        if !by_hand {
+            return Err(StandingRefusal::NotByHand(machine.to_owned()));
         }
-        set.trees = trees.into_iter().collect();
-        (set.lab, set.by, set.reason) = (change.lab, change.by, change.reason);
-        if !known && !set.is_blank() && self.labs.decided().len() >= limits::STANDINGS {
-            return Err(StandingRefusal::TooMany);
-        }
-        let machines = self.pool.machines().iter();
-        let here: Vec<Arc<str>> =
-            machines.filter(|(_, m)| *m.lab == *set.lab).map(|(name, _)| name.clone()).collect();
-        self.record(turn, Kind::LabSet(set));
-        self.wake_machines(turn, &here);
-        Ok(())
-    }
-
-    /// Records a standing, and calls back what may not begin under it.
-    pub(crate) fn settle_standing(&mut self, turn: &mut Turn<'_>, before: Condition, after: MachineStanding) {
-        let condition = after.condition();
-        let name: Arc<str> = Arc::from(after.machine.as_str());
-        self.record(turn, Kind::MachineStanding(after));
-        if condition != before && matches!(condition, Condition::Broken | Condition::Removed) {
-            self.revoke(turn, &name, &format!("{name} was set to {}", condition.word()));
+        let in_use = |place: &Arc<str>| pool.machines().get(place).is_some_and(|m| !m.claims.is_empty());
+        if pool.places(machine).iter().any(in_use) {
+            return Err(StandingRefusal::InUse(machine.to_owned()));
         }
     }
+    // A user's hold always ends; an administrator's ends when they say so.
+    let span = match (admin, change.held_ms) {
+        (true, ms) => ms,
+        (false, 0) => HOLD_MS.1,
+        (false, ms) => ms.min(HOLD_MS.0),
+    };
+    after.held_by = user;
+    after.held_until_ms = if span == 0 { 0 } else { now.wall_ms.saturating_add(span) };
+    Ok(after)
+}
 
-    /// Every job that a machine has but has not begun to install or run goes back to the queue, a gang as a whole.
-    fn revoke(&mut self, turn: &mut Turn<'_>, name: &str, why: &str) {
-        let places = self.pool.places(name);
-        let machines = places.iter().filter_map(|place| self.pool.machines().get(place));
-        let claims = machines.flat_map(|m| &m.claims).filter_map(|id| self.pool.claims().get(id));
-        let jobs: Vec<JobId> =
-            claims.flat_map(|c| c.jobs.iter().copied()).filter(|j| self.may_be_called_back(*j)).collect();
-        for (cluster, procs) in by_cluster(&jobs) {
-            let procs: ProcSet = procs.iter().collect();
-            let gang = self.queue.clusters().get(&cluster).is_some_and(|c| c.gang);
-            let which = if gang { None } else { Some(&procs) };
-            self.stop_live(turn, cluster, which, Afterwards::Idle, why, (vacate::BY_HAND, 0));
-            self.changes.note_gang(cluster);
-        }
+/// Records a standing, and calls back what may not begin under it.
+pub(crate) fn settle_standing(
+    books: &mut Books,
+    turn: &mut Turn<'_>,
+    before: Condition,
+    after: MachineStanding,
+) {
+    let condition = after.condition();
+    let name: Arc<str> = Arc::from(after.machine.as_str());
+    books.record(turn, Kind::MachineStanding(after));
+    if condition != before && matches!(condition, Condition::Broken | Condition::Removed) {
+        revoke(books, turn, &name, &format!("{name} was set to {}", condition.word()));
     }
+}
 
-    fn may_be_called_back(&self, job: JobId) -> bool {
-        let Some(cluster) = self.queue.clusters().get(&job.cluster) else { return false };
-        // A guest has begun when its host has: the machine is that one's.
-        let live = cluster.live.get(&cluster.host_of(job.proc).unwrap_or(job.proc));
-        live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none() && l.stage != Stage::Installing)
+/// Every job that a machine has but has not begun to install or run goes back to the queue, a gang as a whole.
+fn revoke(books: &mut Books, turn: &mut Turn<'_>, name: &str, why: &str) {
+    let places = books.pool.places(name);
+    let machines = places.iter().filter_map(|place| books.pool.machines().get(place));
+    let claims = machines.flat_map(|m| &m.claims).filter_map(|id| books.pool.claims().get(id));
+    let jobs: Vec<JobId> = claims
+        .flat_map(|c| c.jobs.iter().copied())
+        .filter(|j| may_be_called_back(&books.queue, *j))
+        .collect();
+    for (cluster, procs) in by_cluster(&jobs) {
+        let procs: ProcSet = procs.iter().collect();
+        let gang = books.queue.clusters().get(&cluster).is_some_and(|c| c.gang);
+        let which = if gang { None } else { Some(&procs) };
+        orders::stop_live(books, turn, cluster, which, Afterwards::Idle, why, (vacate::BY_HAND, 0));
+        books.changes.note_gang(cluster);
     }
+}
 
-    /// Machines may have become usable: the same pass as for everything else.
-    pub(crate) fn wake_machines(&mut self, turn: &mut Turn<'_>, names: &[Arc<str>]) {
-        if names.is_empty() {
-            return;
-        }
-        // Gangs first: a plain job must not take what one of them has waited for.
-        self.gang_pass(turn);
-        for name in names {
-            self.offer_machine(turn, name);
-        }
-        self.preempt_on(turn, names);
-        // Each plain job that starts moves its user's share: a gang may have taken the machines of another, whose plan is still
-        // to be made anew.
-        self.gang_pass(turn);
-    }
+fn may_be_called_back(queue: &Queue, job: JobId) -> bool {
+    let Some(cluster) = queue.clusters().get(&job.cluster) else { return false };
+    // A guest has begun when its host has: the machine is that one's.
+    let live = cluster.live.get(&cluster.host_of(job.proc).unwrap_or(job.proc));
+    live.is_some_and(|l| l.started_ms.is_none() && l.stop.is_none() && l.stage != Stage::Installing)
+}
 
-    /// Holds whose time is over.
-    pub(crate) fn end_holds(&mut self, turn: &mut Turn<'_>) {
-        while let Some(name) = self.labs.ended_hold(turn.now.wall_ms) {
-            let mut standing = self.labs.standing(&name);
-            (standing.held_by, standing.held_until_ms) = (String::new(), 0);
-            standing.held_stage = String::new();
-            (standing.by, standing.reason) = (String::new(), "the time of the hold is over".to_owned());
-            self.settle_standing(turn, standing.condition(), standing.clone());
-            for place in self.pool.places(&name) {
-                self.offer_machine(turn, &place);
-            }
-        }
-    }
+/// Does a machine's lab have the trees that such jobs are installed from?
+pub(crate) fn has_trees_for(shapes: &Shapes, labs: &Labs, machine: &Machine, shape: ShapeId) -> bool {
+    let wanted = shapes.all().get(&shape).map(|s| &*s.trees).unwrap_or_default();
+    labs.has_trees(&machine.lab, wanted)
+}
 
-    pub(crate) fn apply_standing(&mut self, e: &MachineStanding) {
-        self.labs.put(e);
-        for place in self.pool.places(&e.machine) {
-            self.note_standing(&place);
-        }
+/// Is a machine there for the user whose jobs these are, with what they are installed from?
+pub(crate) fn is_for(
+    shapes: &Shapes,
+    accounts: &Accounts,
+    labs: &Labs,
+    machine: &Machine,
+    shape: ShapeId,
+) -> bool {
+    if shapes.has_trees() && !has_trees_for(shapes, labs, machine, shape) {
+        return false;
     }
+    if !machine.is_restricted() {
+        return true;
+    }
+    let owner = shapes.ad(shape).map(|ad| ad.eval("Owner"));
+    let Some(Value::Str(owner)) = owner else { return false };
+    let owner = owner.to_string();
+    let lent = machine.only.as_ref().is_none_or(|only| owner == **only);
+    lent && (machine.allow.is_empty() || is_on_list(shapes, accounts, &machine.allow, &owner, shape))
+}
 
-    pub(crate) fn apply_lab(&mut self, e: &LabSet) {
-        self.labs.put_lab(e);
-        let here = self.pool.machines().iter().filter(|(_, m)| *m.lab == *e.lab);
-        for name in here.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.note_standing(&name);
-        }
-    }
-
-    /// Keeps what stands against jobs in a place true.
-    pub(crate) fn note_standing(&mut self, name: &Arc<str>) {
-        let Some(machine) = self.pool.machines().get(name) else { return };
-        let host = host_of(name);
-        let lab = lab_of(&machine.ad);
-        let drained = || self.drains.concern(&machine.ad).then_some(Shut::Drained);
-        let shut = self.labs.shut(host, &lab).or_else(drained);
-        let decided = self.labs.standings().get(host);
-        let standing = Standing {
-            releases: matches!(machine.ad.fact("HasReleaseCommand"), Value::Bool(true)),
-            shut,
-            only: decided.map(|s| s.loaned_to.as_str()).filter(|to| !to.is_empty()).map(Arc::from),
-            allow: Arc::from(decided.map(|s| s.allow.as_slice()).unwrap_or_default()),
-            lab,
-        };
-        self.pool.set_standing(name, standing, &mut self.changes);
-    }
-
-    /// Does a machine's lab have the trees that such jobs are installed from?
-    pub(crate) fn has_trees_for(&self, machine: &Machine, shape: ShapeId) -> bool {
-        let wanted = self.shapes.all().get(&shape).map(|s| &*s.trees).unwrap_or_default();
-        self.labs.has_trees(&machine.lab, wanted)
-    }
-
-    /// Is a machine there for the user whose jobs these are, with what they are installed from?
-    pub(crate) fn is_for(&self, machine: &Machine, shape: ShapeId) -> bool {
-        if self.shapes.has_trees() && !self.has_trees_for(machine, shape) {
-            return false;
-        }
-        if !machine.is_restricted() {
-            return true;
-        }
-        let owner = self.shapes.ad(shape).map(|ad| ad.eval("Owner"));
-        let Some(Value::Str(owner)) = owner else { return false };
-        let owner = owner.to_string();
-        let lent = machine.only.as_ref().is_none_or(|only| owner == **only);
-        lent && (machine.allow.is_empty() || self.is_on_list(&machine.allow, &owner, shape))
-    }
-
-    /// Does a list of users and groups name the owner of such jobs, or a group whose account they are on?
-    fn is_on_list(&self, list: &[String], owner: &str, shape: ShapeId) -> bool {
-        let user = self.shapes.all().get(&shape).map(|s| s.user);
-        let mut groups = user.into_iter().flat_map(|user| self.accounts.groups_of(user));
-        list.iter().any(|name| name == owner)
-            || groups.any(|(_, g)| list.iter().any(|name| g.name.eq_ignore_ascii_case(name)))
-    }
+/// Does a list of users and groups name the owner of such jobs, or a group whose account they are on?
+fn is_on_list(shapes: &Shapes, accounts: &Accounts, list: &[String], owner: &str, shape: ShapeId) -> bool {
+    let user = shapes.all().get(&shape).map(|s| s.user);
+    let mut groups = user.into_iter().flat_map(|user| accounts.groups_of(user));
+    list.iter().any(|name| name == owner)
+        || groups.any(|(_, g)| list.iter().any(|name| g.name.eq_ignore_ascii_case(name)))
 }
 
 fn held(standing: &MachineStanding) -> StandingRefusal {

@@ -1,33 +1,33 @@
 //! The pool brain: what arrives goes in, journal events and effects come out.
 //!
 //! [`Core`] is a plain struct. It is told the time, given fresh claim keys, and never does IO. Durable state changes
-//! only in [`Core::apply`], which recovery also uses, so that replaying the journal gives the same queue. What an
+//! only in [`Core::apply`] (`books`), which recovery also uses, so that replaying the journal gives the same queue. What an
 //! input makes it decide is collected in an [`Out`]: the driver writes the events to the journal first and releases
 //! the effects only when they are on disk.
 //!
 //! - `books`: what is durable, and the only place that writes it: `queue` (clusters and the state of their jobs), `pool` (machines
 //!   and claims; claims are durable, machines soft), `apply`, `snapshot` (durable state as bytes), `steps` (the manager's clock was
 //!   set), `sweep` (the consistency pass, which finds nothing) and `recount` (the common books that it counts anew)
+//!   The rest is functions over the parts that they name (decision 072)
 //! - `changes`: what has changed and nobody has drawn the consequences of
 //! - `tick`: what is due when time passes; `ended`: what becomes of jobs and claims when an attempt is over
 //! - `shape`: which jobs are alike for matching (`alike`), and which machines can run them
-//! - `pass`: who gets what: the scheduling decisions; `feed`: claims made, fed and ended; `keys`: what they are named with; `preempt`: who must go for a better job
+//! - `pass`: who gets what: the scheduling decisions; `room`: which room jobs may have; `feed`: claims made, fed and ended; `keys`: what they are named with; `preempt`: who must go for a better job
 //! - `hopeless`: jobs that nothing can ever satisfy; `aborts`: machines that cannot run what is given to them
-//! - `labs`: conditions, loans and holds of machines; labs that are off
+//! - `labs`: who may decide what about machines and labs, and what follows
 //! - `gangs`: clusters that start together, by the planner of the crate of that name
 //! - `provision`: machines that are made ready for jobs, or could not be
 //! - `seats`: claims on their way to their first jobs, slots on their way to better ones
 //! - `reserve`: more time for running jobs; machines that owners keep after the run
 //! - `accounts`: fair share; `admission`: what a set takes beside machines; `concurrency`: named limits; `throttle`: bursts of
 //!   starts
-//! - `drain`: nothing new for a while
 //! - `agents`: what machines report (`reports`), leases, reconciliation; `places`: machines and their slots that come and go
-//! - `actions`: submit, hold, release, remove; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
+//! - `actions`: what people ask; `orders`: held, released, removed, stopped, reordered; `offers`: what no machine of the pool offers; `stamp`: what the manager says of
 //!   a job, whatever its submitter wrote
 //! - `explain`: why a job waits, why a machine does nothing, in the pass's own terms
 //! - `lifecycle`: what jobs' own expressions decide, at exit and from time to time
 //! - `settings`: from a configuration to [`Settings`]
-//! - `invariants`: what must hold after every input, each in a sentence; `mutation`: faults that tests put in
+//! - `invariants`: what must hold after every input, each in a sentence; `probes`: what tests look at beside what people see; `mutation`: faults that tests put in
 //! - `undone`: what the pass goes on with later, because it costs too much for one input
 //! - `refusals`: machines that end claims before their jobs begin
 //! - `words`: from what machines say to what the core hears, and back
@@ -45,7 +45,6 @@ mod alike;
 mod books;
 mod changes;
 mod concurrency;
-mod drain;
 mod ended;
 mod explain;
 mod feed;
@@ -57,15 +56,18 @@ mod labs;
 mod lifecycle;
 mod mutation;
 mod offers;
+mod orders;
 mod pages;
 mod pass;
 mod places;
 mod preempt;
 mod price;
+mod probes;
 mod provision;
 mod refusals;
 mod reports;
 mod reserve;
+mod room;
 mod seats;
 mod settings;
 mod shape;
@@ -85,7 +87,7 @@ use model::agent::Notice;
 use model::event::{Kind, Resources};
 use model::{ClaimId, ClaimKey, Event, JobId, Now};
 
-use books::{pool, queue, snapshot, sweep};
+use books::{Books, pool, queue, snapshot, sweep};
 
 pub use accounts::{Group, Quota, Shares, UserView};
 pub use actions::{Act, Actor, Outcome, Refusal, Submission, Visited, Which};
@@ -101,12 +103,12 @@ pub use labs::{HoldStage, LabChange, Shut, StandingChange, StandingRefusal};
 pub use mutation::Mutation;
 pub use offers::NotOffered;
 pub use pages::{JobCursor, NotACursor, Page};
-pub use pass::Obstacle;
 pub use places::AgentSlot;
 pub use planner::SEATS_MAX;
 pub use pool::{Reserved, Session, SlotState};
 pub use queue::{Checkpoint, Summary};
 pub use reports::{AgentHello, HeldClaim};
+pub use room::Obstacle;
 pub use slot_ads::{ad_of_cut, ad_of_slot};
 pub use snapshot::BadSnapshot;
 pub use sweep::{Finding, Findings};
@@ -367,33 +369,22 @@ pub enum Control {
     Checkpoint,
 }
 
-/// The core.
+/// The core: the books, and what the passes remember from one input to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Core {
-    pub(crate) settings: Settings,
-    pub(crate) queue: queue::Queue,
-    pub(crate) pool: pool::Pool,
-    pub(crate) shapes: shape::Shapes,
-    pub(crate) accounts: accounts::Accounts,
-    pub(crate) in_use: concurrency::InUse,
-    pub(crate) throttle: throttle::Throttle,
+    pub(crate) books: Books,
     pub(crate) gangs: gangs::Gangs,
-    pub(crate) drains: drain::Drains,
-    pub(crate) labs: labs::Labs,
     pub(crate) keys: keys::Keys,
-    pub(crate) changes: changes::Changes,
+    pub(crate) throttle: throttle::Throttle,
+    /// What is not decided yet because it costs too much for one input.
+    pub(crate) undone: undone::Undone,
+    pub(crate) again: pass::Again,
+    pub(crate) looks: preempt::Looks,
     /// How far the look at periodic expressions has come.
     pub(crate) round: lifecycle::Round,
     pub(crate) sweep: sweep::Sweep,
-    pub(crate) again: pass::Again,
-    pub(crate) looks: preempt::Looks,
-    /// What is not decided yet because it costs too much for one input.
-    pub(crate) undone: undone::Undone,
-    pub(crate) refusals: refusals::Refusals,
     pub(crate) hopeless: hopeless::Hopeless,
     pub(crate) aborts: aborts::Aborts,
-    /// The time of the last tick, in Unix milliseconds, for what only time ends.
-    pub(crate) clock_ms: u64,
 }
 
 /// The digest of a claim key, as the journal keeps it. The driver supplies the hash function so that the core needs
@@ -403,17 +394,37 @@ pub type Digest = fn(&ClaimKey) -> [u8; 32];
 impl Core {
     /// An empty pool.
     pub fn new(settings: Settings) -> Self {
-        let pool_asks = [&settings.preemption_requirements, &settings.preemption_rank];
-        let pool_asks = pool_asks.into_iter().flatten().flat_map(Expr::references).collect();
+        Self::around(Books::new(settings))
+    }
+
+    /// A core that remembers nothing but its books.
+    fn around(books: Books) -> Self {
         Self {
-            shapes: shape::Shapes::new(pool_asks),
-            accounts: accounts::Accounts::new(settings.shares.clone()),
-            in_use: concurrency::InUse::new(settings.limits.clone()),
-            throttle: throttle::Throttle::new(settings.burst),
-            gangs: gangs::Gangs::new(&settings),
-            settings,
+            throttle: throttle::Throttle::new(books.settings.burst),
+            gangs: gangs::Gangs::new(&books.settings),
+            books,
             ..Self::default()
         }
+    }
+
+    /// Applies a fact of the journal. Facts about things that are not there are passed over.
+    pub fn apply(&mut self, kind: &Kind, time_ms: u64) {
+        self.books.apply(kind, time_ms);
+    }
+
+    /// The durable state as bytes.
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.books.snapshot()
+    }
+
+    /// A core as it was when the snapshot was taken.
+    pub fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
+        Books::restore(settings, bytes).map(Self::around)
+    }
+
+    /// The same durable state, with everything made anew that follows from it. Nobody is connected: machines say hello again.
+    pub fn rebuilt(&self, settings: Settings) -> Result<Self, BadSnapshot> {
+        Self::restore(settings, &self.snapshot())
     }
 
     /// Fresh claim keys from the driver's random source; the core makes no claim without one.
@@ -430,10 +441,21 @@ impl Core {
     pub fn is_starved(&self) -> bool {
         self.keys.are_wanted()
     }
+}
 
-    /// Records a fact: applies it and hands it to the journal.
-    pub(crate) fn record(&mut self, turn: &mut Turn<'_>, kind: Kind) {
-        self.apply(&kind, turn.now.wall_ms);
-        turn.out.events.push(Event { time_ms: turn.now.wall_ms, kind: Some(kind) });
+/// Tests look into the books.
+#[cfg(test)]
+impl std::ops::Deref for Core {
+    type Target = Books;
+
+    fn deref(&self) -> &Books {
+        &self.books
+    }
+}
+
+#[cfg(test)]
+impl std::ops::DerefMut for Core {
+    fn deref_mut(&mut self) -> &mut Books {
+        &mut self.books
     }
 }

@@ -16,46 +16,31 @@
 
 mod asked;
 mod cron;
-mod later;
-mod limits;
+pub(crate) mod later;
+pub(crate) mod limits;
+mod policies;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use classad::{ClassAd, Expr};
+use classad::ClassAd;
 use model::codes::vacate;
 use model::event::{
     Afterwards, Exit, JobExited, JobsHeld, JobsLeft, JobsReleased, JobsRemoved, JobsRequeued, Kind,
 };
 use model::report::Attempt;
-use model::{ClaimId, JobId, JobTemplate, Now, ProcSet, Span};
+use model::{ClaimId, JobId, Now, ProcSet, Span};
 
-use asked::{Asked, Doubts, EXTENDED, Verdict};
+pub(crate) use asked::Verdict;
+use asked::{Asked, Doubts, EXTENDED};
 
-use crate::queue::Cluster;
-use crate::{Core, Out, Turn};
+use crate::books::Books;
+use crate::queue::{Cluster, Queue};
+use crate::{Out, Settings, Turn, orders};
 
 pub(crate) use later::admit;
-
-/// Expressions looked at when an attempt ends.
-const AT_EXIT: [&str; 2] = ["OnExitHold", "OnExitRemove"];
-/// Expressions looked at from time to time, and when an attempt ends.
-const PERIODIC: [&str; 8] = [
-    "AllowedJobDuration",
-    "AllowedExecuteDuration",
-    "PeriodicVacate",
-    "TimerRemove",
-    "PeriodicHold",
-    "PeriodicRelease",
-    "PeriodicRemove",
-    "LeaveJobInQueue",
-];
-
-/// What a hold says beyond the expression that fired.
-const HOLD_DETAILS: [&str; 4] =
-    ["OnExitHoldReason", "OnExitHoldSubCode", "PeriodicHoldReason", "PeriodicHoldSubCode"];
+pub(crate) use policies::Policies;
 
 /// Jobs looked at in one tick, so that a long queue cannot stop the pool; the next tick goes on.
 const JOBS_PER_TICK: usize = 500;
@@ -64,6 +49,9 @@ const STEPS_PER_TICK: u64 = 50_000;
 
 /// Steps that it may take for each millisecond that passes.
 const STEPS_PER_MS: u64 = 1_000;
+
+/// So many doubtful expressions are remembered before anybody asks whether their clusters are over.
+const TOLD_AT_LEAST: usize = 64;
 
 /// What one tick may still look at.
 struct Portion {
@@ -90,84 +78,6 @@ impl Portion {
         self.jobs -= 1;
         true
     }
-}
-
-/// Which lifecycle expressions a cluster has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Policies {
-    /// Some that matter when an attempt ends.
-    pub(crate) at_exit: bool,
-    /// Some that are looked at from time to time.
-    pub(crate) periodic: bool,
-    /// Jobs wait for a time of their own.
-    pub(crate) deferred: bool,
-    /// Runs may declare how long they last.
-    pub(crate) limited: bool,
-    /// The durations are those of the whole gang.
-    pub(crate) together: bool,
-    /// The periodic ones say the same about all procs without a past.
-    uniform: bool,
-    /// The attributes that the expressions lead to; `None` when that cannot be told from their texts.
-    needs: Option<Arc<[String]>>,
-}
-
-impl Policies {
-    pub(crate) fn of(template: &JobTemplate) -> Self {
-        let matters = |name: &str, expr: Option<&str>| {
-            let is = |names: &[&str]| names.iter().any(|n| n.eq_ignore_ascii_case(name));
-            // Submit writes the defaults out now and then; a constant that changes nothing is no expression.
-            let constant = |text: &str| expr.is_some_and(|e| e.trim().eq_ignore_ascii_case(text));
-            let default = if name.eq_ignore_ascii_case("OnExitRemove") { "true" } else { "false" };
-            (is(&AT_EXIT) && !constant(default), is(&PERIODIC) && !constant("false"), later::defers(name))
-        };
-        let shared = template.shared.iter().map(|a| matters(&a.name, Some(&a.expr)));
-        let varying = template.varying.iter().map(|v| matters(&v.name, None));
-        let mut policies = Self::default();
-        for (at_exit, periodic, deferred) in shared.chain(varying) {
-            policies.at_exit |= at_exit || periodic;
-            policies.periodic |= periodic;
-            policies.deferred |= deferred;
-        }
-        let is_strict =
-            || template.shared("StrictLimits").is_some_and(|t| t.trim().eq_ignore_ascii_case("true"));
-        policies.together = template.is_gang() && !is_strict();
-        let named = |name: &str| asked::DURATIONS.iter().any(|(limit, ..)| limit.eq_ignore_ascii_case(name));
-        policies.limited =
-            template.shared.iter().any(|a| named(&a.name)) || template.varying.iter().any(|v| named(&v.name));
-        if policies.at_exit || policies.deferred {
-            let reached = reach(template, &[&PERIODIC, &HOLD_DETAILS]);
-            policies.uniform = reached.is_some_and(|names| !names.iter().any(|n| n == "procid"));
-            let cron = cron::FIELDS.map(|(name, ..)| name);
-            let all: [&[&str]; 5] = [&AT_EXIT, &PERIODIC, &HOLD_DETAILS, &later::DEFERRAL, &cron];
-            policies.needs = reach(template, &all).map(Arc::from);
-        }
-        policies
-    }
-}
-
-/// The names that expressions lead to, through shared attributes, in small letters. `None` when their texts do not say:
-/// `eval` reaches what it is told to, `random` differs each time, and a text that differs between procs may name anything.
-fn reach(template: &JobTemplate, from: &[&[&str]]) -> Option<Vec<String>> {
-    let mut todo: Vec<String> = from.iter().flat_map(|n| n.iter()).map(|n| n.to_ascii_lowercase()).collect();
-    let mut names: Vec<String> = Vec::new();
-    let mut seen = HashSet::new();
-    while let Some(name) = todo.pop() {
-        if !seen.insert(name.clone()) {
-            continue;
-        }
-        if let Some(text) = template.shared(&name) {
-            let lower = text.to_ascii_lowercase();
-            if lower.contains("eval") || lower.contains("random") {
-                return None;
-            }
-            let references = Expr::parse(text).map(|e| e.references()).unwrap_or_default();
-            todo.extend(references.iter().map(|n| n.to_string().to_ascii_lowercase()));
-        } else if template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(&name)) {
-            return None;
-        }
-        names.push(name);
-    }
-    Some(names)
 }
 
 /// What expressions may ask about the past of a proc.
@@ -372,6 +282,8 @@ pub(crate) struct Round {
     rests_until_ms: u64,
     /// Doubtful expressions that have been told of: of which cluster, which expression, which procs.
     told: BTreeMap<(u32, &'static str), ProcSet>,
+    /// How many of these there were when those of clusters that are over were last forgotten.
+    told_of_live: usize,
 }
 
 impl Round {
@@ -379,12 +291,11 @@ impl Round {
         self.next.is_some()
     }
 
-    /// A cluster is over.
-    pub(crate) fn forget(&mut self, cluster: u32) {
-        // Every name lies between these two.
-        let names: Vec<_> = self.told.range((cluster, "")..(cluster, "~")).map(|(key, _)| *key).collect();
-        for key in names {
-            self.told.remove(&key);
+    /// Forgets what was told of clusters that are over, whenever there is twice as much as was left the last time.
+    fn forget_those_over(&mut self, queue: &Queue) {
+        if self.told.len() > 2 * self.told_of_live + TOLD_AT_LEAST {
+            self.told.retain(|(cluster, _), _| queue.clusters().contains_key(cluster));
+            self.told_of_live = self.told.len();
         }
     }
 
@@ -398,136 +309,156 @@ impl Round {
     }
 }
 
-impl Core {
-    /// An attempt ended by itself: records what becomes of the job. True when the job is idle again.
-    pub(crate) fn take_exit(
-        &mut self,
-        turn: &mut Turn<'_>,
-        claim: ClaimId,
-        held: Attempt,
-        exit: Exit,
-        started_ms: u64,
-    ) -> bool {
-        let JobId { cluster: id, proc } = held.job();
-        let asks = self.queue.clusters().get(&id).filter(|c| c.policies.at_exit);
-        let mut stays = false;
-        let mut doubts = Doubts::new();
-        let verdict = asks.map_or(Verdict::Leave, |cluster| {
-            let mut ad = cluster.policy_ad(id, proc, turn.now, Some(exit));
-            let patient = cluster.is_within_limits(id, Some(proc), turn.now);
-            // Its own machine says best how long it has run: the report may have been on its way for a while.
-            let lasted_ms =
-                Some(exit.wall_us / 1000).filter(|ms| *ms > 0).or(cluster.lasted_ms(proc, turn.now));
-            let asked = Asked::new(&ad, turn.now).patient(patient).lasting(lasted_ms);
-            let verdict = asked.at_exit();
-            doubts = asked.doubts();
-            if verdict == Verdict::Leave {
-                ad.insert_int("JobStatus", 4);
-                let seconds = (turn.now.wall_ms / 1000) as i64;
-                ad.insert_int("EnteredCurrentStatus", seconds);
-                ad.insert_int("CompletionDate", seconds);
-                let asked = Asked::new(&ad, turn.now);
-                stays = asked.forgotten().is_none();
-                doubts.extend(asked.doubts());
-            }
-            verdict
-        });
-        self.round.tell(held.job(), doubts, turn.out);
-        let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
-        let kept = verdict == Verdict::Requeue;
-        let kind = match verdict {
-            Verdict::Requeue => {
-                let reason = "OnExitRemove kept it in the queue".to_owned();
-                Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code: 0, exit: Some(exit) })
-            }
-            Verdict::Hold { reason, code, subcode } => {
-                Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: Some(exit) })
-            }
-            Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
-            Verdict::Leave | Verdict::Vacate { .. } | Verdict::Release { .. } | Verdict::Forget => {
-                let attempt = held.attempt;
-                Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms, stays })
-            }
-        };
-        self.record(turn, kind);
-        kept
-    }
-
-    /// Looks at the periodic expressions when it is time, a limited number of jobs at once.
-    pub(crate) fn periodic(&mut self, turn: &mut Turn<'_>) {
-        if self.round.is_under_way() && turn.now.mono_ms < self.round.rests_until_ms {
-            return;
+/// An attempt ended by itself: records what becomes of the job. True when the job is idle again.
+pub(crate) fn take_exit(
+    books: &mut Books,
+    round: &mut Round,
+    turn: &mut Turn<'_>,
+    claim: ClaimId,
+    held: Attempt,
+    exit: Exit,
+    started_ms: u64,
+) -> bool {
+    let JobId { cluster: id, proc } = held.job();
+    let asks = books.queue.clusters().get(&id).filter(|c| c.policies.at_exit);
+    let mut stays = false;
+    let mut doubts = Doubts::new();
+    let verdict = asks.map_or(Verdict::Leave, |cluster| {
+        let mut ad = cluster.policy_ad(id, proc, turn.now, Some(exit));
+        let patient = cluster.is_within_limits(id, Some(proc), turn.now);
+        // Its own machine says best how long it has run: the report may have been on its way for a while.
+        let lasted_ms = Some(exit.wall_us / 1000).filter(|ms| *ms > 0).or(cluster.lasted_ms(proc, turn.now));
+        let asked = Asked::new(&ad, turn.now).patient(patient).lasting(lasted_ms);
+        let verdict = asked.at_exit();
+        doubts = asked.doubts();
+        if verdict == Verdict::Leave {
+            ad.insert_int("JobStatus", 4);
+            let seconds = (turn.now.wall_ms / 1000) as i64;
+            ad.insert_int("EnteredCurrentStatus", seconds);
+            ad.insert_int("CompletionDate", seconds);
+            let asked = Asked::new(&ad, turn.now);
+            stays = asked.forgotten().is_none();
+            doubts.extend(asked.doubts());
         }
-        let (first, mut from) = match self.round.next.take() {
-            Some(place) => place,
-            None if turn.now.mono_ms < self.round.due_ms || self.queue.periodic().is_empty() => return,
-            None => {
-                self.round.due_ms = turn.now.mono_ms.saturating_add(self.settings.periodic_ms);
-                (0, 0)
-            }
-        };
-        let mut left = Portion::whole();
-        let clusters: Vec<u32> = self.queue.periodic().range(first..).copied().collect();
-        for id in clusters {
-            if id != first {
-                from = 0;
-            }
-            let Some(cluster) = self.queue.clusters().get(&id) else { continue };
-            let patient = cluster.is_within_limits(id, None, turn.now);
-            let mut look =
-                Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
-            let next = look.from(from, &mut left);
-            let Look { mut verdicts, doubts, .. } = look;
-            for (proc, doubts) in doubts {
-                self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
-            }
-            verdicts.sort_by_key(|(procs, _)| procs.first());
-            for (procs, verdict) in verdicts {
-                self.carry_out(turn, id, &procs, verdict);
-            }
-            if let Some(proc) = next {
-                self.round.next = Some((id, proc));
-                self.round.rests_until_ms = turn.now.mono_ms + left.rest_ms();
-                return;
-            }
+        verdict
+    });
+    round.tell(held.job(), doubts, turn.out);
+    let (claim, cluster, procs) = (claim.0, id, vec![Span { first: proc, count: 1 }]);
+    let kept = verdict == Verdict::Requeue;
+    let kind = match verdict {
+        Verdict::Requeue => {
+            let reason = "OnExitRemove kept it in the queue".to_owned();
+            Kind::JobsRequeued(JobsRequeued { claim, cluster, procs, reason, code: 0, exit: Some(exit) })
         }
-    }
+        Verdict::Hold { reason, code, subcode } => {
+            Kind::JobsHeld(JobsHeld { cluster, procs, reason, code, subcode, exit: Some(exit) })
+        }
+        Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs, reason }),
+        Verdict::Leave | Verdict::Vacate { .. } | Verdict::Release { .. } | Verdict::Forget => {
+            let attempt = held.attempt;
+            Kind::JobExited(JobExited { claim, cluster, proc, attempt, exit, started_ms, stays })
+        }
+    };
+    books.record(turn, kind);
+    kept
+}
 
-    fn carry_out(&mut self, turn: &mut Turn<'_>, cluster: u32, procs: &ProcSet, verdict: Verdict) {
-        let Some(c) = self.queue.clusters().get(&cluster) else { return };
-        // All procs of one verdict are in one state: they were judged together or alone.
-        let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
-        let spans = procs.spans();
-        let kind = match verdict {
-            Verdict::Vacate { reason } => {
-                let codes = (vacate::FOR_ANOTHER, 0);
-                self.stop_live(turn, cluster, Some(procs), Afterwards::Idle, &reason, codes);
-                return;
-            }
-            Verdict::Hold { reason, code, subcode } if live => {
-                let codes = (code, subcode);
-                self.stop_live(turn, cluster, Some(procs), Afterwards::Held, &reason, codes);
-                return;
-            }
-            Verdict::Remove { reason } if live => {
-                self.stop_live(turn, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0));
-                return;
-            }
-            Verdict::Hold { reason, code, subcode } => {
-                Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit: None })
-            }
-            Verdict::Forget => Kind::JobsLeft(JobsLeft { cluster, procs: spans }),
-            Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs: spans, reason }),
-            Verdict::Release { reason } => {
-                let released = JobsReleased { cluster, procs: spans, reason };
-                self.record(turn, Kind::JobsReleased(released));
-                self.offer_jobs(turn, cluster);
-                return;
-            }
-            Verdict::Leave | Verdict::Requeue => return,
-        };
-        self.record(turn, kind);
+/// Begins to look at the periodic expressions when it is time, or goes on with them: a limited number of jobs at once.
+pub(crate) fn begin_look(settings: &Settings, queue: &Queue, round: &mut Round, now: Now) -> Walk {
+    round.forget_those_over(queue);
+    let mut walk = Walk { clusters: Vec::new().into_iter(), from: (0, 0), left: Portion::whole(), cut: None };
+    if round.is_under_way() && now.mono_ms < round.rests_until_ms {
+        return walk;
     }
+    walk.from = match round.next.take() {
+        Some(place) => place,
+        None if now.mono_ms < round.due_ms || queue.periodic().is_empty() => return walk,
+        None => {
+            round.due_ms = now.mono_ms.saturating_add(settings.periodic_ms);
+            (0, 0)
+        }
+    };
+    walk.clusters = queue.periodic().range(walk.from.0..).copied().collect::<Vec<u32>>().into_iter();
+    walk
+}
+
+/// What the periodic expressions of the next cluster say; `None` when all were asked, or enough for one tick.
+pub(crate) fn judge_next(
+    queue: &Queue,
+    round: &mut Round,
+    turn: &mut Turn<'_>,
+    walk: &mut Walk,
+) -> Option<(u32, Vec<(ProcSet, Verdict)>)> {
+    if let Some(place) = walk.cut {
+        // What was decided by now counts too.
+        round.next = Some(place);
+        round.rests_until_ms = turn.now.mono_ms + walk.left.rest_ms();
+        return None;
+    }
+    let (id, cluster) = walk.clusters.find_map(|id| Some((id, queue.clusters().get(&id)?)))?;
+    let from = if id == walk.from.0 { walk.from.1 } else { 0 };
+    let patient = cluster.is_within_limits(id, None, turn.now);
+    let mut look = Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
+    walk.cut = look.from(from, &mut walk.left).map(|proc| (id, proc));
+    let Look { mut verdicts, doubts, .. } = look;
+    for (proc, doubts) in doubts {
+        round.tell(JobId { cluster: id, proc }, doubts, turn.out);
+    }
+    verdicts.sort_by_key(|(procs, _)| procs.first());
+    Some((id, verdicts))
+}
+
+/// Records what an expression decided. True when jobs were released, and are to be given away.
+pub(crate) fn carry_out(
+    books: &mut Books,
+    turn: &mut Turn<'_>,
+    cluster: u32,
+    procs: &ProcSet,
+    verdict: Verdict,
+) -> bool {
+    let Some(c) = books.queue.clusters().get(&cluster) else { return false };
+    // All procs of one verdict are in one state: they were judged together or alone.
+    let live = procs.first().is_some_and(|p| c.live.contains_key(&p));
+    let spans = procs.spans();
+    let kind = match verdict {
+        Verdict::Vacate { reason } => {
+            let codes = (vacate::FOR_ANOTHER, 0);
+            orders::stop_live(books, turn, cluster, Some(procs), Afterwards::Idle, &reason, codes);
+            return false;
+        }
+        Verdict::Hold { reason, code, subcode } if live => {
+            let codes = (code, subcode);
+            orders::stop_live(books, turn, cluster, Some(procs), Afterwards::Held, &reason, codes);
+            return false;
+        }
+        Verdict::Remove { reason } if live => {
+            orders::stop_live(books, turn, cluster, Some(procs), Afterwards::Removed, &reason, (0, 0));
+            return false;
+        }
+        Verdict::Hold { reason, code, subcode } => {
+            Kind::JobsHeld(JobsHeld { cluster, procs: spans, reason, code, subcode, exit: None })
+        }
+        Verdict::Forget => Kind::JobsLeft(JobsLeft { cluster, procs: spans }),
+        Verdict::Remove { reason } => Kind::JobsRemoved(JobsRemoved { cluster, procs: spans, reason }),
+        Verdict::Release { reason } => {
+            let released = JobsReleased { cluster, procs: spans, reason };
+            books.record(turn, Kind::JobsReleased(released));
+            return true;
+        }
+        Verdict::Leave | Verdict::Requeue => return false,
+    };
+    books.record(turn, kind);
+    false
+}
+
+/// A tick's way through the clusters with periodic expressions.
+pub(crate) struct Walk {
+    clusters: std::vec::IntoIter<u32>,
+    /// The cluster where it begins, and the proc.
+    from: (u32, u32),
+    left: Portion,
+    /// Where the next tick goes on, once enough was looked at.
+    cut: Option<(u32, u32)>,
 }
 
 /// A look at the periodic expressions of a cluster.

@@ -6,7 +6,8 @@
 use model::template::PieceKind;
 use model::{JobTemplate, ProcSet};
 
-use crate::Core;
+use crate::pool::Pool;
+use crate::shape::Shapes;
 
 /// Something that no machine of the pool offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -68,26 +69,24 @@ impl NotOffered {
     }
 }
 
-impl Core {
-    /// Refuses jobs that ask for what no machine offers.
-    pub(crate) fn check_offers(&self, template: &JobTemplate) -> Result<(), NotOffered> {
-        for demand in demands(template) {
-            let offers = |ad: &classad::ClassAd| {
-                demand.attribute().is_some_and(|name| match demand {
-                    NotOffered::Urls => ad.fact(name).as_str().is_some_and(|methods| !methods.is_empty()),
-                    _ => ad.fact(name).truth() == Some(true),
-                })
-            };
-            let mut machines = self.pool.machines().values().filter(|m| m.session.is_some()).peekable();
-            let nobody_yet = machines.peek().is_none() && demand.may_come();
-            // Whoever cannot be asked for now may offer it.
-            let asked = |m: &crate::pool::Machine| self.shapes.evaluate(|| offers(&m.ad)).unwrap_or(true);
-            if !nobody_yet && !machines.any(asked) {
-                return Err(demand);
-            }
+/// Refuses jobs that ask for what no machine offers.
+pub(crate) fn check_offers(pool: &Pool, shapes: &Shapes, template: &JobTemplate) -> Result<(), NotOffered> {
+    for demand in demands(template) {
+        let offers = |ad: &classad::ClassAd| {
+            demand.attribute().is_some_and(|name| match demand {
+                NotOffered::Urls => ad.fact(name).as_str().is_some_and(|methods| !methods.is_empty()),
+                _ => ad.fact(name).truth() == Some(true),
+            })
+        };
+        let mut machines = pool.machines().values().filter(|m| m.session.is_some()).peekable();
+        let nobody_yet = machines.peek().is_none() && demand.may_come();
+        // Whoever cannot be asked for now may offer it.
+        let asked = |m: &crate::pool::Machine| shapes.evaluate(|| offers(&m.ad)).unwrap_or(true);
+        if !nobody_yet && !machines.any(asked) {
+            return Err(demand);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// What these jobs, or some of them, ask for.

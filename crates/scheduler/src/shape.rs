@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use classad::engine::{AutoclusterId, Engine, Known, SlotSet};
 use classad::{ClassAd, Name, Value};
+use model::attributes::FORCE_MACHINE;
 use model::event::Resources;
 use model::{Class, JobTemplate};
 
@@ -235,7 +236,7 @@ impl Shapes {
             limits: concurrency::limits_of(&ad),
             run_limit_s: run_limit(&ad),
             trees: trees_of(&ad),
-            force: ad.eval_str("ForceMachine").filter(|host| !host.is_empty()).map(Into::into),
+            force: ad.eval_str(FORCE_MACHINE).filter(|host| !host.is_empty()).map(Into::into),
             picky: ad.get("Rank").is_some_and(|rank| rank.as_literal().is_none()),
             request: request_of(&ad),
             lease_ms: match ad.eval("JobLeaseDuration") {

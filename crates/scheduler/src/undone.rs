@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use model::Now;
 
-use crate::accounts::UserId;
-use crate::shape::ShapeId;
-use crate::{Core, Turn};
+use crate::accounts::{Accounts, UserId};
+use crate::books::Books;
+use crate::shape::{ShapeId, Shapes};
 
 /// Steps that evaluations may take at once: some milliseconds.
 pub(crate) const MOST_STEPS: i64 = 200_000;
@@ -44,7 +44,7 @@ pub(crate) struct Undone {
     spent: HashMap<UserId, u64>,
     /// When the allowance last grew.
     filled_ms: u64,
-    pub(crate) now_ms: u64,
+    now_ms: u64,
     /// Some machine with room was not asked.
     missed: bool,
     /// Machines that must be asked each time are not asked.
@@ -111,6 +111,38 @@ impl Undone {
         std::mem::take(&mut self.missed)
     }
 
+    /// Is a kind still to be gone on with?
+    pub(crate) fn has_kind(&self, shape: ShapeId) -> bool {
+        self.kinds.contains_key(&shape)
+    }
+
+    /// Begins to go on with a kind; says since when it waits, if it does.
+    pub(crate) fn begin_kind(&mut self, shape: ShapeId) -> Option<u64> {
+        self.kinds.remove(&shape)
+    }
+
+    /// A user's kind was gone on with, which took so many steps. If it is still undone it is so since before.
+    pub(crate) fn end_kind(&mut self, shape: ShapeId, since: u64, user: UserId, steps: u64) {
+        *self.spent.entry(user).or_default() += steps;
+        if let Some(again) = self.kinds.get_mut(&shape) {
+            *again = since;
+        }
+    }
+
+    /// Machines to go on with, those first that have waited longest, and whether they may wait longer.
+    pub(crate) fn next_machines(&self) -> Vec<(u32, bool)> {
+        let mut machines: Vec<(u64, u32)> =
+            self.machines.iter().map(|(number, since)| (*since, *number)).collect();
+        machines.sort_unstable();
+        machines.truncate(MACHINES_AT_ONCE);
+        machines.into_iter().map(|(since, number)| (number, self.is_young(since))).collect()
+    }
+
+    /// Nothing is undone: what was spent on anybody counts no more.
+    pub(crate) fn forget_spent(&mut self) {
+        self.spent.clear();
+    }
+
     /// Kinds have other numbers now.
     pub(crate) fn renumber(&mut self, kinds: impl Iterator<Item = ShapeId>) {
         if !std::mem::take(&mut self.kinds).is_empty() {
@@ -120,103 +152,45 @@ impl Undone {
     }
 }
 
-impl Core {
-    /// An input begins: the allowance has grown with the time.
-    pub(crate) fn refill(&mut self, now: Now) {
-        let passed = now.mono_ms.saturating_sub(self.undone.filled_ms).min(1_000) as i64;
-        (self.undone.filled_ms, self.undone.now_ms) = (now.mono_ms, now.mono_ms);
-        let left = self.shapes.allowance().max(-MOST_DEBT);
-        self.shapes.allow(left.saturating_add(passed * STEPS_PER_MS).min(MOST_STEPS));
-    }
+/// An input begins: the allowance has grown with the time.
+pub(crate) fn refill(books: &mut Books, undone: &mut Undone, now: Now) {
+    let passed = now.mono_ms.saturating_sub(undone.filled_ms).min(1_000) as i64;
+    (undone.filled_ms, undone.now_ms) = (now.mono_ms, now.mono_ms);
+    books.mono_ms = now.mono_ms;
+    let left = books.shapes.allowance().max(-MOST_DEBT);
+    books.shapes.allow(left.saturating_add(passed * STEPS_PER_MS).min(MOST_STEPS));
+}
 
-    /// A tick goes on, whatever the clock says.
-    pub(crate) fn refill_for_tick(&mut self, now: Now) {
-        self.refill(now);
-        self.shapes.allow(self.shapes.allowance().max(STEPS_PER_TICK));
-    }
+/// A tick goes on, whatever the clock says.
+pub(crate) fn refill_for_tick(books: &mut Books, undone: &mut Undone, now: Now) {
+    refill(books, undone, now);
+    books.shapes.allow(books.shapes.allowance().max(STEPS_PER_TICK));
+}
 
-    /// When something is undone: after how many milliseconds to go on.
-    pub(crate) fn undone_due_ms(&self) -> Option<u64> {
-        let pause = if self.shapes.allowance() > 0 { 1 } else { PAUSE_MS };
-        (!self.undone.is_empty()).then_some(pause)
-    }
+/// When something is undone: after how many milliseconds to go on.
+pub(crate) fn undone_due_ms(shapes: &Shapes, undone: &Undone) -> Option<u64> {
+    let pause = if shapes.allowance() > 0 { 1 } else { PAUSE_MS };
+    (!undone.is_empty()).then_some(pause)
+}
 
-    /// Does something with an allowance of its own, for somebody who looks on.
-    pub(crate) fn apart<T>(&mut self, steps: i64, look: impl FnOnce(&mut Self) -> T) -> T {
-        let left = self.shapes.allowance();
-        self.shapes.allow(steps);
-        let seen = look(self);
-        self.shapes.allow(left);
-        seen
+/// Kinds in the order in which they are gone on with: first those that have waited long enough, of whom least was spent on;
+/// then the others, whose turn it is first.
+pub(crate) fn next_kinds(shapes: &Shapes, accounts: &Accounts, undone: &Undone) -> Vec<ShapeId> {
+    let undone = &undone;
+    let spent = |shape: &ShapeId| {
+        let user = shapes.all().get(shape).map(|s| s.user);
+        user.and_then(|user| undone.spent.get(&user)).copied().unwrap_or(0)
+    };
+    let overdue = undone.kinds.iter().filter(|(_, since)| !undone.is_young(**since));
+    let mut overdue: Vec<(u64, u64, ShapeId)> =
+        overdue.map(|(shape, since)| (spent(shape), *since, *shape)).collect();
+    overdue.sort_unstable();
+    let mut next: Vec<ShapeId> = overdue.into_iter().map(|(_, _, shape)| shape).collect();
+    if next.len() < undone.kinds.len() {
+        let young = |shape: &ShapeId| undone.kinds.get(shape).is_some_and(|since| undone.is_young(*since));
+        let line = accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
+        next.extend(line.filter(young).take(KINDS_AT_ONCE));
     }
-
-    /// Goes on with what was left undone: half of the allowance for kinds of jobs, and the rest for machines.
-    pub(crate) fn go_on_undone(&mut self, turn: &mut Turn<'_>) {
-        if self.undone.is_empty() {
-            self.undone.spent.clear();
-            return;
-        }
-        let all = self.shapes.allowance();
-        let half = all / 2;
-        self.shapes.allow(half);
-        self.go_on_with_kinds(turn);
-        self.shapes.allow(self.shapes.allowance().saturating_add(all - half));
-        self.go_on_with_machines(turn);
-    }
-
-    fn go_on_with_kinds(&mut self, turn: &mut Turn<'_>) {
-        for shape in self.next_kinds() {
-            let Some(since) = self.undone.kinds.get(&shape).copied() else { continue };
-            if self.shapes.allowance() <= 0 {
-                return;
-            }
-            self.undone.kinds.remove(&shape);
-            let Some(user) = self.shapes.all().get(&shape).map(|s| s.user) else { continue };
-            let before = classad::steps_taken();
-            self.offer_shape(turn, shape);
-            *self.undone.spent.entry(user).or_default() += classad::steps_taken().wrapping_sub(before);
-            if let Some(again) = self.undone.kinds.get_mut(&shape) {
-                *again = since;
-            }
-        }
-    }
-
-    /// Kinds in the order in which they are gone on with: first those that have waited long enough, of whom least was spent on;
-    /// then the others, whose turn it is first.
-    fn next_kinds(&self) -> Vec<ShapeId> {
-        let undone = &self.undone;
-        let spent = |shape: &ShapeId| {
-            let user = self.shapes.all().get(shape).map(|s| s.user);
-            user.and_then(|user| undone.spent.get(&user)).copied().unwrap_or(0)
-        };
-        let overdue = undone.kinds.iter().filter(|(_, since)| !undone.is_young(**since));
-        let mut overdue: Vec<(u64, u64, ShapeId)> =
-            overdue.map(|(shape, since)| (spent(shape), *since, *shape)).collect();
-        overdue.sort_unstable();
-        let mut next: Vec<ShapeId> = overdue.into_iter().map(|(_, _, shape)| shape).collect();
-        if next.len() < undone.kinds.len() {
-            let young =
-                |shape: &ShapeId| undone.kinds.get(shape).is_some_and(|since| undone.is_young(*since));
-            let line = self.accounts.in_line().flat_map(|at| at.waiting()).map(|(_, shape)| shape);
-            next.extend(line.filter(young).take(KINDS_AT_ONCE));
-        }
-        next.truncate(KINDS_AT_ONCE);
-        next
-    }
-
-    fn go_on_with_machines(&mut self, turn: &mut Turn<'_>) {
-        let mut machines: Vec<(u64, u32)> =
-            self.undone.machines.iter().map(|(number, since)| (*since, *number)).collect();
-        machines.sort_unstable();
-        for (since, number) in machines.into_iter().take(MACHINES_AT_ONCE) {
-            if self.shapes.allowance() <= 0 && self.undone.is_young(since) {
-                return;
-            }
-            let Some(name) = self.pool.name(number).cloned() else {
-                self.undone.settle_machine(number);
-                continue;
-            };
-            self.offer_machine(turn, &name);
-        }
-    }
+    next.truncate(KINDS_AT_ONCE);
+    next
 }

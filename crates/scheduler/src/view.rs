@@ -1,18 +1,24 @@
 //! Read-only answers for people.
 
+mod machine;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use model::event::{LabSet, MachineStanding, Resources};
-use model::{ClaimId, JobId, JobTemplate};
+use model::event::{LabSet, MachineStanding, PoolDrained, Resources};
+use model::{ClaimId, JobId, JobTemplate, Now};
 
-use crate::Core;
 use crate::accounts::UserView;
-use crate::labs::{HoldStage, Shut};
-use crate::pages::JobCursor;
-use crate::pool::{Reserved, SlotState, host_of, slot_of};
-use crate::queue::{Checkpoint, Stage, Summary};
+use crate::explain::{JobExplanation, MachineExplanation};
+use crate::gangs::GangView;
+use crate::labs::Shut;
+use crate::pages::{JobCursor, Page};
+use crate::pool::{Reserved, SlotState, host_of};
+use crate::queue::{Checkpoint, Queue, Summary};
 use crate::sweep::Findings;
+use crate::{Core, agents, explain, gangs, invariants, pages, places, probes};
+
+pub(crate) use machine::machine_view;
 
 /// A cluster in the queue.
 #[derive(Debug, Clone)]
@@ -220,42 +226,18 @@ pub struct Charge {
 impl Core {
     /// The clusters in the queue, oldest first.
     pub fn clusters(&self) -> impl Iterator<Item = ClusterView> + '_ {
-        self.queue.clusters().keys().filter_map(|&id| self.cluster(id))
-    }
-
-    /// One cluster in the queue.
-    pub fn cluster(&self, id: u32) -> Option<ClusterView> {
-        let c = self.queue.clusters().get(&id)?;
-        let started = c.live.values().filter(|l| l.started_ms.is_some()).count() as u64;
-        Some(ClusterView {
-            cluster: id,
-            owner: c.owner.clone(),
-            template: c.template.get(),
-            submitted_ms: c.submitted_ms,
-            priority: c.priority,
-            total: u64::from(c.template.procs()),
-            idle: c.idle_count() + c.live.len() as u64 - started,
-            running: started,
-            held: c.held.len(),
-            completed: c.completed.len(),
-            done: c.summary,
-            requeues: c.requeues,
-        })
-    }
-
-    /// How a cluster ended, when it has left the queue not too long ago.
-    pub fn finished(&self, id: u32) -> Option<Summary> {
-        self.queue.ended(id)
+        self.books.queue.clusters().keys().filter_map(|&id| cluster(&self.books.queue, id))
     }
 
     /// The id that the next cluster will have, or a larger one (`Settings::first_cluster`). No cluster has had it.
     pub fn next_cluster(&self) -> u32 {
-        self.queue.next_cluster().max(1)
+        self.books.queue.next_cluster().max(1)
     }
 
     /// The unfinished jobs of a cluster: running ones first, at most `limit`.
     pub fn jobs(&self, id: u32, limit: usize) -> Vec<JobView> {
-        self.job_page(id, JobCursor::default(), limit).items
+        pages::job_page(&self.books.queue, &self.books.pool, &self.gangs, id, JobCursor::default(), limit)
+            .items
     }
 
     /// True when jobs are known to have started on the machine in claims that a hello does not have.
@@ -272,36 +254,36 @@ impl Core {
 
     /// The claims on a machine in which a job is known to have started.
     fn started_claims(&self, machine: &str) -> Vec<(ClaimId, &crate::pool::Claim)> {
-        let places = self.pool.places(machine);
-        let claims = places.iter().filter_map(|p| self.pool.machines().get(p)).flat_map(|m| &m.claims);
+        let places = self.books.pool.places(machine);
+        let claims = places.iter().filter_map(|p| self.books.pool.machines().get(p)).flat_map(|m| &m.claims);
         let started = |job: &JobId| {
-            let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+            let live = self.books.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
             live.is_some_and(|live| live.started_ms.is_some())
         };
         claims
-            .filter_map(|id| Some((*id, self.pool.claims().get(id)?)))
+            .filter_map(|id| Some((*id, self.books.pool.claims().get(id)?)))
             .filter(|(_, claim)| claim.jobs.iter().any(started))
             .collect()
     }
 
     /// True when a machine has a job that may begin from this object.
     pub fn may_fetch(&self, machine: &str, object: &str) -> bool {
-        let places = self.pool.places(machine);
-        let claims = places.iter().filter_map(|p| self.pool.machines().get(p)).flat_map(|m| &m.claims);
-        let mut jobs = claims.filter_map(|id| self.pool.claims().get(id)).flat_map(|claim| &claim.jobs);
-        jobs.any(|job| self.checkpoint(*job).is_some_and(|c| *c.object == *object))
+        let places = self.books.pool.places(machine);
+        let claims = places.iter().filter_map(|p| self.books.pool.machines().get(p)).flat_map(|m| &m.claims);
+        let mut jobs = claims.filter_map(|id| self.books.pool.claims().get(id)).flat_map(|claim| &claim.jobs);
+        jobs.any(|job| checkpoint(&self.books.queue, *job).is_some_and(|c| *c.object == *object))
     }
 
     /// The slot of a claim on this machine whose live attempt this is; `None` when it is not.
     pub fn runs(&self, machine: &str, claim: ClaimId, attempt: model::report::Attempt) -> Option<String> {
-        let held = self.pool.claims().get(&claim).filter(|c| host_of(&c.machine) == machine)?;
-        self.live_of(claim, attempt)?;
+        let held = self.books.pool.claims().get(&claim).filter(|c| host_of(&c.machine) == machine)?;
+        agents::live_of(&self.books.queue, claim, attempt)?;
         Some(format!("{}@{machine}", held.slot))
     }
 
     /// Whom a machine's configuration names as its owner.
     pub fn machine_owner(&self, machine: &str) -> Option<String> {
-        match self.pool.machines().get(machine)?.ad.fact("MachineOwner") {
+        match self.books.pool.machines().get(machine)?.ad.fact("MachineOwner") {
             classad::Value::Str(owner) => Some(owner.to_string()).filter(|owner| !owner.is_empty()),
             _ => None,
         }
@@ -309,7 +291,7 @@ impl Core {
 
     /// The machines, also those that only a decision of people is known of.
     pub fn machines(&self) -> impl Iterator<Item = MachineView> + '_ {
-        self.machine_page("", usize::MAX).items.into_iter()
+        pages::machine_page(&self.books, "", usize::MAX).items.into_iter()
     }
 
     /// Name, lab and cores of the machines that are there; several of one name where it is divided.
@@ -319,141 +301,41 @@ impl Core {
             let host = if *host == **name { name.clone() } else { Arc::from(host) };
             (host, m.lab.clone(), m.total.cpus)
         };
-        self.pool.machines().iter().map(size).collect()
+        self.books.pool.machines().iter().map(size).collect()
     }
 
     /// Labs, by name.
     pub fn labs(&self) -> Vec<LabView> {
         let mut machines: BTreeMap<&str, u64> = BTreeMap::new();
-        for machine in self.pool.machines().values() {
+        for machine in self.books.pool.machines().values() {
             *machines.entry(&machine.lab).or_default() += 1;
         }
-        for name in self.labs.decided().keys() {
+        for name in self.books.labs.decided().keys() {
             machines.entry(name).or_default();
         }
         let view = |(name, machines): (&str, u64)| LabView {
             name: name.to_owned(),
             machines,
-            set: self.labs.decided().get(name).cloned().unwrap_or_default(),
+            set: self.books.labs.decided().get(name).cloned().unwrap_or_default(),
         };
         machines.into_iter().map(view).collect()
     }
 
-    pub(crate) fn machine_view(&self, name: &str, m: &crate::pool::Machine) -> MachineView {
-        let unusable = m.why_unusable().map(|why| (m.free, why));
-        MachineView {
-            usage: self.usage_of(name, m),
-            heard_ms: self.pool.machines().get(host_of(name)).map_or(0, |first| first.heard_wall_ms),
-            lab: m.lab.clone(),
-            standing: self.labs.standing(host_of(name)),
-            shut: m.shut,
-            name: Arc::from(host_of(name)),
-            slot: Arc::from(slot_of(name)),
-            connected: m.session.is_some(),
-            total: m.total,
-            free: if unusable.is_some() { Resources::default() } else { m.free },
-            unusable,
-            ad: m.ad.clone(),
-            claims: m
-                .claims
-                .iter()
-                .filter_map(|id| self.pool.claims().get(id).map(|claim| (id, claim)))
-                .map(|(id, c)| RunningView {
-                    universe: self.job_number(c.jobs.first(), "JobUniverse").unwrap_or(5),
-                    checkpointable: self.can_save(c.jobs.first()),
-                    checkpoint_bytes: c.jobs.first().and_then(|j| self.checkpoint(*j)).map(|c| c.bytes),
-                    saving_ms: c
-                        .jobs
-                        .first()
-                        .and_then(|j| self.checkpoint(*j))
-                        .map(|c| c.saving_ms)
-                        .filter(|ms| *ms > 0),
-                    declared_kib: c.jobs.first().and_then(|j| self.declared_kib(*j)).unwrap_or(0),
-                    gang: c.job().and_then(|j| self.queue.clusters().get(&j.cluster)).is_some_and(|c| c.gang),
-                    claim: *id,
-                    reserved: c.reserved.filter(|_| !c.ending),
-                    now: c.slot_now.clone(),
-                    slot: c.slot.clone(),
-                    owner: c.owner.clone(),
-                    job: c.jobs.first().copied(),
-                    waiting: c.jobs.len().saturating_sub(1),
-                    since_ms: c.made_ms,
-                    started_ms: c
-                        .jobs
-                        .first()
-                        .and_then(|j| self.queue.clusters().get(&j.cluster)?.live.get(&j.proc)?.started_ms),
-                    resources: c.resources,
-                    promised: c.withheld && c.seat.is_some(),
-                    preempting: c
-                        .rival
-                        .and_then(|s| self.shapes.all().get(&s))
-                        .map(|s| self.accounts.get(s.user).name.clone()),
-                    preempting_rank: c.rival.and_then(|s| self.shapes.machine_rank(m.number, s)),
-                })
-                .collect(),
-        }
-    }
-
-    /// What a machine does: what the job does there that has come furthest, or who has it by hand. What is put in order is
-    /// still in use.
-    fn usage_of(&self, name: &str, machine: &crate::pool::Machine) -> &'static str {
-        let claims = machine.claims.iter().filter_map(|id| self.pool.claims().get(id));
-        let furthest = claims.map(|claim| {
-            let live =
-                claim.jobs.first().and_then(|j| self.queue.clusters().get(&j.cluster)?.live.get(&j.proc));
-            match live {
-                Some(live) if live.started_ms.is_none() => match live.stage {
-                    Stage::Scheduled => (0, "scheduled"),
-                    Stage::Waiting => (1, "waiting"),
-                    Stage::Installing => (2, "installing"),
-                },
-                _ => (3, "running"),
-            }
-        });
-        if let Some((_, word)) = furthest.max() {
-            return word;
-        }
-        let standing = self.labs.standings().get(host_of(name)).filter(|s| !s.held_by.is_empty());
-        match standing.map(|s| HoldStage::from_word(&s.held_stage).unwrap_or(HoldStage::Running)) {
-            Some(stage) => stage.word(),
-            None if machine.undecided => "pending",
-            None => "idle",
-        }
-    }
-
-    /// Does a job save its work when it is asked, or is it saved?
-    fn can_save(&self, job: Option<&JobId>) -> bool {
-        let shape = job.and_then(|j| self.shape_of(*j));
-        shape.and_then(|s| self.shapes.ad(s)).is_some_and(|ad| {
-            ["CheckpointSig", "SuccessCheckpointExitCode"].iter().any(|name| ad.contains(name))
-                || ad.eval_bool("WantTransparentCheckpoint") == Some(true)
-        })
-    }
-
-    fn declared_kib(&self, job: JobId) -> Option<u64> {
-        let template = self.queue.clusters().get(&job.cluster)?.template.get();
-        template.attribute(job.cluster, job.proc, "ImageSize")?.trim().parse().ok()
-    }
-
-    fn job_number(&self, job: Option<&JobId>, name: &str) -> Option<i64> {
-        self.shapes.ad(self.shape_of(*job?)?)?.eval_int(name)
-    }
-
     /// Users and their standing, best priority first.
     pub fn users(&self, now_ms: u64) -> Vec<UserView> {
-        self.accounts.views(now_ms)
+        self.books.accounts.views(now_ms)
     }
 
     /// Totals for metrics.
     pub fn totals(&self) -> PoolView {
-        let clusters = self.queue.clusters().len() as u64;
+        let clusters = self.books.queue.clusters().len() as u64;
         let mut view = PoolView { clusters, findings: self.findings(), ..PoolView::default() };
-        for c in self.queue.clusters().values() {
+        for c in self.books.queue.clusters().values() {
             view.idle += c.idle_count();
             view.live += c.live.len() as u64;
             view.held += c.held.len();
         }
-        for (name, m) in self.pool.machines().iter() {
+        for (name, m) in self.books.pool.machines().iter() {
             let first = u64::from(*host_of(name) == **name);
             view.machines += first;
             if m.session.is_some() {
@@ -462,38 +344,32 @@ impl Core {
                 view.cpus_free += u64::from(m.why_unusable().map_or(m.free.cpus, |_| 0));
             }
         }
-        view.claims = self.pool.claims().len() as u64;
+        view.claims = self.books.pool.claims().len() as u64;
         view
-    }
-
-    /// Where the next attempt at a job begins; `None` for its beginning.
-    pub fn checkpoint(&self, job: JobId) -> Option<&Checkpoint> {
-        self.queue.clusters().get(&job.cluster)?.checkpoints.get(&job.proc)
-    }
-
-    /// The job left a machine without the checkpoint that it declares.
-    pub fn checkpoint_missed(&self, job: JobId) -> bool {
-        self.queue.clusters().get(&job.cluster).is_some_and(|c| c.missed.contains(job.proc))
     }
 
     /// All checkpoints that unfinished jobs may begin from.
     pub fn checkpoints(&self) -> impl Iterator<Item = &Checkpoint> {
-        self.queue.clusters().values().flat_map(|c| c.checkpoints.values())
+        self.books.queue.clusters().values().flat_map(|c| c.checkpoints.values())
     }
 
     /// The same, with whose they are.
     pub fn checkpoints_of_users(&self) -> impl Iterator<Item = (&Arc<str>, &Checkpoint)> {
-        self.queue.clusters().values().flat_map(|c| c.checkpoints.values().map(|saved| (&c.owner, saved)))
+        self.books
+            .queue
+            .clusters()
+            .values()
+            .flat_map(|c| c.checkpoints.values().map(|saved| (&c.owner, saved)))
     }
 
     /// Whom a checkpoint of a claim's job is charged to, and what else that user has stored. `None` when the machine has no such claim.
     pub fn charge_checkpoint(&self, machine: &str, claim: ClaimId) -> Option<Charge> {
-        let claim = self.pool.claims().get(&claim).filter(|c| host_of(&c.machine) == machine)?;
-        let quota = self.settings.checkpoint_quota;
+        let claim = self.books.pool.claims().get(&claim).filter(|c| host_of(&c.machine) == machine)?;
+        let quota = self.books.settings.checkpoint_quota;
         let mut charge = Charge { owner: claim.owner.clone(), used: 0, objects: HashSet::new(), quota };
         // What the job itself has stored is replaced.
         let own = claim.jobs.first().copied();
-        for (&cluster, c) in self.queue.clusters().iter().filter(|(_, c)| c.owner == claim.owner) {
+        for (&cluster, c) in self.books.queue.clusters().iter().filter(|(_, c)| c.owner == claim.owner) {
             for (&proc, checkpoint) in &c.checkpoints {
                 if own != Some(JobId { cluster, proc }) {
                     charge.used += checkpoint.bytes;
@@ -506,6 +382,158 @@ impl Core {
 
     /// The template and owner of a cluster, for whoever must tell a machine what to run.
     pub fn template(&self, cluster: u32) -> Option<(Arc<JobTemplate>, Arc<str>)> {
-        self.queue.clusters().get(&cluster).map(|c| (c.template.get(), c.owner.clone()))
+        self.books.queue.clusters().get(&cluster).map(|c| (c.template.get(), c.owner.clone()))
     }
+
+    /// What does not hold, in words; nothing when all is well.
+    pub fn broken(&mut self, now: Now) -> Vec<String> {
+        invariants::broken(self, now)
+    }
+
+    /// The drains in force.
+    pub fn drains(&self) -> impl Iterator<Item = &PoolDrained> {
+        self.books.drains.said()
+    }
+
+    /// Why a job is where it is. `None` when there never was such a cluster, or it was forgotten.
+    pub fn explain_job(&mut self, job: JobId, now: Now) -> Option<JobExplanation> {
+        explain::explain_job(&mut self.books, &self.gangs, &self.keys, &self.throttle, job, now)
+    }
+
+    /// Why a machine does what it does.
+    pub fn explain_machine(&mut self, name: &str, now: Now) -> Option<MachineExplanation> {
+        explain::explain_machine(&mut self.books, &self.gangs, &self.throttle, name, now)
+    }
+
+    /// Why a gang waits; `None` for what is no waiting gang.
+    pub fn gang(&self, cluster: u32, now_ms: u64) -> Option<GangView> {
+        gangs::gang(&self.books, &self.gangs, cluster, now_ms)
+    }
+
+    /// Everything durable, as text that can be compared.
+    pub fn picture(&self) -> String {
+        probes::picture(&self.books.queue, &self.books.pool, &self.books.labs)
+    }
+
+    /// The books of a machine lose what it has: for tests of what puts that right.
+    pub fn spoil_books(&mut self, machine: &str) {
+        probes::spoil_books(&mut self.books.pool, &mut self.sweep, machine)
+    }
+
+    /// The gang that a machine is kept for.
+    pub fn earmark_of(&self, machine: &str) -> Option<u32> {
+        probes::earmark_of(&self.books.pool, &self.gangs, machine)
+    }
+
+    /// A running job that its machine likes less than one that waits and could have its place, where nobody is on the way out
+    /// for that one. After a tick there is none, as long as few enough machines and kinds of jobs are looked at in one go.
+    pub fn slighted(&mut self, now: Now) -> Option<String> {
+        probes::slighted(&mut self.books, &mut self.gangs, &mut self.undone, now)
+    }
+
+    /// The class of a cluster, before aging.
+    pub fn class_of(&self, cluster: u32) -> Option<model::Class> {
+        probes::class_of(&self.books.queue, cluster)
+    }
+
+    /// Waiting gangs in their order, each with its class after aging, and whether its turn has come: what tells states of
+    /// the pool apart beside what people see.
+    pub fn gang_order(&self) -> Vec<(u32, model::Class, bool)> {
+        probes::gang_order(&self.gangs)
+    }
+
+    /// Clusters in the queue from an id on, oldest first; of one user, or of all. A page may have less than `limit`, and
+    /// another may follow nevertheless.
+    pub fn cluster_page(&self, from: u32, owner: Option<&str>, limit: usize) -> Page<ClusterView, u32> {
+        pages::cluster_page(&self.books.queue, from, owner, limit)
+    }
+
+    /// Unfinished jobs of a cluster: those that machines have, held ones, waiting ones, those that ended and stay to be
+    /// looked at; each part in the order of procs.
+    pub fn job_page(&self, id: u32, from: JobCursor, limit: usize) -> Page<JobView, JobCursor> {
+        pages::job_page(&self.books.queue, &self.books.pool, &self.gangs, id, from, limit)
+    }
+
+    /// One unfinished job.
+    pub fn job(&self, job: JobId) -> Option<JobView> {
+        pages::job(&self.books.queue, &self.books.pool, &self.gangs, job)
+    }
+
+    /// The job of a cluster that is meant when somebody asks why it waits: the first one that does, or its first one.
+    pub fn job_to_explain(&self, id: u32) -> Option<JobId> {
+        pages::job_to_explain(&self.books.queue, &self.books.pool, &self.gangs, id)
+    }
+
+    /// Machines (where they are divided, their places) from a name on, then those that only a decision of people is known of.
+    /// The cursor is for [`Core::machine_page`] only.
+    pub fn machine_page(&self, from: &str, limit: usize) -> Page<MachineView, String> {
+        pages::machine_page(&self.books, from, limit)
+    }
+
+    /// A machine with all its places, or one of them (`slot2@HOST`), or the place that a claimed slot (`slot1_2@HOST`) is cut from
+    /// with that one alone.
+    pub fn machines_named(&self, wanted: &str) -> Vec<MachineView> {
+        pages::machines_named(&self.books, wanted)
+    }
+
+    /// After recovery: nobody is connected yet, but machines with claims may well be alive. From now on each has the
+    /// time of its lease to come back.
+    pub fn recovered(&mut self, now: Now) {
+        places::recovered(&mut self.books, now)
+    }
+
+    /// One cluster in the queue.
+    pub fn cluster(&self, id: u32) -> Option<ClusterView> {
+        cluster(&self.books.queue, id)
+    }
+
+    /// How a cluster ended, when it has left the queue not too long ago.
+    pub fn finished(&self, id: u32) -> Option<Summary> {
+        finished(&self.books.queue, id)
+    }
+
+    /// Where the next attempt at a job begins; `None` for its beginning.
+    pub fn checkpoint(&self, job: JobId) -> Option<&Checkpoint> {
+        checkpoint(&self.books.queue, job)
+    }
+
+    /// The job left a machine without the checkpoint that it declares.
+    pub fn checkpoint_missed(&self, job: JobId) -> bool {
+        checkpoint_missed(&self.books.queue, job)
+    }
+}
+
+/// One cluster in the queue.
+pub(crate) fn cluster(queue: &Queue, id: u32) -> Option<ClusterView> {
+    let c = queue.clusters().get(&id)?;
+    let started = c.live.values().filter(|l| l.started_ms.is_some()).count() as u64;
+    Some(ClusterView {
+        cluster: id,
+        owner: c.owner.clone(),
+        template: c.template.get(),
+        submitted_ms: c.submitted_ms,
+        priority: c.priority,
+        total: u64::from(c.template.procs()),
+        idle: c.idle_count() + c.live.len() as u64 - started,
+        running: started,
+        held: c.held.len(),
+        completed: c.completed.len(),
+        done: c.summary,
+        requeues: c.requeues,
+    })
+}
+
+/// How a cluster ended, when it has left the queue not too long ago.
+pub(crate) fn finished(queue: &Queue, id: u32) -> Option<Summary> {
+    queue.ended(id)
+}
+
+/// Where the next attempt at a job begins; `None` for its beginning.
+pub(crate) fn checkpoint(queue: &Queue, job: JobId) -> Option<&Checkpoint> {
+    queue.clusters().get(&job.cluster)?.checkpoints.get(&job.proc)
+}
+
+/// The job left a machine without the checkpoint that it declares.
+pub(crate) fn checkpoint_missed(queue: &Queue, job: JobId) -> bool {
+    queue.clusters().get(&job.cluster).is_some_and(|c| c.missed.contains(job.proc))
 }

@@ -12,7 +12,7 @@ use model::event::Resources;
 use model::report::{Attempt, Happening};
 use model::{ClaimId, ClaimKey, JobId, JobTemplate, MachineName, limits};
 
-use crate::{AgentHello, AgentSlot, Core, Effect, HeldClaim, Session, SlotState};
+use crate::{AgentHello, AgentSlot, Core, Effect, HeldClaim, Session, SlotState, view};
 
 /// Clusters that an agent is told about before it may forget the older ones.
 const KNOWN_CLUSTERS: usize = 1_024;
@@ -115,13 +115,13 @@ impl Told {
         let jobs = jobs.iter().map(|&(proc, attempt)| {
             let values = template.varying.iter().map(|v| template.expand(v, cluster, proc)).collect();
             let job = JobId { cluster, proc };
-            let checkpoint = core.checkpoint(job).map(|c| Object {
+            let checkpoint = view::checkpoint(&core.books.queue, job).map(|c| Object {
                 name: c.object.to_string(),
                 bytes: c.bytes,
                 platform: c.platform.to_string(),
             });
             let checkpoint_key = if transparent { key_of(job) } else { Vec::new() };
-            let checkpoint_missed = core.checkpoint_missed(job);
+            let checkpoint_missed = view::checkpoint_missed(&core.books.queue, job);
             AssignedJob { proc, attempt, values, checkpoint, checkpoint_key, checkpoint_missed }
         });
         let messages = split(jobs.collect()).into_iter();

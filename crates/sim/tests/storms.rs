@@ -40,6 +40,8 @@ fn worlds(first: u64, faults: &Faults) -> Outcome {
         sum.steps += outcome.steps;
         sum.refused += outcome.refused;
         sum.turned_away += outcome.turned_away;
+        sum.power_cuts += outcome.power_cuts;
+        sum.unheard += outcome.unheard;
         for (sum, kills) in sum.kills.iter_mut().zip(outcome.kills) {
             *sum += kills;
         }
@@ -59,6 +61,12 @@ fn worlds_with_wrong_clocks_cut_lines_kills_and_a_disk_that_refuses_break_no_inv
     let sum = worlds(90_260, &Faults::many());
     assert!(sum.requeued > 100 && sum.cuts > 10 && sum.steps > 10 && sum.refused > 3, "{sum:?}");
     assert!(sum.kills.iter().all(|kills| *kills > 3), "{sum:?}");
+}
+
+#[test]
+fn worlds_whose_power_fails_break_no_invariant() {
+    let sum = worlds(130_260, &Faults::with_power_cuts());
+    assert!(sum.power_cuts > 5 && sum.unheard > 1 && sum.requeued > 50, "{sum:?}");
 }
 
 #[test]

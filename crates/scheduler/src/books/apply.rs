@@ -10,19 +10,20 @@ use model::event::{
 };
 use model::{ClaimId, Class, JobId, ProcSet};
 
-use crate::Core;
+use crate::books::Books;
 use crate::lifecycle::Policies;
 use crate::pool::{Claim, Reserved, host_of, place_of};
 use crate::queue::{Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, SubmitKey, template_digest};
 use crate::reserve::MOST_S;
 use crate::shape::Ready;
+use crate::{gangs, lifecycle};
 
-impl Core {
+impl Books {
     /// Applies a fact. Facts about things that are not there are passed over: the journal is the truth, and a fact
     /// about a cluster that was forgotten with a snapshot changes nothing.
     // Arms that do nothing say why, each for itself.
     #[allow(clippy::match_same_arms)]
-    pub fn apply(&mut self, kind: &Kind, time_ms: u64) {
+    pub(crate) fn apply(&mut self, kind: &Kind, time_ms: u64) {
         match kind {
             Kind::ClusterSubmitted(e) => self.apply_submitted(e, time_ms),
             Kind::JobsHeld(e) => self.apply_held(e, time_ms),
@@ -101,7 +102,7 @@ impl Core {
         self.queue.remember_key(cluster.key, keyed);
         self.queue.insert(e.cluster, cluster);
         self.reindex(e.cluster);
-        self.put_off(e.cluster, &ProcSet::all(e.template.procs));
+        lifecycle::later::put_off(self, e.cluster, &ProcSet::all(e.template.procs));
     }
 
     /// A cluster has another place among those that wait.
@@ -228,16 +229,16 @@ impl Core {
         }
         let jobs = e.procs.iter().flat_map(|s| s.procs()).map(|proc| JobId { cluster: e.cluster, proc });
         self.pool.give_jobs(claim_id, jobs);
-        self.touch_claim(claim_id);
+        gangs::ends::touch_claim(&self.pool, &mut self.changes, claim_id);
         self.reindex(e.cluster);
     }
 
     fn apply_started(&mut self, e: &JobStarted) {
         if let Some(live) = self.live_mut(e.cluster, e.proc, e.attempt) {
             live.started_ms = Some(e.started_ms);
-            self.touch_claim(ClaimId(e.claim));
-            self.touch_gang(e.cluster);
-            self.watch_limit(JobId { cluster: e.cluster, proc: e.proc });
+            gangs::ends::touch_claim(&self.pool, &mut self.changes, ClaimId(e.claim));
+            gangs::ends::touch_gang(self, e.cluster);
+            lifecycle::limits::watch_limit(&mut self.queue, JobId { cluster: e.cluster, proc: e.proc });
             if let Some(cluster) = self.queue.cluster_mut(e.cluster) {
                 cluster.note_start(e.proc);
                 if cluster.guests.is_some() {
@@ -292,7 +293,7 @@ impl Core {
         }
         if self.queue.clusters().get(&e.cluster).is_some_and(|c| c.policies.together) {
             // Those that it was within its limits for may be past theirs.
-            self.watch_limits(e.cluster);
+            lifecycle::limits::watch_limits(&mut self.queue, e.cluster);
         }
         self.finish(e.cluster, u64::from(!e.stays));
     }
@@ -352,7 +353,7 @@ impl Core {
         if !limits.is_empty() {
             self.changes.release();
         }
-        self.touch_claim(id);
+        gangs::ends::touch_claim(&self.pool, &mut self.changes, id);
     }
 
     fn apply_extended(&mut self, e: &JobsExtended) {
@@ -363,8 +364,8 @@ impl Core {
                 *extended = extended.saturating_add(e.seconds).min(MOST_S);
             }
         }
-        self.touch_gang(e.cluster);
-        self.watch_limits(e.cluster);
+        gangs::ends::touch_gang(self, e.cluster);
+        lifecycle::limits::watch_limits(&mut self.queue, e.cluster);
     }
 
     fn live_mut(&mut self, cluster: u32, proc: u32, attempt: u32) -> Option<&mut Live> {
@@ -390,7 +391,7 @@ impl Core {
         let procs: ProcSet = spans.iter().collect();
         cluster.insert_idle(&procs);
         self.reindex(cluster_id);
-        self.put_off(cluster_id, &procs);
+        lifecycle::later::put_off(self, cluster_id, &procs);
     }
 
     /// Puts each part of a cluster into its shape's waiting list, or takes it out, according to its idle procs.
@@ -399,7 +400,7 @@ impl Core {
         if cluster.gang {
             // Not in anybody's line: the planner places it as a whole.
             self.changes.note_gang(cluster_id);
-            self.touch_gang(cluster_id);
+            gangs::ends::touch_gang(self, cluster_id);
             return;
         }
         for (index, part) in cluster.parts.iter().enumerate() {
@@ -412,7 +413,6 @@ impl Core {
     fn finish(&mut self, cluster_id: u32, count: u64) {
         self.reindex(cluster_id);
         if let Some(cluster) = self.queue.finish(cluster_id, count) {
-            self.round.forget(cluster_id);
             self.shapes.release(&cluster.parts);
         }
     }

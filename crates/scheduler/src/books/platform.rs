@@ -8,13 +8,13 @@ use std::sync::Arc;
 use model::ProcSet;
 use model::text::quote;
 
-use crate::Core;
+use crate::books::Books;
 use crate::queue::Part;
 
 /// The attribute that such a job has.
 const ATTRIBUTE: &str = "LastCheckpointPlatform";
 
-impl Core {
+impl Books {
     /// A job goes on on machines of this kind only.
     pub(crate) fn bind(&mut self, id: u32, proc: u32, platform: &str, now_ms: u64) {
         let Some(cluster) = self.queue.cluster_mut(id) else { return };

@@ -10,9 +10,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::sweep::{Finding, Stage};
-use crate::accounts::UserId;
-use crate::pool::Claim;
-use crate::{Core, Out, Turn};
+use crate::accounts::{Accounts, UserId};
+use crate::books::Books;
+use crate::changes::Changes;
+use crate::concurrency::InUse;
+use crate::pool::{Claim, Pool};
+use crate::queue::Queue;
+use crate::sweep::Sweep;
+use crate::{Out, Turn, agents};
 
 /// Named resources come in fractions, whose sums depend on their order.
 const ROUNDING: f64 = 1e-6;
@@ -157,7 +162,7 @@ fn names<K: Ord + Clone, V>(
     names.into_iter().take(most).cloned().collect()
 }
 
-impl Core {
+impl Books {
     /// The round comes by a machine, whose claims are in order by now.
     pub(crate) fn count_machine(&mut self, name: &Arc<str>) {
         let mut recount = std::mem::take(&mut self.pool.recount);
@@ -184,118 +189,117 @@ impl Core {
             );
         }
     }
+}
 
-    /// Are owners' jobs as many as were counted?
-    pub(crate) fn sweep_owners(
-        &mut self,
-        after: Option<Arc<str>>,
-        budget: &mut usize,
-        out: &mut Out,
-    ) -> Stage {
-        let counted = &self.queue.recount.jobs;
-        let owners = names(self.queue.jobs_of(), counted, after.as_ref(), *budget);
-        *budget = budget.saturating_sub(owners.len());
-        for owner in &owners {
-            let counted = self.queue.recount.jobs.get(owner).copied().unwrap_or(0);
-            let booked = self.queue.jobs_of().get(owner).copied().unwrap_or(0);
-            if booked != counted {
-                let what = format!("{owner} was thought to have {booked} unfinished jobs, not {counted}");
-                self.sweep.note(Finding::Jobs, &what, out);
-                self.queue.put_jobs_right(owner, counted);
-            }
-        }
-        if *budget > 0 {
-            self.queue.recount = JobCount::default();
-            return Stage::Claims(None);
-        }
-        Stage::Owners(owners.last().cloned().or(after))
-    }
-
-    /// Do users hold what was counted? And when all were asked: do groups, and has the pool so many cores?
-    pub(crate) fn sweep_users(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
-        let end = self.accounts.len().min(from.saturating_add(*budget as u32));
-        *budget = budget.saturating_sub((end - from) as usize);
-        let mut repaired = false;
-        for id in (from..end).map(UserId) {
-            let counted = self.pool.recount.held.get(id.0 as usize).copied().unwrap_or(0.0);
-            let held = self.accounts.held(id);
-            if differ(held, counted) {
-                let name = &self.accounts.get(id).name;
-                let what = format!("{name} was thought to hold {held} cores, not {counted}");
-                self.sweep.note(Finding::Held, &what, turn.out);
-                self.accounts.put_right(id, counted, turn.now.wall_ms);
-                repaired = true;
-            }
-        }
-        if *budget > 0 {
-            repaired |= self.sweep_groups(turn);
-            if self.pool.cores() != self.pool.recount.cores {
-                let (booked, counted) = (self.pool.cores(), self.pool.recount.cores);
-                let what = format!("the pool was thought to have {booked} cores, not {counted}");
-                self.sweep.note(Finding::Cores, &what, turn.out);
-                self.pool.put_cores_right(counted);
-                self.count_cores();
-                repaired = true;
-            }
-        }
-        self.offer_released(turn, repaired);
-        if *budget > 0 { Stage::Limits(None) } else { Stage::Users(end) }
-    }
-
-    fn sweep_groups(&mut self, turn: &mut Turn<'_>) -> bool {
-        let wrong: Vec<(usize, f64)> = self
-            .accounts
-            .groups()
-            .enumerate()
-            .map(|(group, (_, held))| {
-                (group, held, self.pool.recount.groups.get(group).copied().unwrap_or(0.0))
-            })
-            .filter(|(_, held, counted)| differ(*held, *counted))
-            .map(|(group, _, counted)| (group, counted))
-            .collect();
-        for &(group, counted) in &wrong {
-            if let Some((name, held)) = self.accounts.groups().nth(group) {
-                let what = format!("the group {name} was thought to hold {held} cores, not {counted}");
-                self.sweep.note(Finding::Quota, &what, turn.out);
-            }
-            self.accounts.put_group_right(group, counted, turn.now.wall_ms);
-        }
-        !wrong.is_empty()
-    }
-
-    /// Is of each named resource in use what was counted?
-    pub(crate) fn sweep_limits(
-        &mut self,
-        turn: &mut Turn<'_>,
-        after: Option<Box<str>>,
-        budget: &mut usize,
-    ) -> Stage {
-        let limits = names(self.in_use.taken(), &self.pool.recount.limits, after.as_ref(), *budget);
-        *budget = budget.saturating_sub(limits.len());
-        let mut repaired = false;
-        for name in &limits {
-            let counted = self.pool.recount.limits.get(name).copied().unwrap_or(0.0);
-            let taken = self.in_use.taken().get(name).copied().unwrap_or(0.0);
-            if differ(taken, counted) {
-                let what = format!("of {name} {taken} was thought to be in use, not {counted}");
-                self.sweep.note(Finding::Limit, &what, turn.out);
-                self.in_use.put_right(name, counted);
-                repaired = true;
-            }
-        }
-        self.offer_released(turn, repaired);
-        if *budget > 0 {
-            self.pool.recount = PoolCount::default();
-            return Stage::Gangs(0);
-        }
-        Stage::Limits(limits.last().cloned().or(after))
-    }
-
-    /// After a repair: whoever was kept back by what was not true tries again.
-    fn offer_released(&mut self, turn: &mut Turn<'_>, repaired: bool) {
-        if repaired {
-            self.changes.release();
-            self.gang_pass(turn);
+/// Are owners' jobs as many as were counted?
+pub(crate) fn sweep_owners(
+    queue: &mut Queue,
+    sweep: &mut Sweep,
+    after: Option<Arc<str>>,
+    budget: &mut usize,
+    out: &mut Out,
+) -> Stage {
+    let counted = &queue.recount.jobs;
+    let owners = names(queue.jobs_of(), counted, after.as_ref(), *budget);
+    *budget = budget.saturating_sub(owners.len());
+    for owner in &owners {
+        let counted = queue.recount.jobs.get(owner).copied().unwrap_or(0);
+        let booked = queue.jobs_of().get(owner).copied().unwrap_or(0);
+        if booked != counted {
+            let what = format!("{owner} was thought to have {booked} unfinished jobs, not {counted}");
+            sweep.note(Finding::Jobs, &what, out);
+            queue.put_jobs_right(owner, counted);
         }
     }
+    if *budget > 0 {
+        queue.recount = JobCount::default();
+        return Stage::Claims(None);
+    }
+    Stage::Owners(owners.last().cloned().or(after))
+}
+
+/// Do users hold what was counted? And when all were asked: do groups, and has the pool so many cores?
+/// Says whether anything was put right.
+pub(crate) fn sweep_users(
+    pool: &mut Pool,
+    accounts: &mut Accounts,
+    changes: &mut Changes,
+    sweep: &mut Sweep,
+    turn: &mut Turn<'_>,
+    from: u32,
+    budget: &mut usize,
+) -> (Stage, bool) {
+    let end = accounts.len().min(from.saturating_add(*budget as u32));
+    *budget = budget.saturating_sub((end - from) as usize);
+    let mut repaired = false;
+    for id in (from..end).map(UserId) {
+        let counted = pool.recount.held.get(id.0 as usize).copied().unwrap_or(0.0);
+        let held = accounts.held(id);
+        if differ(held, counted) {
+            let name = &accounts.get(id).name;
+            let what = format!("{name} was thought to hold {held} cores, not {counted}");
+            sweep.note(Finding::Held, &what, turn.out);
+            accounts.put_right(id, counted, turn.now.wall_ms);
+            repaired = true;
+        }
+    }
+    if *budget > 0 {
+        repaired |= sweep_groups(pool, accounts, sweep, turn);
+        if pool.cores() != pool.recount.cores {
+            let (booked, counted) = (pool.cores(), pool.recount.cores);
+            let what = format!("the pool was thought to have {booked} cores, not {counted}");
+            sweep.note(Finding::Cores, &what, turn.out);
+            pool.put_cores_right(counted);
+            agents::count_cores(pool, accounts, changes);
+            repaired = true;
+        }
+    }
+    (if *budget > 0 { Stage::Limits(None) } else { Stage::Users(end) }, repaired)
+}
+
+fn sweep_groups(pool: &Pool, accounts: &mut Accounts, sweep: &mut Sweep, turn: &mut Turn<'_>) -> bool {
+    let wrong: Vec<(usize, f64)> = accounts
+        .groups()
+        .enumerate()
+        .map(|(group, (_, held))| (group, held, pool.recount.groups.get(group).copied().unwrap_or(0.0)))
+        .filter(|(_, held, counted)| differ(*held, *counted))
+        .map(|(group, _, counted)| (group, counted))
+        .collect();
+    for &(group, counted) in &wrong {
+        if let Some((name, held)) = accounts.groups().nth(group) {
+            let what = format!("the group {name} was thought to hold {held} cores, not {counted}");
+            sweep.note(Finding::Quota, &what, turn.out);
+        }
+        accounts.put_group_right(group, counted, turn.now.wall_ms);
+    }
+    !wrong.is_empty()
+}
+
+/// Is of each named resource in use what was counted? Says whether anything was put right.
+pub(crate) fn sweep_limits(
+    pool: &mut Pool,
+    in_use: &mut InUse,
+    sweep: &mut Sweep,
+    turn: &mut Turn<'_>,
+    after: Option<Box<str>>,
+    budget: &mut usize,
+) -> (Stage, bool) {
+    let limits = names(in_use.taken(), &pool.recount.limits, after.as_ref(), *budget);
+    *budget = budget.saturating_sub(limits.len());
+    let mut repaired = false;
+    for name in &limits {
+        let counted = pool.recount.limits.get(name).copied().unwrap_or(0.0);
+        let taken = in_use.taken().get(name).copied().unwrap_or(0.0);
+        if differ(taken, counted) {
+            let what = format!("of {name} {taken} was thought to be in use, not {counted}");
+            sweep.note(Finding::Limit, &what, turn.out);
+            in_use.put_right(name, counted);
+            repaired = true;
+        }
+    }
+    if *budget > 0 {
+        pool.recount = PoolCount::default();
+        return (Stage::Gangs(0), repaired);
+    }
+    (Stage::Limits(limits.last().cloned().or(after)), repaired)
 }

@@ -3,13 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use model::event::{Afterwards, ClaimMade, Exit, JobReserved, Kind, LabSet, MachineStanding};
-use model::{ClaimId, Class, JobId, JobTemplate, ProcSet, Span};
+use model::event::{Afterwards, ClaimMade, JobReserved, Kind};
+use model::{ClaimId, Class, JobId, JobTemplate, ProcSet};
 use prost::Message;
 
+use super::saved::{
+    Saved, SavedCheckpoint, SavedClaim, SavedCluster, SavedHold, SavedKey, SavedLive, SavedPast,
+    SavedSummary, SavedUser,
+};
+use crate::books::Books;
 use crate::lifecycle::{Past, Policies};
 use crate::queue::{Begun, Checkpoint, Cluster, Hold, Keyed, Live, Stage, Stop, Stored, SubmitKey, Summary};
-use crate::{Core, Settings};
+use crate::{Settings, lifecycle};
 
 /// A snapshot that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -22,222 +27,6 @@ pub enum BadSnapshot {
     NoTemplate(u32),
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct Saved {
-    #[prost(uint32, tag = "1")]
-    next_cluster: u32,
-    #[prost(uint64, tag = "2")]
-    next_claim: u64,
-    #[prost(message, repeated, tag = "3")]
-    clusters: Vec<SavedCluster>,
-    #[prost(message, repeated, tag = "4")]
-    claims: Vec<SavedClaim>,
-    #[prost(message, repeated, tag = "5")]
-    finished: Vec<SavedSummary>,
-    #[prost(message, repeated, tag = "6")]
-    keys: Vec<SavedKey>,
-    #[prost(message, repeated, tag = "7")]
-    users: Vec<SavedUser>,
-    #[prost(message, repeated, tag = "8")]
-    standings: Vec<MachineStanding>,
-    #[prost(message, repeated, tag = "9")]
-    labs: Vec<LabSet>,
-    /// Templates that clusters refer to by their place here.
-    #[prost(message, repeated, tag = "50")]
-    templates: Vec<JobTemplate>,
-    #[prost(message, repeated, tag = "40")]
-    drains: Vec<model::event::PoolDrained>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedUser {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(double, tag = "2")]
-    real: f64,
-    #[prost(uint64, tag = "3")]
-    at_ms: u64,
-    #[prost(double, tag = "4")]
-    used: f64,
-    #[prost(double, optional, tag = "5")]
-    factor: Option<f64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedCluster {
-    #[prost(uint32, tag = "1")]
-    id: u32,
-    #[prost(string, tag = "2")]
-    owner: String,
-    /// Only in older snapshots.
-    #[prost(message, optional, tag = "4")]
-    template: Option<JobTemplate>,
-    #[prost(uint64, tag = "5")]
-    submitted_ms: u64,
-    #[prost(message, repeated, tag = "7")]
-    idle: Vec<Span>,
-    #[prost(message, repeated, tag = "8")]
-    holds: Vec<SavedHold>,
-    #[prost(message, repeated, tag = "9")]
-    live: Vec<SavedLive>,
-    /// Flattened pairs (proc, attempts).
-    #[prost(uint32, repeated, tag = "10")]
-    attempts: Vec<u32>,
-    #[prost(message, required, tag = "11")]
-    summary: SavedSummary,
-    #[prost(uint64, tag = "12")]
-    requeues: u64,
-    #[prost(sint32, tag = "13")]
-    priority: i32,
-    #[prost(message, repeated, tag = "14")]
-    past: Vec<SavedPast>,
-    #[prost(message, repeated, tag = "15")]
-    checkpoints: Vec<SavedCheckpoint>,
-    #[prost(message, repeated, tag = "16")]
-    completed: Vec<Span>,
-    #[prost(string, repeated, tag = "17")]
-    excluded: Vec<String>,
-    /// Flattened pairs (proc, failures).
-    #[prost(uint32, repeated, tag = "18")]
-    unready: Vec<u32>,
-    /// Flattened pairs (proc, seconds).
-    #[prost(uint64, repeated, tag = "19")]
-    extended: Vec<u64>,
-    /// The number of its class; absent for the usual one.
-    #[prost(uint32, optional, tag = "20")]
-    class: Option<u32>,
-    /// When the excluded machines failed, in Unix milliseconds; older snapshots do not say.
-    #[prost(uint64, repeated, tag = "21")]
-    excluded_ms: Vec<u64>,
-    /// Flattened pairs (proc, attempts that were over before they had begun).
-    #[prost(uint32, repeated, tag = "40")]
-    unbegun: Vec<u32>,
-    /// Procs that left without the checkpoint that they declare.
-    #[prost(message, repeated, tag = "22")]
-    missed: Vec<Span>,
-    /// Which of the templates.
-    #[prost(uint32, tag = "50")]
-    base: u32,
-    /// How its own differs from that.
-    #[prost(bytes = "vec", tag = "51")]
-    own: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedCheckpoint {
-    #[prost(uint32, tag = "1")]
-    proc: u32,
-    #[prost(string, tag = "2")]
-    object: String,
-    #[prost(uint64, tag = "3")]
-    bytes: u64,
-    #[prost(string, tag = "4")]
-    platform: String,
-    #[prost(uint64, tag = "5")]
-    saving_ms: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedPast {
-    #[prost(uint32, tag = "1")]
-    proc: u32,
-    #[prost(uint32, tag = "2")]
-    starts: u32,
-    #[prost(uint32, tag = "3")]
-    completions: u32,
-    #[prost(uint32, tag = "4")]
-    holds: u32,
-    #[prost(uint32, tag = "5")]
-    system_holds: u32,
-    #[prost(uint64, tag = "6")]
-    wall_ms: u64,
-    #[prost(uint64, optional, tag = "7")]
-    since_ms: Option<u64>,
-    #[prost(message, optional, tag = "8")]
-    exit: Option<Exit>,
-    #[prost(uint32, tag = "9")]
-    quick: u32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedHold {
-    #[prost(message, repeated, tag = "1")]
-    procs: Vec<Span>,
-    #[prost(string, tag = "2")]
-    reason: String,
-    #[prost(uint32, tag = "3")]
-    code: u32,
-    #[prost(uint32, tag = "4")]
-    subcode: u32,
-    #[prost(uint64, tag = "5")]
-    since_ms: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedLive {
-    #[prost(uint32, tag = "1")]
-    proc: u32,
-    #[prost(uint64, tag = "2")]
-    claim: u64,
-    #[prost(uint32, tag = "3")]
-    attempt: u32,
-    #[prost(uint64, optional, tag = "4")]
-    started_ms: Option<u64>,
-    #[prost(int32, optional, tag = "6")]
-    stop: Option<i32>,
-    #[prost(string, tag = "7")]
-    stop_reason: String,
-    #[prost(uint32, tag = "8")]
-    stop_code: u32,
-    #[prost(uint32, tag = "9")]
-    stop_subcode: u32,
-    #[prost(bool, tag = "10")]
-    suspended: bool,
-    /// 0 scheduled, 1 waiting, 2 installing.
-    #[prost(uint32, tag = "11")]
-    stage: u32,
-    #[prost(uint64, tag = "12")]
-    assigned_ms: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedClaim {
-    #[prost(message, required, tag = "1")]
-    made: ClaimMade,
-    #[prost(uint64, tag = "2")]
-    made_ms: u64,
-    /// Flattened pairs (cluster, proc) in order.
-    #[prost(uint32, repeated, tag = "3")]
-    jobs: Vec<u32>,
-    /// Cluster, proc and until when (0: for its gang) of a claim that is kept after its job.
-    #[prost(uint64, repeated, tag = "4")]
-    reserved: Vec<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct SavedSummary {
-    #[prost(uint32, tag = "1")]
-    cluster: u32,
-    #[prost(uint64, tag = "2")]
-    succeeded: u64,
-    #[prost(uint64, tag = "3")]
-    failed: u64,
-    #[prost(uint64, tag = "4")]
-    removed: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SavedKey {
-    #[prost(uint32, tag = "3")]
-    cluster: u32,
-    #[prost(fixed64, tag = "4")]
-    low: u64,
-    #[prost(fixed64, tag = "5")]
-    high: u64,
-    #[prost(fixed32, tag = "6")]
-    template: u32,
-}
-
 fn save_summary(cluster: u32, s: Summary) -> SavedSummary {
     SavedSummary { cluster, succeeded: s.succeeded, failed: s.failed, removed: s.removed }
 }
@@ -246,9 +35,9 @@ fn load_summary(s: SavedSummary) -> Summary {
     Summary { succeeded: s.succeeded, failed: s.failed, removed: s.removed }
 }
 
-impl Core {
+impl Books {
     /// The durable state as bytes.
-    pub fn snapshot(&self) -> Vec<u8> {
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
         let claims = self.pool.claims().iter().map(|(id, c)| SavedClaim {
             made: ClaimMade {
                 claim: id.0,
@@ -303,32 +92,32 @@ impl Core {
     }
 
     /// A core as it was when the snapshot was taken.
-    pub fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
+    pub(crate) fn restore(settings: Settings, bytes: &[u8]) -> Result<Self, BadSnapshot> {
         let saved = Saved::decode(bytes)?;
-        let mut core = Self::new(settings);
+        let mut books = Self::new(settings);
         for u in saved.users {
-            core.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
+            books.accounts.load(&u.name, u.real, u.at_ms, u.used, u.factor);
         }
         for drain in &saved.drains {
-            core.drains.apply(drain);
+            books.drains.apply(drain);
         }
-        saved.standings.iter().for_each(|e| core.apply_standing(e));
-        saved.labs.iter().for_each(|e| core.apply_lab(e));
+        saved.standings.iter().for_each(|e| books.apply_standing(e));
+        saved.labs.iter().for_each(|e| books.apply_lab(e));
         for claim in saved.claims {
             let id = ClaimId(claim.made.claim);
             // Its cores are in the user's account since it was made; the account was settled later than that.
-            core.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
+            books.apply(&Kind::ClaimMade(claim.made), claim.made_ms);
             let jobs = claim.jobs.as_chunks().0.iter().map(|&[cluster, proc]| JobId { cluster, proc });
-            core.pool.give_jobs(id, jobs);
+            books.pool.give_jobs(id, jobs);
             if let [cluster, proc, until_ms] = claim.reserved[..] {
                 let (cluster, proc, for_gang) = (cluster as u32, proc as u32, until_ms == 0);
-                core.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms, for_gang });
+                books.apply_reserved(&JobReserved { claim: id.0, cluster, proc, until_ms, for_gang });
             }
         }
         let mut keys = HashMap::new();
         for key in saved.keys {
             let hash = SubmitKey::from_number(u128::from(key.high) << 64 | u128::from(key.low));
-            core.queue.remember_key(hash, Keyed { cluster: key.cluster, template: key.template });
+            books.queue.remember_key(hash, Keyed { cluster: key.cluster, template: key.template });
             keys.insert(key.cluster, hash);
         }
         let key_of = |cluster: u32| keys.get(&cluster).copied().unwrap_or_default();
@@ -340,15 +129,15 @@ impl Core {
                 (None, Some(base)) => Stored::whole(base, std::mem::take(&mut saved.own)),
                 (None, None) => return Err(BadSnapshot::NoTemplate(saved.id)),
             };
-            core.load_cluster(saved, &template, key);
+            books.load_cluster(saved, &template, key);
         }
-        core.restore_limits();
-        core.queue.skip_to(saved.next_cluster);
-        core.pool.skip_to(saved.next_claim);
+        books.restore_limits();
+        books.queue.skip_to(saved.next_cluster);
+        books.pool.skip_to(saved.next_claim);
         for summary in saved.finished {
-            core.queue.remember(summary.cluster, load_summary(summary), key_of(summary.cluster));
+            books.queue.remember(summary.cluster, load_summary(summary), key_of(summary.cluster));
         }
-        Ok(core)
+        Ok(books)
     }
 
     /// What claims take of named resources follows from their jobs.
@@ -440,8 +229,8 @@ impl Core {
         self.queue.insert(saved.id, cluster);
         self.bind_all(saved.id, saved.submitted_ms);
         self.reindex(saved.id);
-        self.put_off(saved.id, &idle);
-        self.watch_limits(saved.id);
+        lifecycle::later::put_off(self, saved.id, &idle);
+        lifecycle::limits::watch_limits(&mut self.queue, saved.id);
     }
 }
 
@@ -561,7 +350,7 @@ mod tests {
 
     use super::*;
     use crate::tests::{digest, template};
-    use crate::{Out, Submission, Turn};
+    use crate::{Core, Out, Submission, Turn};
 
     fn submit(core: &mut Core, owner: &str, key: &str) -> u32 {
         let submission =

@@ -2,12 +2,12 @@
 //! minutes left has two minutes left whatever the clock shows. What is meant for a time of day (deferral, windows, holds until) is not.
 //!
 //! The dates in the queue and the claims are moved here, as a fact of the journal. Everything that was made from them (timers, plans,
-//! places in line) is made anew by [`Core::rebuilt`].
+//! places in line) is made anew by `Core::rebuilt`.
 
-use crate::snapshot::BadSnapshot;
-use crate::{Core, Settings};
+use crate::books::Books;
+use crate::lifecycle;
 
-impl Core {
+impl Books {
     /// Moves dates of the past by so much.
     pub(crate) fn apply_step(&mut self, by_ms: i64) {
         let moved = |at: &mut u64| *at = at.saturating_add_signed(by_ms);
@@ -28,12 +28,7 @@ impl Core {
         self.queue.forget_limits();
         let ids: Vec<u32> = self.queue.clusters().keys().copied().collect();
         for id in ids {
-            self.watch_limits(id);
+            lifecycle::limits::watch_limits(&mut self.queue, id);
         }
-    }
-
-    /// The same durable state, with everything made anew that follows from it. Nobody is connected: machines say hello again.
-    pub fn rebuilt(&self, settings: Settings) -> Result<Self, BadSnapshot> {
-        Self::restore(settings, &self.snapshot())
     }
 }

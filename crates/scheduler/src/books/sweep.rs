@@ -20,7 +20,7 @@ use super::pool::Rebuilt;
 use super::recount::Reach;
 use crate::pool::{Claim, host_of};
 use crate::shape::ShapeId;
-use crate::{Core, Effect, Out, Turn};
+use crate::{Core, Effect, Out, Turn, admission, ended, feed, gangs, places, reserve, room};
 
 /// Machines, claims, clusters, shapes that one tick looks at, at most; so much takes about a third of a millisecond.
 const STEP: usize = 500;
@@ -178,8 +178,6 @@ pub(crate) struct Sweep {
     due_ms: u64,
     stage: Option<Stage>,
     found: Findings,
-    /// Starts that are made now are its.
-    pub(crate) passing: bool,
     /// A fault of ours stops the process.
     pub(crate) alarm: bool,
     /// How much one tick looks at.
@@ -188,14 +186,7 @@ pub(crate) struct Sweep {
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self {
-            due_ms: 0,
-            stage: None,
-            found: Findings::default(),
-            passing: false,
-            alarm: cfg!(debug_assertions),
-            step: STEP,
-        }
+        Self { due_ms: 0, stage: None, found: Findings::default(), alarm: cfg!(debug_assertions), step: STEP }
     }
 }
 
@@ -233,15 +224,15 @@ impl Core {
 
     /// The next step of a round, if one is due.
     pub(crate) fn sweep(&mut self, turn: &mut Turn<'_>) {
-        if self.settings.sweep_ms == 0 {
+        if self.books.settings.sweep_ms == 0 {
             return;
         }
         let stage = match self.sweep.stage.take() {
             Some(stage) => stage,
             None if turn.now.mono_ms < self.sweep.due_ms => return,
             None => {
-                self.sweep.due_ms = turn.now.mono_ms + self.settings.sweep_ms;
-                (self.queue.recount, self.pool.recount) = Default::default();
+                self.sweep.due_ms = turn.now.mono_ms + self.books.settings.sweep_ms;
+                (self.books.queue.recount, self.books.pool.recount) = Default::default();
                 Stage::Clusters(0)
             }
         };
@@ -252,9 +243,36 @@ impl Core {
                 Stage::Machines(after) => Some(self.sweep_machines(turn, after, &mut budget)),
                 Stage::Claims(after) => Some(self.sweep_claims(turn, after, &mut budget)),
                 Stage::Clusters(from) => Some(self.sweep_clusters(turn, from, &mut budget)),
-                Stage::Owners(after) => Some(self.sweep_owners(after, &mut budget, turn.out)),
-                Stage::Users(from) => Some(self.sweep_users(turn, from, &mut budget)),
-                Stage::Limits(after) => Some(self.sweep_limits(turn, after, &mut budget)),
+                Stage::Owners(after) => Some(super::recount::sweep_owners(
+                    &mut self.books.queue,
+                    &mut self.sweep,
+                    after,
+                    &mut budget,
+                    turn.out,
+                )),
+                Stage::Users(from) => {
+                    let swept = super::recount::sweep_users(
+                        &mut self.books.pool,
+                        &mut self.books.accounts,
+                        &mut self.books.changes,
+                        &mut self.sweep,
+                        turn,
+                        from,
+                        &mut budget,
+                    );
+                    Some(self.offer_released(turn, swept))
+                }
+                Stage::Limits(after) => {
+                    let swept = super::recount::sweep_limits(
+                        &mut self.books.pool,
+                        &mut self.books.in_use,
+                        &mut self.sweep,
+                        turn,
+                        after,
+                        &mut budget,
+                    );
+                    Some(self.offer_released(turn, swept))
+                }
                 Stage::Gangs(from) => Some(self.sweep_gangs(turn, from, &mut budget)),
                 Stage::Shapes(from) => self.sweep_shapes(turn, from, &mut budget),
             };
@@ -262,10 +280,19 @@ impl Core {
         self.sweep.stage = stage;
     }
 
+    /// After a repair: whoever was kept back by what was not true tries again.
+    fn offer_released(&mut self, turn: &mut Turn<'_>, (stage, repaired): (Stage, bool)) -> Stage {
+        if repaired {
+            self.books.changes.release();
+            self.gang_pass(turn);
+        }
+        stage
+    }
+
     /// The next machines of the walk, as many as the budget allows.
     fn machines_after(&self, after: Option<&Arc<str>>, budget: &mut usize) -> Vec<Arc<str>> {
         let mut names = Vec::new();
-        for (name, machine) in self.pool.machines().after(after) {
+        for (name, machine) in self.books.pool.machines().after(after) {
             if *budget == 0 {
                 break;
             }
@@ -288,7 +315,7 @@ impl Core {
 
     /// True when something was put right.
     fn sweep_machine(&mut self, name: &Arc<str>, out: &mut Out) -> bool {
-        let Rebuilt { dead, room } = self.pool.rebuild_machine(name, &mut self.changes);
+        let Rebuilt { dead, room } = self.books.pool.rebuild_machine(name, &mut self.books.changes);
         let mut repaired = room || !dead.is_empty();
         for id in dead {
             let what = format!("{name} has the claim {id}, which is over");
@@ -297,7 +324,7 @@ impl Core {
         if room {
             self.sweep.note(Finding::Room, &format!("the books of {name} did not fit its claims"), out);
         }
-        let Some(machine) = self.pool.machines().get(name) else { return repaired };
+        let Some(machine) = self.books.pool.machines().get(name) else { return repaired };
         let (number, connected) = (machine.number, machine.session.is_some());
         if let Some(gang) = self.gangs.earmark(number)
             && (!connected || !self.gangs.is_promised(gang, number))
@@ -312,11 +339,13 @@ impl Core {
 
     /// The tick that runs this pass has just ended leases: one that is left was forgotten.
     fn sweep_leases(&mut self, turn: &mut Turn<'_>, name: &Arc<str>) {
-        let Some(machine) = self.pool.machines().get(name).filter(|m| m.session.is_none()) else { return };
+        let Some(machine) = self.books.pool.machines().get(name).filter(|m| m.session.is_none()) else {
+            return;
+        };
         // Word from a machine is noted at its first place.
-        let heard_ms = self.pool.machines().get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
+        let heard_ms = self.books.pool.machines().get(host_of(name)).map_or(machine.heard_ms, |m| m.heard_ms);
         let over = machine.claims.iter().copied().filter(|id| {
-            let patience = self.pool.claims().get(id).map_or(0, Claim::patience_ms);
+            let patience = self.books.pool.claims().get(id).map_or(0, Claim::patience_ms);
             turn.now.mono_ms >= heard_ms.saturating_add(patience)
         });
         for id in over.collect::<Vec<_>>() {
@@ -325,8 +354,9 @@ impl Core {
                 &format!("the lease of claim {id} on {name} had run out"),
                 turn.out,
             );
-            let jobs = self.pool.claims().get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
-            self.lose_claim(
+            let jobs = self.books.pool.claims().get(&id).map_or_else(Vec::new, |c| c.jobs.clone());
+            ended::lose_claim(
+                &mut self.books,
                 turn,
                 id,
                 "its machine was out of contact for longer than the lease",
@@ -341,44 +371,46 @@ impl Core {
     fn sweep_claims(&mut self, turn: &mut Turn<'_>, after: Option<Arc<str>>, budget: &mut usize) -> Stage {
         let mut names = self.machines_after(after.as_ref(), budget);
         for name in &names {
-            let claims = self.pool.machines().get(name).map(|m| m.claims.clone());
+            let claims = self.books.pool.machines().get(name).map(|m| m.claims.clone());
             for id in claims.into_iter().flatten() {
                 self.sweep_claim(turn, name, id);
             }
-            self.count_machine(name);
+            self.books.count_machine(name);
         }
         if let Some(last) = names.pop() {
             return Stage::Claims(Some(last));
         }
-        self.pool.recount.reach = Reach::All;
-        if self.pool.recount.claims != self.pool.claims().len() {
+        self.books.pool.recount.reach = Reach::All;
+        if self.books.pool.recount.claims != self.books.pool.claims().len() {
             self.sweep_lost_claims(turn);
         }
         Stage::Machines(None)
     }
 
     fn sweep_claim(&mut self, turn: &mut Turn<'_>, name: &Arc<str>, id: ClaimId) {
-        let Some(claim) = self.pool.claims().get(&id).filter(|c| c.machine == *name) else { return };
+        let Some(claim) = self.books.pool.claims().get(&id).filter(|c| c.machine == *name) else { return };
         let strays: Vec<JobId> = claim.jobs.iter().copied().filter(|job| !self.is_with(*job, id)).collect();
         let deep = claim.jobs.len() > 1;
-        if !strays.is_empty() || self.pool.deep().contains(&id) != deep {
+        if !strays.is_empty() || self.books.pool.deep().contains(&id) != deep {
             let what = format!("claim {id} had jobs that are not its");
             self.sweep.note(Finding::StrayJob, &what, turn.out);
-            self.pool.drop_jobs(id, &strays);
+            self.books.pool.drop_jobs(id, &strays);
         }
-        let connected = self.pool.machines().get(name).is_some_and(|m| m.session.is_some());
-        if connected && self.is_reserved_in_vain(id) {
+        let connected = self.books.pool.machines().get(name).is_some_and(|m| m.session.is_some());
+        if connected
+            && reserve::is_reserved_in_vain(&self.books.queue, &self.books.pool, &self.books.shapes, id)
+        {
             let what = format!("claim {id} on {name} was kept for a gang that is over");
             self.sweep.note(Finding::KeptClaim, &what, turn.out);
             return self.drop_claim(turn, id, "its gang is over");
         }
         // It may be kept for a while after the run, and its machine may be put in order.
         let idle = |c: &Claim| c.jobs.is_empty() && !c.ending && c.reserved.is_none();
-        let empty = self.pool.claims().get(&id).is_some_and(idle);
-        let session = self.pool.machines().get(name).and_then(|m| m.session);
+        let empty = self.books.pool.claims().get(&id).is_some_and(idle);
+        let session = self.books.pool.machines().get(name).and_then(|m| m.session);
         if let Some(session) = session.filter(|_| empty) {
             self.sweep.note(Finding::EmptyClaim, &format!("claim {id} on {name} had no job"), turn.out);
-            self.end_claim(turn, id, "none of its jobs is alive");
+            feed::end_claim(&mut self.books, turn, id, "none of its jobs is alive");
             turn.out.effects.push(Effect::Drop { session, claim: id });
             self.offer_machine(turn, name);
         }
@@ -387,33 +419,33 @@ impl Core {
     /// Machines have fewer claims than there are: looks at all of them, which nobody does who finds nothing wrong.
     fn sweep_lost_claims(&mut self, turn: &mut Turn<'_>) {
         let is_lost = |(id, claim): &(&ClaimId, &Claim)| {
-            self.pool.machines().get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
+            self.books.pool.machines().get(&claim.machine).is_none_or(|m| !m.claims.contains(id))
         };
         let lost: Vec<(ClaimId, Claim)> =
-            self.pool.claims().iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
+            self.books.pool.claims().iter().filter(is_lost).map(|(id, claim)| (*id, claim.clone())).collect();
         for (id, claim) in lost {
             let name = &claim.machine;
             self.sweep.note(Finding::LostClaim, &format!("{name} did not have the claim {id}"), turn.out);
-            if self.pool.machines().contains_key(name) {
-                self.pool.give_back(name, id, claim.slot_number, &mut self.changes);
+            if self.books.pool.machines().contains_key(name) {
+                self.books.pool.give_back(name, id, claim.slot_number, &mut self.books.changes);
             } else {
                 // As after a restart: it has the time of its lease to come back.
-                self.expect(turn.now, name, [id].into());
+                places::expect(&mut self.books, turn.now, name, [id].into());
             }
-            self.recount_claim(&claim, 1);
+            self.books.recount_claim(&claim, 1);
         }
     }
 
     /// Is this claim the one that has the job?
     fn is_with(&self, job: JobId, id: ClaimId) -> bool {
-        let live = self.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
+        let live = self.books.queue.clusters().get(&job.cluster).and_then(|c| c.live.get(&job.proc));
         live.is_some_and(|l| l.claim == id)
     }
 
     fn sweep_clusters(&mut self, turn: &mut Turn<'_>, from: u32, budget: &mut usize) -> Stage {
         let (mut next, mut odd) = (None, Vec::new());
-        let mut recount = std::mem::take(&mut self.queue.recount);
-        for (&id, cluster) in self.queue.clusters().range(from..) {
+        let mut recount = std::mem::take(&mut self.books.queue.recount);
+        for (&id, cluster) in self.books.queue.clusters().range(from..) {
             if *budget == 0 {
                 next = Some(id);
                 break;
@@ -422,11 +454,12 @@ impl Core {
             recount.pass(&cluster.owner, cluster.unfinished());
             *budget = budget.saturating_sub(1 + cluster.live.len());
             let in_line = if cluster.gang {
-                self.changes.concerns_gang(id) || self.gangs.knows(id) == self.waits_as_gang(id)
+                self.books.changes.concerns_gang(id)
+                    || self.gangs.knows(id) == gangs::waits_as_gang(&self.books.queue, id)
             } else {
                 cluster.parts.iter().enumerate().all(|(at, part)| {
                     let entry = cluster.ready(id, at);
-                    let shape = self.shapes.all().get(&part.shape);
+                    let shape = self.books.shapes.all().get(&part.shape);
                     shape.is_none_or(|s| s.ready.contains(&entry) != part.idle.is_empty())
                 })
             };
@@ -435,7 +468,7 @@ impl Core {
                 .iter()
                 .filter(|(proc, live)| {
                     let job = JobId { cluster: id, proc: **proc };
-                    self.pool.claims().get(&live.claim).is_none_or(|c| !c.jobs.contains(&job))
+                    self.books.pool.claims().get(&live.claim).is_none_or(|c| !c.jobs.contains(&job))
                 })
                 .map(|(proc, live)| (*proc, live.claim))
                 .collect();
@@ -446,11 +479,11 @@ impl Core {
         if next.is_none() {
             recount.reach = Reach::All;
         }
-        self.queue.recount = recount;
+        self.books.queue.recount = recount;
         for (id, in_line, lost) in odd {
             if !in_line {
                 self.sweep.note(Finding::Line, &format!("jobs of cluster {id} were not in line"), turn.out);
-                self.reindex(id);
+                self.books.reindex(id);
             }
             for (proc, claim) in lost {
                 let job = JobId { cluster: id, proc };
@@ -459,8 +492,8 @@ impl Core {
                     &format!("claim {claim} did not have the job {job}"),
                     turn.out,
                 );
-                if self.pool.claims().contains_key(&claim) {
-                    self.pool.give_jobs(claim, [job]);
+                if self.books.pool.claims().contains_key(&claim) {
+                    self.books.pool.give_jobs(claim, [job]);
                 } else {
                     let (procs, reason) =
                         (vec![Span { first: proc, count: 1 }], "its claim is over".to_owned());
@@ -472,7 +505,7 @@ impl Core {
                         code: vacate::MACHINE_FAILED,
                         exit: None,
                     };
-                    self.record(turn, Kind::JobsRequeued(requeued));
+                    self.books.record(turn, Kind::JobsRequeued(requeued));
                 }
             }
             self.offer_jobs(turn, id);
@@ -492,9 +525,9 @@ impl Core {
             self.gangs.look_again(SetId(u64::from(id)));
         }
         let before = turn.out.events.len();
-        self.sweep.passing = true;
+        self.books.swept = true;
         self.gang_pass(turn);
-        self.sweep.passing = false;
+        self.books.swept = false;
         self.count_starts(before, turn.out);
         Stage::Gangs(last + 1)
     }
@@ -506,36 +539,42 @@ impl Core {
             return None;
         }
         // Sets of machines are bitmaps: a look through one is quick.
-        let per_shape = 1 + self.pool.numbers() / 4_096;
-        for id in from..self.shapes.end() {
+        let per_shape = 1 + self.books.pool.numbers() / 4_096;
+        for id in from..self.books.shapes.end() {
             if *budget == 0 {
                 return Some(Stage::Shapes(id));
             }
             *budget = budget.saturating_sub(1);
             let id = ShapeId(id);
-            let Some(shape) = self.shapes.all().get(&id) else { continue };
+            let Some(shape) = self.books.shapes.all().get(&id) else { continue };
             let first = shape.ready.first().copied();
-            if first.is_some() != self.accounts.is_in_line(shape.user, id, first) {
+            if first.is_some() != self.books.accounts.is_in_line(shape.user, id, first) {
                 let (user, cores) = (shape.user, f64::from(shape.request.cpus));
-                let what = format!("jobs of {} were not in line", self.accounts.get(user).name);
+                let what = format!("jobs of {} were not in line", self.books.accounts.get(user).name);
                 self.sweep.note(Finding::Line, &what, turn.out);
-                self.accounts.forget_ready(user, id);
-                self.accounts.set_ready(user, id, cores, None, first);
+                self.books.accounts.forget_ready(user, id);
+                self.books.accounts.set_ready(user, id, cores, None, first);
                 self.offer_shape(turn, id);
             }
-            if first.is_none() || !self.may_have_more(id) {
+            if first.is_none() || !admission::may_have_more(&self.books, &self.gangs, id) {
                 continue;
             }
             *budget = budget.saturating_sub(per_shape);
             let before = turn.out.events.len();
-            self.sweep.passing = true;
-            while let Some((ready, name)) = self.unnoticed(|core| core.first_room(id, turn.now.wall_ms)) {
+            self.books.swept = true;
+            while let Some((ready, name)) = room::first_room_unnoticed(
+                &mut self.books,
+                &mut self.gangs,
+                &mut self.undone,
+                id,
+                turn.now.wall_ms,
+            ) {
                 let candidate = crate::pass::Candidate { shape: id, ready };
                 if !self.start(turn, &name, candidate) {
                     break;
                 }
             }
-            self.sweep.passing = false;
+            self.books.swept = false;
             self.count_starts(before, turn.out);
         }
         None

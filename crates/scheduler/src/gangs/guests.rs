@@ -12,23 +12,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::agent::Notice;
+use model::attributes::GUEST_OF;
 use model::codes::hold;
 use model::event::{Afterwards, JobsAssigned, JobsHeld, Kind, Resources};
-use model::{ClaimId, JobId, JobTemplate, ProcSet, Span};
+use model::{JobId, JobTemplate, ProcSet, Span};
 use planner::SEATS_MAX;
 
+use crate::books::Books;
 use crate::feed::Cut;
+use crate::gangs::Gangs;
+use crate::keys::Keys;
 use crate::pass::Candidate;
 use crate::pool::fits;
-use crate::queue::{Cluster, Part};
+use crate::queue::{Cluster, Part, Queue};
 use crate::shape::{ShapeId, Shapes};
-use crate::{Core, Effect, Turn};
-
-/// How often what befell some jobs of a gang may befall others for it, in one step.
-const SETTLES: usize = 8;
-
-/// The attribute that makes a job a guest.
-const GUEST_OF: &str = "GuestOf";
+use crate::{Effect, Turn, feed, orders};
 
 /// Why jobs cannot be guests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -179,118 +177,81 @@ impl Cluster {
     }
 }
 
-impl Core {
-    /// Something happened to a gang: its guests follow their hosts, all come back when one has lost its machine, and what is
-    /// kept for it goes back when it needs it no more.
-    pub(super) fn settle_gang(&mut self, turn: &mut Turn<'_>, cluster: u32) {
-        // A guest that is held calls the others back, and one that was called back may find its host over.
-        for _ in 0..SETTLES {
-            let before = turn.out.events.len();
-            self.hold_orphans(turn, cluster);
-            self.call_gang_back(turn, cluster);
-            self.settle_guests(turn, cluster);
-            self.settle_seats(turn, cluster);
-            if turn.out.events.len() == before {
-                break;
-            }
-        }
-        self.release_reserved(turn, cluster);
-    }
-
-    /// Guests whose host was over before they started are held.
-    fn hold_orphans(&mut self, turn: &mut Turn<'_>, id: u32) {
-        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else { return };
-        let mut orphans: BTreeMap<u32, (ProcSet, ProcSet)> = BTreeMap::new();
-        for (guest, host) in cluster.all_guests().filter(|(_, host)| cluster.is_over(*host)) {
-            let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
-            let (idle, live) = (cluster.is_idle(guest), cluster.live.get(&guest).is_some_and(waits));
-            let of_host = if idle || live { orphans.entry(host).or_default() } else { continue };
-            if idle {
-                of_host.0.insert(guest)
-            } else {
-                of_host.1.insert(guest)
-            };
-        }
-        for (host, (idle, live)) in orphans {
-            let reason = format!(
-                "its host {} was over before it started, and a guest cannot run without its host",
-                JobId { cluster: id, proc: host }
-            );
-            if !live.is_empty() {
-                self.stop_live(turn, id, Some(&live), Afterwards::Held, &reason, (hold::ORPHANED, 0));
-            }
-            if !idle.is_empty() {
-                let procs = idle.spans();
-                let held =
-                    JobsHeld { cluster: id, procs, reason, code: hold::ORPHANED, subcode: 0, exit: None };
-                self.record(turn, Kind::JobsHeld(held));
-            }
-        }
-    }
-
-    /// Guests that their machines have not heard of are told to them when their hosts run; those that are to stop have.
-    fn settle_guests(&mut self, turn: &mut Turn<'_>, id: u32) {
-        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else { return };
-        let withheld = |claim: ClaimId| self.pool.claims().get(&claim).is_some_and(|c| c.withheld);
-        let runs = |host: u32| cluster.live.get(&host).is_some_and(|l| l.started_ms.is_some());
-        let guests = cluster.all_guests().filter_map(|(guest, host)| {
-            let live = cluster.live.get(&guest).filter(|l| withheld(l.claim))?;
-            Some((guest, live.clone(), runs(host)))
-        });
-        for (proc, live, runs) in guests.collect::<Vec<_>>() {
-            let claim = live.claim;
-            if let Some(stop) = live.stop {
-                self.pool.set_withheld(claim, false);
-                let job = JobId { cluster: id, proc };
-                self.after_stop(turn, claim, &[job], &stop);
-                self.go_on(turn, claim, job);
-            } else if let Some(session) = self.pool.place_of_claim(claim).and_then(|m| m.session)
-                && runs
-            {
-                self.pool.set_withheld(claim, false);
-                let jobs = vec![(proc, live.attempt)];
-                turn.out.effects.push(Effect::Assign { session, claim, cluster: id, jobs, waits: false });
-            }
-        }
-    }
-
-    /// A job of a gang has its machine: so have its guests, on the same one.
-    pub(super) fn seat_guests(&mut self, turn: &mut Turn<'_>, host: JobId, name: &Arc<str>) {
-        let Some(cluster) = self.queue.clusters().get(&host.cluster) else { return };
-        let guests: Vec<u32> = cluster.guests_of(host.proc).filter(|g| cluster.is_idle(*g)).collect();
-        for proc in guests {
-            let Some(cluster) = self.queue.clusters().get(&host.cluster) else { return };
-            let part = cluster.part_of(proc);
-            let Some(shape) = cluster.parts.get(part).map(|p| p.shape) else { continue };
-            let session = self.pool.machines().get(name).and_then(|m| m.session);
-            let (Some(session), Some(key)) = (session, self.keys.take()) else { continue };
-            let ready = cluster.ready(host.cluster, part);
-            let candidate = Candidate { shape, ready };
-            let claim = self.make_claim(
-                turn,
-                name,
-                candidate,
-                Cut { of: Some(Resources::default()), slot: None },
-                &key,
-            );
-            let Some(claim) = claim else { continue };
-            let mut effect = self.claim_effect(session, claim, key);
-            if let Effect::Claim { notice, .. } = &mut effect {
-                // It has nothing that could be promised.
-                *notice = Notice::None;
-            }
-            turn.out.effects.push(effect);
-            let procs = vec![Span { first: proc, count: 1 }];
-            let assigned = JobsAssigned { claim: claim.0, cluster: host.cluster, procs };
-            self.record(turn, Kind::JobsAssigned(assigned));
-            self.pool.set_withheld(claim, true);
-        }
-    }
-
-    /// A machine that connected does not have a job. It is not lost when it is a guest that may not have been told to it.
-    pub(crate) fn is_withheld(&self, job: JobId) -> bool {
-        let Some(cluster) = self.queue.clusters().get(&job.cluster) else { return false };
+/// Guests whose host was over before they started are held.
+pub(crate) fn hold_orphans(books: &mut Books, turn: &mut Turn<'_>, id: u32) {
+    let Some(cluster) = books.queue.clusters().get(&id).filter(|c| c.guests.is_some()) else { return };
+    let mut orphans: BTreeMap<u32, (ProcSet, ProcSet)> = BTreeMap::new();
+    for (guest, host) in cluster.all_guests().filter(|(_, host)| cluster.is_over(*host)) {
         let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
-        cluster.host_of(job.proc).is_some() && cluster.live.get(&job.proc).is_some_and(waits)
+        let (idle, live) = (cluster.is_idle(guest), cluster.live.get(&guest).is_some_and(waits));
+        let of_host = if idle || live { orphans.entry(host).or_default() } else { continue };
+        if idle {
+            of_host.0.insert(guest)
+        } else {
+            of_host.1.insert(guest)
+        };
     }
+    for (host, (idle, live)) in orphans {
+        let reason = format!(
+            "its host {} was over before it started, and a guest cannot run without its host",
+            JobId { cluster: id, proc: host }
+        );
+        if !live.is_empty() {
+            orders::stop_live(books, turn, id, Some(&live), Afterwards::Held, &reason, (hold::ORPHANED, 0));
+        }
+        if !idle.is_empty() {
+            let procs = idle.spans();
+            let held = JobsHeld { cluster: id, procs, reason, code: hold::ORPHANED, subcode: 0, exit: None };
+            books.record(turn, Kind::JobsHeld(held));
+        }
+    }
+}
+
+/// A job of a gang has its machine: so have its guests, on the same one.
+pub(crate) fn seat_guests(
+    books: &mut Books,
+    gangs: &Gangs,
+    keys: &mut Keys,
+    turn: &mut Turn<'_>,
+    host: JobId,
+    name: &Arc<str>,
+) {
+    let Some(cluster) = books.queue.clusters().get(&host.cluster) else { return };
+    let guests: Vec<u32> = cluster.guests_of(host.proc).filter(|g| cluster.is_idle(*g)).collect();
+    for proc in guests {
+        let Some(cluster) = books.queue.clusters().get(&host.cluster) else { return };
+        let part = cluster.part_of(proc);
+        let Some(shape) = cluster.parts.get(part).map(|p| p.shape) else { continue };
+        let session = books.pool.machines().get(name).and_then(|m| m.session);
+        let (Some(session), Some(key)) = (session, keys.take()) else { continue };
+        let ready = cluster.ready(host.cluster, part);
+        let candidate = Candidate { shape, ready };
+        let claim = feed::make_claim(
+            books,
+            gangs,
+            turn,
+            name,
+            candidate,
+            Cut { of: Some(Resources::default()), slot: None },
+            &key,
+        );
+        let Some(claim) = claim else { continue };
+        let mut effect = feed::claim_effect(&books.pool, session, claim, key);
+        if let Effect::Claim { notice, .. } = &mut effect {
+            // It has nothing that could be promised.
+            *notice = Notice::None;
+        }
+        turn.out.effects.push(effect);
+        let procs = vec![Span { first: proc, count: 1 }];
+        let assigned = JobsAssigned { claim: claim.0, cluster: host.cluster, procs };
+        books.record(turn, Kind::JobsAssigned(assigned));
+        books.pool.set_withheld(claim, true);
+    }
+}
+
+/// A machine that connected does not have a job. It is not lost when it is a guest that may not have been told to it.
+pub(crate) fn is_withheld(queue: &Queue, job: JobId) -> bool {
+    let Some(cluster) = queue.clusters().get(&job.cluster) else { return false };
+    let waits = |l: &crate::queue::Live| l.started_ms.is_none() && l.stop.is_none();
+    cluster.host_of(job.proc).is_some() && cluster.live.get(&job.proc).is_some_and(waits)
 }

@@ -10,10 +10,12 @@ use model::event::{GangPlanned, Kind, Resources};
 use planner::{SetId, loads};
 
 use super::{Gangs, larger, times};
+use crate::Turn;
+use crate::books::Books;
 use crate::pass::Candidate;
-use crate::pool::Machine;
-use crate::shape::ShapeId;
-use crate::{Core, Turn};
+use crate::pool::{Machine, Pool};
+use crate::queue::Queue;
+use crate::shape::{ShapeId, Shapes};
 
 /// A promise that moves by no more than this is not told again.
 const NEWS_S: u64 = 60;
@@ -36,6 +38,12 @@ pub(super) struct Refused {
     gang: u32,
     /// The earliest that was said.
     until_s: u64,
+}
+
+/// For whom machines were kept before somebody only looked.
+pub(crate) struct Noticed {
+    kept: BTreeSet<u32>,
+    refused: BTreeMap<u32, Refused>,
 }
 
 /// What promises say to a job that could use a machine.
@@ -67,181 +75,198 @@ impl Leave {
     }
 }
 
-impl Core {
-    /// May a plain job take room on this machine, whoever it is promised to?
-    pub(crate) fn leave(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> Leave {
-        // A job that would run into the machine's next maintenance window does not start there; one that does not say
-        // how long it takes is vacated when the time comes.
-        let found = self.shapes.all().get(&shape);
-        let (now_s, limit) = (now_ms / 1000, found.and_then(|s| s.run_limit_s));
-        if let Some((down_s, _)) = machine.down_s.zip(limit).filter(|(down, limit)| now_s + limit > *down) {
-            return Leave::Maintenance { down_s };
-        }
-        let Some(gang) = self.gangs.planner.earmark(machine.number as usize) else { return Leave::Free };
-        let cluster = gang.0 as u32;
-        let first = found.and_then(|s| Some(self.rank_of_jobs(s.user, *s.ready.first()?, now_ms)));
-        let rank = self.rank_of_gang(cluster, now_ms);
-        if first.zip(rank).is_some_and(|(first, rank)| first < rank)
-            || self.is_ranked_over(machine, shape, cluster)
-        {
-            return Leave::Better;
-        }
-        let until_s = self.promise(gang, now_ms).unwrap_or(now_s);
-        match limit {
-            Some(limit) if now_s + limit <= until_s => Leave::InTime,
-            _ => Leave::Withheld { gang: cluster, until_s },
-        }
+/// May a plain job take room on this machine, whoever it is promised to?
+pub(crate) fn leave(books: &Books, gangs: &Gangs, machine: &Machine, shape: ShapeId, now_ms: u64) -> Leave {
+    // A job that would run into the machine's next maintenance window does not start there; one that does not say
+    // how long it takes is vacated when the time comes.
+    let found = books.shapes.all().get(&shape);
+    let (now_s, limit) = (now_ms / 1000, found.and_then(|s| s.run_limit_s));
+    if let Some((down_s, _)) = machine.down_s.zip(limit).filter(|(down, limit)| now_s + limit > *down) {
+        return Leave::Maintenance { down_s };
     }
-
-    /// Does a machine like such jobs more than any of a gang's? Its owner's word is over every promise: it would make the
-    /// gang go again.
-    fn is_ranked_over(&self, machine: &Machine, shape: ShapeId, gang: u32) -> bool {
-        if !self.shapes.ranking().contains(machine.number) {
-            return false;
-        }
-        let rank = |shape: ShapeId| self.shapes.machine_rank(machine.number, shape).unwrap_or(0.0);
-        let own = self.queue.clusters().get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
-        rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
+    let Some(gang) = gangs.planner.earmark(machine.number as usize) else { return Leave::Free };
+    let cluster = gang.0 as u32;
+    let first = found.and_then(|s| {
+        Some(super::order::rank_of_jobs(&books.queue, &books.accounts, s.user, *s.ready.first()?, now_ms))
+    });
+    let rank = super::order::rank_of_gang(&books.queue, &books.accounts, gangs, cluster, now_ms);
+    if first.zip(rank).is_some_and(|(first, rank)| first < rank)
+        || is_ranked_over(&books.queue, &books.shapes, machine, shape, cluster)
+    {
+        return Leave::Better;
     }
-
-    /// The same, of jobs that would take it. That a machine is kept against them makes it the gang's turn, so whoever only
-    /// looks asks `leave`.
-    pub(crate) fn respects_promises(&self, machine: &Machine, shape: ShapeId, now_ms: u64) -> bool {
-        let leave = self.leave(machine, shape, now_ms);
-        if let Leave::Withheld { gang, until_s } = leave
-            && self.shapes.all().get(&shape).is_some_and(|s| !s.ready.is_empty())
-        {
-            self.gangs.kept.borrow_mut().insert(gang);
-            self.gangs.note_refusal(machine.number, gang, until_s);
-        }
-        leave.is_given()
-    }
-
-    /// Looks for room without it being anybody's turn for that.
-    pub(crate) fn unnoticed<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
-        let (kept, refused) = (self.gangs.kept.take(), self.gangs.refused.take());
-        // Who must be asked each time may say something else than when the pass asked.
-        self.undone.sure_only = true;
-        let found = look(self);
-        self.undone.sure_only = false;
-        self.gangs.kept.replace(kept);
-        self.gangs.refused.replace(refused);
-        found
-    }
-
-    /// Would such jobs use a machine that is promised to others, and be gone in time?
-    pub(crate) fn is_backfill(&self, machine: &Machine, candidate: Candidate, now_ms: u64) -> bool {
-        let Some(owner) = self.gangs.planner.earmark(machine.number as usize) else { return false };
-        let cluster = candidate.ready.cluster;
-        if self.queue.clusters().get(&cluster).is_some_and(|c| c.gang) {
-            // The planner takes away what a better gang overrides; what is left was crossed in time.
-            return owner != SetId(u64::from(cluster));
-        }
-        self.leave(machine, candidate.shape, now_ms) == Leave::InTime
-    }
-
-    /// The same, by the gang's own number.
-    pub(crate) fn promise_to(&self, cluster: u32, now_ms: u64) -> Option<u64> {
-        self.promise(SetId(u64::from(cluster)), now_ms)
-    }
-
-    /// Asks something of many kinds of jobs or machines: a promise to a large gang depends on all its machines, and is worked out
-    /// once. Nothing may change meanwhile.
-    pub(crate) fn in_one_question<T>(&mut self, ask: impl FnOnce(&mut Self) -> T) -> T {
-        self.gangs.promised.replace(Some(HashMap::new()));
-        let answer = ask(self);
-        self.gangs.promised.replace(None);
-        answer
-    }
-
-    /// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
-    pub(super) fn promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
-        if let Some(known) = self.gangs.promised.borrow().as_ref().and_then(|p| p.get(&gang)) {
-            return *known;
-        }
-        let promise = self.work_out_promise(gang, now_ms);
-        if let Some(promised) = self.gangs.promised.borrow_mut().as_mut() {
-            promised.insert(gang, promise);
-        }
-        promise
-    }
-
-    fn work_out_promise(&self, gang: SetId, now_ms: u64) -> Option<u64> {
-        let plan = self.gangs.planner.plan(gang)?;
-        let cluster = self.queue.clusters().get(&(gang.0 as u32))?;
-        let largest = cluster.parts.iter().filter_map(|p| self.shapes.all().get(&p.shape));
-        let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
-        let machines = loads(&plan.systems).into_iter().filter_map(|(number, seats)| {
-            let machine = self.pool.machines().get(self.pool.name(number as u32)?)?;
-            let free = times(largest, machine.free) >= seats;
-            Some(if free { now_ms / 1000 } else { self.empty_by(machine, now_ms) })
-        });
-        machines.max().map(|by| by.max(now_ms / 1000))
-    }
-
-    /// A gang starts: what it was promised is no promise any more.
-    pub(super) fn forget_plan(&mut self, turn: &mut Turn<'_>, cluster: u32) -> Vec<Arc<str>> {
-        let Some(told) = self.gangs.told.remove(&cluster) else { return Vec::new() };
-        let gone = GangPlanned { cluster, ..GangPlanned::default() };
-        self.record(turn, Kind::GangPlanned(gone));
-        told.machines
-    }
-
-    /// Tells what became of plans: the journal, and plain jobs that may use what is promised to nobody any more, or later.
-    pub(super) fn tell_plans(&mut self, turn: &mut Turn<'_>) {
-        let mut open: BTreeSet<Arc<str>> = std::mem::take(&mut self.gangs.left).into_iter().collect();
-        let lost: Vec<u32> = {
-            let is_planned = |id: u32| self.gangs.planner.plan(SetId(u64::from(id))).is_some();
-            self.gangs.told.keys().copied().filter(|id| !is_planned(*id)).collect()
-        };
-        for cluster in lost {
-            open.extend(self.forget_plan(turn, cluster));
-        }
-        let planned: Vec<SetId> = self.gangs.planner.planned().collect();
-        let mut promises = BTreeMap::new();
-        for id in planned {
-            let Some(plan) = self.gangs.planner.plan(id) else { continue };
-            let names = plan.systems.iter().filter_map(|n| self.pool.name(*n as u32).cloned());
-            let (cluster, machines): (u32, Vec<Arc<str>>) = (id.0 as u32, names.collect());
-            let promise_s = self.promise(id, turn.now.wall_ms).unwrap_or(turn.now.wall_ms / 1000);
-            promises.insert(cluster, promise_s);
-            let told = self.gangs.told.get_mut(&cluster);
-            let moved = told.as_ref().is_none_or(|t| t.machines != machines);
-            let news = moved || told.as_ref().is_none_or(|t| t.promise_s.abs_diff(promise_s) > NEWS_S);
-            if let Some(told) = told {
-                if moved {
-                    open.extend(told.machines.iter().cloned());
-                } else if promise_s > told.offered_s {
-                    open.extend(machines.iter().cloned());
-                }
-                told.offered_s = promise_s;
-            }
-            if news {
-                let names = machines.iter().map(ToString::to_string).collect();
-                let planned = GangPlanned { cluster, machines: names, promise_s };
-                self.record(turn, Kind::GangPlanned(planned));
-                self.gangs.told.insert(cluster, Told { machines, promise_s, offered_s: promise_s });
-            }
-        }
-        open.extend(self.wrongly_refused(&promises));
-        for machine in open {
-            self.offer_machine(turn, &machine);
-        }
-    }
-
-    /// Machines that were kept against plain jobs, but not for the gang that has them now, or not for so long. `promises` says
-    /// when planned gangs start at the latest.
-    fn wrongly_refused(&mut self, promises: &BTreeMap<u32, u64>) -> Vec<Arc<str>> {
-        let refused = std::mem::take(self.gangs.refused.get_mut());
-        let wrong = refused.into_iter().filter(|(number, refused)| {
-            let same = self.gangs.earmark(*number) == Some(refused.gang);
-            !same || promises.get(&refused.gang).is_none_or(|promise_s| *promise_s > refused.until_s)
-        });
-        wrong.filter_map(|(number, _)| self.pool.name(number).cloned()).collect()
+    let until_s = promise(books, gangs, gang, now_ms).unwrap_or(now_s);
+    match limit {
+        Some(limit) if now_s + limit <= until_s => Leave::InTime,
+        _ => Leave::Withheld { gang: cluster, until_s },
     }
 }
 
+/// Does a machine like such jobs more than any of a gang's? Its owner's word is over every promise: it would make the
+/// gang go again.
+fn is_ranked_over(queue: &Queue, shapes: &Shapes, machine: &Machine, shape: ShapeId, gang: u32) -> bool {
+    if !shapes.ranking().contains(machine.number) {
+        return false;
+    }
+    let rank = |shape: ShapeId| shapes.machine_rank(machine.number, shape).unwrap_or(0.0);
+    let own = queue.clusters().get(&gang).into_iter().flat_map(|c| &c.parts).map(|p| rank(p.shape));
+    rank(shape) > own.fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// The same, of jobs that would take it. That a machine is kept against them makes it the gang's turn, so whoever only
+/// looks asks `leave`.
+pub(crate) fn respects_promises(
+    books: &Books,
+    gangs: &Gangs,
+    machine: &Machine,
+    shape: ShapeId,
+    now_ms: u64,
+) -> bool {
+    let leave = leave(books, gangs, machine, shape, now_ms);
+    if let Leave::Withheld { gang, until_s } = leave
+        && books.shapes.all().get(&shape).is_some_and(|s| !s.ready.is_empty())
+    {
+        gangs.kept.borrow_mut().insert(gang);
+        gangs.note_refusal(machine.number, gang, until_s);
+    }
+    leave.is_given()
+}
+
+/// Would such jobs use a machine that is promised to others, and be gone in time?
+pub(crate) fn is_backfill(
+    books: &Books,
+    gangs: &Gangs,
+    machine: &Machine,
+    candidate: Candidate,
+    now_ms: u64,
+) -> bool {
+    let Some(owner) = gangs.planner.earmark(machine.number as usize) else { return false };
+    let cluster = candidate.ready.cluster;
+    if books.queue.clusters().get(&cluster).is_some_and(|c| c.gang) {
+        // The planner takes away what a better gang overrides; what is left was crossed in time.
+        return owner != SetId(u64::from(cluster));
+    }
+    leave(books, gangs, machine, candidate.shape, now_ms) == Leave::InTime
+}
+
+/// The same, by the gang's own number.
+pub(crate) fn promise_to(books: &Books, gangs: &Gangs, cluster: u32, now_ms: u64) -> Option<u64> {
+    promise(books, gangs, SetId(u64::from(cluster)), now_ms)
+}
+
+/// When a planned gang starts at the latest, by what is true now: the planner is told only after the jobs.
+pub(crate) fn promise(books: &Books, gangs: &Gangs, gang: SetId, now_ms: u64) -> Option<u64> {
+    if let Some(known) = gangs.promised.borrow().as_ref().and_then(|p| p.get(&gang)) {
+        return *known;
+    }
+    let promise = work_out_promise(books, gangs, gang, now_ms);
+    if let Some(promised) = gangs.promised.borrow_mut().as_mut() {
+        promised.insert(gang, promise);
+    }
+    promise
+}
+
+fn work_out_promise(books: &Books, gangs: &Gangs, gang: SetId, now_ms: u64) -> Option<u64> {
+    let plan = gangs.planner.plan(gang)?;
+    let cluster = books.queue.clusters().get(&(gang.0 as u32))?;
+    let largest = cluster.parts.iter().filter_map(|p| books.shapes.all().get(&p.shape));
+    let largest = largest.fold(Resources::default(), |a, s| larger(a, s.request));
+    let machines = loads(&plan.systems).into_iter().filter_map(|(number, seats)| {
+        let machine = books.pool.machines().get(books.pool.name(number as u32)?)?;
+        let free = times(largest, machine.free) >= seats;
+        Some(if free { now_ms / 1000 } else { super::ends::empty_by(books, machine, now_ms) })
+    });
+    machines.max().map(|by| by.max(now_ms / 1000))
+}
+
+/// A gang starts: what it was promised is no promise any more.
+pub(crate) fn forget_plan(
+    books: &mut Books,
+    gangs: &mut Gangs,
+    turn: &mut Turn<'_>,
+    cluster: u32,
+) -> Vec<Arc<str>> {
+    let Some(told) = gangs.told.remove(&cluster) else { return Vec::new() };
+    let gone = GangPlanned { cluster, ..GangPlanned::default() };
+    books.record(turn, Kind::GangPlanned(gone));
+    told.machines
+}
+
+/// Tells the journal what became of plans. Plain jobs may use the machines that it returns: they are promised to nobody any
+/// more, or for later.
+pub(crate) fn tell_journal(books: &mut Books, gangs: &mut Gangs, turn: &mut Turn<'_>) -> BTreeSet<Arc<str>> {
+    let mut open: BTreeSet<Arc<str>> = std::mem::take(&mut gangs.left).into_iter().collect();
+    let lost: Vec<u32> = {
+        let is_planned = |id: u32| gangs.planner.plan(SetId(u64::from(id))).is_some();
+        gangs.told.keys().copied().filter(|id| !is_planned(*id)).collect()
+    };
+    for cluster in lost {
+        open.extend(forget_plan(books, gangs, turn, cluster));
+    }
+    let planned: Vec<SetId> = gangs.planner.planned().collect();
+    let mut promises = BTreeMap::new();
+    for id in planned {
+        let Some(plan) = gangs.planner.plan(id) else { continue };
+        let names = plan.systems.iter().filter_map(|n| books.pool.name(*n as u32).cloned());
+        let (cluster, machines): (u32, Vec<Arc<str>>) = (id.0 as u32, names.collect());
+        let promise_s = promise(books, gangs, id, turn.now.wall_ms).unwrap_or(turn.now.wall_ms / 1000);
+        promises.insert(cluster, promise_s);
+        let told = gangs.told.get_mut(&cluster);
+        let moved = told.as_ref().is_none_or(|t| t.machines != machines);
+        let news = moved || told.as_ref().is_none_or(|t| t.promise_s.abs_diff(promise_s) > NEWS_S);
+        if let Some(told) = told {
+            if moved {
+                open.extend(told.machines.iter().cloned());
+            } else if promise_s > told.offered_s {
+                open.extend(machines.iter().cloned());
+            }
+            told.offered_s = promise_s;
+        }
+        if news {
+            let names = machines.iter().map(ToString::to_string).collect();
+            let planned = GangPlanned { cluster, machines: names, promise_s };
+            books.record(turn, Kind::GangPlanned(planned));
+            gangs.told.insert(cluster, Told { machines, promise_s, offered_s: promise_s });
+        }
+    }
+    open.extend(wrongly_refused(&books.pool, gangs, &promises));
+    open
+}
+
+/// Machines that were kept against plain jobs, but not for the gang that has them now, or not for so long. `promises` says
+/// when planned gangs start at the latest.
+fn wrongly_refused(pool: &Pool, gangs: &mut Gangs, promises: &BTreeMap<u32, u64>) -> Vec<Arc<str>> {
+    let refused = std::mem::take(gangs.refused.get_mut());
+    let wrong = refused.into_iter().filter(|(number, refused)| {
+        let same = gangs.earmark(*number) == Some(refused.gang);
+        !same || promises.get(&refused.gang).is_none_or(|promise_s| *promise_s > refused.until_s)
+    });
+    wrong.filter_map(|(number, _)| pool.name(number).cloned()).collect()
+}
+
 impl Gangs {
+    /// Something is asked of many kinds of jobs or machines: a promise to a large gang depends on all its machines, and is worked
+    /// out once until the question ends. Nothing may change meanwhile.
+    pub(crate) fn begin_question(&mut self) {
+        self.promised.replace(Some(HashMap::new()));
+    }
+
+    /// See `begin_question`.
+    pub(crate) fn end_question(&mut self) {
+        self.promised.replace(None);
+    }
+
+    /// Somebody only looks for room: until that is over it is nobody's turn for it.
+    pub(crate) fn begin_unnoticed(&mut self) -> Noticed {
+        Noticed { kept: self.kept.take(), refused: self.refused.take() }
+    }
+
+    /// See `begin_unnoticed`.
+    pub(crate) fn end_unnoticed(&mut self, before: Noticed) {
+        self.kept.replace(before.kept);
+        self.refused.replace(before.refused);
+    }
+
     fn note_refusal(&self, machine: u32, gang: u32, until_s: u64) {
         let mut refused = self.refused.borrow_mut();
         let until_s = match refused.get(&machine) {

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 
 use classad::{ClassAd, Scope, Value};
+use model::attributes::{ALLOWED_EXECUTE_DURATION, ALLOWED_JOB_DURATION};
 use model::codes::hold;
 use model::{Now, limits, text};
 
 /// How long a run may last, what that is called, and the HoldReasonCode when it is over.
 pub(super) const DURATIONS: [(&str, &str, u32); 2] = [
-    ("AllowedJobDuration", "job", hold::JOB_DURATION),
-    ("AllowedExecuteDuration", "execute", hold::EXECUTE_DURATION),
+    (ALLOWED_JOB_DURATION, "job", hold::JOB_DURATION),
+    (ALLOWED_EXECUTE_DURATION, "execute", hold::EXECUTE_DURATION),
 ];
 
 /// Seconds that a run got beyond what it declared.
@@ -17,7 +18,7 @@ pub(super) const EXTENDED: &str = "ExtendedSeconds";
 
 /// What an expression decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The job is over, in the ordinary way.
     Leave,
     Requeue,

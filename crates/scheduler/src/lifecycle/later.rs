@@ -20,8 +20,9 @@ use model::{Now, ProcSet};
 use super::Past;
 use super::asked::Asked;
 use super::cron::{Crontab, FIELDS};
-use crate::queue::Cluster;
-use crate::{Core, Turn};
+use crate::books::Books;
+use crate::queue::{Cluster, Queue};
+use crate::{Settings, Turn};
 
 /// Attributes that a job's time depends on, beside the Cron fields.
 pub(super) const DEFERRAL: [&str; 2] = ["DeferralTime", "DeferralWindow"];
@@ -138,45 +139,41 @@ impl Cluster {
     }
 }
 
-impl Core {
-    /// Takes procs that have just become idle, and whose time has not come, out of what is given away.
-    pub(crate) fn put_off(&mut self, id: u32, procs: &ProcSet) {
-        let Some(cluster) = self.queue.clusters().get(&id).filter(|c| c.waits()) else { return };
-        let windows = cluster.windows(id, procs, &self.settings.zone);
-        self.queue.put_off(id, windows);
-        self.reindex(id);
-    }
+/// Takes procs that have just become idle, and whose time has not come, out of what is given away.
+pub(crate) fn put_off(books: &mut Books, id: u32, procs: &ProcSet) {
+    let Some(cluster) = books.queue.clusters().get(&id).filter(|c| c.waits()) else { return };
+    let windows = cluster.windows(id, procs, &books.settings.zone);
+    books.queue.put_off(id, windows);
+    books.reindex(id);
+}
 
-    /// When [`Core::wake`] has something to do next.
-    pub(crate) fn next_wake_ms(&self) -> Option<u64> {
-        self.queue.next_due_ms()
-    }
+/// When [`wake_next`] has something to do next.
+pub(crate) fn next_wake_ms(queue: &Queue) -> Option<u64> {
+    queue.next_due_ms()
+}
 
-    /// Gives away jobs whose time has come, and holds those for which it is over.
-    pub(crate) fn wake(&mut self, turn: &mut Turn<'_>) {
-        while let Some((id, ready, missed)) = self.queue.wake(turn.now.wall_ms) {
-            self.reindex(id);
-            for (until_ms, procs) in missed {
-                let reason = self.missed_reason(until_ms);
-                let (code, procs) = (hold::MISSED, procs.spans());
-                let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
-                self.record(turn, Kind::JobsHeld(held));
-            }
-            if !ready.is_empty() {
-                self.offer_jobs(turn, id);
-            }
-        }
+/// Holds jobs of the next cluster for which their time is over. Says which cluster, and whether the time of others has come,
+/// which are to be given away.
+pub(crate) fn wake_next(books: &mut Books, turn: &mut Turn<'_>) -> Option<(u32, bool)> {
+    let (id, ready, missed) = books.queue.wake(turn.now.wall_ms)?;
+    books.reindex(id);
+    for (until_ms, procs) in missed {
+        let reason = missed_reason(&books.settings, until_ms);
+        let (code, procs) = (hold::MISSED, procs.spans());
+        let held = JobsHeld { cluster: id, procs, reason, code, subcode: 0, exit: None };
+        books.record(turn, Kind::JobsHeld(held));
     }
+    Some((id, !ready.is_empty()))
+}
 
-    fn missed_reason(&self, until_ms: u64) -> String {
-        let last = until_ms.checked_sub(1_000).and_then(|ms| i64::try_from(ms).ok());
-        let last = last.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-        match last {
-            None => "Its DeferralTime is not a time in seconds, or its Cron fields name no time".to_owned(),
-            Some(last) => {
-                let last = last.to_zoned(self.settings.zone.clone()).strftime("%F %T");
-                format!("Job missed deferred execution time: no machine had room for it by {last}")
-            }
+fn missed_reason(settings: &Settings, until_ms: u64) -> String {
+    let last = until_ms.checked_sub(1_000).and_then(|ms| i64::try_from(ms).ok());
+    let last = last.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    match last {
+        None => "Its DeferralTime is not a time in seconds, or its Cron fields name no time".to_owned(),
+        Some(last) => {
+            let last = last.to_zoned(settings.zone.clone()).strftime("%F %T");
+            format!("Job missed deferred execution time: no machine had room for it by {last}")
         }
     }
 }

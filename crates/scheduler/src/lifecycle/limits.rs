@@ -7,8 +7,9 @@ use model::{JobId, Now, ProcSet};
 
 use super::asked::Asked;
 use super::{Look, Verdict};
-use crate::queue::Cluster;
-use crate::{Core, Turn};
+use crate::Turn;
+use crate::lifecycle::Round;
+use crate::queue::{Cluster, Queue};
 
 impl Cluster {
     /// When a run is over at the latest, in Unix milliseconds; `None` for one without a limit, or that has not begun.
@@ -21,58 +22,58 @@ impl Cluster {
     }
 }
 
-impl Core {
-    /// A run has begun, or may last for another time than before.
-    pub(crate) fn watch_limit(&mut self, job: JobId) {
-        let cluster = self.queue.clusters().get(&job.cluster);
-        let due = cluster.and_then(|c| c.run_limit_ms(job.cluster, job.proc));
-        if let Some(due_ms) = due {
-            self.queue.watch_limit(due_ms, job);
-        }
+/// A run has begun, or may last for another time than before.
+pub(crate) fn watch_limit(queue: &mut Queue, job: JobId) {
+    let cluster = queue.clusters().get(&job.cluster);
+    let due = cluster.and_then(|c| c.run_limit_ms(job.cluster, job.proc));
+    if let Some(due_ms) = due {
+        queue.watch_limit(due_ms, job);
     }
+}
 
-    /// The same of every run of a cluster: limits of a gang are those of the whole, so that each depends on the others.
-    pub(crate) fn watch_limits(&mut self, cluster: u32) {
-        let live = self.queue.clusters().get(&cluster).filter(|c| c.policies.limited);
-        let procs: Vec<u32> = live.into_iter().flat_map(|c| c.live.keys().copied()).collect();
+/// The same of every run of a cluster: limits of a gang are those of the whole, so that each depends on the others.
+pub(crate) fn watch_limits(queue: &mut Queue, cluster: u32) {
+    let live = queue.clusters().get(&cluster).filter(|c| c.policies.limited);
+    let procs: Vec<u32> = live.into_iter().flat_map(|c| c.live.keys().copied()).collect();
+    for proc in procs {
+        watch_limit(queue, JobId { cluster, proc });
+    }
+}
+
+/// When [`judge_next_overrun`] has something to do next.
+pub(crate) fn next_limit_ms(queue: &Queue) -> Option<u64> {
+    queue.limits().first().map(|(due_ms, _)| *due_ms)
+}
+
+/// The next cluster with a run that has lasted as long as it may, and what becomes of its jobs.
+pub(crate) fn judge_next_overrun(
+    queue: &mut Queue,
+    round: &mut Round,
+    turn: &mut Turn<'_>,
+) -> Option<(u32, Vec<(ProcSet, Verdict)>)> {
+    while let Some(job) = queue.take_overrun(turn.now.wall_ms) {
+        let id = job.cluster;
+        let Some(cluster) = queue.clusters().get(&id) else { continue };
+        let later = cluster.run_limit_ms(id, job.proc).filter(|due| *due > turn.now.wall_ms);
+        if let Some(due_ms) = later {
+            queue.watch_limit(due_ms, job);
+            continue;
+        }
+        let patient = cluster.is_within_limits(id, None, turn.now);
+        let mut look = Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
+        let procs: Vec<u32> = if cluster.policies.together {
+            cluster.live.keys().copied().collect()
+        } else {
+            cluster.live.contains_key(&job.proc).then_some(job.proc).into_iter().collect()
+        };
+        let mut verdicts: Vec<(ProcSet, Verdict)> = Vec::new();
         for proc in procs {
-            self.watch_limit(JobId { cluster, proc });
+            verdicts.extend(look.ask(proc).map(|verdict| ([proc].into_iter().collect(), verdict)));
         }
-    }
-
-    /// When [`Core::end_overruns`] has something to do next.
-    pub(crate) fn next_limit_ms(&self) -> Option<u64> {
-        self.queue.limits().first().map(|(due_ms, _)| *due_ms)
-    }
-
-    /// Ends runs that have lasted as long as they may.
-    pub(crate) fn end_overruns(&mut self, turn: &mut Turn<'_>) {
-        while let Some(job) = self.queue.take_overrun(turn.now.wall_ms) {
-            let id = job.cluster;
-            let Some(cluster) = self.queue.clusters().get(&id) else { continue };
-            let later = cluster.run_limit_ms(id, job.proc).filter(|due| *due > turn.now.wall_ms);
-            if let Some(due_ms) = later {
-                self.queue.watch_limit(due_ms, job);
-                continue;
-            }
-            let patient = cluster.is_within_limits(id, None, turn.now);
-            let mut look =
-                Look { cluster, id, now: turn.now, patient, verdicts: Vec::new(), doubts: Vec::new() };
-            let procs: Vec<u32> = if cluster.policies.together {
-                cluster.live.keys().copied().collect()
-            } else {
-                cluster.live.contains_key(&job.proc).then_some(job.proc).into_iter().collect()
-            };
-            let mut verdicts: Vec<(ProcSet, Verdict)> = Vec::new();
-            for proc in procs {
-                verdicts.extend(look.ask(proc).map(|verdict| ([proc].into_iter().collect(), verdict)));
-            }
-            for (proc, doubts) in look.doubts {
-                self.round.tell(JobId { cluster: id, proc }, doubts, turn.out);
-            }
-            for (procs, verdict) in verdicts {
-                self.carry_out(turn, id, &procs, verdict);
-            }
+        for (proc, doubts) in look.doubts {
+            round.tell(JobId { cluster: id, proc }, doubts, turn.out);
         }
+        return Some((id, verdicts));
     }
+    None
 }

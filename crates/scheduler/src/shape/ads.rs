@@ -5,6 +5,10 @@ use std::sync::LazyLock;
 
 use classad::{ClassAd, Name, Value};
 use model::JobTemplate;
+use model::attributes::{
+    ALLOWED_EXECUTE_DURATION, ALLOWED_JOB_DURATION, CONCURRENCY_LIMITS, EARLY_RELEASE, FORCE_MACHINE,
+    REQUEST_CPUS, REQUEST_DISK, REQUEST_GPUS, REQUEST_MEMORY, RESERVE_AFTER, TREES,
+};
 use model::event::Resources;
 use model::template::{PieceKind, Varying};
 
@@ -14,22 +18,22 @@ use crate::lifecycle;
 pub(super) static ASKED: LazyLock<Vec<Name>> = LazyLock::new(|| {
     let names = [
         "AccountingGroup",
-        "AllowedExecuteDuration",
-        "AllowedJobDuration",
-        "ConcurrencyLimits",
-        "EarlyRelease",
-        "ForceMachine",
+        ALLOWED_EXECUTE_DURATION,
+        ALLOWED_JOB_DURATION,
+        CONCURRENCY_LIMITS,
+        EARLY_RELEASE,
+        FORCE_MACHINE,
         "JobLeaseDuration",
         "JobUniverse",
         "MaxRunTime",
         "NiceUser",
-        "RequestCpus",
-        "RequestDisk",
-        "RequestGPUs",
-        "RequestMemory",
-        "ReserveAfter",
+        REQUEST_CPUS,
+        REQUEST_DISK,
+        REQUEST_GPUS,
+        REQUEST_MEMORY,
+        RESERVE_AFTER,
         "ReserveWhen",
-        "Trees",
+        TREES,
         "WantTransparentCheckpoint",
     ];
     names.iter().map(|name| Name::new(name)).collect()
@@ -144,7 +148,7 @@ pub(super) fn submitter(owner: &str, ad: &ClassAd) -> String {
 
 /// The longest that a job may keep its machine, when it says so: its run, and what its owner wants after it.
 pub(super) fn run_limit(ad: &ClassAd) -> Option<u64> {
-    let names = ["AllowedExecuteDuration", "AllowedJobDuration", "MaxRunTime"];
+    let names = [ALLOWED_EXECUTE_DURATION, ALLOWED_JOB_DURATION, "MaxRunTime"];
     let after = crate::reserve::reserve_after(ad);
     let run = names.iter().find_map(|name| match ad.eval(name) {
         Value::Int(seconds) => u64::try_from(seconds).ok(),
@@ -156,23 +160,13 @@ pub(super) fn run_limit(ad: &ClassAd) -> Option<u64> {
 
 /// The distro trees that a job is installed from, separated by commas or blanks.
 pub(super) fn trees_of(ad: &ClassAd) -> Box<[Box<str>]> {
-    let names = ad.eval_str("Trees").unwrap_or_default();
+    let names = ad.eval_str(TREES).unwrap_or_default();
     names.split([',', ' ']).filter(|name| !name.is_empty()).map(Into::into).collect()
 }
 
 /// What a job asks of a machine.
 pub(super) fn request_of(ad: &ClassAd) -> Resources {
-    let number = |name: &str, default: u64| match ad.eval(name) {
-        Value::Int(n) if n >= 0 => n as u64,
-        Value::Real(x) if x >= 0.0 => x.ceil() as u64,
-        _ => default,
-    };
-    Resources {
-        cpus: number("RequestCpus", 1).clamp(1, u64::from(u32::MAX)) as u32,
-        memory_mib: number("RequestMemory", 128),
-        disk_kib: number("RequestDisk", 0),
-        gpus: number("RequestGPUs", 0).min(u64::from(u32::MAX)) as u32,
-    }
+    model::size::of_job(|name| ad.eval(name).number())
 }
 
 /// Do jobs rarely differ to machines by this attribute?

@@ -122,7 +122,7 @@ fn nothing_counts_as_free_that_no_job_could_have() {
     p.machine("b", 2, "State = \"Owner\"");
     p.machine("c", 2, "");
     set(&mut p, "c", StandingChange { condition: Some(Condition::Broken), ..StandingChange::default() });
-    let view = |p: &Pool, name: &str| p.core.machine_view(name, &p.core.pool.machines()[name]);
+    let view = |p: &Pool, name: &str| crate::view::machine_view(&p.core, name, &p.core.pool.machines()[name]);
     assert_eq!((view(&p, "a").free.cpus, view(&p, "a").unusable), (2, None));
     assert_eq!((view(&p, "b").free, view(&p, "b").unusable.unwrap().1), (Resources::default(), "owner"));
     let broken = view(&p, "c").unusable.unwrap();

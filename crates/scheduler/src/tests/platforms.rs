@@ -48,7 +48,7 @@ fn a_saved_job_is_another_shape_also_after_a_restart() {
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
     assert_eq!(&*again.queue.clusters()[&jobs].checkpoints[&0].platform, "old");
     assert_eq!(again.queue.clusters()[&jobs].parts.len(), 2);
-    p.core.reshape(p.now.wall_ms, &mut p.out);
+    crate::books::resort::reshape(&mut p.core.books, &mut p.core.undone, p.now.wall_ms, &mut p.out);
     assert_eq!(p.core.queue.clusters()[&jobs].parts.len(), 2);
     // When all have ended, nothing of the shapes is left.
     p.remove(jobs);

@@ -279,7 +279,7 @@ fn the_ad_of_a_slot_that_is_to_change_hands_says_for_whom_and_what_that_is_worth
     p.submit("tyner", with(1, &[("Worth", "9")]));
     let (victim, ..) = leaving(&mut p);
     let (name, machine) = p.core.pool.machines().iter().next().unwrap();
-    let view = p.core.machine_view(name, machine);
+    let view = crate::view::machine_view(&p.core, name, machine);
     for claim in &view.claims {
         let ad = crate::ad_of_cut(&view, claim, "here").unwrap();
         let said =
@@ -351,13 +351,15 @@ fn a_better_match_of_an_earlier_manager_whose_job_is_gone_is_dropped() {
         ending: false,
         stage: Stage::Active,
     };
-    let digest_of = digest;
-    assert!(
-        !p.core.take_up_announcement("m0", &held(better), &[held(better)], digest_of),
-        "the victim is not shown"
-    );
-    assert!(!p.core.take_up_announcement("m0", &held(99), &[held(99)], digest_of), "there is no such job");
-    assert!(!p.core.take_up_announcement("m1", &held(better), &[held(better)], digest_of), "another machine");
+    let take_up = |core: &mut crate::Core,
+                   name: &str,
+                   held: &crate::HeldClaim,
+                   hello: &[crate::HeldClaim]| {
+        crate::seats::take_up_announcement(&core.books.queue, &mut core.books.pool, name, held, hello, digest)
+    };
+    assert!(!take_up(&mut p.core, "m0", &held(better), &[held(better)]), "the victim is not shown");
+    assert!(!take_up(&mut p.core, "m0", &held(99), &[held(99)]), "there is no such job");
+    assert!(!take_up(&mut p.core, "m1", &held(better), &[held(better)]), "another machine");
 }
 
 #[test]

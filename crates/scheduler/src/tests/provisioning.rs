@@ -55,7 +55,10 @@ fn a_gang_is_tried_elsewhere_once_and_then_held_for_a_person() {
 
     // The same after a restart.
     let again = Core::restore(Settings::default(), &p.core.snapshot()).unwrap();
-    assert!(again.is_excluded(pair, &bad) && again.queue.clusters()[&pair].unready == [(0, 1)].into());
+    assert!(
+        crate::provision::is_excluded(&again.settings, &again.queue, again.clock_ms, pair, &bad)
+            && again.queue.clusters()[&pair].unready == [(0, 1)].into()
+    );
 
     fail(&mut p, pair, 1);
     assert_eq!(p.stops(), [JobId { cluster: pair, proc: 0 }]);

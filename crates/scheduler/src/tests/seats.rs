@@ -33,7 +33,12 @@ fn answer(p: &mut Pool, claim: u64, happening: Happening) {
 /// What people see of the slots.
 fn shown(p: &Pool) -> Vec<(&'static str, &'static str)> {
     let known = |word: &str| *["Matched", "Claimed", "Idle", "Busy"].iter().find(|w| **w == word).unwrap();
-    let claims = p.core.pool.machines().iter().flat_map(|(name, m)| p.core.machine_view(name, m).claims);
+    let claims = p
+        .core
+        .pool
+        .machines()
+        .iter()
+        .flat_map(|(name, m)| crate::view::machine_view(&p.core, name, m).claims);
     claims.map(|c| (known(c.standing().0), known(c.standing().1))).collect()
 }
 

@@ -163,10 +163,10 @@ proptest! {
                 let shape = cluster.parts[cluster.part_of(proc)].shape;
                 let ad = job_ad("ann", &template, id, proc);
                 for at in 0..machines.len() {
-                    let machine = &pool.core.pool.machines()[&*format!("m{at}")];
+                    let machine = &pool.core.books.pool.machines()[&*format!("m{at}")];
                     let expected = symmetric_match(&ad, &machine.ad);
                     let number = machine.number;
-                    let found = pool.core.shapes.suits(shape, number);
+                    let found = pool.core.books.shapes.suits(shape, number);
                     let whole: &ClassAd = &machine.ad;
                     prop_assert_eq!(found, expected, "{}.{} on {}: {}", id, proc, whole, ad);
                 }

@@ -54,6 +54,19 @@ fn a_claim_whose_jobs_are_over_ends_and_its_room_is_used() {
 }
 
 #[test]
+fn a_job_that_nobody_offered_its_room_breaks_an_invariant() {
+    let mut p = busy();
+    assert_eq!(p.core.broken(p.now), Vec::<String>::new());
+    let claim = claim(&p).0;
+    let removed = JobsRemoved { cluster: 1, procs: vec![Span { first: 0, count: 1 }], reason: String::new() };
+    p.core.apply(&Kind::JobsRemoved(removed), p.now.wall_ms);
+    let over = model::event::ClaimEnded { claim, ..Default::default() };
+    p.core.apply(&Kind::ClaimEnded(over), p.now.wall_ms);
+    let broken = p.core.broken(p.now);
+    assert!(broken.iter().any(|what| what.starts_with("no_missed_job: ")), "{broken:?}");
+}
+
+#[test]
 fn claims_and_machines_agree_again() {
     let mut p = busy();
     let id = claim(&p);
@@ -65,7 +78,7 @@ fn claims_and_machines_agree_again() {
     assert_eq!(found(&mut p), [(Finding::DeadClaim, 1)]);
 
     // A machine that nobody knows has the time of the lease to come back.
-    p.core.pool.forget(&"a".into(), &mut p.core.changes);
+    p.core.books.pool.forget(&"a".into(), &mut p.core.books.changes);
     assert_eq!(found(&mut p), [(Finding::LostClaim, 1)]);
     assert!(p.core.pool.machines()["a"].session.is_none());
     p.wait(400_000);
@@ -104,7 +117,7 @@ fn room_and_lines_are_what_follows_from_claims_and_jobs() {
     assert_eq!(p.live(next), 1);
     let shape = p.core.queue.clusters()[&next].parts[0].shape;
     let entry = *p.core.shapes.all()[&shape].ready.first().unwrap();
-    p.core.shapes.set_ready(shape, entry, false, &mut p.core.accounts);
+    p.core.books.shapes.set_ready(shape, entry, false, &mut p.core.books.accounts);
     assert_eq!(found(&mut p), [(Finding::Line, 1)]);
     let user = p.core.shapes.all()[&shape].user;
     p.core.accounts.forget_ready(user, shape);

@@ -51,7 +51,7 @@ static POLICIES: LazyLock<BTreeMap<(bool, u32), (Policy, Layout)>> = LazyLock::n
 });
 
 /// What is on a host's disk.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Disk {
     records: BTreeMap<u64, Record>,
     ads: BTreeMap<u64, ClassAd>,
@@ -59,6 +59,9 @@ struct Disk {
     /// What dead starters left, and whether they ended well.
     spools: BTreeMap<u64, (Vec<Report>, bool)>,
 }
+
+/// An agent's files are not synced: so old are those of which it is certain that they survive a power cut.
+const WRITTEN_BACK_MS: u64 = 30_000;
 
 /// The agent's end of a connection.
 #[derive(Debug)]
@@ -83,6 +86,8 @@ pub(super) struct Host {
     link: Option<Link>,
     starters: BTreeMap<u64, Starter>,
     disk: Disk,
+    /// The disk as it was written back, and when.
+    written_back: (Disk, True),
     next_look: True,
 }
 
@@ -100,6 +105,7 @@ impl Host {
             link: None,
             starters: BTreeMap::new(),
             disk: Disk::default(),
+            written_back: (Disk::default(), 0),
             next_look: True::MAX,
         }
     }
@@ -177,6 +183,22 @@ impl Host {
             self.bury(context, claim, false);
         }
         self.clocks.boot(context.at);
+    }
+
+    /// The power fails: what was not written back yet is lost, also that something was removed.
+    pub(super) fn lose_power(&mut self, context: &mut Context) {
+        self.write_back(context.at);
+        self.reboot(context);
+        if context.random.percent(50) {
+            self.disk = self.written_back.0.clone();
+        }
+    }
+
+    /// Writes back what has been on disk for long enough.
+    fn write_back(&mut self, at: True) {
+        if at >= self.written_back.1 + WRITTEN_BACK_MS {
+            self.written_back = (self.disk.clone(), at);
+        }
     }
 
     /// A starter is no more, and its job with it.
@@ -404,6 +426,9 @@ impl Host {
 
     /// Does whatever the pure half wants done.
     fn settle(&mut self, context: &mut Context) -> Check {
+        if context.faults.power > 0 {
+            self.write_back(context.at);
+        }
         loop {
             let now = self.now(context.at);
             let Some(core) = &mut self.core else { return Ok(()) };

@@ -28,10 +28,14 @@ pub(super) struct Manager {
     settings: Settings,
     journal: Vec<Event>,
     snapshot: Option<(Vec<u8>, usize)>,
+    /// The snapshot before, which is still there when the last one was not on disk.
+    snapshot_before: Option<(Vec<u8>, usize)>,
     sessions: BTreeMap<Session, Open>,
     next_session: u64,
     /// The disk takes nothing.
     pub(super) refuses: bool,
+    /// The power fails while the next batch is written.
+    pub(super) fails_in_batch: bool,
     /// The last batch was refused, and nothing is decided until the disk takes writes again.
     degraded: bool,
     keys: u64,
@@ -55,9 +59,11 @@ impl Manager {
             settings,
             journal: Vec::new(),
             snapshot: None,
+            snapshot_before: None,
             sessions: BTreeMap::new(),
             next_session: 0,
             refuses: false,
+            fails_in_batch: false,
             degraded: false,
             keys: 0,
             stepped_ms: 0,
@@ -98,6 +104,9 @@ impl Manager {
         for event in &out.events {
             context.note(|| format!("  {:?}", event.kind));
         }
+        if self.fails_in_batch && !out.events.is_empty() {
+            return self.fail_in_batch(context, out);
+        }
         context.truth.note(context.at, &out.events)?;
         let has_events = !out.events.is_empty();
         self.journal.extend(out.events);
@@ -113,6 +122,20 @@ impl Manager {
         context.truth.check(core)?;
         // They look at everything, so only where something was decided.
         if has_events { self.check(context).map(|()| true) } else { Ok(true) }
+    }
+
+    /// The power fails while a batch is written. It is on disk or it is not; nobody hears of it either way.
+    fn fail_in_batch(&mut self, context: &mut Context, out: Out) -> Result<bool, String> {
+        self.fails_in_batch = false;
+        context.power_fails = true;
+        if context.random.percent(50) {
+            context.outcome.unheard += 1;
+            context.truth.note(context.at, &out.events)?;
+            self.journal.extend(out.events);
+        }
+        // What it has decided beyond the journal is gone with it.
+        self.core = None;
+        Ok(false)
     }
 
     /// What must hold of the core when it has decided something; a machine that was lost is in plans until then.
@@ -167,7 +190,7 @@ impl Manager {
 
     pub(super) fn save(&mut self) {
         if let Some(core) = self.core.as_ref().filter(|_| !self.degraded) {
-            self.snapshot = Some((core.snapshot(), self.journal.len()));
+            self.snapshot_before = self.snapshot.replace((core.snapshot(), self.journal.len()));
         }
     }
 
@@ -176,6 +199,16 @@ impl Manager {
         self.degraded = false;
         for (session, open) in std::mem::take(&mut self.sessions) {
             context.lose_link(open.host, session);
+        }
+    }
+
+    /// It dies with its host, whose monotonic clock begins anew. The last snapshot may not have been on disk.
+    pub(super) fn lose_power(&mut self, context: &mut Context) {
+        self.kill(context);
+        self.fails_in_batch = false;
+        self.clocks.boot(context.at);
+        if context.random.percent(50) {
+            self.snapshot = self.snapshot_before.take();
         }
     }
 

@@ -4,13 +4,14 @@
 //!
 //! The same seed gives the same world.
 //!
-//! - `clocks`: what a host takes for the time; `truth`: what is really the case, and what must hold of it
+//! - `faults`: how bad it is, and what came of it; `clocks`: what a host takes for the time; `truth`: what is really the case, and what must hold of it
 //! - `manager`: the core, its journal and sessions; `host`: an agent, its disk and starters; `starter`: one of these
 //!
 //! Lines are those of the pool: within a session words come in order, late, some of them twice, and a cut takes a tail of both
 //! directions with it. What a machine had said before the cut may still arrive after it has connected anew.
 
 mod clocks;
+mod faults;
 mod host;
 mod manager;
 mod starter;
@@ -24,6 +25,8 @@ use model::report::Attempt;
 use model::starter::{Report, Word};
 use model::{JobName, JobTemplate};
 use scheduler::{Act, Actor, Group, Limits, Quota, Session, Settings, Shares, Submission, Which};
+
+pub use self::faults::{Faults, Outcome};
 
 use self::clocks::{Clocks, True};
 use self::host::Host;
@@ -40,67 +43,6 @@ const OPEN_MAX: usize = 40;
 const DRAIN_MS: u64 = 3 * 3_600_000;
 /// What is still held so much after the last fault is removed.
 const LET_GO_MS: u64 = 1_200_000;
-
-/// How bad the world is.
-#[derive(Debug, Clone)]
-pub struct Faults {
-    /// Words come up to so many milliseconds late.
-    pub delay_ms: u64,
-    /// Percent of the words that come twice.
-    pub twice: u64,
-    /// Percent of the claims that a machine cannot begin.
-    pub begin: u64,
-    /// The mean time between two faults of any kind, in milliseconds; 0 for none.
-    pub every_ms: u64,
-    /// Clocks run wrong by up to so many parts in a million, and are off by up to so many milliseconds.
-    pub drift_ppm: u64,
-    /// See `drift_ppm`.
-    pub skew_ms: u64,
-}
-
-impl Faults {
-    /// None at all.
-    pub fn none() -> Self {
-        Self { delay_ms: 20, twice: 0, begin: 0, every_ms: 0, drift_ppm: 0, skew_ms: 0 }
-    }
-
-    /// A bad day, with clocks that are hours off.
-    pub fn many() -> Self {
-        Self {
-            delay_ms: 1_500,
-            twice: 5,
-            begin: 2,
-            every_ms: 4_000,
-            drift_ppm: 4_000,
-            skew_ms: 4 * 3_600_000,
-        }
-    }
-}
-
-/// What came of a world.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Steps.
-    pub events: u64,
-    /// Processes that began.
-    pub starts: u64,
-    /// Attempts that ended without their jobs having finished.
-    pub requeued: u64,
-    /// Jobs that were submitted.
-    pub jobs: u64,
-    /// Kills of the manager, of agents, of starters, and of whole hosts.
-    pub kills: [u64; 4],
-    /// Connections that were cut.
-    pub cuts: u64,
-    /// Clocks that were set.
-    pub steps: u64,
-    /// Batches that the disk refused.
-    pub refused: u64,
-    /// Machines that were not let in because they lacked what they should have.
-    pub turned_away: u64,
-    /// The end of the world.
-    pub ended_ms: u64,
-}
 
 /// Something that happens.
 #[derive(Debug)]
@@ -193,6 +135,8 @@ struct Context {
     faults: Faults,
     /// No more faults, and nothing new.
     calm: bool,
+    /// The power fails when this step is over.
+    power_fails: bool,
     truth: Truth,
     nature: Jobs,
     outcome: Outcome,
@@ -370,6 +314,7 @@ impl World {
             number: 0,
             random,
             calm: false,
+            power_fails: false,
             truth,
             nature,
             outcome: Outcome::default(),
@@ -439,8 +384,28 @@ impl World {
     fn live(&mut self, events: u64) -> Check {
         while self.context.outcome.events < events {
             self.step()?;
+            if std::mem::take(&mut self.context.power_fails) {
+                self.cut_power();
+            }
         }
+        // Whoever was to fail in the next batch does so no more.
+        self.manager.fails_in_batch = false;
         Ok(())
+    }
+
+    /// The power fails: nobody has the time to say or write anything. It comes back to each host at another moment.
+    fn cut_power(&mut self) {
+        let context = &mut self.context;
+        context.outcome.power_cuts += 1;
+        context.note(|| "the power fails".to_owned());
+        self.manager.lose_power(context);
+        let wait = context.random.below(120_000);
+        context.push(wait, Step::ManagerStarts);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            host.lose_power(context);
+            let wait = 5_000 + context.random.below(400_000);
+            context.push(wait, Step::AgentStarts { host: number });
+        }
     }
 
     /// Faults stop; whatever is held is let go, and in the end removed.
@@ -551,6 +516,12 @@ impl World {
         let wait = self.context.random.below(2 * self.context.faults.every_ms) + 1;
         self.context.push(wait, Step::Fault);
         let context = &mut self.context;
+        if context.faults.power > 0 && context.random.percent(context.faults.power) {
+            // Half of them while a batch is written.
+            self.manager.fails_in_batch = context.random.percent(50);
+            context.power_fails = !self.manager.fails_in_batch;
+            return Ok(());
+        }
         let host = context.random.below(self.hosts.len() as u64) as usize;
         match context.random.below(16) {
             0 => {

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use classad::{Expr, Scope};
-use model::event::{Kind, PoolDrained};
+use model::event::PoolDrained;
 
-use crate::{Core, Turn};
+use crate::books::Books;
 
 /// Most drains at once.
 const DRAINS: usize = 100;
@@ -31,7 +31,7 @@ struct Drain {
 
 impl Drains {
     /// A fact. One that names what cannot be read concerns every machine: closed too much is mended by waiting.
-    pub(crate) fn apply(&mut self, said: &PoolDrained) {
+    pub(super) fn apply(&mut self, said: &PoolDrained) {
         if said.until_ms == 0 {
             self.all.remove(&said.name);
         } else {
@@ -44,9 +44,32 @@ impl Drains {
         self.all.values().map(|d| &d.said)
     }
 
-    /// Forgets those whose time is over.
-    pub(crate) fn end_those_over(&mut self, now_ms: u64) {
+    /// Forgets those whose time is over; true when there were any.
+    pub(crate) fn end_those_over(&mut self, now_ms: u64) -> bool {
+        let before = self.all.len();
         self.all.retain(|_, d| d.said.until_ms > now_ms);
+        self.all.len() < before
+    }
+
+    /// Is what somebody says of a drain news? An error where it cannot be done.
+    pub(crate) fn check(&self, said: &PoolDrained, now_ms: u64) -> Result<bool, String> {
+        let known = self.all.get(&said.name);
+        if said.until_ms == 0 && known.is_none() {
+            return Ok(false);
+        }
+        if said.until_ms > 0 && (said.until_ms <= now_ms || said.until_ms > now_ms + LONGEST_MS) {
+            return Err("a drain ends in the future, and within 40 days".to_owned());
+        }
+        if !said.constraint.is_empty()
+            && let Err(error) = Expr::parse(&said.constraint)
+        {
+            return Err(format!("the constraint is not an expression: {error}"));
+        }
+        if known.is_none() && self.all.len() >= DRAINS {
+            return Err(format!("there are {DRAINS} drains already"));
+        }
+        // Said again and again, as whoever ordered it starts anew, it is still one fact.
+        Ok(known.is_none_or(|d| d.said != *said))
     }
 
     /// Does one concern a machine with this ad?
@@ -59,53 +82,9 @@ impl Drains {
     }
 }
 
-impl Core {
-    /// Begins a drain, changes it, or (until 0) ends it.
-    pub fn drain(&mut self, turn: &mut Turn<'_>, said: PoolDrained) -> Result<(), String> {
-        self.refill(turn.now);
-        let known = self.drains.all.contains_key(&said.name);
-        if said.until_ms == 0 && !known {
-            return Ok(());
-        }
-        if said.until_ms > 0
-            && (said.until_ms <= turn.now.wall_ms || said.until_ms > turn.now.wall_ms + LONGEST_MS)
-        {
-            return Err("a drain ends in the future, and within 40 days".to_owned());
-        }
-        if !said.constraint.is_empty()
-            && let Err(error) = Expr::parse(&said.constraint)
-        {
-            return Err(format!("the constraint is not an expression: {error}"));
-        }
-        if !known && self.drains.all.len() >= DRAINS {
-            return Err(format!("there are {DRAINS} drains already"));
-        }
-        // Said again and again, as whoever ordered it starts anew, it is still one fact.
-        if self.drains.all.get(&said.name).is_none_or(|d| d.said != said) {
-            self.record(turn, Kind::PoolDrained(said));
-            self.note_drains();
-            self.resume(turn);
-        }
-        Ok(())
-    }
-
-    /// The drains in force.
-    pub fn drains(&self) -> impl Iterator<Item = &PoolDrained> {
-        self.drains.said()
-    }
-
-    /// Ends drains whose time is over. Nothing is recorded: it follows from what was.
-    pub(crate) fn expire_drains(&mut self, turn: &mut Turn<'_>) {
-        let before = self.drains.all.len();
-        self.drains.end_those_over(turn.now.wall_ms);
-        if self.drains.all.len() < before {
-            self.note_drains();
-            self.resume(turn);
-        }
-    }
-
+impl Books {
     /// Works out which machines take nothing new.
-    fn note_drains(&mut self) {
+    pub(crate) fn note_drains(&mut self) {
         for place in self.pool.machines().keys().cloned().collect::<Vec<_>>() {
             self.note_standing(&place);
         }
