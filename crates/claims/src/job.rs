@@ -300,7 +300,7 @@ impl Prepared {
             stdout,
             stderr,
             identity,
-            stop_signal: signal_number(&text("KillSig")),
+            stop_signal: Some(signal_of(&ad, "KillSig")).filter(|n| *n > 0).unwrap_or(numbers::SIGTERM),
             grace_ms: number("JobMaxVacateTime")
                 .or_else(|| number("KillSigTimeout"))
                 .unwrap_or(GRACE_SECONDS)
@@ -631,5 +631,73 @@ mod tests {
         let p = prepared(me, &[("Cmd", "\"/bin/true\""), ("Environment", "\"UPDRAFT_CLAIM=forged\"")]);
         let job = p.job(ID, &[], own_pool()).unwrap();
         assert!(!job.env.iter().any(|e| e.starts_with(b"UPDRAFT_CLAIM=")));
+    }
+
+    #[test]
+    fn a_job_says_how_it_makes_checkpoints() {
+        let of = |more: &[(&str, &str)]| {
+            let all: Vec<(&str, &str)> =
+                [("Cmd", "\"/bin/true\"")].into_iter().chain(more.iter().copied()).collect();
+            prepared("ann", &all).job(ID, &[], own_pool()).unwrap().checkpoint
+        };
+        let made = |exit_code, signal, files: &[&str]| {
+            let files = files.iter().map(|f| f.as_bytes().to_vec()).collect();
+            Some(Checkpoint { exit_code, signal, files })
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("SuccessCheckpointExitCode", "0")]), made(0, 0, &[]));
+        assert_eq!(
+            of(&[("CheckpointSig", "\"SIGUSR2\"")]),
+            made(CHECKPOINT_EXIT_CODE, numbers::SIGUSR2, &[])
+        );
+        assert_eq!(of(&[("CheckpointSig", "10")]), made(CHECKPOINT_EXIT_CODE, 10, &[]));
+        let files = [("SuccessCheckpointExitCode", "7"), ("TransferCheckpoint", "\" a.dat,, b/c , \"")];
+        assert_eq!(of(&files), made(7, 0, &["a.dat", "b/c"]));
+        assert_eq!(of(&[("SuccessCheckpointExitCode", "-1")]), None);
+    }
+
+    #[test]
+    fn signals_are_named_or_numbered() {
+        let of = |text: &str| {
+            let job =
+                prepared("ann", &[("Cmd", "\"/bin/true\""), ("KillSig", text)]).job(ID, &[], own_pool());
+            job.unwrap().stop_signal
+        };
+        for (text, number) in [
+            ("\"SIGHUP\"", numbers::SIGHUP),
+            ("\"int\"", numbers::SIGINT),
+            ("\" quit \"", numbers::SIGQUIT),
+            ("\"KILL\"", numbers::SIGKILL),
+            ("\"SIGUSR1\"", numbers::SIGUSR1),
+            ("12", 12),
+            ("\"12\"", 12),
+            ("\"nonsense\"", numbers::SIGTERM),
+            ("undefined", numbers::SIGTERM),
+        ] {
+            assert_eq!(of(text), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn whoever_cannot_reach_the_scratch_directory_gets_none() {
+        let scratch_of = |private, open, other: bool| {
+            let account = |name: &str, uid| Account {
+                name: name.into(),
+                uid,
+                gid: uid,
+                groups: vec![uid],
+                home: "/".into(),
+                shell: "/bin/sh".into(),
+            };
+            let shared = vec![Attribute { name: "Cmd".into(), expr: "\"/bin/true\"".into() }];
+            let cluster = Cluster { owner: "ann".into(), shared, ..Cluster::default() };
+            let agent = if other { account("root", 0) } else { account("ann", 1000) };
+            let prepared = Prepared::new(&cluster, Some(account("ann", 1000)), &agent);
+            let job = prepared.job(ID, &[], Site { private, open, ..own_pool() }).unwrap();
+            job.env.contains(&b"_CONDOR_SCRATCH_DIR=/scratch".to_vec())
+        };
+        assert!(scratch_of(false, true, true), "open to all");
+        assert!(scratch_of(false, false, false), "the agent's own user");
+        assert!(!scratch_of(false, false, true));
     }
 }
