@@ -103,7 +103,7 @@ impl Finder<'_> {
         };
         let changes = values_of(&signature.output)
             .into_iter()
-            .filter(|value| body != *value && !(body.ends_with("default()") && value.ends_with("default()")))
+            .filter(|value| body != *value)
             .map(|value| Change {
                 words: format!("{name} returns {} at once", if value.is_empty() { "()" } else { &value }),
                 kind: Kind::AtStart(format!("return {value};")),

@@ -549,3 +549,21 @@ fn bits_beyond_the_first_word_are_bits() {
     assert!(bits.is_empty() && bits.count() == 0);
     assert_eq!(bits, Bits::default());
 }
+
+#[test]
+fn a_lab_that_comes_between_others_is_tried_in_its_place() {
+    for gang in both_kinds(1, NORMAL, 10, 2, &[0, 1, 2]) {
+        let mut planner = pool(Rules::default(), &[(3, 1, 2, 50), (9, 2, 2, 0)]);
+        planner.set_system(2, System { lab: 7, free: 2, size: 2, hard_end: 0 });
+        planner.put(gang, 0);
+        assert_eq!(planner.pass(0), [Decision::Start(start(1, 7, &[2, 2]))]);
+    }
+    // A system that moves is in its new lab and in no other.
+    for gang in both_kinds(1, NORMAL, 10, 2, &[0, 1]) {
+        let mut planner = pool(Rules::default(), &[(3, 1, 1, 0), (9, 1, 1, 0)]);
+        planner.put(gang, 0);
+        assert_eq!(planner.pass(0), [queue(1, Reason::Unsatisfiable)]);
+        planner.set_system(0, System { lab: 9, free: 1, size: 1, hard_end: 0 });
+        assert_eq!(planner.pass(0), [Decision::Start(start(1, 9, &[0, 1]))]);
+    }
+}
