@@ -567,3 +567,34 @@ fn a_lab_that_comes_between_others_is_tried_in_its_place() {
         assert_eq!(planner.pass(0), [Decision::Start(start(1, 9, &[0, 1]))]);
     }
 }
+
+#[test]
+fn gathering_leaves_seats_alone_that_have_their_place() {
+    let rules = Rules { gathers: true, ..Rules::default() };
+    // The first seat can wait for system 0 only; the second has its place already, though another is free.
+    let mut planner = pool(rules.clone(), &[(0, 0, 1, 20), (0, 1, 1, 0), (0, 1, 1, 0)]);
+    planner.put(want(1, NORMAL, 0, 60, &[vec![0], vec![1, 2]]), 0);
+    assert_eq!(planner.pass(0), [assign(1, 0, &[0, 1], 20, false)]);
+    assert_eq!(planner.pass_all(1), [assign(1, 0, &[0, 1], 20, true)], "nothing was moved");
+    // Of two that wait for a system with one place one moves; then the other has its place.
+    let mut planner = pool(rules, &[(0, 1, 2, 50), (0, 0, 2, FOREVER), (0, 0, 1, 90)]);
+    planner.put(want(1, NORMAL, 0, 60, &[vec![0, 1], vec![0, 1], vec![2]]), 0);
+    assert_eq!(planner.pass(0), [assign(1, 0, &[0, 0, 2], 90, false)]);
+    planner.set_system(1, System { lab: 0, free: 2, size: 2, hard_end: 0 });
+    assert_eq!(planner.pass(5), [assign(1, 0, &[1, 0, 2], 90, false)]);
+}
+
+#[test]
+fn what_a_set_that_starts_elsewhere_was_promised_is_there_for_those_who_gather() {
+    for gathers in [true, false] {
+        let rules = Rules { gathers, ..Rules::default() };
+        let mut planner = pool(rules, &[(0, 0, 1, 20), (0, 0, 1, 30), (1, 0, 1, 90), (1, 0, 1, 90)]);
+        planner.put(want(1, NORMAL, 0, 60, &[vec![0, 2], vec![1, 3]]), 0);
+        assert_eq!(planner.pass(0), [assign(1, 0, &[0, 1], 30, false)]);
+        for number in [2, 3] {
+            planner.set_system(number, System { lab: 1, free: 1, size: 1, hard_end: 0 });
+        }
+        assert_eq!(planner.pass(5), [Decision::Start(start(1, 1, &[2, 3]))]);
+        assert_eq!(planner.is_due(), gathers);
+    }
+}
