@@ -700,4 +700,43 @@ mod tests {
         assert!(scratch_of(false, false, false), "the agent's own user");
         assert!(!scratch_of(false, false, true));
     }
+
+    #[test]
+    fn a_job_that_cannot_be_run_says_which_code_that_has() {
+        let refused = |attributes: &[(&str, &str)], values: &[String]| {
+            let told = prepared("ann", attributes).job(ID, values, own_pool()).unwrap_err();
+            told.code
+        };
+        assert_eq!(refused(&[("Cmd", "\"/bin/true\"")], &["1 +".into()]), 13, "no expression");
+        assert_eq!(refused(&[("Iwd", "\"/data\"")], &[]), 6, "no program");
+        assert_eq!(
+            refused(&[("Cmd", "\"/bin/true\"")], &["\"a 'b\"".into()]),
+            6,
+            "arguments that cannot be read"
+        );
+        let criu = Criu { program: "/sbin/criu".into(), platform: "x".into(), others: true, shared: false };
+        let hidden =
+            [("Cmd", "\"/bin/true\""), ("Iwd", "\"/var/tmp/me\""), ("WantTransparentCheckpoint", "true")];
+        let told = prepared("ann", &hidden).job(ID, &[], Site { criu: Ok(&criu), ..own_pool() }).unwrap_err();
+        assert_eq!(told.code, 6, "hidden by its nest");
+    }
+
+    #[test]
+    fn standard_streams_and_limits_are_what_the_job_says() {
+        let of = |more: &[(&str, &str)], scratch_bytes| {
+            let all: Vec<(&str, &str)> =
+                [("Cmd", "\"/bin/true\"")].into_iter().chain(more.iter().copied()).collect();
+            prepared("ann", &all).job(ID, &[], Site { scratch_bytes, ..own_pool() }).unwrap()
+        };
+        let job = of(&[("In", "\"/dev/null\""), ("Out", "\"o.txt\""), ("Err", "\"/dev/null\"")], 0);
+        assert_eq!([&job.stdin[..], &job.stdout, &job.stderr], [&b""[..], b"o.txt", b""]);
+        let limit = |job: &Job, resource| job.limits.iter().find(|l| l.resource == resource).map(|l| l.value);
+        assert_eq!(limit(&job, numbers::RLIMIT_FSIZE), None, "no limit is none, not nothing");
+        assert_eq!(limit(&of(&[], 5_000), numbers::RLIMIT_FSIZE), Some(5_000));
+        assert_eq!(limit(&of(&[("RequestDisk", "3")], 5_000), numbers::RLIMIT_FSIZE), Some(3 * 1_024));
+        assert_eq!(limit(&of(&[("RequestDisk", "9")], 5_000), numbers::RLIMIT_FSIZE), Some(5_000));
+        assert_eq!(limit(&of(&[("RequestDisk", "DiskUsage")], 0), numbers::RLIMIT_FSIZE), None);
+        assert_eq!(limit(&of(&[("CoreSize", "0")], 0), numbers::RLIMIT_CORE), Some(0));
+        assert_eq!(limit(&of(&[("CoreSize", "-1")], 0), numbers::RLIMIT_CORE), None);
+    }
 }

@@ -199,3 +199,85 @@ fn a_machine_whose_expressions_are_constants_need_not_look_at_jobs() {
     assert!(!is_watchful("true"));
     assert!(is_watchful("KeyboardIdle > 60"));
 }
+
+#[test]
+fn what_is_told_of_the_machine_names_each_claims_slot() {
+    let mut core = with_two_jobs();
+    let uses = Use { job: JOB, image_kib: 9, rss_kib: 7, cpu_us: 5_000, ..Use::default() };
+    core.hear_starter(later(1_000), 5, Word::Use(uses));
+    core.session_opened(later(4_000));
+    core.hear_manager(later(4_000), Down::Welcome(Welcome::default()));
+    let actions = settle(&mut core, later(4_000), 600);
+    let news = actions.iter().find_map(|a| if let Action::Say(Up::Machine(m)) = a { Some(m) } else { None });
+    let slots = &news.unwrap().slots;
+    let told: Vec<_> =
+        slots.iter().map(|s| (s.claim, s.state.as_str(), s.activity.as_str(), s.age_ms)).collect();
+    assert_eq!(told, [(5, "Claimed", "Busy", 4_000), (6, "Claimed", "Busy", 4_000)]);
+    assert_eq!((slots[0].image_kib, slots[0].rss_kib, slots[0].cpu_us), (9, 7, 5_000));
+    assert_eq!((slots[1].image_kib, slots[1].rss_kib, slots[1].cpu_us), (0, 0, 0));
+    let why = core.owner.why();
+    assert!(why.contains("slot1_1 is Claimed/Busy") && why.contains("slot1_2 is Claimed/Busy"), "{why}");
+}
+
+#[test]
+fn a_job_that_must_go_hears_why_people_wanted_it() {
+    for (reason, told) in [("the lab closes", "the lab closes"), ("  ", "vacate")] {
+        let mut core = with_two_jobs();
+        let wanted = Control { reason: reason.into(), ..control(Verb::Vacate, 5, "") };
+        core.control(later(1), &wanted).unwrap();
+        let actions = settle(&mut core, later(1), 600);
+        let evicted = actions.iter().find_map(|a| match a {
+            Action::Order(5, Order::Stop(stop)) => stop.evict.clone(),
+            _ => None,
+        });
+        let said = evicted.unwrap().reason;
+        assert!(said.contains(told), "{said:?}");
+    }
+}
+
+#[test]
+fn what_was_wanted_of_a_claim_that_is_over_is_wanted_no_more_and_of_others_still() {
+    let mut core = with_two_jobs();
+    core.control(later(1), &control(Verb::Vacate, 0, "")).unwrap();
+    core.owner.end(later(1), 5);
+    let actions = settle(&mut core, later(1), 600);
+    assert_eq!(ordered(&actions, |o| matches!(o, Order::Stop(_))), [6]);
+}
+
+#[test]
+fn a_job_is_taken_to_use_what_it_asked_for_until_it_is_measured() {
+    let load_of = |cpus: u32| {
+        let mut core = core();
+        let ad = classad::ClassAd::parse_new(&format!("[RequestCpus = {cpus}; RequestMemory = 10]")).unwrap();
+        core.owner.offer(AT, 5, "slot1".parse().unwrap(), None, JOB, ad);
+        core.owner.load(later(600_000))
+    };
+    assert!(load_of(4) > 3.9 * load_of(1), "{} and {}", load_of(4), load_of(1));
+}
+
+#[test]
+fn starters_that_can_answer_are_asked_and_others_are_not() {
+    let asked = |answers: bool| {
+        let mut core = core();
+        core.adopt(Record { claim: 7, ..Record::default() });
+        core.hear_starter(AT, 7, Word::Standing(Standing { answers, ..Standing::default() }));
+        settle(&mut core, AT, 600);
+        core.ask_starters(later(1_000));
+        let actions = settle(&mut core, later(1_000), 600);
+        actions.iter().filter(|a| matches!(a, Action::Order(7, Order::Ask(_)))).count()
+    };
+    assert_eq!((asked(true), asked(false)), (1, 0));
+}
+
+#[test]
+fn a_better_match_that_the_owner_gives_up_is_forgotten() {
+    let (mut core, _) = with_job(600);
+    learned(&mut core, 3);
+    core.hear_manager(AT, better());
+    settle(&mut core, AT, 600);
+    assert_eq!(core.ledger.better.keys().collect::<Vec<_>>(), [&5]);
+    let wish = Wish::Lose { claim: 5 | BETTER, reason: "it rains".into() };
+    let mut out = Vec::new();
+    core.carry_out(AT, wish, &mut out);
+    assert!(core.ledger.better.is_empty() && out.is_empty(), "{out:?}");
+}
