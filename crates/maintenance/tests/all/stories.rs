@@ -30,22 +30,24 @@ fn clock(at: i64) -> String {
 
 /// The log with each thing that was said again and again said once, with the moments of the first and the last time.
 fn condense(log: &[(i64, Record)]) -> Vec<String> {
-    let mut said: Vec<(String, i64, i64, usize)> = Vec::new();
+    // What is known by, what is shown, first and last moment, how often.
+    let mut said: Vec<(String, String, i64, i64, usize)> = Vec::new();
     for (at, record) in log {
+        let shown = record.text(&TimeZone::UTC);
         let mut record = record.clone();
         match &mut record {
             Record::Estimated { left_s, .. } => *left_s = left_s.signum(),
             Record::AtRisk { late_s, .. } => *late_s = late_s.signum(),
             _ => {}
         }
-        let text = record.text(&TimeZone::UTC);
-        match said.iter_mut().find(|(known, ..)| *known == text) {
-            Some((_, _, last, times)) => (*last, *times) = (*at, *times + 1),
-            None => said.push((text, *at, *at, 1)),
+        let key = record.text(&TimeZone::UTC);
+        match said.iter_mut().find(|(known, ..)| *known == key) {
+            Some((_, _, _, last, times)) => (*last, *times) = (*at, *times + 1),
+            None => said.push((key, shown, *at, *at, 1)),
         }
     }
     said.into_iter()
-        .map(|(text, first, last, times)| match times {
+        .map(|(_, text, first, last, times)| match times {
             1 => format!("{} {text}", clock(first)),
             _ => format!("{} {text} [{times} times, last {}]", clock(first), clock(last)),
         })
@@ -179,6 +181,9 @@ fn a_plan_and_its_drawing_are_as_written() {
     let weekly = plan(wed(15, 58, 0), &settings, &[], &ads);
     assert_told("weekly.txt", &weekly.text(3));
     assert_told("weekly.svg", &weekly.svg());
+    // Nothing to empty, and no event at all.
+    assert_told("nobody.svg", &plan(wed(12, 0, 0), &reference(""), &[], &[]).svg());
+    assert_told("nothing.svg", &plan(0, &maintenance::Settings::default(), &[], &[]).svg());
 }
 
 #[test]
@@ -229,4 +234,81 @@ fn slots_beyond_the_limit_are_counted() {
     let ads = vec![classad::ClassAd::new(); limits::SLOTS + 3];
     let out = core.handle(now, Input::Machines { query: query.unwrap(), answer: Ok(ads) });
     assert!(out.iter().any(|o| matches!(o, Output::Log(Record::TooManySlots { ignored: 3 }))));
+}
+
+#[test]
+fn what_is_wrong_in_an_event_is_told_at_its_place() {
+    let lines = [
+        "",
+        "SHUTDOWN",
+        "REBOOT W 16:00 3600 2 C R",
+        "SHUTDOWN_FAST W 16:00 3600 2 C R",
+        "SHUTDOWN X 16:00 3600 2 C R",
+        "SHUTDOWN MTXWF 16:00 3600 2 C R",
+        "SHUTDOWN 2026-11-18,2026-13-01 16:00 3600 2 C R",
+        "SHUTDOWN 2026-11-18,20261124xx,2026-12-24 16:00 3600 2 C R",
+        "SHUTDOWN 2026-W47-3 16:00 3600 2 C R",
+        "SHUTDOWN W 25:00 3600 2 C R",
+        "SHUTDOWN W 16:60 3600 2 C R",
+        "SHUTDOWN W 1600 3600 2 C R",
+        "SHUTDOWN W 16:00 0 2 C R",
+        "SHUTDOWN W 16:00 1:60 2 C R",
+        "SHUTDOWN W 16:00 99999999 2 C R",
+        "SHUTDOWN W 16:00 3600 0 C R",
+        "SHUTDOWN W 16:00 3600 -2 C R",
+        "SHUTDOWN W 16:00 3600 2@ C R",
+        "SHUTDOWN W 16:00 3600 2@1x C R",
+        "SHUTDOWN W 16:00 3600 fast@Net C R",
+        "SHUTDOWN W 16:00 3600 2 Nobody R",
+        "SHUTDOWN W 16:00 3600 2 C Nobody",
+        "SHUTDOWN W 16:00 3600 2 C R more",
+        "SHUTDOWN X 25:00 0 0 Nobody Nobody",
+    ];
+    let mut told = String::new();
+    for line in lines {
+        let (_, findings) = load(&format!("EVENT_LIST = E\nE = {line}\nC = true\nR = 0\n"));
+        let words: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        told.push_str(&format!("{line:?}\n{}\n", words.join("\n")));
+    }
+    assert_told("wrong.txt", &told);
+}
+
+/// Members whose size nobody knows share the cap of their own lane in equal parts, whoever is in other lanes.
+#[test]
+fn a_gang_of_unknown_size_divides_the_cap_of_each_lane() {
+    use maintenance::{Core, Input, Outcome, Output};
+    let text = REFERENCE.replace("3600 2 ", "3600 2@Net ");
+    let ad = |name: &str, net: &str| {
+        let text = format!(
+            "Name = \"{name}\"\nMachine = \"{name}\"\nNet = \"{net}\"\nState = \"Claimed\"\nJobId = \"1.0\"\n\
+             JobUniverse = 5\nJobCheckpointable = true\nGangId = \"7\"\n"
+        );
+        classad::ClassAd::parse_old(&text).unwrap()
+    };
+    let ads = vec![ad("x1", "x"), ad("x2", "x"), ad("y1", "y")];
+    let now = |s: i64| model::Now { mono_ms: s as u64 * 1_000, wall_ms: (wed(15, 59, 0) + s) as u64 * 1_000 };
+    let mut core = Core::new(now(0), settings(&text), Vec::new());
+    let mut rates: Vec<(String, Option<u64>)> = Vec::new();
+    for second in 0..50 {
+        let mut due = core.handle(now(second), Input::Tick);
+        while let Some(output) = due.pop() {
+            let input = match output {
+                Output::Query { query, .. } => Input::Machines { query, answer: Ok(ads.clone()) },
+                Output::Configure { command, .. } => Input::Done { command, outcome: Outcome::Ok },
+                Output::Vacate { command, slots, .. } => {
+                    rates.extend(slots.into_iter().map(|s| (s.slot, s.bytes_per_second)));
+                    Input::Done { command, outcome: Outcome::Ok }
+                }
+                _ => continue,
+            };
+            due.extend(core.handle(now(second), input));
+        }
+    }
+    rates.sort();
+    rates.dedup();
+    let cap = 2 * 131_072;
+    assert_eq!(
+        rates,
+        [("x1".to_owned(), Some(cap / 2)), ("x2".to_owned(), Some(cap / 2)), ("y1".to_owned(), Some(cap))]
+    );
 }
