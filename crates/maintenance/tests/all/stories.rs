@@ -93,6 +93,8 @@ fn on(net: &str, host: SimMachine) -> SimMachine {
     SimMachine { attributes: vec![("Net".into(), format!("\"{net}\""))], ..host }
 }
 
+// Jobs are what slots hold, and a slot may hold none.
+#[allow(clippy::unnecessary_wraps)]
 fn sized(id: &str, image_kb: i64) -> Option<SimJob> {
     Some(SimJob { id: id.into(), image_kb, checkpointable: true, saving_ms: 3_000, ..SimJob::default() })
 }

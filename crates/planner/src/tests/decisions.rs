@@ -310,7 +310,8 @@ fn outside_the_depth_is_said_only_of_sets_that_could_have_a_plan() {
 
 #[test]
 fn a_plan_is_given_up_when_it_is_no_longer_good() {
-    let lost: [(&str, fn(&mut Planner)); 5] = [
+    type Lose = fn(&mut Planner);
+    let lost: [(&str, Lose); 5] = [
         ("another lab", |p| p.set_system(1, System { lab: 9, free: 0, size: 1, hard_end: 30 })),
         ("nobody knows when it ends", |p| {
             p.set_system(1, System { lab: 0, free: 0, size: 1, hard_end: FOREVER })

@@ -6,7 +6,9 @@ use policy::slots::{Layout, Resources};
 use policy::{Action, Expression, Input, Machine, Policy, Readings, SlotId, Standing};
 
 use super::table::{calm, levers};
-use super::world::{CLAIM, EPOCH_S, SLOT, TOTAL, config, deeds, job, load, machine, ms, path, policy, quiet};
+use super::world::{
+    CLAIM, EPOCH_S, RIVAL, SLOT, TOTAL, config, deeds, job, load, machine, ms, path, policy, quiet, records,
+};
 
 fn start(policy: Policy, layout: &Layout) -> Machine {
     Machine::start("host", policy, layout, calm(), ms(0)).0
@@ -286,4 +288,119 @@ fn looks_that_were_left_out_do_not_move_the_ones_that_follow() {
     assert_eq!(m.next_wake_ms(), ms(1_335), "polls are every 5 s while there is a job");
     let actions = m.handle(ms(1_335), Input::Tick);
     assert_eq!(path(&actions), []);
+}
+
+#[test]
+fn an_ad_says_for_how_many_seconds_claim_and_job_have_run() {
+    let mut m = start(levers(), &Layout::whole(TOTAL));
+    m.handle(ms(40), Input::Claim { slot: SLOT, claim: CLAIM, job: job("ClusterId = 7; ProcId = 2") });
+    m.handle(ms(70), Input::Activate { claim: CLAIM, job: job("ClusterId = 7; ProcId = 2") });
+    m.handle(ms(1_170), Input::Look);
+    let ad = m.ad(SLOT).unwrap();
+    let number = |name: &str| ad.eval_int(name);
+    assert_eq!((number("TotalClaimRunTime"), number("TotalJobRunTime")), (Some(1_130), Some(1_100)));
+    assert_eq!(number("JobStart"), Some((EPOCH_S + 70) as i64));
+    assert_eq!(ad.eval_str("JobId").as_deref(), Some("7.2"));
+    assert_eq!(ad.eval_str("RemoteOwner").as_deref(), Some("alice"));
+}
+
+/// A machine whose owner ranks jobs by a number that they name.
+fn ranking() -> Machine {
+    let rank = [
+        (Expression::Rank, "TARGET.Worth"),
+        (Expression::Preempt, "false"),
+        (Expression::WantVacate, "true"),
+    ];
+    Machine::start("host", policy(&rank), &Layout::whole(TOTAL), quiet(), ms(0)).0
+}
+
+#[test]
+fn a_better_claim_says_by_what_it_is_better() {
+    for (worth, cause) in
+        [(5, "RANK is 5 for a claim of bob, over 3"), (3, "a claim of bob goes first at the same RANK (3)")]
+    {
+        let mut m = ranking();
+        run(&mut m, 1, CLAIM, "Worth = 3");
+        let rival = format!("Owner = \"bob\"; Worth = {worth}");
+        let actions = m.handle(ms(2), Input::Claim { slot: SLOT, claim: RIVAL, job: job(&rival) });
+        let causes: Vec<String> = records(&actions).iter().map(|r| r.cause.to_string()).collect();
+        assert!(causes.iter().any(|c| c.contains(cause)), "{causes:?}");
+    }
+    let mut m = ranking();
+    run(&mut m, 1, CLAIM, "Worth = 3");
+    let actions = m.handle(ms(2), Input::Claim { slot: SLOT, claim: RIVAL, job: job("Worth = 2") });
+    assert_eq!(deeds(&actions), ["ClaimRefused"]);
+}
+
+#[test]
+fn a_rival_that_start_no_longer_lets_in_is_told_that_it_lost_its_place() {
+    let mut m = start(levers(), &Layout::whole(TOTAL));
+    run(&mut m, 1, CLAIM, "");
+    m.handle(ms(2), Input::Claim { slot: SLOT, claim: RIVAL, job: job("") });
+    m.handle(ms(3), Input::Sensors(Readings::default().with("Open", false)));
+    let actions = m.handle(ms(4), Input::StarterGone { claim: CLAIM });
+    let lost = |a: &Action| match a {
+        Action::ClaimLost { claim, tell, .. } => Some((*claim, *tell)),
+        _ => None,
+    };
+    let lost: Vec<_> = actions.iter().filter_map(lost).collect();
+    assert_eq!(lost, [(CLAIM, true), (RIVAL, true)], "{actions:?}");
+    assert_eq!(m.standing(SLOT), Some(Standing::Owner));
+}
+
+#[test]
+fn a_slot_that_was_cut_gives_back_to_the_one_it_was_cut_from_and_to_no_other() {
+    let text = "SLOT_TYPE_1 = cpus=2, ram=50%\nSLOT_TYPE_1_PARTITIONABLE = true\nNUM_SLOTS_TYPE_1 = 2\n";
+    let layout = Layout::from_config(&config(text).unwrap(), TOTAL).unwrap();
+    let mut m = Machine::start("host", levers(), &layout, calm(), ms(0)).0;
+    let second = SlotId::new(2);
+    let cpus = |m: &Machine| [SLOT, second].map(|slot| m.ad(slot).unwrap().eval_int("Cpus").unwrap());
+    m.handle(
+        ms(1),
+        Input::Claim { slot: second, claim: CLAIM, job: job("RequestCpus = 1; RequestMemory = 10") },
+    );
+    assert_eq!(cpus(&m), [2, 1]);
+    let actions = m.handle(ms(2), Input::Release { claim: CLAIM });
+    assert_eq!(cpus(&m), [2, 2]);
+    let told: Vec<SlotId> = actions
+        .iter()
+        .filter_map(|a| if let Action::Advertise { slot, .. } = a { Some(*slot) } else { None })
+        .collect();
+    assert!(told.contains(&second) && !told.contains(&SLOT), "{told:?}");
+}
+
+#[test]
+fn a_machine_that_rests_wakes_at_the_end_of_its_rest() {
+    let mut m = sends_away(0..1);
+    assert_eq!(m.why(SLOT).unwrap().kept_out, [("u0".to_owned(), 10)]);
+    let actions = (6..16).flat_map(|s| m.handle(ms(s), Input::Tick)).collect::<Vec<_>>();
+    assert!(
+        actions.iter().any(|a| matches!(a, Action::Advertise { .. })),
+        "it is told that the user may come again"
+    );
+    assert!(m.why(SLOT).unwrap().kept_out.is_empty());
+    let mut m = sends_away(0..1);
+    m.handle(ms(6), Input::Tick);
+    assert_eq!(m.next_wake_ms(), ms(15), "before the next update");
+}
+
+#[test]
+fn a_held_job_has_the_policys_subcode() {
+    for (subcode, told) in [("7", 7), ("-1", 0), ("\"x\"", 0), ("undefined", 0)] {
+        let given = [
+            (Expression::Preempt, "KeyboardIdle < 10"),
+            (Expression::WantHold, "true"),
+            (Expression::WantHoldReason, "\"too loud\""),
+            (Expression::WantHoldSubcode, subcode),
+        ];
+        let mut m = Machine::start("host", policy(&given), &Layout::whole(TOTAL), quiet(), ms(0)).0;
+        run(&mut m, 1, CLAIM, "");
+        m.handle(ms(2), Input::Sensors(Readings::default().with("KeyboardIdle", 1)));
+        let actions = m.handle(ms(2), Input::Look);
+        let held = actions.iter().find_map(|a| match a {
+            Action::Hold { reason, subcode, .. } => Some((reason.as_str(), *subcode)),
+            _ => None,
+        });
+        assert_eq!(held, Some(("too loud", told)), "{subcode}");
+    }
 }

@@ -248,9 +248,8 @@ fn everything_that_is_told_of_the_recorded_cases_is_as_written() {
         }
     }
     for lines in WRONG {
-        let why = parse(&format!("executable = /bin/sleep\n{lines}\n"))
-            .map(|s| format!("{:?}", s.warnings))
-            .unwrap_or_else(|e| e);
+        let text = format!("executable = /bin/sleep\n{lines}\n");
+        let why = parse(&text).map_or_else(|e| e, |s| format!("{:?}", s.warnings));
         told.push_str(&format!("{lines:?}: {why}\n"));
     }
     let path = directory.join("tests/all/told.txt");
