@@ -2,7 +2,7 @@
 //!
 //! - `test`: installs what the tests need and runs everything: format, lints, tests, documentation, tidiness
 //! - `bench [--quick] [NAME ...]`: measures and writes docs/benchmarks.md
-//! - `mutants CRATE [--sample N]`: changes to a crate that its tests do not notice
+//! - `mutants CRATE [--sample N] [--seed S] [--file F]`: changes to a crate that its tests do not notice
 //! - `doc`: the API documentation
 //! - `deny`: licences and doubled versions
 

@@ -90,4 +90,19 @@ mod tests {
         assert!(ClockOffset::warning(20).is_some_and(|w| w.contains("20 s ahead of")));
         assert!(ClockOffset::warning(-3_600).is_some_and(|w| w.contains("3600 s behind")));
     }
+
+    #[test]
+    fn half_of_the_way_is_taken_off_and_added_to_the_doubt() {
+        // The manager looked at its clock when 1.5 s of the way were left.
+        let far = |offset_ms| seen(3_000, offset_ms);
+        let mut offset = ClockOffset::default();
+        assert_eq!(offset.measure(far(60_000)), Some(60));
+        let doubt_ms = NOISE_MS + 1_500;
+        assert_eq!(offset.measure(far(60_000 + doubt_ms)), None);
+        assert_eq!(offset.measure(far(60_000 - doubt_ms)), None);
+        assert_eq!(offset.measure(far(60_000 + doubt_ms + 1)), Some((60_500 + doubt_ms + 1) / 1_000));
+        // To the nearest second.
+        let rounded = |offset_ms| ClockOffset::default().measure(seen(0, offset_ms));
+        assert_eq!([1_499, 1_500, -1_499, -1_501].map(rounded), [Some(1), Some(2), Some(-1), Some(-2)]);
+    }
 }

@@ -307,7 +307,7 @@ impl Prepared {
             stdout,
             stderr,
             identity,
-            stop_signal: signal_number(&text("KillSig")),
+            stop_signal: Some(signal_of(&ad, "KillSig")).filter(|n| *n > 0).unwrap_or(numbers::SIGTERM),
             grace_ms: number("JobMaxVacateTime")
                 .or_else(|| number("KillSigTimeout"))
                 .unwrap_or(GRACE_SECONDS)
@@ -638,5 +638,112 @@ mod tests {
         let p = prepared(me, &[("Cmd", "\"/bin/true\""), ("Environment", "\"UPDRAFT_CLAIM=forged\"")]);
         let job = p.job(ID, &[], own_pool()).unwrap();
         assert!(!job.env.iter().any(|e| e.starts_with(b"UPDRAFT_CLAIM=")));
+    }
+
+    #[test]
+    fn a_job_says_how_it_makes_checkpoints() {
+        let of = |more: &[(&str, &str)]| {
+            let all: Vec<(&str, &str)> =
+                [("Cmd", "\"/bin/true\"")].into_iter().chain(more.iter().copied()).collect();
+            prepared("ann", &all).job(ID, &[], own_pool()).unwrap().checkpoint
+        };
+        let made = |exit_code, signal, files: &[&str]| {
+            let files = files.iter().map(|f| f.as_bytes().to_vec()).collect();
+            Some(Checkpoint { exit_code, signal, files })
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("SuccessCheckpointExitCode", "0")]), made(0, 0, &[]));
+        assert_eq!(
+            of(&[("CheckpointSig", "\"SIGUSR2\"")]),
+            made(CHECKPOINT_EXIT_CODE, numbers::SIGUSR2, &[])
+        );
+        assert_eq!(of(&[("CheckpointSig", "10")]), made(CHECKPOINT_EXIT_CODE, 10, &[]));
+        let files = [("SuccessCheckpointExitCode", "7"), ("TransferCheckpoint", "\" a.dat,, b/c , \"")];
+        assert_eq!(of(&files), made(7, 0, &["a.dat", "b/c"]));
+        assert_eq!(of(&[("SuccessCheckpointExitCode", "-1")]), None);
+    }
+
+    #[test]
+    fn signals_are_named_or_numbered() {
+        let of = |text: &str| {
+            let job =
+                prepared("ann", &[("Cmd", "\"/bin/true\""), ("KillSig", text)]).job(ID, &[], own_pool());
+            job.unwrap().stop_signal
+        };
+        for (text, number) in [
+            ("\"SIGHUP\"", numbers::SIGHUP),
+            ("\"int\"", numbers::SIGINT),
+            ("\" quit \"", numbers::SIGQUIT),
+            ("\"KILL\"", numbers::SIGKILL),
+            ("\"SIGUSR1\"", numbers::SIGUSR1),
+            ("12", 12),
+            ("\"12\"", 12),
+            ("\"nonsense\"", numbers::SIGTERM),
+            ("undefined", numbers::SIGTERM),
+        ] {
+            assert_eq!(of(text), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn whoever_cannot_reach_the_scratch_directory_gets_none() {
+        let scratch_of = |private, open, other: bool| {
+            let account = |name: &str, uid| Account {
+                name: name.into(),
+                uid,
+                gid: uid,
+                groups: vec![uid],
+                home: "/".into(),
+                shell: "/bin/sh".into(),
+            };
+            let shared = vec![Attribute { name: "Cmd".into(), expr: "\"/bin/true\"".into() }];
+            let cluster = Cluster { owner: "ann".into(), shared, ..Cluster::default() };
+            let agent = if other { account("root", 0) } else { account("ann", 1000) };
+            let prepared = Prepared::new(&cluster, Some(account("ann", 1000)), &agent);
+            let job = prepared.job(ID, &[], Site { private, open, ..own_pool() }).unwrap();
+            job.env.contains(&b"_CONDOR_SCRATCH_DIR=/scratch".to_vec())
+        };
+        assert!(scratch_of(false, true, true), "open to all");
+        assert!(scratch_of(false, false, false), "the agent's own user");
+        assert!(!scratch_of(false, false, true));
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_run_says_which_code_that_has() {
+        let refused = |attributes: &[(&str, &str)], values: &[String]| {
+            let told = prepared("ann", attributes).job(ID, values, own_pool()).unwrap_err();
+            told.code
+        };
+        assert_eq!(refused(&[("Cmd", "\"/bin/true\"")], &["1 +".into()]), 13, "no expression");
+        assert_eq!(refused(&[("Iwd", "\"/data\"")], &[]), 6, "no program");
+        assert_eq!(
+            refused(&[("Cmd", "\"/bin/true\"")], &["\"a 'b\"".into()]),
+            6,
+            "arguments that cannot be read"
+        );
+        let criu = Criu { program: "/sbin/criu".into(), platform: "x".into(), others: true, shared: false };
+        let hidden =
+            [("Cmd", "\"/bin/true\""), ("Iwd", "\"/var/tmp/me\""), ("WantTransparentCheckpoint", "true")];
+        let told = prepared("ann", &hidden).job(ID, &[], Site { criu: Ok(&criu), ..own_pool() }).unwrap_err();
+        assert_eq!(told.code, 6, "hidden by its nest");
+    }
+
+    #[test]
+    fn standard_streams_and_limits_are_what_the_job_says() {
+        let of = |more: &[(&str, &str)], scratch_bytes| {
+            let all: Vec<(&str, &str)> =
+                [("Cmd", "\"/bin/true\"")].into_iter().chain(more.iter().copied()).collect();
+            prepared("ann", &all).job(ID, &[], Site { scratch_bytes, ..own_pool() }).unwrap()
+        };
+        let job = of(&[("In", "\"/dev/null\""), ("Out", "\"o.txt\""), ("Err", "\"/dev/null\"")], 0);
+        assert_eq!([&job.stdin[..], &job.stdout, &job.stderr], [&b""[..], b"o.txt", b""]);
+        let limit = |job: &Job, resource| job.limits.iter().find(|l| l.resource == resource).map(|l| l.value);
+        assert_eq!(limit(&job, numbers::RLIMIT_FSIZE), None, "no limit is none, not nothing");
+        assert_eq!(limit(&of(&[], 5_000), numbers::RLIMIT_FSIZE), Some(5_000));
+        assert_eq!(limit(&of(&[("RequestDisk", "3")], 5_000), numbers::RLIMIT_FSIZE), Some(3 * 1_024));
+        assert_eq!(limit(&of(&[("RequestDisk", "9")], 5_000), numbers::RLIMIT_FSIZE), Some(5_000));
+        assert_eq!(limit(&of(&[("RequestDisk", "DiskUsage")], 0), numbers::RLIMIT_FSIZE), None);
+        assert_eq!(limit(&of(&[("CoreSize", "0")], 0), numbers::RLIMIT_CORE), Some(0));
+        assert_eq!(limit(&of(&[("CoreSize", "-1")], 0), numbers::RLIMIT_CORE), None);
     }
 }

@@ -16,5 +16,7 @@ mod grammar;
 mod plan;
 #[path = "all/properties.rs"]
 mod properties;
+#[path = "all/stories.rs"]
+mod stories;
 #[path = "all/timelines.rs"]
 mod timelines;

@@ -184,3 +184,5 @@ fn seats_larger_than_one_count_of_a_system_use_their_own_fits() {
         other => panic!("{other:?}"),
     }
 }
+
+mod decisions;

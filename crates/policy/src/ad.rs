@@ -178,7 +178,8 @@ impl Machine {
     fn whole_disk_kib(&self, slot: &Slot) -> u64 {
         match (slot.shares, self.reading("TotalDisk")) {
             (Some((disk, _)), Some(free)) => steady(disk.of(free)),
-            _ => slot.resources.disk_kib,
+            // What the slot itself has left; nobody measures the disk.
+            _ => slot.resources.disk_kib + self.cut_from(slot).map(|s| s.resources.disk_kib).sum::<u64>(),
         }
     }
 

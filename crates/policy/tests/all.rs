@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod all {
+    mod details;
     mod invariants;
     mod loading;
     mod rules;

@@ -495,4 +495,21 @@ mod tests {
         a.hold(u, 3.0, 6_000);
         assert_eq!(a.in_line().count(), 0);
     }
+
+    #[test]
+    fn groups_with_unequal_quotas_fill_them_in_step() {
+        let group = |name: &str, cores| Group {
+            name: name.into(),
+            quota: Quota::Cores(cores),
+            surplus: false,
+            users: None,
+        };
+        let mut a = accounts(vec![group("large", 40.0), group("small", 4.0)]);
+        for name in ["small.eve", "large.ann"] {
+            let id = a.user(name, 0);
+            wait(&mut a, id);
+        }
+        let shares: HashMap<String, f64> = fill(&mut a, 22).into_iter().collect();
+        assert_eq!((shares["large.ann"], shares["small.eve"]), (20.0, 2.0), "ten to one all the way");
+    }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod all {
+    mod corners;
     mod messages;
     mod mutations;
     mod native;

@@ -257,3 +257,28 @@ fn older_protocols_are_refused_by_both_ends() {
     let told = shake(tls::client(authority.fingerprint(), None).unwrap(), old, MANAGER_NAME).unwrap_err();
     assert!(told.contains("Tls1"), "{told}");
 }
+
+#[test]
+fn a_directory_with_a_pools_certificate_is_known() {
+    let (dir, _) = pool();
+    assert!(ca::is_in(dir.path()));
+    let other = tempfile::tempdir().unwrap();
+    assert!(!ca::is_in(other.path()));
+}
+
+#[test]
+fn what_is_written_in_private_replaces_what_was_there_and_is_the_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    // A rest of a write that was interrupted, longer than what is written now.
+    std::fs::write(dir.path().join("secret.new"), "x".repeat(100)).unwrap();
+    for text in ["a longer text", "short", ""] {
+        ca::write_private(&path, text).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+    ca::write_private(&path, "again").unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!dir.path().join("secret.new").exists());
+    assert!(ca::write_private(&dir.path().join("no/such"), "x").is_err());
+}

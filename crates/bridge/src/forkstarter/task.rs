@@ -323,4 +323,18 @@ mod tests {
         let refusal = refuse(Code::ExecutionFailed, "no;\nway");
         assert_eq!(write_refused(b"t", &refusal), b"102;t;17;no  way\n");
     }
+
+    #[test]
+    fn a_text_is_cut_at_separators_that_are_not_escaped() {
+        for (text, parts) in [
+            (&b""[..], vec![&b""[..]]),
+            (b";a", vec![b"", b"a"]),
+            (b"a;;b;", vec![b"a", b"", b"b", b""]),
+            (b"\\;a;b", vec![b"\\;a", b"b"]),
+            (b"a\\\\;b", vec![b"a\\\\", b"b"]),
+            (b"a\\", vec![b"a\\"]),
+        ] {
+            assert_eq!(split(text, b';'), parts, "{}", String::from_utf8_lossy(text));
+        }
+    }
 }

@@ -262,4 +262,24 @@ mod tests {
         assert_eq!(next_day(20_241_399), None);
         assert_eq!(Clock::new(TimeZone::UTC).day(1_709_251_200), Some(20_240_301));
     }
+
+    #[test]
+    fn every_part_of_a_time_has_two_digits_at_most() {
+        assert!(iso(b"2024-08-01T08:13:02").is_some() && american(b"8/1/2024 8:3:2").is_some());
+        for text in
+            ["2024-008-01T08:13:02", "2024-08-001T08:13:02", "2024-08-01T008:13:02", "2024-08-01T08:013:02"]
+        {
+            assert_eq!(iso(text.as_bytes()), None, "{text}");
+        }
+        for text in
+            ["008/01/2024 08:13:02", "08/001/2024 08:13:02", "08/01/2024 008:13:02", "08/01/2024 08:013:02"]
+        {
+            assert_eq!(american(text.as_bytes()), None, "{text}");
+        }
+        for text in
+            ["2024-13-01T08:13:02", "2024-08-32T08:13:02", "2024-08-01T24:13:02", "2024-08-01T08:60:02"]
+        {
+            assert_eq!(iso(text.as_bytes()), None, "{text}");
+        }
+    }
 }

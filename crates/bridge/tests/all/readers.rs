@@ -598,3 +598,47 @@ fn a_slurm_job_of_a_doubled_hour_ended_after_it_started() {
         assert_eq!(notes.is_empty(), minutes == 130, "{notes:?}");
     }
 }
+
+#[test]
+fn a_comment_in_xml_ends_where_its_end_stands() {
+    let ad = |cluster: u32| {
+        format!(
+            "<a n=\"EventTypeNumber\"><i>0</i></a><a n=\"EventTime\"><s>2024-08-01T08:13:01</s></a>\
+             <a n=\"Cluster\"><i>{cluster}</i></a><a n=\"Proc\"><i>0</i></a></c>\n"
+        )
+    };
+    // At the beginning of a line, right behind something that looks like an ad, and twice in a line.
+    let text = format!("<!-- x\n--><c>{}<!--<c>--><c>{}<!-- a --><!-- <c> --><c>{}", ad(1), ad(2), ad(3));
+    let (told, notes) = read(Module::Condor, &reading(1, "UTC"), &text);
+    assert_eq!(told, [1, 2, 3].map(|n| format!("1722499981;{n:03}.000.000;1;0")), "{notes:?}");
+}
+
+#[test]
+fn some_logs_have_local_times() {
+    for (module, local) in [
+        (Module::Pbs, true),
+        (Module::PbsAccounting, true),
+        (Module::Condor, true),
+        (Module::Slurm, true),
+        (Module::Lsf, false),
+        (Module::Fork, false),
+        (Module::Sge, false),
+        (Module::JobManager, false),
+    ] {
+        assert_eq!(module.has_local_times(), local, "{module:?}");
+    }
+}
+
+#[test]
+fn a_line_that_is_left_out_is_pending_until_it_ends() {
+    let mut told = Told::default();
+    let mut format = Module::Fork.format(&reading(1, "UTC"));
+    format.skip_line();
+    assert_eq!(format.pending(), 1, "its end is waited for");
+    format.feed(b"001;1700000001;1;1;0\n001;1700000002;2;1", &mut told);
+    assert_eq!(told.lines, b"", "the first line was left out, the second is not over");
+    assert!(format.pending() > 10);
+    format.feed(b";0\n", &mut told);
+    assert_eq!(format.pending(), 0);
+    assert_eq!(String::from_utf8(told.lines).unwrap(), "001;1700000002;2;1;0\n");
+}

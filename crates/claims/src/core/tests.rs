@@ -592,3 +592,5 @@ fn a_hello_says_for_which_job_a_slot_is_to_be_left() {
     let Down::Better(told) = better() else { panic!() };
     assert_eq!((held.jobs[0].cluster, held.jobs[0].proc, &held.key), (told.cluster, told.proc, &told.key));
 }
+
+mod commands;

@@ -153,3 +153,21 @@ fn disk_and_virtual_memory_are_what_the_machine_has_now() {
         ("524288".into(), "2048".into())
     );
 }
+
+#[test]
+fn the_policy_sees_what_a_job_uses() {
+    let mut machine = Machine64::new();
+    machine.start(5);
+    let uses = |cpu_us| Use { cpu_us, image_kib: 5_000, rss_kib: 2_049, ..Use::default() };
+    let mut at = |ms: u64, used: Use| {
+        let now = Now { mono_ms: machine.now.mono_ms + ms, wall_ms: machine.now.wall_ms + ms };
+        machine.owner.uses(now, 5, used);
+        let ad = machine.owner.machine.job_of(ClaimId(5)).unwrap();
+        ["CpusUsage", "RemoteUserCpu", "ImageSize", "ResidentSetSize", "MemoryUsage"]
+            .map(|name| ad.eval_number(name))
+    };
+    assert_eq!(at(0, uses(0))[0], None, "in no time nobody knows");
+    assert_eq!(at(1_000, uses(500_000))[0], Some(0.5));
+    // Since its beginning; MemoryUsage is in MiB, and a part of one counts.
+    assert_eq!(at(5_000, uses(7_500_000)), [1.5, 7.5, 5_000.0, 2_049.0, 3.0].map(Some));
+}

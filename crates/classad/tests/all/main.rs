@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods)]
 
+mod corners;
 mod engine;
 mod forms;
 mod fuzz;

@@ -324,3 +324,14 @@ fn a_removal_by_hand_goes_before_expressions() {
     }
     assert_eq!(story(&world), "stop 009");
 }
+
+#[test]
+fn the_time_of_several_attempts_is_summed() {
+    let mut world = World::new();
+    world.connect(0);
+    submit(&mut world, with(&[("OnExitRemove", "false"), ("OnExitHold", "RemoteWallClockTime > 7")]));
+    for round in 1..=3 {
+        assert!(run_once(&mut world, code(1)), "run {round}");
+    }
+    assert_eq!(story(&world), "004 004 012:3:0", "three times two and a half seconds");
+}

@@ -7,6 +7,7 @@ mod hopeless;
 mod labs;
 mod limits;
 mod mutations;
+mod numbers;
 mod offers;
 mod order;
 mod pages;
