@@ -17,7 +17,7 @@ use policy::slots::Layout;
 use policy::{Expression, Policy};
 use submit::args::{self, Form};
 
-use crate::{criu, hooks, sensors};
+use crate::{criu, hooks, plugins, sensors};
 
 /// Names that may be set from afar beside the policy's expressions.
 const SETTABLE: &[&str] = &[
@@ -82,6 +82,8 @@ pub(crate) struct Rules {
     pub(crate) limits_memory: bool,
     /// PROVISION_COMMAND and RELEASE_COMMAND.
     pub(crate) hooks: hooks::Settings,
+    /// FILETRANSFER_PLUGINS and MAX_FILE_TRANSFER_PLUGIN_LIFETIME.
+    pub(crate) plugins: plugins::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
     pub(crate) criu: criu::Settings,
     /// UID_DOMAIN; empty for the host itself.
@@ -172,7 +174,12 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
         Ok((!words.is_empty()).then_some(hooks::Hook { words, time, tries }))
     };
     let hooks = hooks::Settings { provision: hook("PROVISION")?, release: hook("RELEASE")? };
+    let lifetime =
+        number("MAX_FILE_TRANSFER_PLUGIN_LIFETIME")?.unwrap_or(72_000.0).clamp(1.0, 864_000.0) as u64;
+    let plugins = plugins::Settings::new(&text("FILETRANSFER_PLUGINS")?, lifetime)
+        .map_err(|message| wrong(config, "FILETRANSFER_PLUGINS", message))?;
     Ok(Rules {
+        plugins,
         nice: nice as u32,
         max_vacate_ms: (number("MachineMaxVacateTime")?.unwrap_or(600.0) * 1000.0) as u64,
         // Megabits, as networks are sold; 128 KiB each, as the seed counts them.

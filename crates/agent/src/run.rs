@@ -23,6 +23,7 @@ use crate::files::Files;
 use crate::hooks::{self, End, Hooks};
 use crate::link::{Connector, Link};
 use crate::outbox::Outbox;
+use crate::plugins;
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
 use crate::sensors::watch::InputWatch;
@@ -112,6 +113,8 @@ pub async fn run(
         hooks: Hooks::new(hook_news),
         signs: signs_sender,
         criu_settings: None,
+        plugin_settings: None,
+        plugins: Vec::new(),
         overrides,
         override_files,
         rules,
@@ -203,6 +206,8 @@ pub(crate) enum Sign {
     Touched,
     /// What was set aside was cleared away, but for so many directories.
     Cleared(usize),
+    /// Who fetches and sends files by their URLs.
+    Plugins(Vec<model::starter::Plugin>),
     /// What there is of CRIU.
     Criu(Result<Criu, String>),
     /// It was measured, or has jobs and was not.
@@ -227,6 +232,8 @@ pub(crate) struct Agent {
     pub(crate) signs: mpsc::Sender<Sign>,
     /// What was asked of CRIU last.
     pub(crate) criu_settings: Option<criu::Settings>,
+    pub(crate) plugin_settings: Option<plugins::Settings>,
+    pub(crate) plugins: Vec<model::starter::Plugin>,
     pub(crate) overrides: Overrides,
     pub(crate) override_files: OverrideFiles,
     pub(crate) rules: Rules,
@@ -320,12 +327,20 @@ impl Agent {
         self.cache.set_limit(self.rules.cache_bytes);
         let domain = self.filesystem_domain();
         self.core.owner.set_fixed("FileSystemDomain", &model::text::quote(&domain));
+        self.set_cargo();
+        self.check_plugins();
+        self.check_criu();
+    }
+
+    /// Says how jobs' files get here and back.
+    pub(crate) fn set_cargo(&mut self) {
         self.core.ledger.set_cargo(claims::Cargo {
-            domain,
+            domain: self.filesystem_domain(),
             objects: self.cache.objects().to_string_lossy().into_owned(),
             machine: self.options.machine.clone(),
+            plugins: self.plugins.clone(),
+            plugin_seconds: self.rules.plugins.seconds,
         });
-        self.check_criu();
     }
 
     /// Machines with the same word see the same files: what the command says, then what the configuration says, then the host's name.
@@ -552,6 +567,7 @@ impl Agent {
         match sign {
             Sign::Touched => self.touched(),
             Sign::Cleared(left) => self.cleared(left),
+            Sign::Plugins(found) => self.found_plugins(found),
             Sign::Criu(found) => self.found_criu(found),
             Sign::Benchmarked(figures) => {
                 self.measuring = None;

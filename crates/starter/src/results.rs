@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -12,10 +12,13 @@ use model::report::Attempt;
 use prost::Message;
 use transfer::bundle::{self, Entry};
 use transfer::collect::{Seen, State, choose_new, listed};
+use transfer::fault::OUTPUT;
+use transfer::urls::Errand;
 use transfer::{Fault, OWN_FILES, Plan};
 
+use crate::plugins::Courier;
 use crate::walk::{cannot_read, look, path_of, walk};
-use crate::wire::Transfer;
+use crate::wire::{Limit, Transfer};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 256 << 10;
@@ -132,7 +135,7 @@ pub(crate) fn names_to_save(
 pub(crate) fn collect(
     scratch: &Path,
     state: &File,
-    transfer: &Transfer,
+    (transfer, limits): (&Transfer, &[Limit]),
     id: Attempt,
     to: &File,
 ) -> io::Result<Collected> {
@@ -143,11 +146,13 @@ pub(crate) fn collect(
         hash: ring::digest::Context::new(&ring::digest::SHA256),
         collected: Collected::default(),
         most: plan.max_output_mib.map(|mib| mib << 20),
+        plan: &plan,
+        errands: Vec::new(),
     };
     for name in &streams {
         let path = scratch.join(name);
         if fs::symlink_metadata(&path).is_ok() {
-            writer.file(name.as_bytes(), &path)?;
+            writer.result(name.as_bytes(), &path)?;
         } else {
             writer.leave_out(format!("{name} (the job has removed its own output)"));
         }
@@ -166,9 +171,12 @@ pub(crate) fn collect(
         let walked = walk(&sources, is_own);
         for found in walked.found {
             if found.is_directory {
-                writer.entry(&Entry::directory(found.name, found.mode))?;
+                // Elsewhere directories are parts of names.
+                if plan.url_of(&found.name).is_none() {
+                    writer.entry(&Entry::directory(found.name, found.mode))?;
+                }
             } else {
-                writer.file(&found.name, &found.path)?;
+                writer.result(&found.name, &found.path)?;
             }
         }
         for fault in walked.faults {
@@ -180,11 +188,16 @@ pub(crate) fn collect(
     } else {
         let chosen = choose_new(&plan, (id.cluster, id.proc), &read_state(state)?, &top(scratch)?, &streams);
         for (name, home) in chosen.files {
-            writer.file(&home, &scratch.join(path_of(&name)))?;
+            writer.result(&home, &scratch.join(path_of(&name)))?;
         }
         for left in chosen.left_out {
             writer.leave_out(left);
         }
+    }
+    let errands = std::mem::take(&mut writer.errands);
+    let courier = Courier { scratch, transfer, limits, direction: OUTPUT };
+    if let Err(fault) = courier.carry(&errands)? {
+        writer.fault(fault);
     }
     writer.finish()
 }
@@ -196,6 +209,9 @@ struct Bundle<'a> {
     collected: Collected,
     /// They may be so large.
     most: Option<u64>,
+    plan: &'a Plan,
+    /// What does not come home, but is sent elsewhere.
+    errands: Vec<Errand>,
 }
 
 impl Bundle<'_> {
@@ -225,6 +241,33 @@ impl Bundle<'_> {
         }
     }
 
+    /// Adds a file, or notes that it is sent elsewhere.
+    fn result(&mut self, name: &[u8], path: &Path) -> io::Result<()> {
+        let Some(url) = self.plan.url_of(name) else { return self.file(name, path) };
+        let size = match crate::walk::open(path) {
+            Ok((_, meta)) => meta.len(),
+            Err(e) => {
+                self.fault(cannot_read(path, &e));
+                return Ok(());
+            }
+        };
+        if self.is_too_large(path, size) {
+            return Ok(());
+        }
+        self.errands.push(Errand { url, path: path.as_os_str().as_bytes().to_vec() });
+        self.collected.files += 1;
+        self.collected.sent += size;
+        Ok(())
+    }
+
+    /// Says so when a file would be more than the job allows.
+    fn is_too_large(&mut self, path: &Path, size: u64) -> bool {
+        let Some(most) = self.most.filter(|most| self.collected.sent + size > *most) else { return false };
+        let mib = |bytes: u64| bytes >> 20;
+        self.fault(Fault::output_too_large(&path.to_string_lossy(), mib(most), mib(size)));
+        true
+    }
+
     /// Adds a file. One that cannot be read is a fault, and the others come back all the same.
     fn file(&mut self, name: &[u8], path: &Path) -> io::Result<()> {
         let (mut file, meta) = match crate::walk::open(path) {
@@ -235,9 +278,7 @@ impl Bundle<'_> {
             }
         };
         let size = if meta.is_file() { meta.len() } else { 0 };
-        if let Some(most) = self.most.filter(|most| self.collected.sent + size > *most) {
-            let mib = |bytes: u64| bytes >> 20;
-            self.fault(Fault::output_too_large(&path.to_string_lossy(), mib(most), mib(size)));
+        if self.is_too_large(path, size) {
             return Ok(());
         }
         let entry = Entry::file(name, meta.mode(), size);

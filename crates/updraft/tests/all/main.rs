@@ -41,5 +41,6 @@ mod transfer_vectors;
 mod transitions;
 mod transparent;
 mod trust;
+mod urls;
 mod usage;
 mod visits;
