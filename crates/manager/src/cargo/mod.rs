@@ -19,7 +19,7 @@ use classad::ClassAd;
 use model::report::{Attempt, Happening, Hold, MoveStage, Moved};
 use model::{ClaimId, JobTemplate, MachineName};
 use store::Store;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use transfer::Plan;
 use transfer::fault::INPUT_TOO_LARGE;
 
@@ -76,9 +76,14 @@ pub(crate) struct Cargo {
     users: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     all: Semaphore,
     stuck: porter::Stuck,
+    /// Places for what waits for the bucket.
+    slow: Arc<Semaphore>,
     /// Places for outputs that land as they come.
     streams: Arc<Semaphore>,
 }
+
+/// Parts of objects that wait for the bucket, at a time: each has a thread meanwhile.
+const SLOW: usize = 128;
 
 /// Outputs that land as they come, at a time: each has a process of its own.
 const STREAMS: usize = 256;
@@ -99,8 +104,14 @@ impl Cargo {
             users: Mutex::default(),
             all: Semaphore::new(PORTERS),
             stuck: porter::Stuck::default(),
+            slow: Arc::new(Semaphore::new(SLOW)),
             streams: Arc::new(Semaphore::new(STREAMS)),
         }
+    }
+
+    /// A place for what waits for the bucket; `None` when all are taken.
+    pub(crate) fn take_slow_turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.slow.clone().try_acquire_owned().ok()
     }
 
     /// True when a machine was told of this object and may fetch it.

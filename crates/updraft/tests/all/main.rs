@@ -28,6 +28,7 @@ mod policy;
 mod reconfig;
 mod run;
 mod run_endings;
+mod s3;
 mod seg;
 mod seg_design;
 mod seg_pool;
