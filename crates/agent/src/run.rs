@@ -23,6 +23,7 @@ use crate::files::Files;
 use crate::hooks::{self, End, Hooks};
 use crate::link::{Connector, Link};
 use crate::outbox::Outbox;
+use crate::peers;
 use crate::plugins;
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
@@ -113,6 +114,7 @@ pub async fn run(
         hooks: Hooks::new(hook_news),
         signs: signs_sender,
         criu_settings: None,
+        door: peers::Door::default(),
         plugin_settings: None,
         plugins: Vec::new(),
         overrides,
@@ -232,6 +234,7 @@ pub(crate) struct Agent {
     pub(crate) signs: mpsc::Sender<Sign>,
     /// What was asked of CRIU last.
     pub(crate) criu_settings: Option<criu::Settings>,
+    pub(crate) door: peers::Door,
     pub(crate) plugin_settings: Option<plugins::Settings>,
     pub(crate) plugins: Vec<model::starter::Plugin>,
     pub(crate) overrides: Overrides,
@@ -328,8 +331,21 @@ impl Agent {
         let domain = self.filesystem_domain();
         self.core.owner.set_fixed("FileSystemDomain", &model::text::quote(&domain));
         self.set_cargo();
+        self.open_door();
         self.check_plugins();
         self.check_criu();
+    }
+
+    /// Lets others have what is in the cache, where the configuration says so.
+    fn open_door(&mut self) {
+        let house = peers::House {
+            state: self.files.root().to_owned(),
+            objects: self.cache.objects().to_owned(),
+            pace: self.transfers.line().pace.clone(),
+        };
+        if self.door.open(&self.rules.peer_address, &house) && self.up.is_some() {
+            self.say(Up::Serve(api::agent::Serve { address: self.door.address().to_owned() }));
+        }
     }
 
     /// Says how jobs' files get here and back.
@@ -502,6 +518,11 @@ impl Agent {
                 let about = cargo::about_inputs(inputs.job);
                 self.transfers.line().answer(&about, Reply::Inputs(inputs));
             }
+            Down::Found(found) => {
+                let about = peers::about_peers(&found.object);
+                self.transfers.line().answer(&about, Reply::Found(found));
+            }
+            Down::Grant(grant) => self.door.grant(grant),
             Down::Landed(landed) => {
                 let about = cargo::about_landing(landed.job);
                 self.transfers.line().answer(&about, Reply::Landed(landed));
@@ -522,6 +543,10 @@ impl Agent {
                 if welcome {
                     if self.files.is_new() {
                         self.files.note_welcome();
+                    }
+                    self.door.forget_grants();
+                    if !self.door.address().is_empty() {
+                        self.say(Up::Serve(api::agent::Serve { address: self.door.address().to_owned() }));
                     }
                     // Whose jobs come here is known only now.
                     self.advertise_criu();

@@ -116,6 +116,7 @@ pub const KNOWN: &[Known] = &[
     known("NOT_RESPONDING_TIMEOUT", I, "30"),
     known("NUM_CPUS", I, ""),
     known("NUM_SLOTS", I, ""),
+    known("PEER_ADDRESS", T, ""),
     known("PERIODIC_CHECKPOINT", E, "False"),
     known("PERIODIC_EXPR_INTERVAL", I, "60"),
     known("PID", I, ""),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::agent::{Answer, Ask, Down, Piece, Question, Report, ToAgent, Took, Up};
+use api::agent::{Answer, Ask, Down, Found, Piece, Question, Report, ToAgent, Took, Up};
 use model::MachineName;
 use model::report::{Happening, NotSaved};
 use prost::Message as _;
@@ -162,6 +162,16 @@ impl AgentSession {
                 let piece = tokio::task::spawn_blocking(move || store.get(&want)).await;
                 self.say(piece.map(Down::Piece)).await?;
             }
+            Some(Up::Find(find)) => {
+                let may = self.may_fetch(&find.object).await?;
+                let found = if may {
+                    self.find(find).await
+                } else {
+                    Found { object: find.object, ..Found::default() }
+                };
+                self.say(Ok(Down::Found(found))).await?;
+            }
+            Some(Up::Serve(serve)) => self.note_door(serve),
             Some(Up::Want(want)) => self.want(want),
             Some(Up::Land(land)) => self.land(land),
             // What the manager says of a job's files is not for a machine to say.

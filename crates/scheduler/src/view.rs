@@ -339,6 +339,12 @@ impl Core {
         machines.into_iter().map(view).collect()
     }
 
+    /// The lab that a machine says it is in; empty for none. `None` for a machine that is not here.
+    pub fn lab_of_machine(&self, name: &str) -> Option<std::sync::Arc<str>> {
+        let machine = self.pool.machines().get(name)?;
+        machine.session.is_some().then(|| crate::labs::lab_of(&machine.ad))
+    }
+
     pub(crate) fn machine_view(&self, name: &str, m: &crate::pool::Machine) -> MachineView {
         let unusable = m.why_unusable().map(|why| (m.free, why));
         MachineView {

@@ -26,7 +26,7 @@ pub struct Reader(Source);
 #[derive(Debug)]
 enum Source {
     File(std::fs::File),
-    Bucket(bucket::Reader),
+    Bucket(Box<bucket::Reader>),
 }
 
 impl Read for Reader {
@@ -70,7 +70,7 @@ impl Objects {
 
     pub(crate) fn read(&self, object: &str) -> io::Result<Reader> {
         match self.bucket_of(object) {
-            Some(bucket) => bucket.read(object).map(|reader| Reader(Source::Bucket(reader))),
+            Some(bucket) => bucket.read(object).map(|reader| Reader(Source::Bucket(Box::new(reader)))),
             None => self.local.read(object).map(|file| Reader(Source::File(file))),
         }
     }

@@ -124,7 +124,6 @@ fn end_of_ad(text: &str) -> Option<usize> {
             (Some(_), _) if escaped => escaped = false,
             (Some(_), b'\\') => escaped = true,
             (Some(open), byte) if byte == open => quote = None,
-            (Some(_), _) => {}
             (None, b'"' | b'\'') => quote = Some(byte),
             (None, b'[') => depth += 1,
             (None, b']') => {
@@ -133,7 +132,7 @@ fn end_of_ad(text: &str) -> Option<usize> {
                     return Some(at + 1);
                 }
             }
-            (None, _) => {}
+            _ => {}
         }
     }
     None

@@ -6,6 +6,7 @@
 
 mod gather;
 mod land;
+mod peers;
 mod porter;
 mod spooled;
 mod stream;
@@ -76,6 +77,8 @@ pub(crate) struct Cargo {
     users: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     all: Semaphore,
     stuck: porter::Stuck,
+    /// Which machines have which objects.
+    pub(crate) peers: peers::Peers,
     /// Places for what waits for the bucket.
     slow: Arc<Semaphore>,
     /// Places for outputs that land as they come.
@@ -104,6 +107,7 @@ impl Cargo {
             users: Mutex::default(),
             all: Semaphore::new(PORTERS),
             stuck: porter::Stuck::default(),
+            peers: peers::Peers::default(),
             slow: Arc::new(Semaphore::new(SLOW)),
             streams: Arc::new(Semaphore::new(STREAMS)),
         }
@@ -160,7 +164,12 @@ impl Cargo {
 
     /// A machine has the inputs of an attempt: the store need not keep them for it.
     pub(crate) fn release_inputs(&self, machine: &MachineName, claim: u64, job: Attempt) {
-        self.store.release(&holder_of(&(machine.clone(), claim, job)));
+        let whose = (machine.clone(), claim, job);
+        self.store.release(&holder_of(&whose));
+        // From now on others may have them from this machine.
+        if let Some(objects) = self.given.lock().ok().and_then(|given| given.get(&whose).cloned()) {
+            self.peers.note_objects(machine, &objects);
+        }
     }
 
     fn user(&self, owner: &Arc<str>) -> Arc<Semaphore> {

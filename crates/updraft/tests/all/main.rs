@@ -24,6 +24,7 @@ mod network;
 mod newcomer;
 mod openapi;
 mod owners;
+mod peers;
 mod policy;
 mod reconfig;
 mod run;

@@ -83,6 +83,11 @@ impl Far {
         Some(far.with_token(&address))
     }
 
+    /// A process in the manager's network, where machines have hosts.
+    pub(crate) fn managers_network(&self) -> u32 {
+        self.hosts.as_ref().map_or(0, |hosts| hosts.manager)
+    }
+
     fn with_token(mut self, address: &str) -> Self {
         let token = self.sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
         self.join = self.sandbox.path().join("join");
