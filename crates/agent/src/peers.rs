@@ -31,6 +31,8 @@ const ASKING: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_secs(15);
 /// The whole of an object.
 const WHOLE: Duration = Duration::from_secs(600);
+/// After so long a peer must have given so many bytes for each second, or the next one is asked: it may be slow on purpose.
+const SLOW: (Duration, u64) = (Duration::from_secs(20), 128 << 10);
 /// Machines that are served at a time.
 const SERVED: usize = 32;
 /// Grants that are remembered.
@@ -267,7 +269,7 @@ async fn fetch_from(
     if step(stream.read_u64_le()).await? != object.bytes {
         return Err(refused("it does not have it"));
     }
-    let mut left = object.bytes - offset;
+    let (mut left, began) = (object.bytes - offset, Instant::now());
     let mut chunk = vec![0; CHUNK];
     while left > 0 {
         let most = chunk.len().min(usize::try_from(left).unwrap_or(CHUNK));
@@ -278,6 +280,11 @@ async fn fetch_from(
         file.write_all(&chunk[..got]).await?;
         line.pace.take(got as u64).await;
         left -= got as u64;
+        let (given, passed) = (object.bytes - offset - left, began.elapsed());
+        // Under a cap it is we who are slow.
+        if !line.pace.is_capped() && passed > SLOW.0 && given < SLOW.1 * passed.as_secs() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it is too slow"));
+        }
     }
     file.flush().await
 }

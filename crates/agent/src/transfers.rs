@@ -430,6 +430,11 @@ impl Pace {
         }
     }
 
+    /// True when there is a cap.
+    pub(crate) fn is_capped(&self) -> bool {
+        self.cap.load(Ordering::Relaxed) > 0
+    }
+
     /// Waits until so many bytes may pass.
     pub(crate) async fn take(&self, bytes: u64) {
         let cap = self.cap.load(Ordering::Relaxed);
