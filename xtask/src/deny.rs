@@ -29,12 +29,16 @@ const ALLOWED: &[&str] = &[
 
 /// Crates that stand in the tree in two versions, each for a reason that is not ours to mend.
 const DOUBLED: &[&str] = &[
-    "base64",    // rcgen's pem is ahead of tonic
-    "bitflags",  // an old one behind prometheus-client's lock
+    "base64",        // rcgen's pem is ahead of tonic
+    "bitflags",      // an old one behind prometheus-client's lock
+    "crypto-common", // of object_store's two checksums one (crc-fast) is behind; the same of digest
+    "digest",
     "getrandom", // ring keeps the old one
+    "itertools", // object_store is ahead of prost
     "rand",      // bolero, for tests only, keeps old ones of this, rand_core, toml_datetime and winnow
     "rand_core",
-    "syn", // derive macros are on their way from 2 to 3; build time only
+    "syn",          // derive macros are on their way from 2 to 3; build time only
+    "synstructure", // as syn
     "toml_datetime",
     "winnow",
 ];

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,7 @@ use starter::wire::{self, Job, Outputs};
 use tokio::sync::Mutex as AsyncMutex;
 use transfer::bundle;
 
+use crate::peers;
 use crate::transfers::{
     Line, News, PATIENCE, Pace, Progress, Reply, Undelivered, Upload, about_upload, download, stops,
 };
@@ -37,6 +38,8 @@ const OUTPUT_FAILED: u32 = 12;
 pub(crate) struct Cache {
     objects: PathBuf,
     arriving: PathBuf,
+    /// Where the agent's certificate is.
+    state: PathBuf,
     /// They may take so many bytes.
     limit: AtomicU64,
     needs: Mutex<Needs>,
@@ -67,7 +70,8 @@ impl Cache {
             fs::DirBuilder::new().recursive(true).mode(mode).create(dir)?;
             fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
         }
-        Ok(Self { objects, arriving, limit: AtomicU64::new(limit), needs: Mutex::default() })
+        let state = root.to_owned();
+        Ok(Self { objects, arriving, state, limit: AtomicU64::new(limit), needs: Mutex::default() })
     }
 
     pub(crate) fn objects(&self) -> &Path {
@@ -115,6 +119,7 @@ impl Cache {
             return Ok(());
         }
         let arriving = self.arriving.join(&object.name);
+        self.bring_from_peers(object, &arriving, line).await;
         if let Err(error) = download(object, &arriving, line).await {
             if !matches!(error, Undelivered::Full(_)) {
                 return Err(error);
@@ -131,6 +136,24 @@ impl Cache {
         fs::rename(&arriving, &place).map_err(keep)?;
         self.trim();
         Ok(())
+    }
+
+    /// Brings as much of an object as other machines give. All of it, and not what its name says, is nothing.
+    async fn bring_from_peers(&self, object: &Object, arriving: &Path, line: &Line) {
+        if self.state.as_os_str().is_empty() {
+            return;
+        }
+        peers::fetch(object, arriving, line, &self.state).await;
+        let is_whole = fs::metadata(arriving).is_ok_and(|meta| meta.len() >= object.bytes);
+        if !is_whole {
+            return;
+        }
+        let (path, name) = (arriving.to_owned(), object.name.clone());
+        let is_it = tokio::task::spawn_blocking(move || hash_of(&path).is_ok_and(|hash| hash == name)).await;
+        if !is_it.unwrap_or(false) {
+            tracing::warn!(object = object.name, "another machine gave something else; the manager is asked");
+            let _ = fs::remove_file(arriving);
+        }
     }
 
     /// Removes what was not used for the longest time, until the rest is within the limit.
@@ -176,6 +199,19 @@ impl Cache {
             }
         }
         Ok(objects)
+    }
+}
+
+/// The SHA-256 of a file, as objects are named.
+fn hash_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hasher = trust::Hasher::default();
+    let mut chunk = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(object_name(&hasher.finish()).unwrap_or_default()),
+            n => hasher.update(&chunk[..n]),
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 //! orders down and reports up, and keeps leases. What to do about each word is decided in the crate `claims`; here it is done.
 //!
 //! - `clearing`: removing what starters had to set aside
+//! - `peers`: objects from other machines of the lab, and to them
+//! - `plugins`: who fetches and sends files by their URLs
 //! - `criu`: whether and for whom processes can be saved from outside
 //! - `eyes`: what the machine's owner sees, and the policy's clock; `rules`: the configuration that the policy is from
 //! - `files`: the files of claims
@@ -30,6 +32,8 @@ mod join;
 mod link;
 mod machine;
 mod outbox;
+mod peers;
+mod plugins;
 mod questions;
 mod rules;
 mod run;

@@ -17,7 +17,7 @@ use policy::slots::Layout;
 use policy::{Expression, Policy};
 use submit::args::{self, Form};
 
-use crate::{criu, hooks, sensors};
+use crate::{criu, hooks, plugins, sensors};
 
 /// Names that may be set from afar beside the policy's expressions.
 const SETTABLE: &[&str] = &[
@@ -82,6 +82,10 @@ pub(crate) struct Rules {
     pub(crate) limits_memory: bool,
     /// PROVISION_COMMAND and RELEASE_COMMAND.
     pub(crate) hooks: hooks::Settings,
+    /// PEER_ADDRESS: where other machines of the lab find this one; empty for nowhere.
+    pub(crate) peer_address: String,
+    /// FILETRANSFER_PLUGINS and MAX_FILE_TRANSFER_PLUGIN_LIFETIME.
+    pub(crate) plugins: plugins::Settings,
     /// CRIU and CHECKPOINT_DOMAIN.
     pub(crate) criu: criu::Settings,
     /// UID_DOMAIN; empty for the host itself.
@@ -172,7 +176,22 @@ fn read(config: &Config<'_>, total: Resources, running: Option<&Layout>) -> Resu
         Ok((!words.is_empty()).then_some(hooks::Hook { words, time, tries }))
     };
     let hooks = hooks::Settings { provision: hook("PROVISION")?, release: hook("RELEASE")? };
+    let lifetime =
+        number("MAX_FILE_TRANSFER_PLUGIN_LIFETIME")?.unwrap_or(72_000.0).clamp(1.0, 864_000.0) as u64;
+    let plugins = plugins::Settings::new(&text("FILETRANSFER_PLUGINS")?, lifetime)
+        .map_err(|message| wrong(config, "FILETRANSFER_PLUGINS", message))?;
+    let peer_address = text("PEER_ADDRESS")?.trim().trim_matches('"').to_owned();
+    let is_address = |text: &str| {
+        text.rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0))
+    };
+    if !peer_address.is_empty() && !is_address(&peer_address) {
+        let message = format!("PEER_ADDRESS must be HOST:PORT, not {peer_address}");
+        return Err(wrong(config, "PEER_ADDRESS", message).into());
+    }
     Ok(Rules {
+        peer_address,
+        plugins,
         nice: nice as u32,
         max_vacate_ms: (number("MachineMaxVacateTime")?.unwrap_or(600.0) * 1000.0) as u64,
         // Megabits, as networks are sold; 128 KiB each, as the seed counts them.

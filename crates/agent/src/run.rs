@@ -23,6 +23,8 @@ use crate::files::Files;
 use crate::hooks::{self, End, Hooks};
 use crate::link::{Connector, Link};
 use crate::outbox::Outbox;
+use crate::peers;
+use crate::plugins;
 use crate::rules::{self, OverrideFiles, Overrides, Rules};
 use crate::sensors::benchmark;
 use crate::sensors::watch::InputWatch;
@@ -113,6 +115,9 @@ pub async fn run(
         hooks: Hooks::new(hook_news),
         signs: signs_sender,
         criu_settings: None,
+        door: peers::Door::default(),
+        plugin_settings: None,
+        plugins: Vec::new(),
         overrides,
         override_files,
         rules,
@@ -204,6 +209,8 @@ pub(crate) enum Sign {
     Touched,
     /// What was set aside was cleared away, but for so many directories.
     Cleared(usize),
+    /// Who fetches and sends files by their URLs.
+    Plugins(Vec<model::starter::Plugin>),
     /// What there is of CRIU.
     Criu(Result<Criu, String>),
     /// It was measured, or has jobs and was not.
@@ -228,6 +235,9 @@ pub(crate) struct Agent {
     pub(crate) signs: mpsc::Sender<Sign>,
     /// What was asked of CRIU last.
     pub(crate) criu_settings: Option<criu::Settings>,
+    pub(crate) door: peers::Door,
+    pub(crate) plugin_settings: Option<plugins::Settings>,
+    pub(crate) plugins: Vec<model::starter::Plugin>,
     pub(crate) overrides: Overrides,
     pub(crate) override_files: OverrideFiles,
     pub(crate) rules: Rules,
@@ -321,12 +331,33 @@ impl Agent {
         self.cache.set_limit(self.rules.cache_bytes);
         let domain = self.filesystem_domain();
         self.core.owner.set_fixed("FileSystemDomain", &model::text::quote(&domain));
+        self.set_cargo();
+        self.open_door();
+        self.check_plugins();
+        self.check_criu();
+    }
+
+    /// Lets others have what is in the cache, where the configuration says so.
+    fn open_door(&mut self) {
+        let house = peers::House {
+            state: self.files.root().to_owned(),
+            objects: self.cache.objects().to_owned(),
+            pace: self.transfers.line().pace.clone(),
+        };
+        if self.door.open(&self.rules.peer_address, &house) && self.up.is_some() {
+            self.say(Up::Serve(api::agent::Serve { address: self.door.address().to_owned() }));
+        }
+    }
+
+    /// Says how jobs' files get here and back.
+    pub(crate) fn set_cargo(&mut self) {
         self.core.ledger.set_cargo(claims::Cargo {
-            domain,
+            domain: self.filesystem_domain(),
             objects: self.cache.objects().to_string_lossy().into_owned(),
             machine: self.options.machine.clone(),
+            plugins: self.plugins.clone(),
+            plugin_seconds: self.rules.plugins.seconds,
         });
-        self.check_criu();
     }
 
     /// Machines with the same word see the same files: what the command says, then what the configuration says, then the host's name.
@@ -488,6 +519,11 @@ impl Agent {
                 let about = cargo::about_inputs(inputs.job);
                 self.transfers.line().answer(&about, Reply::Inputs(inputs));
             }
+            Down::Found(found) => {
+                let about = peers::about_peers(&found.object);
+                self.transfers.line().answer(&about, Reply::Found(found));
+            }
+            Down::Grant(grant) => self.door.grant(grant),
             Down::Landed(landed) => {
                 let about = cargo::about_landing(landed.job);
                 self.transfers.line().answer(&about, Reply::Landed(landed));
@@ -508,6 +544,10 @@ impl Agent {
                 if welcome {
                     if self.files.is_new() {
                         self.files.note_welcome();
+                    }
+                    self.door.forget_grants();
+                    if !self.door.address().is_empty() {
+                        self.say(Up::Serve(api::agent::Serve { address: self.door.address().to_owned() }));
                     }
                     // Whose jobs come here is known only now.
                     self.advertise_criu();
@@ -561,6 +601,7 @@ impl Agent {
         match sign {
             Sign::Touched => self.touched(),
             Sign::Cleared(left) => self.cleared(left),
+            Sign::Plugins(found) => self.found_plugins(found),
             Sign::Criu(found) => self.found_criu(found),
             Sign::Benchmarked(figures) => {
                 self.measuring = None;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use api::agent::{Get, Inputs, Landed, Object, Piece, Took, Transfer, Up};
+use api::agent::{Found, Get, Inputs, Landed, Object, Piece, Took, Transfer, Up};
 use model::report::{Attempt, Hold};
 use starter::wire::{Job, Packed, Stored};
 use tokio::sync::{Mutex, mpsc};
@@ -53,6 +53,7 @@ pub(crate) enum Reply {
     Piece(Piece),
     Inputs(Inputs),
     Landed(Landed),
+    Found(Found),
     /// There is a new session: whatever was asked is to be asked again.
     Again,
 }
@@ -340,7 +341,7 @@ impl Upload<'_> {
                     offset = 0;
                     tokio::time::sleep(PAUSE * refused).await;
                 }
-                Ok(Some(Reply::Piece(_) | Reply::Inputs(_) | Reply::Landed(_))) => {}
+                Ok(Some(Reply::Piece(_) | Reply::Inputs(_) | Reply::Landed(_) | Reply::Found(_))) => {}
                 Ok(None) => return Err(stops()),
                 // The same part again: the store says what it has, and takes nothing twice.
                 Ok(Some(Reply::Again)) | Err(_) => progress.note_pause(Instant::now()),
@@ -444,8 +445,13 @@ impl Pace {
         }
     }
 
+    /// True when there is a cap.
+    pub(crate) fn is_capped(&self) -> bool {
+        self.cap.load(Ordering::Relaxed) > 0
+    }
+
     /// Waits until so many bytes may pass.
-    async fn take(&self, bytes: u64) {
+    pub(crate) async fn take(&self, bytes: u64) {
         let cap = self.cap.load(Ordering::Relaxed);
         if cap == 0 {
             return;

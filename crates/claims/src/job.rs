@@ -7,7 +7,9 @@ use model::agent::Cluster;
 use model::attributes::{GANG_SIZE, REQUEST_CPUS, REQUEST_DISK, REQUEST_MEMORY};
 use model::report::Attempt;
 use model::size::UNSAID;
-use model::starter::{Account, Checkpoint, Identity, Job, Limit, NEST_SCRATCH, Nest, Transfer, WARNING};
+use model::starter::{
+    Account, Checkpoint, Identity, Job, Limit, NEST_SCRATCH, Nest, Plugin, Transfer, WARNING,
+};
 use model::template::Attribute;
 use submit::args::{self, Form};
 use submit::env;
@@ -69,6 +71,10 @@ pub struct Cargo {
     pub objects: String,
     /// The machine's name.
     pub machine: String,
+    /// Who fetches and sends files by their URLs.
+    pub plugins: Vec<Plugin>,
+    /// How many seconds each of them may take.
+    pub plugin_seconds: u64,
 }
 
 /// What the jobs of a cluster share, read once.
@@ -195,6 +201,15 @@ impl Prepared {
             return refuse(
                 NOT_HERE,
                 "this machine has no directory in which other users' jobs could have files",
+            );
+        }
+        let has = |method: &String| site.cargo.plugins.iter().any(|p| p.methods.contains(method));
+        let methods = moved.as_ref().map(Plan::methods).unwrap_or_default();
+        if let Some(method) = methods.iter().find(|method| !has(method)) {
+            // Its Requirements let it onto machines that see its files, whatever else they do not have.
+            return refuse(
+                NOT_HERE,
+                format!("this machine has no plug-in for {method} (FILETRANSFER_PLUGINS)"),
             );
         }
         let cwd = if moved.is_some() { own_scratch.to_owned() } else { text("Iwd") };
@@ -349,6 +364,8 @@ impl Prepared {
                 When::OnSuccess(code) => Some(code),
                 _ => None,
             },
+            plugins: if plan.needs_plugins() { site.cargo.plugins.clone() } else { Vec::new() },
+            plugin_seconds: site.cargo.plugin_seconds,
             has_inputs: plan.sources().map_or(true, |sources| !sources.is_empty()),
         }
     }
@@ -489,8 +506,13 @@ mod tests {
     }
 
     fn own_pool() -> Site<'static> {
-        static NOTHING_MOVES: Cargo =
-            Cargo { domain: String::new(), objects: String::new(), machine: String::new() };
+        static NOTHING_MOVES: Cargo = Cargo {
+            domain: String::new(),
+            objects: String::new(),
+            machine: String::new(),
+            plugins: Vec::new(),
+            plugin_seconds: 0,
+        };
         Site {
             open: true,
             cargo: &NOTHING_MOVES,
@@ -544,7 +566,12 @@ mod tests {
         ];
         let p = prepared("ann", &attributes);
         let of = |domain: &str, objects: &str| {
-            let cargo = Cargo { domain: domain.into(), objects: objects.into(), machine: "m".into() };
+            let cargo = Cargo {
+                domain: domain.into(),
+                objects: objects.into(),
+                machine: "m".into(),
+                ..Cargo::default()
+            };
             p.job(ID, &["\"x\"".into()], Site { cargo: &cargo, ..own_pool() })
         };
         let job = of("here", "/cache").unwrap();

@@ -273,6 +273,8 @@ impl Ledger {
             | Down::Landed(_)
             | Down::Visit(_)
             | Down::VisitPart(_)
+            | Down::Grant(_)
+            | Down::Found(_)
             // `seats` hears these, as the owner has a word in them.
             | Down::Better(_)
             | Down::Activate(_)

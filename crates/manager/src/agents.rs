@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::agent::{Answer, Ask, Down, Piece, Question, Report, ToAgent, Took, Up};
+use api::agent::{Answer, Ask, Down, Found, Piece, Question, Report, ToAgent, Took, Up};
 use model::MachineName;
 use model::report::{Happening, NotSaved};
 use prost::Message as _;
@@ -135,6 +135,14 @@ impl AgentSession {
                     return self.say(Ok(Down::Took(Took { claim, ..refused }))).await;
                 }
                 let (store, machine) = (self.handle.objects.clone(), self.machine.clone());
+                let is_last = piece.offset + piece.data.len() as u64 >= piece.bytes;
+                if is_last && store.is_elsewhere() {
+                    // All of it goes into the bucket now.
+                    self.answer_later(move || {
+                        Down::Took(Took { claim, ..store.put(machine.as_str(), &piece) })
+                    });
+                    return Ok(());
+                }
                 let took = tokio::task::spawn_blocking(move || store.put(machine.as_str(), &piece)).await;
                 self.say(took.map(|took| Down::Took(Took { claim, ..took }))).await?;
             }
@@ -147,9 +155,23 @@ impl AgentSession {
                     );
                     return self.say(Ok(Down::Piece(cargo::refusal(want)))).await;
                 }
+                if store.is_elsewhere() {
+                    self.answer_later(move || Down::Piece(store.get(&want)));
+                    return Ok(());
+                }
                 let piece = tokio::task::spawn_blocking(move || store.get(&want)).await;
                 self.say(piece.map(Down::Piece)).await?;
             }
+            Some(Up::Find(find)) => {
+                let may = self.may_fetch(&find.object).await?;
+                let found = if may {
+                    self.find(find).await
+                } else {
+                    Found { object: find.object, ..Found::default() }
+                };
+                self.say(Ok(Down::Found(found))).await?;
+            }
+            Some(Up::Serve(serve)) => self.note_door(serve),
             Some(Up::Want(want)) => self.want(want),
             Some(Up::Land(land)) => self.land(land),
             // What the manager says of a job's files is not for a machine to say.
@@ -207,6 +229,21 @@ impl AgentSession {
         }
         tracing::warn!(machine = %self.machine, "does not read what it asked for; its session is closed");
         Err(Unavailable::Stopping)
+    }
+
+    /// Answers when that can be done, which may take as long as the network does: the session is heard meanwhile. Who asks for more than
+    /// the manager does at a time asks again.
+    fn answer_later(&self, work: impl FnOnce() -> Down + Send + 'static) {
+        let Some(turn) = self.handle.cargo.take_slow_turn() else { return };
+        let pieces = self.pieces.clone();
+        tokio::spawn(async move {
+            let done = tokio::task::spawn_blocking(work).await;
+            drop(turn);
+            if let Ok(down) = done {
+                let sending = pieces.send(ToAgent { down: Some(down), wall_ms: None });
+                let _ = tokio::time::timeout(READING, sending).await;
+            }
+        });
     }
 
     /// What is stored is of a job that the machine has, and within what the job's owner may have.

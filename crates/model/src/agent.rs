@@ -18,7 +18,7 @@ pub use cargo::{Get, Inputs, Land, Landed, Object, Piece, Took, Transfer, Want};
 #[derive(Clone, PartialEq, Message)]
 pub struct ToManager {
     /// What.
-    #[prost(oneof = "Up", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Up", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub up: Option<Up>,
 }
 
@@ -58,6 +58,84 @@ pub enum Up {
     /// Part of a visit to a job.
     #[prost(message, tag = "11")]
     Visit(crate::visit::Part),
+    /// Asks which machines have an object; answered by `Found`.
+    #[prost(message, tag = "12")]
+    Find(Find),
+    /// Others find this machine here.
+    #[prost(message, tag = "13")]
+    Serve(Serve),
+}
+
+/// Asks which machines near this one have an object that it may fetch.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Find {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub object: String,
+}
+
+/// Where a machine serves others.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Serve {
+    /// `HOST:PORT`; empty when it does not any more.
+    #[prost(string, tag = "1")]
+    pub address: String,
+}
+
+/// Machines that have an object and were told that the asking one may have it.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Found {
+    /// The object's name.
+    #[prost(string, tag = "1")]
+    pub object: String,
+    /// Who has it; nobody when it is the manager alone.
+    #[prost(message, repeated, tag = "2")]
+    pub peers: Vec<Peer>,
+}
+
+/// A machine that has an object.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Peer {
+    /// Its name, as its certificate says it.
+    #[prost(string, tag = "1")]
+    pub machine: String,
+    /// Where it serves: `HOST:PORT`.
+    #[prost(string, tag = "2")]
+    pub address: String,
+    /// The number of the grant.
+    #[prost(bytes = "vec", tag = "3")]
+    pub number: Vec<u8>,
+}
+
+/// A machine may have an object from this one.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Grant {
+    /// The object's name.
+    #[prost(string, tag = "1")]
+    pub object: String,
+    /// The machine that may have it.
+    #[prost(string, tag = "2")]
+    pub caller: String,
+    /// What the caller shows, which nobody can guess.
+    #[prost(bytes = "vec", tag = "3")]
+    pub number: Vec<u8>,
+    /// For how long.
+    #[prost(uint64, tag = "4")]
+    pub for_ms: u64,
+}
+
+/// What one machine asks another for.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct PeerGet {
+    /// The object's name.
+    #[prost(string, tag = "1")]
+    pub object: String,
+    /// From here to its end.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// The number of the grant.
+    #[prost(bytes = "vec", tag = "3")]
+    pub number: Vec<u8>,
 }
 
 /// The machine as it is now.
@@ -376,7 +454,10 @@ pub struct Report {
 #[derive(Clone, PartialEq, Message)]
 pub struct ToAgent {
     /// What.
-    #[prost(oneof = "Down", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 30, 31, 32")]
+    #[prost(
+        oneof = "Down",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 30, 31, 32"
+    )]
     pub down: Option<Down>,
     /// What the manager's wall clock shows, with every `Welcome` and `Beat`: so a machine learns how far off its own is.
     #[prost(uint64, optional, tag = "20")]
@@ -438,6 +519,12 @@ pub enum Down {
     /// Part of a visit.
     #[prost(message, tag = "17")]
     VisitPart(crate::visit::Part),
+    /// Another machine may have an object from this one.
+    #[prost(message, tag = "18")]
+    Grant(Grant),
+    /// Machines that have an object.
+    #[prost(message, tag = "19")]
+    Found(Found),
     /// A better match for a claim's slot.
     #[prost(message, tag = "30")]
     Better(Better),

@@ -237,6 +237,26 @@ pub struct Transfer {
     /// Something is to be fetched from the submit side.
     #[prost(bool, tag = "9")]
     pub has_inputs: bool,
+    /// Who fetches and sends files by their URLs; of two with the same method the later.
+    #[prost(message, repeated, tag = "10")]
+    pub plugins: Vec<Plugin>,
+    /// A plug-in may take so many seconds.
+    #[prost(uint64, tag = "11")]
+    pub plugin_seconds: u64,
+}
+
+/// A program that fetches and sends files by their URLs.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct Plugin {
+    /// The program. For what is built in it is curl, or empty where there is none.
+    #[prost(string, tag = "1")]
+    pub program: String,
+    /// `http`, `https` ...; in lower case.
+    #[prost(string, repeated, tag = "2")]
+    pub methods: Vec<String>,
+    /// It is built in.
+    #[prost(bool, tag = "3")]
+    pub is_builtin: bool,
 }
 
 /// What became of a job's results.

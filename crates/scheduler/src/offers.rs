@@ -20,8 +20,9 @@ pub enum NotOffered {
     Transfer,
     /// Files that are fetched from a URL or sent to one.
     #[error(
-        "no machine of this pool fetches files from URLs or sends them there; let the job do it, or put the files where the \
-         machines see them"
+        "no machine of this pool has a plug-in for each of the methods by which the job's files are fetched from URLs or sent there \
+         (WantTransferPluginMethods; `updraft status -l` shows what machines have as HasFileTransferPluginMethods); let the job \
+         do it, or have a plug-in installed (FILETRANSFER_PLUGINS)"
     )]
     Urls,
     /// `universe = docker`.
@@ -65,16 +66,17 @@ impl NotOffered {
 
     /// True for what a machine may offer that is not in contact yet.
     fn may_come(self) -> bool {
-        matches!(self, Self::Transfer | Self::Docker | Self::Container | Self::Java)
+        matches!(self, Self::Transfer | Self::Urls | Self::Docker | Self::Container | Self::Java)
     }
 }
 
 /// Refuses jobs that ask for what no machine offers.
 pub(crate) fn check_offers(pool: &Pool, shapes: &Shapes, template: &JobTemplate) -> Result<(), NotOffered> {
+    let wanted = methods(template);
     for demand in demands(template) {
         let offers = |ad: &classad::ClassAd| {
             demand.attribute().is_some_and(|name| match demand {
-                NotOffered::Urls => ad.fact(name).as_str().is_some_and(|methods| !methods.is_empty()),
+                NotOffered::Urls => ad.fact(name).as_str().is_some_and(|has| serves(has, &wanted)),
                 _ => ad.fact(name).truth() == Some(true),
             })
         };
@@ -87,6 +89,27 @@ pub(crate) fn check_offers(pool: &Pool, shapes: &Shapes, template: &JobTemplate)
         }
     }
     Ok(())
+}
+
+/// The lists of methods that these jobs ask for, by which files are fetched and sent.
+fn methods(template: &JobTemplate) -> Vec<String> {
+    let lists = std::cell::RefCell::new(Vec::new());
+    // Nothing is what is looked for, so that everything is looked at.
+    has(template, "WantTransferPluginMethods", |text| {
+        let list = text.trim().trim_matches('"').to_ascii_lowercase();
+        let mut lists = lists.borrow_mut();
+        if lists.len() < 1_000 && !lists.contains(&list) {
+            lists.push(list);
+        }
+        false
+    });
+    lists.into_inner()
+}
+
+/// True when somebody with these methods serves some of the jobs.
+fn serves(methods: &str, lists: &[String]) -> bool {
+    let has = |wanted: &str| methods.split(',').any(|m| m.trim().eq_ignore_ascii_case(wanted.trim()));
+    lists.iter().any(|list| list.split(',').all(|wanted| wanted.trim().is_empty() || has(wanted)))
 }
 
 /// What these jobs, or some of them, ask for.

@@ -321,6 +321,12 @@ impl Core {
         machines.into_iter().map(view).collect()
     }
 
+    /// The lab that a machine says it is in; empty for none. `None` for a machine that is not here.
+    pub fn lab_of_machine(&self, name: &str) -> Option<std::sync::Arc<str>> {
+        let machine = self.books.pool.machines().get(name)?;
+        machine.session.is_some().then(|| machine.lab.clone())
+    }
+
     /// Users and their standing, best priority first.
     pub fn users(&self, now_ms: u64) -> Vec<UserView> {
         self.books.accounts.views(now_ms)

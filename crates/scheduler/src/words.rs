@@ -234,9 +234,15 @@ pub fn understand(session: Session, machine: &MachineName, word: Up) -> Option<S
             Some(Said::Machine { ads, slots })
         }
         // Dealt with before the writer hears of them.
-        Up::Trace(_) | Up::Answer(_) | Up::Put(_) | Up::Get(_) | Up::Want(_) | Up::Land(_) | Up::Visit(_) => {
-            None
-        }
+        Up::Trace(_)
+        | Up::Answer(_)
+        | Up::Put(_)
+        | Up::Get(_)
+        | Up::Want(_)
+        | Up::Land(_)
+        | Up::Visit(_)
+        | Up::Find(_)
+        | Up::Serve(_) => None,
     }
 }
 

@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod s3;
+
 use std::path::Path;
 
 use serde::Deserialize;

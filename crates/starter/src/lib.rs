@@ -2,7 +2,8 @@
 //!
 //! It has one thread and no runtime, so that forking from it is cheap and its behaviour easy to follow. It keeps what
 //! became of each job in a spool file until the agent says that the manager has it on disk; a starter killed with -9
-//! loses only the job that ran. It never talks to the network and never decides which job to run.
+//! loses only the job that ran. It never talks to the network (plug-ins that fetch and send a job's files do, as the job's user) and never
+//! decides which job to run.
 //!
 //! - `wire`: messages between agent and starter; `frame`: how they stand in a byte stream
 //! - `keeper`: the process beside each starter that ends whatever a job started when its starter ends or stops answering
@@ -21,7 +22,8 @@
 //! - `home`: which directory a state directory is (for manager and agent)
 //! - `streams`: which standard streams the process was started with
 //! - `pages`: memory that goes back to the system; `uptime`: the clock that nobody sets
-//! - `stage`: a job's inputs into its scratch directory, its results out of it; `results`: which files these are; `walk`: finding files that are to be moved
+//! - `stage`: a job's inputs into its scratch directory, its results out of it; `results`: which files these are; `walk`: finding files that are to be moved;
+//!   `plugins`: those that are fetched and sent by URL
 //! - `visit`: people who look into the running job; `look`: what it writes, as it grows; `shell`: a command beside it; `terminal`: what that needs
 //! - `porter`, `landing`: the process that reads one user's inputs and lands his results (for the manager); `streaming`: outputs that land as they come
 //! - `logbook`: the process that writes one user's job logs (for the manager)
@@ -51,6 +53,7 @@ mod look;
 mod memory;
 pub mod nest;
 pub mod pages;
+mod plugins;
 pub mod porter;
 pub mod quota;
 mod raw;

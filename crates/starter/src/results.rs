@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -12,11 +12,14 @@ use model::report::Attempt;
 use prost::Message;
 use transfer::bundle::{self, Entry};
 use transfer::collect::{Seen, State, What, choose_new, listed};
+use transfer::fault::OUTPUT;
+use transfer::urls::Errand;
 use transfer::{Fault, Faults, OWN_FILES, Plan};
 
+use crate::plugins::Courier;
 use crate::quota::{Sparing, check_room};
 use crate::walk::{cannot_read, look, path_of, walk};
-use crate::wire::Transfer;
+use crate::wire::{Limit, Transfer};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 256 << 10;
@@ -139,7 +142,7 @@ pub(crate) fn names_to_save(
 pub(crate) fn collect(
     scratch: &Path,
     state: &File,
-    transfer: &Transfer,
+    (transfer, limits): (&Transfer, &[Limit]),
     id: Attempt,
     to: &File,
 ) -> io::Result<Collected> {
@@ -150,6 +153,8 @@ pub(crate) fn collect(
         hash: ring::digest::Context::new(&ring::digest::SHA256),
         collected: Collected::default(),
         most: plan.max_output_mib.map(|mib| mib << 20),
+        plan: &plan,
+        errands: Vec::new(),
     };
     for name in &streams {
         let path = scratch.join(name);
@@ -158,7 +163,7 @@ pub(crate) fn collect(
                 writer.leave_out(format!("{name} (the job has removed its own output)"));
             }
             // Whoever reads it says what else is wrong with it.
-            _ => writer.file(name.as_bytes(), &path)?,
+            _ => writer.result(name.as_bytes(), &path)?,
         }
     }
     if let Some(outputs) = &plan.outputs {
@@ -175,9 +180,12 @@ pub(crate) fn collect(
         let walked = walk(&sources, is_own);
         for found in walked.found {
             if found.is_directory {
-                writer.entry(&Entry::directory(found.name, found.mode))?;
+                // Elsewhere directories are parts of names.
+                if plan.url_of(&found.name).is_none() {
+                    writer.entry(&Entry::directory(found.name, found.mode))?;
+                }
             } else {
-                writer.file(&found.name, &found.path)?;
+                writer.result(&found.name, &found.path)?;
             }
         }
         writer.collected.faults.append(walked.faults);
@@ -191,11 +199,16 @@ pub(crate) fn collect(
         });
         let chosen = choose_new(&plan, (id.cluster, id.proc), &read_state(state)?, &there, &streams);
         for (name, home) in chosen.files {
-            writer.file(&home, &scratch.join(path_of(&name)))?;
+            writer.result(&home, &scratch.join(path_of(&name)))?;
         }
         for left in chosen.left_out {
             writer.leave_out(left);
         }
+    }
+    let errands = std::mem::take(&mut writer.errands);
+    let courier = Courier { scratch, transfer, limits, direction: OUTPUT };
+    if let Err(fault) = courier.carry(&errands)? {
+        writer.fault(fault);
     }
     writer.finish()
 }
@@ -214,6 +227,9 @@ struct Bundle<'a> {
     collected: Collected,
     /// They may be so large.
     most: Option<u64>,
+    plan: &'a Plan,
+    /// What does not come home, but is sent elsewhere.
+    errands: Vec<Errand>,
 }
 
 impl Bundle<'_> {
@@ -245,6 +261,33 @@ impl Bundle<'_> {
         }
     }
 
+    /// Adds a file, or notes that it is sent elsewhere.
+    fn result(&mut self, name: &[u8], path: &Path) -> io::Result<()> {
+        let Some(url) = self.plan.url_of(name) else { return self.file(name, path) };
+        let size = match crate::walk::open(path) {
+            Ok((_, meta)) => meta.len(),
+            Err(e) => {
+                self.fault(cannot_read(path, &e));
+                return Ok(());
+            }
+        };
+        if self.is_too_large(path, size) {
+            return Ok(());
+        }
+        self.errands.push(Errand { url, path: path.as_os_str().as_bytes().to_vec() });
+        self.collected.files += 1;
+        self.collected.sent += size;
+        Ok(())
+    }
+
+    /// Says so when a file would be more than the job allows.
+    fn is_too_large(&mut self, path: &Path, size: u64) -> bool {
+        let Some(most) = self.most.filter(|most| self.collected.sent + size > *most) else { return false };
+        let mib = |bytes: u64| bytes >> 20;
+        self.fault(Fault::output_too_large(&path.to_string_lossy(), mib(most), mib(size)));
+        true
+    }
+
     /// Adds a file. One that cannot be read is a fault, and the others come back all the same.
     fn file(&mut self, name: &[u8], path: &Path) -> io::Result<()> {
         let (mut file, meta) = match crate::walk::open(path) {
@@ -255,9 +298,7 @@ impl Bundle<'_> {
             }
         };
         let size = if meta.is_file() { meta.len() } else { 0 };
-        if let Some(most) = self.most.filter(|most| self.collected.sent + size > *most) {
-            let mib = |bytes: u64| bytes >> 20;
-            self.fault(Fault::output_too_large(&path.to_string_lossy(), mib(most), mib(size)));
+        if self.is_too_large(path, size) {
             return Ok(());
         }
         // A file with holes is as large as what it would fill.

@@ -147,6 +147,13 @@ impl Running {
         self.stopping && self.evicted.is_none()
     }
 
+    /// How long a chore among its files may take: plug-ins have a time of their own for each direction, and there may be several.
+    fn chore_us(&self) -> u64 {
+        let transfer = self.job.transfer.as_ref();
+        let plugins = transfer.map_or(0, |t| t.plugin_seconds * t.plugins.len() as u64);
+        CHORE_US.saturating_add(plugins.saturating_mul(1_000_000))
+    }
+
     /// Nothing of it has run in this attempt yet.
     fn is_unborn(&self) -> bool {
         let restoring = matches!(self.chore, Some((_, Then::Place | Then::Start | Then::RestoreScratch(_))));
@@ -268,9 +275,10 @@ impl Starter<'_> {
             ));
             running.kill();
         }
+        let chore_us = running.chore_us();
         let is_suspended = running.suspended;
         if let Some((chore, _)) = &mut running.chore {
-            if now >= chore.since_us + CHORE_US {
+            if now >= chore.since_us + chore_us {
                 chore.kill();
             } else if !is_suspended {
                 chore.nudge(now);
@@ -288,7 +296,7 @@ impl Starter<'_> {
             running.kill_at_us,
             running.killed_us.map(|at| at + STUCK_US),
             start.map(|s| s.since_us + self.start_us),
-            running.chore.as_ref().map(|(chore, _)| chore.since_us + CHORE_US),
+            running.chore.as_ref().map(|(chore, _)| chore.since_us + running.chore_us()),
             running.chore.as_ref().filter(|_| !running.suspended).map(|(chore, _)| chore.next_nudge_us()),
         ];
         times.into_iter().flatten().min()

@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -22,11 +23,12 @@ use transfer::fault::{self, Side};
 use transfer::{Fault, Faults, JOB_AD, MACHINE_AD, Plan, plan};
 
 use crate::chore::Chore;
+use crate::plugins::Courier;
 use crate::results::{Collected, collect, names_to_save, note_state};
 use crate::run::Starter;
 use crate::running::{Running, Then};
 use crate::walk::{cannot_write, path_of};
-use crate::wire::{Landed, Outputs, Transfer, Word};
+use crate::wire::{Landed, Limit, Outputs, Transfer, Word};
 use crate::{archive, sys};
 
 /// Times of files are of the system's tick; what a job writes must be later than what was placed for it.
@@ -66,7 +68,8 @@ impl Starter<'_> {
             let objects = File::open(&transfer.objects)?;
             let chore =
                 Chore::begin(running.job.identity.as_ref(), &[objects.as_fd(), state.as_fd()], || {
-                    place(objects.as_fd(), &transfer, &scratch, &state).map(|placed| placed.encode_to_vec())
+                    let placed = place(objects.as_fd(), &transfer, &running.job.limits, &scratch, &state);
+                    placed.map(|placed| placed.encode_to_vec())
                 })?;
             Ok((chore, state))
         });
@@ -168,7 +171,9 @@ impl Starter<'_> {
             let state = running.placed.as_ref().map_or_else(|| File::open("/dev/null"), File::try_clone)?;
             Chore::begin(running.job.identity.as_ref(), &[to.as_fd(), state.as_fd()], || {
                 sys::ignore(libc::SIGXFSZ);
-                collect(&scratch, &state, transfer, id, &to).map(|collected| collected.encode_to_vec())
+                let limits = &running.job.limits;
+                let collected = collect(&scratch, &state, (transfer, limits), id, &to);
+                collected.map(|collected| collected.encode_to_vec())
             })
         });
         let then = Then::Collect { path: path.clone(), exit: Box::new(exit) };
@@ -270,7 +275,13 @@ fn new_file(path: &Path) -> io::Result<File> {
 }
 
 /// Puts a bundle's files into a scratch directory, and notes what is there then.
-fn place(objects: BorrowedFd<'_>, transfer: &Transfer, scratch: &Path, state: &File) -> io::Result<Placed> {
+fn place(
+    objects: BorrowedFd<'_>,
+    transfer: &Transfer,
+    limits: &[Limit],
+    scratch: &Path,
+    state: &File,
+) -> io::Result<Placed> {
     sys::set_mask(0);
     let mut placing = Placing { objects, scratch, directories: Vec::new(), placed: Placed::default() };
     if !transfer.bundle.is_empty() {
@@ -301,6 +312,10 @@ fn place(objects: BorrowedFd<'_>, transfer: &Transfer, scratch: &Path, state: &F
     for (name, text) in [(JOB_AD, text.as_str()), (MACHINE_AD, transfer.machine_ad.as_str())] {
         fs::write(scratch.join(name), text)?;
         fs::set_permissions(scratch.join(name), Permissions::from_mode(0o644))?;
+    }
+    if let Err(fault) = placing.fetch(transfer, limits)? {
+        placing.placed.faults.push(fault);
+        return Ok(placing.placed);
     }
     note_state(scratch, state)?;
     Ok(placing.placed)
@@ -334,6 +349,42 @@ struct Placing<'a> {
 }
 
 impl Placing<'_> {
+    /// Has the inputs fetched that are elsewhere.
+    fn fetch(&mut self, transfer: &Transfer, limits: &[Limit]) -> io::Result<Result<(), Fault>> {
+        let Ok(ad) = ClassAd::parse_new(&transfer.job_ad) else { return Ok(Ok(())) };
+        let mut fetches = match Plan::of(&ad).fetches(&self.scratch.to_string_lossy()) {
+            Ok(fetches) => fetches,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        if fetches.is_empty() {
+            return Ok(Ok(()));
+        }
+        for fetch in &mut fetches {
+            let path = self.scratch.join(path_of(&fetch.path));
+            match fs::symlink_metadata(&path) {
+                Ok(meta) if meta.is_dir() => {
+                    return Ok(Err(cannot_write(&path, &io::Error::from_raw_os_error(libc::EISDIR))));
+                }
+                // A file of this name came before it in the list.
+                Ok(_) => fs::remove_file(&path)?,
+                Err(_) => {}
+            }
+            fetch.path = path.into_os_string().into_vec();
+        }
+        sys::set_mask(0o022);
+        let courier = Courier { scratch: self.scratch, transfer, limits, direction: fault::INPUT };
+        if let Err(fault) = courier.carry(&fetches)? {
+            return Ok(Err(fault));
+        }
+        for fetch in &fetches {
+            let path = path_of(&fetch.path);
+            self.placed.files += 1;
+            self.placed.bytes += fs::symlink_metadata(path)?.len();
+            File::options().append(true).open(path)?.set_modified(SystemTime::now() - TICK)?;
+        }
+        Ok(Ok(()))
+    }
+
     /// Places one entry. A fault is the job's, an error the machine's.
     fn put(&mut self, entry: &Entry, from: &mut impl Read) -> io::Result<Result<(), Fault>> {
         let name = String::from_utf8_lossy(&entry.path).into_owned();
@@ -442,7 +493,7 @@ mod tests {
         let transfer = Transfer { bundle: "bundle".into(), job_ad, ..Transfer::default() };
         let dir = File::open(objects.path()).unwrap();
         let state = tempfile::tempfile().unwrap();
-        let placed = place(dir.as_fd(), &transfer, scratch.path(), &state).unwrap();
+        let placed = place(dir.as_fd(), &transfer, &[], scratch.path(), &state).unwrap();
         assert_eq!((placed.files, placed.bytes, placed.faults.is_empty()), (4, 11, true));
         let mode = |name: &str| fs::metadata(scratch.path().join(name)).unwrap().mode() & 0o7777;
         assert_eq!([mode("run.sh"), mode("ro"), mode("ro/in"), mode("big")], [0o755, 0o555, 0o444, 0o640]);
@@ -454,7 +505,7 @@ mod tests {
         fs::create_dir(scratch.path().join("made")).unwrap();
         let id = Attempt { cluster: 1, proc: 0, attempt: 1 };
         let to = tempfile::NamedTempFile::new().unwrap();
-        let done = collect(scratch.path(), &state, &transfer, id, to.as_file()).unwrap();
+        let done = collect(scratch.path(), &state, (&transfer, &[]), id, to.as_file()).unwrap();
         let bytes = fs::read(to.path()).unwrap();
         assert_eq!(done.sha256, ring::digest::digest(&ring::digest::SHA256, &bytes).as_ref());
         assert_eq!((done.bytes, done.files, done.sent), (bytes.len() as u64, 3, 8));
@@ -476,7 +527,8 @@ mod tests {
                 .to_owned();
         let transfer = Transfer { job_ad, ..Transfer::default() };
         let (to, state) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempfile().unwrap());
-        let done = collect(scratch.path(), &state, &transfer, Attempt::default(), to.as_file()).unwrap();
+        let done =
+            collect(scratch.path(), &state, (&transfer, &[]), Attempt::default(), to.as_file()).unwrap();
         let fault = done.faults.together().unwrap();
         assert_eq!(fault.code, fault::OUTPUT_TOO_LARGE);
         assert!(fault.text.contains("large") && fault.text.contains("absent: (errno 2)"), "{}", fault.text);
@@ -491,7 +543,7 @@ mod tests {
         let of = |bytes: Vec<u8>| {
             fs::write(objects.path().join("bundle"), bytes).unwrap();
             let transfer = Transfer { bundle: "bundle".into(), ..Transfer::default() };
-            place(dir.as_fd(), &transfer, scratch.path(), &tempfile::tempfile().unwrap())
+            place(dir.as_fd(), &transfer, &[], scratch.path(), &tempfile::tempfile().unwrap())
         };
         assert!(of(entry(Entry::file("../x", 0o644, 1), b"x")).is_err());
         let own = of([entry(Entry::file(".job.ad", 0o644, 1), b"x"), bundle::END.to_vec()].concat()).unwrap();

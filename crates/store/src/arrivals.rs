@@ -234,6 +234,11 @@ impl Store {
         let object = piece.object.clone();
         match self.take(machine, piece) {
             Ok((next, safe)) => Took { object, next, safe, ..Took::default() },
+            // It is here, and the bucket does not answer: it is put there when it does.
+            Err(error) if error.kind() == io::ErrorKind::HostUnreachable => {
+                tracing::warn!(machine, object, %error, "an object waits for the bucket");
+                Took { object, next: piece.offset + piece.data.len() as u64, ..Took::default() }
+            }
             Err(error) => {
                 tracing::warn!(machine, object, %error, "an object cannot be stored");
                 Took { object, error: error.to_string(), ..Took::default() }
@@ -351,11 +356,12 @@ impl Store {
             return invalid("it was damaged on its way: its hash differs from its name");
         }
         file.sync_all()?;
+        let staged = self.objects.stage(&arriving, &piece.object)?;
         {
             // Whoever removes what it thinks is its own alone does not see this one.
             let mut books = self.books();
             books.own.remove(&piece.object);
-            self.objects.keep(&arriving, &piece.object, true)?;
+            self.objects.keep(&arriving, &piece.object, true, staged)?;
         }
         self.note_brought(machine, piece.claim, &piece.object)?;
         Ok((have, true))

@@ -88,8 +88,9 @@ impl Incoming {
             }
         }
         if !self.store.hold(&self.owner, holder, &name, self.bytes) {
+            let staged = self.store.objects.stage(&self.path, &name)?;
             let mut books = self.store.books();
-            self.store.objects.keep(&self.path, &name, secure)?;
+            self.store.objects.keep(&self.path, &name, secure, staged)?;
             if !self.store.is_arriving(&name) {
                 books.own.insert(name.clone());
             }

@@ -1,6 +1,6 @@
 //! The object store: jobs' inputs, results and checkpoints, named by the SHA-256 of their content.
 //!
-//! - `backing`: where whole objects are
+//! - `backing`: where whole objects are; `bucket`: those in S3
 //! - `arrivals`: objects that machines bring part by part, and the memory of who brought what
 //! - `incoming`: objects that the manager itself writes
 //! - `ledger`: who takes how much, and what is needed
@@ -18,6 +18,7 @@
 
 mod arrivals;
 mod backing;
+mod bucket;
 mod incoming;
 mod ledger;
 mod records;
@@ -40,10 +41,10 @@ pub use self::backing::Reader;
 pub use self::incoming::Incoming;
 pub use self::ledger::{Besides, OverQuota};
 pub use self::records::Record;
-pub use self::settings::Settings;
+pub use self::settings::{BucketSettings, Settings};
 
 use self::arrivals::Arrival;
-use self::backing::Directory;
+use self::backing::Objects;
 use self::ledger::Ledger;
 
 /// Largest part that is handed out at a time.
@@ -60,7 +61,7 @@ const TOUCHED_EVERY: u64 = 64 << 20;
 pub struct Store {
     /// Where what has not arrived yet is, who brought what, and what is kept for whom.
     root: PathBuf,
-    objects: Directory,
+    objects: Objects,
     /// What is on its way, and what has arrived that the books do not know yet.
     arrivals: Arc<Mutex<Vec<Arrival>>>,
     books: Arc<Mutex<Books>>,
@@ -100,7 +101,7 @@ impl Store {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(root.join(dir))?;
         }
         let store = Self {
-            objects: Directory::at(&root),
+            objects: Objects::open(&root, settings.bucket.as_ref())?,
             root,
             arrivals: Arc::default(),
             books: Arc::default(),
@@ -146,6 +147,11 @@ impl Store {
             error: format!("the store cannot give {object}: {error}"),
             ..Piece::default()
         })
+    }
+
+    /// True when objects are not on this machine: who asks for one may wait for the network.
+    pub fn is_elsewhere(&self) -> bool {
+        self.objects.are_elsewhere()
     }
 
     /// The object is there; from now on it is spared for a while.
@@ -257,7 +263,7 @@ impl Store {
 
 impl Books {
     /// Removes an object; true when it was there.
-    fn remove(&mut self, from: &Directory, object: &str) -> bool {
+    fn remove(&mut self, from: &Objects, object: &str) -> bool {
         self.own.remove(object);
         self.ledger.forget(object);
         from.remove(object).is_ok()

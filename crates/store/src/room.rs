@@ -19,6 +19,9 @@ impl Store {
         let settings = self.settings();
         let is_set = settings.user_bytes > 0;
         let half = || {
+            if self.objects.are_elsewhere() {
+                return (settings.pool_bytes > 0).then_some(settings.pool_bytes / 2);
+            }
             let (size, free) = disk(&File::open(&self.root).ok()?).ok()?;
             let free = free.saturating_sub(model::limits::disk_reserve(size));
             let room = self.objects.total().saturating_add(free);

@@ -17,6 +17,65 @@ pub struct Settings {
     pub spare: Duration,
     /// KEEP_RESULTS: how long results of spooled jobs wait to be fetched.
     pub keep: Duration,
+    /// STORE and what belongs to it: where objects are, when that is not the manager's directory.
+    pub bucket: Option<BucketSettings>,
+}
+
+/// A bucket of an S3-compatible server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketSettings {
+    /// Its name.
+    pub bucket: String,
+    /// Where this pool's objects are in it.
+    pub prefix: String,
+    /// STORE_ENDPOINT: the server; empty for Amazon's.
+    pub endpoint: String,
+    /// STORE_REGION.
+    pub region: String,
+    /// STORE_ACCESS_KEY_FILE.
+    pub access_key_file: String,
+    /// STORE_SECRET_KEY_FILE.
+    pub secret_key_file: String,
+    /// STORE_CA_FILE: whom to believe that he is the server; empty for whom the system believes.
+    pub ca_file: String,
+}
+
+impl BucketSettings {
+    /// Reads STORE; `None` for the manager's own directory.
+    fn configured(config: &Config<'_>) -> Result<Option<Self>, Diagnostic> {
+        let text = |name: &str| config.text(name).map(|text| text.trim().trim_matches('"').to_owned());
+        let store = text("STORE")?;
+        if store.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |message: &str| Err(Diagnostic::error(message.to_owned()));
+        let Some(place) = store.strip_prefix("s3://") else {
+            return wrong("STORE must be s3://BUCKET/PREFIX, or empty for the manager's own directory");
+        };
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        if bucket.is_empty() {
+            return wrong("STORE names no bucket: s3://BUCKET/PREFIX");
+        }
+        let settings = Self {
+            bucket: bucket.to_owned(),
+            prefix: prefix.trim_matches('/').to_owned(),
+            endpoint: text("STORE_ENDPOINT")?,
+            region: text("STORE_REGION")?,
+            access_key_file: text("STORE_ACCESS_KEY_FILE")?,
+            secret_key_file: text("STORE_SECRET_KEY_FILE")?,
+            ca_file: text("STORE_CA_FILE")?,
+        };
+        let is_url = |url: &str| url.is_empty() || url.starts_with("https://") || url.starts_with("http://");
+        if !is_url(&settings.endpoint) {
+            return wrong("STORE_ENDPOINT must be a URL: https://HOST:PORT");
+        }
+        if settings.access_key_file.is_empty() || settings.secret_key_file.is_empty() {
+            return wrong(
+                "STORE needs STORE_ACCESS_KEY_FILE and STORE_SECRET_KEY_FILE, files that only the manager can read",
+            );
+        }
+        Ok(Some(settings))
+    }
 }
 
 /// As long as nobody says otherwise.
@@ -33,6 +92,7 @@ impl Default for Settings {
             pool_bytes: 0,
             spare: SPARE,
             keep: Duration::from_secs(864_000),
+            bucket: None,
         }
     }
 }
@@ -69,13 +129,18 @@ impl Settings {
             errors.push(Diagnostic::error(message));
             otherwise
         };
-        let settings = Self {
+        let mut settings = Self {
             user_bytes: number("STORE_QUOTA", 0).saturating_mul(1 << 20),
             user_objects: number("STORE_QUOTA_OBJECTS", OBJECTS),
             pool_bytes: number("STORE_LIMIT", 0).saturating_mul(1 << 20),
             spare: Duration::from_secs(number("STORE_SPARE", SPARE.as_secs())),
             keep: Duration::from_secs(number("KEEP_RESULTS", 864_000)),
+            bucket: None,
         };
+        match BucketSettings::configured(config) {
+            Ok(bucket) => settings.bucket = bucket,
+            Err(error) => errors.push(error),
+        }
         if errors.is_empty() { Ok(settings) } else { Err(Diagnostics(errors)) }
     }
 }
@@ -102,8 +167,21 @@ mod tests {
             pool_bytes: 8 << 20,
             spare: Duration::ZERO,
             keep: Duration::from_secs(9),
+            bucket: None,
         };
         assert_eq!(settings.unwrap(), wanted);
+        let keys = "STORE_ACCESS_KEY_FILE = /a\nSTORE_SECRET_KEY_FILE = /s\n";
+        let bucket = read(&format!("STORE = s3://b/p/q/\n{keys}")).unwrap().bucket.unwrap();
+        assert_eq!(
+            (bucket.bucket.as_str(), bucket.prefix.as_str(), bucket.region.as_str()),
+            ("b", "p/q", "us-east-1")
+        );
+        for (text, why) in
+            [("STORE = /dir", "s3://"), ("STORE = s3:///p", "no bucket"), ("STORE = s3://b", "KEY_FILE")]
+        {
+            assert!(read(text).unwrap_err().to_string().contains(why), "{text}");
+        }
+        assert!(read(&format!("STORE = s3://b\nSTORE_ENDPOINT = h:1\n{keys}")).is_err());
         let wrong = read("STORE_QUOTA = -1\n").unwrap_err().to_string();
         assert!(wrong.contains("STORE_QUOTA") && wrong.contains("-1"), "{wrong}");
     }

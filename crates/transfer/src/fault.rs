@@ -20,6 +20,9 @@ pub struct Fault {
     /// HoldReasonCode where it is not that of the direction; 0 otherwise.
     #[prost(uint32, tag = "4")]
     pub code: u32,
+    /// The method of the plug-in that failed; empty when it was no plug-in.
+    #[prost(string, tag = "5")]
+    pub method: String,
 }
 
 /// So many faults of one transfer are kept in words.
@@ -112,17 +115,17 @@ pub enum Side {
 impl Fault {
     /// A file could not be read.
     pub fn reading(path: &str, errno: u32, text: impl Into<String>) -> Self {
-        Self { doing: format!("reading from file {path}"), errno, text: text.into(), code: 0 }
+        Self { doing: format!("reading from file {path}"), errno, text: text.into(), ..Self::default() }
     }
 
     /// A file could not be written.
     pub fn writing(path: &str, errno: u32, text: impl Into<String>) -> Self {
-        Self { doing: format!("writing to file {path}"), errno, text: text.into(), code: 0 }
+        Self { doing: format!("writing to file {path}"), errno, text: text.into(), ..Self::default() }
     }
 
     /// Something else is wrong.
     pub fn other(text: impl Into<String>) -> Self {
-        Self { doing: String::new(), errno: 0, text: text.into(), code: 0 }
+        Self { doing: String::new(), errno: 0, text: text.into(), ..Self::default() }
     }
 
     /// A directory behind a symbolic link.
@@ -142,7 +145,7 @@ impl Fault {
                 }
             }
         }
-        Self { doing: String::new(), errno: 1, text, code: 0 }
+        Self { doing: String::new(), errno: 1, text, ..Self::default() }
     }
 
     /// The results are larger than the job allows.
@@ -150,7 +153,14 @@ impl Fault {
         let text = format!(
             "sending file {path}: max total download bytes exceeded (max={most_mib} MB, this file={mib} MB)"
         );
-        Self { doing: String::new(), errno: 0, text, code: OUTPUT_TOO_LARGE }
+        Self { doing: String::new(), errno: 0, text, code: OUTPUT_TOO_LARGE, ..Self::default() }
+    }
+
+    /// A file could not be fetched or sent by a plug-in. The subcode is that of a plug-in that ends with 1.
+    pub fn of_plugin(direction: u32, method: &str, url: &str, text: &str) -> Self {
+        let text = format!("{} ( URL file = {url} )", text.trim());
+        let errno = if direction == INPUT { 256 } else { 1 };
+        Self { errno, text, method: method.to_ascii_lowercase(), ..Self::default() }
     }
 
     /// What it says by itself.
@@ -176,6 +186,13 @@ impl Fault {
             );
         }
         let files = if direction == INPUT { "input" } else { "output" };
+        if !self.method.is_empty() {
+            let method = &self.method;
+            return format!(
+                "Transfer {files} files failure at execution point {slot} using protocol {method}. Details: {}",
+                self.text
+            );
+        }
         let sends = (direction == INPUT) == (side == Side::AccessPoint);
         let verb = if sends { "sending files to" } else { "receiving files from" };
         let (here, there) = match side {

@@ -41,8 +41,13 @@ impl Remaps {
         Self(pairs)
     }
 
+    /// What files are called at home.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(_, to)| to.as_str())
+    }
+
     /// The new name of a file, or of the directory that it is in; and how many bytes at its end are not the user's words.
-    fn get(&self, name: &str) -> Option<(String, usize)> {
+    pub(crate) fn get(&self, name: &str) -> Option<(String, usize)> {
         let exact = self.0.iter().rev().find(|(from, _)| from == name);
         if let Some((_, to)) = exact {
             return Some((to.clone(), 0));
@@ -75,6 +80,13 @@ pub fn place(plan: &Plan, path: &[u8]) -> Result<Target, String> {
     let shown = || model::text::one_line(&String::from_utf8_lossy(path), 300);
     if !is_inside(path) {
         return Err(format!("{:?} is no name that a result can have", shown()));
+    }
+    if let Some(url) = plan.url_of(path) {
+        return Err(format!(
+            "the job wants {:?} to be sent to {}",
+            shown(),
+            model::text::one_line(&url, 300)
+        ));
     }
     let text = std::str::from_utf8(path).ok();
     let streams = plan.stream_names();

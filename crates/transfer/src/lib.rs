@@ -5,6 +5,7 @@
 //! - `bundle`: files in one stream, as they travel and are stored
 //! - `collect`: which of the files in a scratch directory come back
 //! - `landing`: where what came back goes, and what may not be overwritten
+//! - `urls`: which files are fetched from elsewhere and sent elsewhere; `plugin`: what is said to those who do that
 //! - `fault`: what goes wrong, as hold codes and sentences
 //!
 //! No file is touched here: listings come in, decisions go out.
@@ -17,6 +18,8 @@ pub mod fault;
 pub mod landing;
 pub mod names;
 pub mod plan;
+pub mod plugin;
+pub mod urls;
 
 pub use bundle::{Entry, EntryKind};
 pub use fault::{Fault, Faults};

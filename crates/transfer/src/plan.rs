@@ -5,7 +5,7 @@ use classad::{ClassAd, Value};
 use crate::fault::Fault;
 use crate::landing::Remaps;
 use crate::names::{self, Source, base, join, list};
-use crate::{JOB_AD, MACHINE_AD};
+use crate::{JOB_AD, MACHINE_AD, urls};
 
 /// When results come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Plan {
     pub outputs: Option<Vec<String>>,
     /// Where it lands under another name.
     pub remaps: Remaps,
+    /// The URL below which results go; standard output and error do not.
+    pub destination: Option<String>,
     /// Relative paths stay.
     pub preserve: bool,
     /// When it comes back.
@@ -60,7 +62,9 @@ pub fn moves(ad: &ClassAd, domain: &str) -> bool {
         "YES" | "TRUE" | "ALWAYS" => true,
         // A job of another domain that says nothing else was matched because the machine moves files.
         "IF_NEEDED" | "AUTO" => {
-            text(ad, "FileSystemDomain").is_some_and(|theirs| !theirs.eq_ignore_ascii_case(domain))
+            let is_other = |theirs: String| !theirs.eq_ignore_ascii_case(domain);
+            // What is fetched from elsewhere is on no machine yet.
+            text(ad, "FileSystemDomain").is_some_and(is_other) || Plan::of(ad).needs_plugins()
         }
         _ => false,
     }
@@ -109,6 +113,7 @@ impl Plan {
             inputs: list(&text(ad, "TransferInput").unwrap_or_default()),
             outputs: text(ad, "TransferOutput").map(|outputs| list(&outputs)),
             remaps: Remaps::parse(&text(ad, "TransferOutputRemaps").unwrap_or_default()),
+            destination: text(ad, "OutputDestination").filter(|url| !url.trim().is_empty()),
             preserve: is(ad, "PreserveRelativePaths", true),
             when,
             max_input_mib: most("MaxTransferInputMB"),
@@ -141,8 +146,8 @@ impl Plan {
         let mut sources = Vec::new();
         let mut illegal = Vec::new();
         for entry in &self.inputs {
-            // By the machine itself; the pool has no such methods, and says so at the submit.
-            if entry.contains("://") {
+            // The machine itself fetches it.
+            if urls::method(entry).is_some() {
                 continue;
             }
             match names::source(&self.iwd, entry, self.preserve) {
@@ -196,6 +201,11 @@ mod tests {
             (r#"[ShouldTransferFiles="IF_NEEDED";FileSystemDomain="Here"]"#, false),
             (r#"[ShouldTransferFiles="IF_NEEDED";FileSystemDomain="there"]"#, true),
             (r#"[ShouldTransferFiles="IF_NEEDED"]"#, false),
+            (
+                r#"[ShouldTransferFiles="IF_NEEDED";FileSystemDomain="here";TransferInput="a,http://b/c"]"#,
+                true,
+            ),
+            (r#"[ShouldTransferFiles="NO";TransferInput="a,http://b/c"]"#, false),
         ];
         for (text, expected) in rows {
             assert_eq!(moves(&ad(text), "here"), expected, "{text}");

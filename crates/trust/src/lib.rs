@@ -11,6 +11,7 @@
 
 pub mod ca;
 pub mod decide;
+pub mod peer;
 #[cfg(test)]
 mod tests;
 pub mod tls;

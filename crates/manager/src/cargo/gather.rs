@@ -67,6 +67,10 @@ impl Cargo {
             }
             Err(Stop::Fault(fault)) => Err(hold(&fault, Side::AccessPoint)),
             Err(Stop::Porter(why)) => Err(failed(why)),
+            // The bucket does not answer now.
+            Err(Stop::Store(error)) if error.kind() == io::ErrorKind::HostUnreachable => {
+                Err(NotDone::Later(error.to_string()))
+            }
             Err(Stop::Store(error)) => {
                 let fault = Fault::other(format!("the store cannot take the inputs: {error}"));
                 let reason = fault.reason(INPUT, Side::AccessPoint, &self.host, slot);

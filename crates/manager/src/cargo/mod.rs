@@ -6,6 +6,7 @@
 
 mod gather;
 mod land;
+mod peers;
 mod porter;
 mod spooled;
 mod stream;
@@ -19,7 +20,7 @@ use classad::ClassAd;
 use model::report::{Attempt, Happening, Hold, MoveStage, Moved};
 use model::{ClaimId, JobTemplate, MachineName};
 use store::Store;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use transfer::Plan;
 use transfer::fault::INPUT_TOO_LARGE;
 
@@ -76,9 +77,16 @@ pub(crate) struct Cargo {
     users: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     all: Semaphore,
     stuck: porter::Stuck,
+    /// Which machines have which objects.
+    pub(crate) peers: peers::Peers,
+    /// Places for what waits for the bucket.
+    slow: Arc<Semaphore>,
     /// Places for outputs that land as they come.
     streams: Arc<Semaphore>,
 }
+
+/// Parts of objects that wait for the bucket, at a time: each has a thread meanwhile.
+const SLOW: usize = 128;
 
 /// Outputs that land as they come, at a time: each has a process of its own.
 const STREAMS: usize = 256;
@@ -99,8 +107,15 @@ impl Cargo {
             users: Mutex::default(),
             all: Semaphore::new(PORTERS),
             stuck: porter::Stuck::default(),
+            peers: peers::Peers::default(),
+            slow: Arc::new(Semaphore::new(SLOW)),
             streams: Arc::new(Semaphore::new(STREAMS)),
         }
+    }
+
+    /// A place for what waits for the bucket; `None` when all are taken.
+    pub(crate) fn take_slow_turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.slow.clone().try_acquire_owned().ok()
     }
 
     /// True when a machine was told of this object and may fetch it.
@@ -149,7 +164,12 @@ impl Cargo {
 
     /// A machine has the inputs of an attempt: the store need not keep them for it.
     pub(crate) fn release_inputs(&self, machine: &MachineName, claim: u64, job: Attempt) {
-        self.store.release(&holder_of(&(machine.clone(), claim, job)));
+        let whose = (machine.clone(), claim, job);
+        self.store.release(&holder_of(&whose));
+        // From now on others may have them from this machine.
+        if let Some(objects) = self.given.lock().ok().and_then(|given| given.get(&whose).cloned()) {
+            self.peers.note_objects(machine, &objects);
+        }
     }
 
     fn user(&self, owner: &Arc<str>) -> Arc<Semaphore> {

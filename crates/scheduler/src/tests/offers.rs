@@ -75,6 +75,8 @@ fn what_a_machine_says_that_it_offers_is_taken() {
     machine.ad = ad.into();
     submit(&mut world, asking("WantDocker", "true")).unwrap();
     submit(&mut world, asking("WantTransferPluginMethods", "\"https\"")).unwrap();
+    submit(&mut world, asking("WantTransferPluginMethods", "\"https,http\"")).unwrap();
+    assert!(submit(&mut world, asking("WantTransferPluginMethods", "\"https,box\"")).is_err());
     assert!(submit(&mut world, asking("WantContainer", "true")).is_err());
 }
 
@@ -83,7 +85,7 @@ fn a_pool_whose_machines_have_not_come_yet_refuses_only_what_none_will_do() {
     let mut world = World::new();
     submit(&mut world, asking("WantDocker", "true")).unwrap();
     submit(&mut world, asking("ShouldTransferFiles", "\"YES\"")).unwrap();
-    assert!(submit(&mut world, asking("WantTransferPluginMethods", "\"https\"")).is_err());
+    submit(&mut world, asking("WantTransferPluginMethods", "\"https\"")).unwrap();
     assert!(submit(&mut world, asking("JobUniverse", "9")).is_err());
 }
 

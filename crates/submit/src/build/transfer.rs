@@ -117,6 +117,7 @@ pub(crate) enum Should {
 
 const SHOULD: [&str; 2] = ["should_transfer_files", "ShouldTransferFiles"];
 const WHEN: [&str; 2] = ["when_to_transfer_output", "WhenToTransferOutput"];
+const REMAPS: [&str; 2] = ["transfer_output_remaps", "TransferOutputRemaps"];
 pub(crate) const INPUT_FILES: [&str; 2] = ["transfer_input_files", "TransferInput"];
 const OUTPUT_FILES: [&str; 2] = ["transfer_output_files", "TransferOutput"];
 
@@ -219,14 +220,19 @@ pub(crate) fn input(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
 /// The methods by which files are fetched from or sent elsewhere, for instance `https`.
 pub(crate) fn methods(scope: &Scope<'_>) -> Read<Vec<String>> {
     let mut methods: Vec<String> = Vec::new();
+    let remaps = scope.get(&REMAPS)?.unwrap_or_default();
+    let targets =
+        remaps.trim_matches('"').split(';').filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
+    let mut urls: Vec<String> = targets.collect();
     for names in [&INPUT_FILES, &["output_destination", "OutputDestination"]] {
-        for file in scope.get(names)?.as_deref().unwrap_or("").split(',') {
-            if let Some((method, _)) = file.trim().split_once("://")
-                && !method.is_empty()
-                && method.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
-            {
-                methods.push(method.to_ascii_lowercase());
-            }
+        urls.extend(scope.get(names)?.as_deref().unwrap_or("").split(',').map(str::to_owned));
+    }
+    for url in urls {
+        if let Some((method, _)) = url.trim().split_once("://")
+            && !method.is_empty()
+            && method.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        {
+            methods.push(method.to_ascii_lowercase());
         }
     }
     methods.sort_unstable();
@@ -243,7 +249,7 @@ pub(crate) fn output(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
 }
 
 pub(crate) fn remaps(scope: &Scope<'_>, out: &mut Out) -> Read<()> {
-    let names = ["transfer_output_remaps", "TransferOutputRemaps"];
+    let names = REMAPS;
     let Some(value) = scope.get(&names)? else { return Ok(()) };
     scope.require(Safe::Quotable, &value)?;
     match value.strip_prefix('"').and_then(|v| v.strip_suffix('"')) {

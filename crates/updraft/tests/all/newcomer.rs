@@ -411,7 +411,11 @@ fn what_no_machine_offers_is_refused_by_submit_run_and_rest_but_shown_by_a_dry_r
         (vec!["universe=container", "container_image=a.sif"], "container universe", "WantContainer = true"),
         (vec!["universe=java"], "java universe", "JobUniverse = 10"),
         (vec!["universe=grid", "grid_resource=batch slurm"], "no universe number 9", "JobUniverse = 9"),
-        (vec!["transfer_input_files=https://example.org/x"], "URLs", "WantTransferPluginMethods = \"https\""),
+        (
+            vec!["transfer_input_files=gopher://example.org/x"],
+            "URLs",
+            "WantTransferPluginMethods = \"gopher\"",
+        ),
     ];
     let arguments = |command: &[&str], set: &[&str]| {
         let mut words: Vec<String> = command.iter().map(|w| (*w).to_owned()).collect();

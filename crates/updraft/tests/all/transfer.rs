@@ -83,6 +83,11 @@ impl Far {
         Some(far.with_token(&address))
     }
 
+    /// A process in the manager's network, where machines have hosts.
+    pub(crate) fn managers_network(&self) -> u32 {
+        self.hosts.as_ref().map_or(0, |hosts| hosts.manager)
+    }
+
     fn with_token(mut self, address: &str) -> Self {
         let token = self.sandbox.ok(&["token", "create", "--role", "agent", "--uses", "20"]);
         self.join = self.sandbox.path().join("join");
@@ -114,6 +119,11 @@ impl Far {
 
     /// Starts a machine's agent, or starts it anew; returns its process.
     pub(crate) fn machine(&mut self, name: &str, cpus: u32) -> u32 {
+        self.machine_with(name, cpus, &[])
+    }
+
+    /// The same with more words on its command line.
+    pub(crate) fn machine_with(&mut self, name: &str, cpus: u32, more: &[&str]) -> u32 {
         let hide =
             "mount --make-rprivate / && mount -t tmpfs -o mode=755 none \"$1\" && shift && exec \"$@\"";
         let mut command = match self.host(name) {
@@ -122,7 +132,7 @@ impl Far {
         };
         command.args(["--mount", "sh", "-c", hide, "sh"]).arg(self.work()).arg(updraft());
         command.args(["agent", "--name", name, "--cpus", &cpus.to_string(), "--filesystem-domain", name]);
-        command.arg("--join").arg(format!("@{}", self.join.display()));
+        command.args(more).arg("--join").arg(format!("@{}", self.join.display()));
         command.env("UPDRAFT_STATE_DIR", self.sandbox.path().join(name)).env_remove("UPDRAFT_POOL");
         let pid = self.sandbox.spawn(command, &format!("{name}.log"));
         let is_there =

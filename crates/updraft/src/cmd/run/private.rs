@@ -153,7 +153,8 @@ async fn with_pool(
 async fn wait_for_machine(client: &Client, templates: &[JobTemplate]) -> Result<(), Failure> {
     let is_plain = |t: &JobTemplate| {
         let wants = |name| t.shared(name).is_some() || t.varying.iter().any(|v| v.name == name);
-        t.shared("JobUniverse").is_some_and(|n| n != "10") && !wants("WantDocker") && !wants("WantContainer")
+        let asks = ["WantDocker", "WantContainer", "WantTransferPluginMethods"].into_iter().any(wants);
+        t.shared("JobUniverse").is_some_and(|n| n != "10") && !asks
     };
     let began = Instant::now();
     while !templates.iter().all(is_plain) && began.elapsed() < CONTACT {
