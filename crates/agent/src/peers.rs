@@ -311,8 +311,10 @@ mod tests {
     #[tokio::test]
     async fn only_the_machine_that_was_granted_an_object_gets_it() {
         let dir = tempfile::tempdir().unwrap();
-        let authority = trust::ca::Authority::open(&dir.path().join("ca")).unwrap();
-        let stranger = trust::ca::Authority::open(&dir.path().join("other")).unwrap();
+        let [authority, stranger] = ["ca", "other"].map(|name| {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            trust::ca::Authority::open(&dir.path().join(name)).unwrap()
+        });
         let [one, two, three] = ["one", "two", "three"].map(|name| member(&authority, dir.path(), name));
         let foreign = member(&stranger, &dir.path().join("foreign"), "two");
         let data: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
