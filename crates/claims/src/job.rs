@@ -773,4 +773,16 @@ mod tests {
         assert_eq!(limit(&of(&[("CoreSize", "0")], 0), numbers::RLIMIT_CORE), Some(0));
         assert_eq!(limit(&of(&[("CoreSize", "-1")], 0), numbers::RLIMIT_CORE), None);
     }
+
+    #[test]
+    fn a_program_is_found_from_the_working_directory_unless_its_path_is_whole() {
+        for (command, program) in
+            [("/bin/true", "/bin/true"), ("run.sh", "/data/run.sh"), ("./a/b", "/data/./a/b")]
+        {
+            let quoted = format!("\"{command}\"");
+            let job =
+                prepared("ann", &[("Cmd", &quoted), ("Iwd", "\"/data\"")]).job(ID, &[], own_pool()).unwrap();
+            assert_eq!(String::from_utf8_lossy(&job.argv[0]), program);
+        }
+    }
 }

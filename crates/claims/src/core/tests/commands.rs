@@ -281,3 +281,103 @@ fn a_better_match_that_the_owner_gives_up_is_forgotten() {
     core.carry_out(AT, wish, &mut out);
     assert!(core.ledger.better.is_empty() && out.is_empty(), "{out:?}");
 }
+
+/// How long a job that must go is waited for, when it says so itself and when it does not.
+#[test]
+fn a_job_may_ask_for_less_time_to_leave_than_the_machine_has() {
+    let patience = |asked: Option<&str>, most_ms: u64| {
+        let (mut core, _) = with_job(600);
+        core.set(Settings { max_vacate_ms: most_ms, ..Settings::default() });
+        core.hear_starter(AT, 5, reported(0, Happening::Started(Started { job: JOB })));
+        settle(&mut core, AT, 600);
+        if let Some(asked) = asked {
+            let ad = classad::ClassAd::parse_new(&format!("[JobMaxVacateTime = {asked}]")).unwrap();
+            core.owner.next_job(AT, 5, Attempt { proc: 1, ..JOB }, ad);
+            settle(&mut core, AT, 600);
+        }
+        core.control(later(1), &control(Verb::Vacate, 5, "")).unwrap();
+        let actions = settle(&mut core, later(1), 600);
+        let evict = actions.iter().find_map(|a| match a {
+            Action::Order(5, Order::Stop(stop)) => stop.evict.clone(),
+            _ => None,
+        });
+        evict.unwrap().patience_ms
+    };
+    assert_eq!(patience(None, 600_000), 600_000);
+    assert_eq!(patience(Some("20"), 600_000), 20_000);
+    assert_eq!(patience(Some("2000"), 600_000), 600_000, "no more than the machine has");
+    assert_eq!(patience(Some("-5"), 600_000), 1, "at once, but asked");
+    assert_eq!(patience(Some("1000000"), u64::MAX), 86_400_000, "a day at most");
+}
+
+#[test]
+fn what_a_command_cannot_do_is_said_only_when_nothing_was_done() {
+    let mut core = with_two_jobs();
+    assert_eq!(core.control(later(1), &control(Verb::Suspend, 5, "")), Ok("1 jobs concerned".into()));
+    settle(&mut core, later(1), 600);
+    // One stands and one runs: the one goes on, of the other nothing is said.
+    assert_eq!(core.control(later(2), &control(Verb::Continue, 0, "")), Ok("1 jobs concerned".into()));
+    settle(&mut core, later(2), 600);
+    let why = core.control(later(3), &control(Verb::Continue, 5, "")).unwrap_err();
+    assert!(why.contains("running"), "{why}");
+}
+
+#[test]
+fn a_machine_is_measured_only_when_no_claim_has_a_starter() {
+    let measures = |mut core: Core| {
+        core.owner.want_benchmark(later(1));
+        settle(&mut core, later(1), 600).iter().any(|a| matches!(a, Action::Benchmark))
+    };
+    assert!(measures(core()));
+    assert!(!measures(with_two_jobs()));
+}
+
+#[test]
+fn a_pool_that_goes_away_ends_every_claim_at_once() {
+    let mut core = with_two_jobs();
+    assert_eq!(core.kill_all(), [5, 6]);
+    let actions = settle(&mut core, later(1), 600);
+    assert_eq!(ordered(&actions, |o| matches!(o, Order::Quit(true))), [5, 6]);
+}
+
+#[test]
+fn a_claim_is_given_up_once() {
+    let mut core = with_two_jobs();
+    for claim in [5, 5, 6] {
+        core.owner.give_up(claim, "nobody feeds it");
+    }
+    let lost: Vec<u64> = core
+        .owner
+        .wishes()
+        .into_iter()
+        .filter_map(|w| if let Wish::Lose { claim, .. } = w { Some(claim) } else { None })
+        .collect();
+    assert_eq!(lost, [5, 6]);
+}
+
+#[test]
+fn an_adopted_claim_has_a_starter_until_it_is_said_to_be_gone() {
+    let mut core = core();
+    core.adopt(Record { claim: 7, ..Record::default() });
+    assert!(core.ledger.is_alive(7));
+    assert_eq!(core.employed().collect::<Vec<_>>(), [7]);
+    core.starter_gone(AT, 7, Vec::new(), true);
+    assert!(!core.ledger.is_alive(7));
+}
+
+#[test]
+fn what_the_owner_should_know_of_his_expressions_is_told() {
+    let given = [
+        (Expression::Start, "true"),
+        (Expression::Preempt, "\"maybe\""),
+        (Expression::RunBenchmarks, "false"),
+    ];
+    let policy = Policy::new(given.map(|(name, text)| (name, Expr::parse(text).unwrap())));
+    let (mut core, _) = with_job(600);
+    core.hear_starter(AT, 5, reported(0, Happening::Started(Started { job: JOB })));
+    settle(&mut core, AT, 600);
+    core.owner.set_policy(later(1), &policy, idle(600));
+    let actions = settle(&mut core, later(1), 600);
+    let warned = |a: &Action| matches!(a, Action::Warn(why) if why.contains("PREEMPT"));
+    assert!(actions.iter().any(warned), "{actions:?}");
+}
