@@ -176,16 +176,16 @@ fn operators_and_clocks_are_heard_as_written() {
 #[test]
 fn a_plan_and_its_drawing_are_as_written() {
     let busy = busy_day();
-    let planned = plan(wed(15, 20, 0), &busy.settings, &[], &busy.ads());
+    let planned = plan(wed(15, 20, 0), &busy.settings, &[], &[], &busy.ads());
     assert_told("plan.txt", &planned.text(4));
     assert_told("plan.svg", &planned.svg());
     let (settings, ads) = maintenance::plan::sample(40);
-    let weekly = plan(wed(15, 58, 0), &settings, &[], &ads);
+    let weekly = plan(wed(15, 58, 0), &settings, &[], &[], &ads);
     assert_told("weekly.txt", &weekly.text(3));
     assert_told("weekly.svg", &weekly.svg());
     // Nothing to empty, and no event at all.
-    assert_told("nobody.svg", &plan(wed(12, 0, 0), &reference(""), &[], &[]).svg());
-    assert_told("nothing.svg", &plan(0, &maintenance::Settings::default(), &[], &[]).svg());
+    assert_told("nobody.svg", &plan(wed(12, 0, 0), &reference(""), &[], &[], &[]).svg());
+    assert_told("nothing.svg", &plan(0, &maintenance::Settings::default(), &[], &[], &[]).svg());
 }
 
 #[test]
