@@ -1,0 +1,6 @@
+//! DAG files and runs, without a pool: jobs and scripts end as the test says.
+
+mod lines;
+mod lives;
+mod random;
+mod world;
