@@ -296,7 +296,7 @@ impl Machine {
 
     /// What a job asks for. Nothing is rounded: the manager counts what it gave, and both must agree.
     pub(crate) fn request(&self, at: usize, job: &ClassAd) -> Resources {
-        if is_guest(job) {
+        if is_guest(job) || job.eval_int("JobUniverse") == Some(SCHEDULER_UNIVERSE) {
             return Resources::default();
         }
         let scene = self.scene(at, crate::ad::About::Nobody);
@@ -528,6 +528,9 @@ impl Machine {
         }
     }
 }
+
+/// JobUniverse of jobs that run beside the queue and take nothing of the machine.
+const SCHEDULER_UNIVERSE: i64 = 7;
 
 /// A job that runs inside what another one has. The manager lets nobody else say so.
 fn is_guest(job: &ClassAd) -> bool {

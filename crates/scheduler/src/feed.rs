@@ -27,8 +27,11 @@ impl Core {
         let machine = self.pool.machines().get(&claim.machine)?;
         for (_, shape) in self.accounts.get(claim.user).waiting() {
             let Some(s) = self.shapes.all().get(&shape) else { continue };
-            let fit =
-                if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
+            let fit = if machine.whole && s.request != Resources::default() {
+                fits(s.request, claim.resources)
+            } else {
+                s.request == claim.resources
+            };
             // Most of a user's shapes end here, before anything is looked up.
             if !fit || self.lease_ms(s.lease_ms) != claim.lease_ms || s.limits != claim.limits {
                 continue;

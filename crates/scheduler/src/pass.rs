@@ -118,7 +118,9 @@ impl Core {
             self.changes.keep_back(shape);
             return false;
         }
-        let room = if self.pool.roomy().is_empty() { None } else { self.room_for(shape, turn.now.wall_ms) };
+        let asks = self.shapes.all().get(&shape).map(|s| s.request).unwrap_or_default();
+        let is_hopeless = self.pool.roomy().is_empty() && asks != Resources::default();
+        let room = if is_hopeless { None } else { self.room_for(shape, turn.now.wall_ms) };
         let Some(name) = room else {
             self.preempt_for(turn, shape);
             return false;
@@ -210,13 +212,25 @@ impl Core {
     fn find_room(&mut self, shape: ShapeId, now_ms: u64) -> Option<Arc<str>> {
         let (request, picky) = self.shapes.all().get(&shape).map(|s| (s.request, s.picky))?;
         let known = self.shapes.known(shape)?;
+        // Whoever asks for nothing finds room on full machines, too.
+        let asks_nothing = request == Resources::default();
         let with_room = |set: &SlotSet| -> Vec<u64> {
+            if asks_nothing {
+                return set.words().to_vec();
+            }
             set.words().iter().zip(self.pool.roomy().words()).map(|(a, b)| a & b).collect()
         };
         let (sure, unsure) = (with_room(known.matching), with_room(known.unsure));
         let mut missed = !known.complete;
-        let is_free =
-            |number: u32| fits(request, self.pool.room(number)) && !self.undone.holds_machine(number);
+        let open = |number: u32| self.pool.machines().at(number).filter(|m| m.is_open());
+        // A static slot is free or it is not, so it is the last that is asked to give nothing.
+        let spare_static =
+            asks_nothing && bits(sure.iter().copied()).any(|n| open(n).is_some_and(|m| !m.whole));
+        let is_open = |number: u32| open(number).is_some_and(|m| !(spare_static && m.whole));
+        let is_free = |number: u32| {
+            let has_room = if asks_nothing { is_open(number) } else { fits(request, self.pool.room(number)) };
+            has_room && !self.undone.holds_machine(number)
+        };
         let may_take = |number: u32| {
             let machine = self.pool.machines().at(number);
             machine.is_some_and(|m| self.may_take(m, shape, now_ms))
@@ -346,7 +360,10 @@ impl Core {
             return false;
         }
         let Some(key) = self.keys.take() else { return false };
-        let Some(claim) = self.make_claim(turn, name, candidate, Cut::default(), &key) else {
+        // Also of a static slot only nothing is cut for who asks for nothing.
+        let asks = self.shapes.all().get(&candidate.shape).map(|s| s.request);
+        let of = asks.filter(|asks| *asks == Resources::default());
+        let Some(claim) = self.make_claim(turn, name, candidate, Cut { of, slot: None }, &key) else {
             return false;
         };
         turn.out.effects.push(self.claim_effect(session, claim, key));

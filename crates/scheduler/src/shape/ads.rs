@@ -160,6 +160,9 @@ pub(super) fn trees_of(ad: &ClassAd) -> Box<[Box<str>]> {
     names.split([',', ' ']).filter(|name| !name.is_empty()).map(Into::into).collect()
 }
 
+/// JobUniverse of jobs that run beside the queue, like the jobs that carry DAGs out.
+const SCHEDULER_UNIVERSE: i64 = 7;
+
 /// What a job asks of a machine.
 pub(super) fn request_of(ad: &ClassAd) -> Resources {
     let number = |name: &str, default: u64| match ad.eval(name) {
@@ -167,6 +170,10 @@ pub(super) fn request_of(ad: &ClassAd) -> Resources {
         Value::Real(x) if x >= 0.0 => x.ceil() as u64,
         _ => default,
     };
+    // What runs beside the queue takes nothing of the machine (decision 077).
+    if ad.eval("JobUniverse") == Value::Int(SCHEDULER_UNIVERSE) {
+        return Resources::default();
+    }
     Resources {
         cpus: number("RequestCpus", 1).clamp(1, u64::from(u32::MAX)) as u32,
         memory_mib: number("RequestMemory", 128),
