@@ -20,7 +20,7 @@ use crate::graph::{Dag, NodeId, NodeKind};
 pub type Ms = u64;
 
 /// Limits of a run; 0 is none.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Nodes submitted at once.
     pub max_jobs: u32,
