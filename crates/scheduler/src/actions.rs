@@ -367,7 +367,12 @@ impl Core {
             return Ok(outcome);
         }
         let mut outcome = Outcome::default();
-        for (cluster, procs) in self.select(actor, which)? {
+        let mut selected = self.select(actor, which)?;
+        if act == Act::Remove {
+            let named: Vec<u32> = selected.iter().map(|(cluster, _)| *cluster).collect();
+            selected.extend(self.orphaned_nodes(&named).into_iter().map(|cluster| (cluster, None)));
+        }
+        for (cluster, procs) in selected {
             match act {
                 Act::Hold => self.hold(turn, cluster, procs.as_ref(), reason, &mut outcome),
                 Act::Release => self.release(turn, cluster, procs.as_ref(), reason, &mut outcome),

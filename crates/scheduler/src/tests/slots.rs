@@ -338,3 +338,20 @@ fn a_job_beside_the_queue_takes_nothing_also_of_a_full_machine_and_of_a_static_s
         assert!(after.last().is_some_and(|(_, slot, _)| slot.contains('_')), "{after:?}");
     }
 }
+
+#[test]
+fn nodes_of_a_dag_that_does_not_run_are_removed_with_it() {
+    let mut pool = divided(1);
+    let of = |dag: u32| with(1, &[("DAGManJobId", dag.to_string().as_str())]);
+    let dag =
+        |more: &[(&str, &str)]| with(1, &[&[("JobUniverse", "7"), ("Requirements", "false")], more].concat());
+    let outer = pool.submit("u", dag(&[]));
+    let inner = pool.submit("u", dag(&[("DAGManJobId", outer.to_string().as_str())]));
+    let nodes = [pool.submit("u", of(outer)), pool.submit("u", of(inner))];
+    let others = [pool.submit("v", of(outer)), pool.submit("u", of(999))];
+    assert_eq!(pool.core.orphaned_nodes(&[outer]), [inner, nodes[0], nodes[1]]);
+    assert!(pool.core.orphaned_nodes(&others).is_empty());
+    let running = pool.submit("u", with(1, &[("JobUniverse", "7")]));
+    pool.submit("u", of(running));
+    assert!(pool.core.orphaned_nodes(&[running]).is_empty(), "one that runs sees to its nodes itself");
+}

@@ -232,6 +232,7 @@ impl<'a> Driver<'a> {
         write_rescue: &mut impl FnMut(&Run, &mut DebugLog),
     ) -> Result<Outcome, String> {
         let mut signals = crate::cmd::dag::Stops::listen().map_err(|e| e.to_string())?;
+        let mut look_at = Instant::now() + LOOK;
         loop {
             self.take_inputs(write_rescue);
             if self.is_replaying {
@@ -244,8 +245,9 @@ impl<'a> Driver<'a> {
                 return Ok(Outcome::Over(code));
             }
             self.write_status(false);
-            let due = self.run.next_wake().map(|at| Duration::from_millis(at.saturating_sub(self.now())));
-            let pause = due.map_or(LOOK, |due| due.min(LOOK)).max(Duration::from_millis(5));
+            // Moments, not pauses: a busy stream must not put them off.
+            let due = self.run.next_wake().map(|at| self.began + Duration::from_millis(at));
+            let wake = due.map_or(look_at, |due| due.min(look_at));
             tokio::select! {
                 line = events.recv() => if let Some(line) = line && self.hear(&line) {
                     return Ok(Outcome::CutOff);
@@ -259,7 +261,10 @@ impl<'a> Driver<'a> {
                         return Ok(Outcome::CutOff);
                     }
                 }
-                () = tokio::time::sleep(pause) => self.look(),
+                () = tokio::time::sleep_until(wake.into()) => {
+                    self.look();
+                    look_at = Instant::now() + LOOK;
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::Endpoint;
 use dag::parse::Options as HowToRead;
@@ -21,6 +21,8 @@ use super::settings::{Configured, configure};
 use crate::cmd::{Failure, small_runtime, usage};
 use crate::place::Place;
 
+/// How long a job that runs its DAG over and over rests in between.
+const PAUSE_BEFORE_NEXT: Duration = Duration::from_secs(10);
 /// The exit code of a process that is to start again: the DAG job's description keeps it in the queue.
 const AGAIN: u8 = 100;
 
@@ -101,6 +103,12 @@ async fn run_dag(options: &Options, own: u32, mut log: DebugLog, place: &Place) 
     {
         return Err(format!("ERROR: {primary} is being run by job {other} ({primary}.lock); this one ends"));
     }
+    if ended_before(&primary, own) {
+        log.say(
+            "this job has run the DAG before and is in the queue again: the next run begins in 10 seconds",
+        );
+        tokio::time::sleep(PAUSE_BEFORE_NEXT).await;
+    }
     let old = Record::reopen(&lock, own).map_err(|e| format!("ERROR: {}: {e}", lock.display()))?;
     let rescue = match &old {
         Some(record) => record.rescue,
@@ -149,6 +157,13 @@ async fn run_dag(options: &Options, own: u32, mut log: DebugLog, place: &Place) 
         driver.record.remove();
     }
     Ok(outcome)
+}
+
+/// True when an earlier process of this job has run the DAG to its end: it returned more than 2, and starts again and again.
+fn ended_before(primary: &str, own: u32) -> bool {
+    let metrics = std::fs::read_to_string(format!("{primary}.metrics")).unwrap_or_default();
+    let metrics: serde_json::Value = serde_json::from_str(&metrics).unwrap_or_default();
+    metrics["dagman_id"] == own.to_string() && !Path::new(&format!("{primary}.lock")).exists()
 }
 
 /// Which rescue file a run begins with.

@@ -36,7 +36,9 @@ pub(super) fn run_as_original(words: &[String], place: &Place) -> ExitCode {
     match told {
         Ok(told) => print(told.text()).unwrap_or(ExitCode::FAILURE),
         Err(failure) => {
-            errln!("{}", failure.message.trim_end());
+            // The original ends its line of "Submitting" also when it submits nothing.
+            outln!();
+            errln!("{}", failure.message);
             ExitCode::from(1)
         }
     }
@@ -72,7 +74,7 @@ fn submit(options: &Options, place: &Place, told: &mut Told) -> Result<(), Failu
             let told = format!(
                 "MultiLogFiles::FileReader::Open(): safe_fopen_wrapper_follow({name}) failed with errno {number} ({text})"
             );
-            return Err(Failure::new(format!("{told}\nERROR: {told}")));
+            return Err(Failure::new(format!("{told}\nERROR: {told}\n")));
         }
     }
     if place.pool.is_some() {
