@@ -27,6 +27,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Why node jobs are removed.
 const REMOVAL: &str = "removed by the DAG that they belong to";
 
+/// A submit that was answered: which node and attempt, and the cluster if it is a new one.
+type Submitted = (NodeId, u32, Result<Option<u32>, String>);
+
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -142,7 +145,7 @@ pub(super) struct Driver<'a> {
     past: Past,
     inputs: VecDeque<Input>,
     waiting: VecDeque<(NodeId, u32)>,
-    submits: JoinSet<(NodeId, u32, Result<Option<u32>, String>)>,
+    submits: JoinSet<Submitted>,
     scripts: JoinSet<Ended>,
     removals: JoinSet<()>,
     /// Its answers come from the past.
@@ -440,10 +443,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn note_submit(
-        &mut self,
-        done: Result<(NodeId, u32, Result<Option<u32>, String>), tokio::task::JoinError>,
-    ) {
+    fn note_submit(&mut self, done: Result<Submitted, tokio::task::JoinError>) {
         match done {
             Ok((node, attempt, Err(why))) => {
                 self.inputs.push_back(Input::NotSubmitted { node, attempt, why })

@@ -123,15 +123,12 @@ async fn run_dag(options: &Options, own: u32, mut log: DebugLog, place: &Place) 
         return dump(run, &primary, is_multi, started);
     }
     let nodes_log = std::path::absolute(format!("{primary}.nodes.log")).map_err(|e| e.to_string())?;
-    let record = match old {
-        Some(record) => {
-            log.say("Lock file is there: going on with the run that was cut off");
-            record
-        }
-        None => {
-            let made = Record::create(&lock, own, started, rescue);
-            made.map_err(|e| format!("ERROR: cannot write {}: {e}", lock.display()))?
-        }
+    let record = if let Some(record) = old {
+        log.say("Lock file is there: going on with the run that was cut off");
+        record
+    } else {
+        let made = Record::create(&lock, own, started, rescue);
+        made.map_err(|e| format!("ERROR: cannot write {}: {e}", lock.display()))?
     };
     let submitter =
         Submitter { primary: primary.clone(), dag_id: own, nodes_log, priority: options.priority };
@@ -163,7 +160,8 @@ async fn run_dag(options: &Options, own: u32, mut log: DebugLog, place: &Place) 
 fn ended_before(primary: &str, own: u32) -> bool {
     let metrics = std::fs::read_to_string(format!("{primary}.metrics")).unwrap_or_default();
     let metrics: serde_json::Value = serde_json::from_str(&metrics).unwrap_or_default();
-    metrics["dagman_id"] == own.to_string() && !Path::new(&format!("{primary}.lock")).exists()
+    metrics["dagman_id"].as_str().is_some_and(|id| id.parse() == Ok(own))
+        && !Path::new(&format!("{primary}.lock")).exists()
 }
 
 /// Which rescue file a run begins with.
