@@ -1,5 +1,5 @@
 //! DAGs on the real binary: the recorded cases of tests/vectors/dagman, and kills in the middle.
-//! A sample of the cases by default, all with UPDRAFT_TEST_DAGMAN=all (or a list of cases).
+//! A sample of the cases by default, all with `cargo xtask test --all` or UPDRAFT_TEST_DAGMAN=all (or a list of cases).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -26,6 +26,8 @@ fn cases() -> Vec<String> {
     match std::env::var("UPDRAFT_TEST_DAGMAN").as_deref() {
         Ok("all") => all,
         Ok(list) if !list.is_empty() => list.split([',', ' ']).map(str::to_owned).collect(),
+        // Set by `cargo xtask test --all`.
+        _ if std::env::var_os("PROPTEST_CASES").is_some() => all,
         _ => {
             let seed = std::process::id().into();
             eprintln!("seed {seed}");
@@ -37,6 +39,7 @@ fn cases() -> Vec<String> {
 
 #[test]
 fn recorded_cases_agree() {
+    let cases = cases();
     if Command::new("python3").arg("--version").output().is_err() {
         skip("the runner of the cases needs python3");
         return;
@@ -60,7 +63,6 @@ fn recorded_cases_agree() {
         .args(["--strict", "--jobs", "8", "--work"])
         .arg(&work)
         .arg(&bin);
-    let cases = cases();
     command.args(cases.iter().filter(|c| !DIFFERENCES.contains(&c.as_str())).map(|c| vectors.join(c)));
     command.env("UPDRAFT_STATE_DIR", sandbox.state()).env("UPDRAFT_TEST_PROGRAM", updraft());
     let out = command.output().unwrap();
