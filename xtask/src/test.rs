@@ -129,6 +129,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         "submit",
         "transfer",
         "joblog",
+        "dag",
         "scheduler",
         "planner",
         "policy",

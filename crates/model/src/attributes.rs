@@ -9,6 +9,8 @@ pub const REQUEST_MEMORY: &str = "RequestMemory";
 pub const REQUEST_DISK: &str = "RequestDisk";
 /// GPUs that it asks for.
 pub const REQUEST_GPUS: &str = "RequestGPUs";
+/// The universe it runs in, by HTCondor's numbers.
+pub const JOB_UNIVERSE: &str = "JobUniverse";
 /// The jobs of its cluster start together or not at all.
 pub const GANG: &str = "Gang";
 /// How many jobs a gang has.

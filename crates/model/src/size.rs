@@ -1,14 +1,20 @@
 //! What a job asks of a machine. The manager counts what it gave and the machine cuts a slot for it: both read the job's ad by this.
 
-use crate::attributes::{REQUEST_CPUS, REQUEST_DISK, REQUEST_GPUS, REQUEST_MEMORY};
+use crate::attributes::{JOB_UNIVERSE, REQUEST_CPUS, REQUEST_DISK, REQUEST_GPUS, REQUEST_MEMORY};
 use crate::event::Resources;
 
 /// What a job that does not say is taken to ask for; also where it says something that is no number, or less than nothing.
 pub const UNSAID: Resources = Resources { cpus: 1, memory_mib: 128, disk_kib: 0, gpus: 0 };
 
-/// What a job asks for. `number` says what an attribute of its ad is, evaluated without a machine, if that is a number. Parts count
+/// JobUniverse of jobs that run beside the queue and see to others, as those that carry DAGs out.
+pub const SCHEDULER_UNIVERSE: i64 = 7;
+
+/// What a job asks for; one of the scheduler universe takes nothing of a machine (decision 077). `number` says what an attribute of its ad is, evaluated without a machine, if that is a number. Parts count
 /// as a whole, and every job has a core.
 pub fn of_job(number: impl Fn(&str) -> Option<f64>) -> Resources {
+    if number(JOB_UNIVERSE) == Some(SCHEDULER_UNIVERSE as f64) {
+        return Resources::default();
+    }
     let asked = |name: &str, unsaid: u64| match number(name) {
         Some(x) if x >= 0.0 => x.ceil() as u64,
         _ => unsaid,

@@ -13,7 +13,7 @@ use crate::labs::{LabChange, StandingChange, StandingRefusal};
 use crate::price::{CLUSTER_BYTES, MODEST_BYTES, MODEST_KINDS, OWNER_BYTES, POOL_BYTES, UNKEPT_BYTES};
 use crate::queue::{SubmitKey, template_digest};
 use crate::shape::{KINDS, KINDS_PER_OWNER, STEPS_PER_SUBMIT, Unsorted};
-use crate::{Control, Core, Turn, gangs, labs, offers, orders, reserve, undone};
+use crate::{Control, Core, Turn, dag_nodes, gangs, labs, offers, orders, reserve, undone};
 
 /// Who asks, as the manager established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -376,7 +376,12 @@ impl Core {
             return Ok(outcome);
         }
         let mut outcome = Outcome::default();
-        for (cluster, procs) in orders::select(&self.books.queue, actor, which)? {
+        let mut selected = orders::select(&self.books.queue, actor, which)?;
+        if act == Act::Remove {
+            let named: Vec<u32> = selected.iter().map(|(cluster, _)| *cluster).collect();
+            selected.extend(dag_nodes::orphaned_nodes(&self.books.queue, &named).into_iter().map(|cluster| (cluster, None)));
+        }
+        for (cluster, procs) in selected {
             match act {
                 Act::Hold => {
                     orders::hold(&mut self.books, turn, cluster, procs.as_ref(), reason, &mut outcome)

@@ -33,8 +33,11 @@ impl Core {
         let machine = self.books.pool.machines().get(&claim.machine)?;
         for (_, shape) in self.books.accounts.get(claim.user).waiting() {
             let Some(s) = self.books.shapes.all().get(&shape) else { continue };
-            let fit =
-                if machine.whole { fits(s.request, claim.resources) } else { s.request == claim.resources };
+            let fit = if machine.whole && s.request != Resources::default() {
+                fits(s.request, claim.resources)
+            } else {
+                s.request == claim.resources
+            };
             // Most of a user's shapes end here, before anything is looked up.
             if !fit
                 || lease_ms(&self.books.settings, s.lease_ms) != claim.lease_ms

@@ -45,6 +45,7 @@ mod alike;
 mod books;
 mod changes;
 mod concurrency;
+mod dag_nodes;
 mod ended;
 mod explain;
 mod feed;

@@ -82,7 +82,9 @@ impl Core {
             self.books.changes.keep_back(shape);
             return false;
         }
-        let room = if self.books.pool.roomy().is_empty() {
+        let asks = self.books.shapes.all().get(&shape).map(|s| s.request).unwrap_or_default();
+        let is_hopeless = self.books.pool.roomy().is_empty() && asks != Resources::default();
+        let room = if is_hopeless {
             None
         } else {
             room::room_for(&mut self.books, &mut self.gangs, &mut self.undone, shape, turn.now.wall_ms)
@@ -273,8 +275,11 @@ impl Core {
             return false;
         }
         let Some(key) = self.keys.take() else { return false };
+        // Also of a static slot only nothing is cut for who asks for nothing.
+        let asks = self.books.shapes.all().get(&candidate.shape).map(|s| s.request);
+        let of = asks.filter(|asks| *asks == Resources::default());
         let Some(claim) =
-            feed::make_claim(&mut self.books, &self.gangs, turn, name, candidate, Cut::default(), &key)
+            feed::make_claim(&mut self.books, &self.gangs, turn, name, candidate, Cut { of, slot: None }, &key)
         else {
             return false;
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use classad::engine::SlotSet;
+use model::event::Resources;
 
 use crate::books::Books;
 use crate::gangs::{Gangs, Leave};
@@ -102,12 +103,24 @@ fn find_room(
 ) -> Option<Arc<str>> {
     let (request, picky) = books.shapes.all().get(&shape).map(|s| (s.request, s.picky))?;
     let known = books.shapes.known(shape)?;
+    // Whoever asks for nothing finds room on full machines, too.
+    let asks_nothing = request == Resources::default();
     let with_room = |set: &SlotSet| -> Vec<u64> {
+        if asks_nothing {
+            return set.words().to_vec();
+        }
         set.words().iter().zip(books.pool.roomy().words()).map(|(a, b)| a & b).collect()
     };
     let (sure, unsure) = (with_room(known.matching), with_room(known.unsure));
     let mut missed = !known.complete;
-    let is_free = |number: u32| fits(request, books.pool.room(number)) && !undone.holds_machine(number);
+    let open = |number: u32| books.pool.machines().at(number).filter(|m| m.is_open());
+    // A static slot is free or it is not, so it is the last that is asked to give nothing.
+    let spare_static = asks_nothing && bits(sure.iter().copied()).any(|n| open(n).is_some_and(|m| !m.whole));
+    let is_open = |number: u32| open(number).is_some_and(|m| !(spare_static && m.whole));
+    let is_free = |number: u32| {
+        let has_room = if asks_nothing { is_open(number) } else { fits(request, books.pool.room(number)) };
+        has_room && !undone.holds_machine(number)
+    };
     let may_have = |number: u32| {
         let machine = books.pool.machines().at(number);
         machine.is_some_and(|m| may_take(books, gangs, m, shape, now_ms))

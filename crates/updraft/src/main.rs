@@ -94,6 +94,7 @@ enum Command {
     Prio(cmd::act::PrioArgs),
     /// Give back machines that were kept after the run (+ReserveAfter)
     Return(cmd::act::Args),
+    Dag(cmd::dag::Args),
     /// Show what happened, and what happens
     Events(cmd::events::Args),
     /// Carry out maintenance windows on a pool that runs elsewhere
@@ -132,6 +133,8 @@ enum Command {
     Completions(cmd::docs::Completions),
     /// Write man pages into a directory
     Man(cmd::docs::Man),
+    #[command(hide = true)]
+    Dagman(cmd::dag::JobArgs),
     /// Run the jobs of one claim (agents start this)
     #[command(hide = true)]
     Starter,
@@ -157,7 +160,7 @@ fn command_line() -> clap::Command {
 fn main() -> ExitCode {
     starter::streams::fail_beyond_file_size();
     // The original's name and exit codes: before anything else looks at the arguments.
-    if let Some(code) = cmd::seg::called().or_else(cmd::fork_starter::called) {
+    if let Some(code) = cmd::seg::called().or_else(cmd::fork_starter::called).or_else(cmd::dag::called) {
         return code;
     }
     let matches = command_line().get_matches();
@@ -223,6 +226,8 @@ fn dispatch(command: Command, place: &place::Place) -> Result<ExitCode, Failure>
         Command::Extend(args) => cmd::act::extend(args, place),
         Command::Prio(args) => cmd::act::prio(args, place),
         Command::Return(args) => cmd::act::run(args, Act::Return, place),
+        Command::Dag(args) => cmd::dag::run(&args, place),
+        Command::Dagman(args) => cmd::dag::run_job(&args, place),
         Command::Events(args) => cmd::events::run(&args, place),
         Command::Eventd(args) => cmd::maintenance::eventd(&args, place),
         Command::Maintenance(args) => cmd::maintenance::run(&args, place),

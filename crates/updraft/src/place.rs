@@ -62,6 +62,12 @@ impl Place {
         Ok(if self.state_dir.is_none() && !own.exists() && shared.exists() { shared } else { own })
     }
 
+    /// The directory of the pool that commands without `--pool` talk to.
+    pub(crate) fn pool_dir(&self) -> Result<PathBuf, Failure> {
+        let socket = self.socket()?;
+        Ok(socket.parent().map(PathBuf::from).unwrap_or_default())
+    }
+
     /// Connects to the running pool.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         let (endpoint, token) = self.endpoint()?;

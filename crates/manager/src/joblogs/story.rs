@@ -215,8 +215,9 @@ impl Story {
         let mut say = Telling::new(self, &cluster, moment, id, each);
         for proc in 0..submitted.template.procs {
             // A million jobs are told in several parts: what was told is not worked out again.
-            if (at, proc + 1) <= say.each.after {
-                say.key.1 += 1;
+            let logs = cluster.logs_per_line();
+            if (at, (proc + 1).saturating_mul(logs)) <= say.each.after {
+                say.key.1 += logs;
                 continue;
             }
             let host = format!("<{}>", say.story.host);
@@ -424,24 +425,30 @@ impl<'a, 'b> Telling<'a, 'b> {
     }
 
     fn line(&mut self, proc: u32, claim: u64, body: Body) -> ControlFlow<()> {
+        let first = self.key.1;
         // Counted whether or not there is a log, so that a line has the same key whenever it is told.
-        self.key.1 += 1;
+        self.key.1 += self.cluster.logs_per_line();
         // What was told before is not written out again.
         if self.key <= self.each.after {
             return ControlFlow::Continue(());
         }
-        let Some(log) = self.cluster.log(self.id, proc) else { return ControlFlow::Continue(()) };
         let made = self.story.claims.get(&claim).map_or(u64::MAX, |c| c.at);
-        let is_xml = self.cluster.is_xml(self.id, proc);
-        let (cluster, proc) = (self.id as i32, proc as i32);
-        let event = joblog::Event { cluster, proc, subproc: 0, time: self.time, body };
-        (self.each.each)(Line {
-            key: self.key,
-            base: self.cluster.at.min(made),
-            log,
-            text: if is_xml { self.story.writer.xml(&event) } else { self.story.writer.event(&event) },
-            about: About { cluster, proc, time: self.time, is_xml },
-        })
+        let logs = self.cluster.logs(self.id, proc);
+        let (cluster, proc, time) = (self.id as i32, proc as i32, self.time);
+        let event = joblog::Event { cluster, proc, subproc: 0, time, body };
+        for (number, log) in (first + 1..).zip(logs) {
+            let key = (self.key.0, number);
+            let Some((log, is_xml)) = log.filter(|_| key > self.each.after) else { continue };
+            let writer = &self.story.writer;
+            (self.each.each)(Line {
+                key,
+                base: self.cluster.at.min(made),
+                log,
+                text: if is_xml { writer.xml(&event) } else { writer.event(&event) },
+                about: About { cluster, proc, time, is_xml },
+            })?;
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -473,6 +480,31 @@ mod tests {
             template,
             ..ClusterSubmitted::default()
         }))
+    }
+
+    #[test]
+    fn a_node_of_a_dag_is_told_in_both_logs_also_in_parts() {
+        let mut event = submitted("alice");
+        if let Some(Kind::ClusterSubmitted(e)) = &mut event.kind {
+            e.template
+                .shared
+                .push(Attribute { name: "DAGManNodesLog".into(), expr: "\"/dag/nodes\"".into() });
+        }
+        let mut story = Story::new(Arc::from("alice"), "host".into(), HashMap::new());
+        let (mut told, mut after) = (Vec::new(), (0, 0));
+        loop {
+            let mut left = 3;
+            let stopped = story.tell(4, &event, after, &mut |line| {
+                told.push((line.key.1, line.log.to_string()));
+                left -= 1;
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let Some(last) = stopped else { break };
+            after = last;
+        }
+        let log = |n: u32| if n % 2 == 1 { "/home/log" } else { "/dag/nodes" };
+        let whole: Vec<(u32, String)> = (1..=2 * PROCS).map(|n| (n, log(n).to_owned())).collect();
+        assert_eq!(told, whole);
     }
 
     #[test]

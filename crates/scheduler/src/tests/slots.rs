@@ -324,3 +324,34 @@ fn a_machine_that_comes_back_smaller_is_not_given_more_than_it_has_when_its_jobs
     let free = pool.core.machines().map(|m| m.free.cpus).sum::<u32>();
     assert!(used + free <= 3, "{used} used and {free} free of 3");
 }
+
+#[test]
+fn a_job_beside_the_queue_takes_nothing_also_of_a_full_machine_and_of_a_static_slot() {
+    for slots in [1, 3] {
+        let mut pool = divided(slots);
+        pool.submit("u", wants(20, "1"));
+        let before = claims(&pool);
+        pool.submit("u", with(1, &[("JobUniverse", "7"), ("RequestCpus", "4")]));
+        let after = claims(&pool);
+        assert_eq!(after.len(), before.len() + 1, "it finds room where there is none");
+        assert_eq!(after.last().map(|(_, _, cpus)| *cpus), Some(0));
+        assert!(after.last().is_some_and(|(_, slot, _)| slot.contains('_')), "{after:?}");
+    }
+}
+
+#[test]
+fn nodes_of_a_dag_that_does_not_run_are_removed_with_it() {
+    let mut pool = divided(1);
+    let of = |dag: u32| with(1, &[("DAGManJobId", dag.to_string().as_str())]);
+    let dag =
+        |more: &[(&str, &str)]| with(1, &[&[("JobUniverse", "7"), ("Requirements", "false")], more].concat());
+    let outer = pool.submit("u", dag(&[]));
+    let inner = pool.submit("u", dag(&[("DAGManJobId", outer.to_string().as_str())]));
+    let nodes = [pool.submit("u", of(outer)), pool.submit("u", of(inner))];
+    let others = [pool.submit("v", of(outer)), pool.submit("u", of(999))];
+    assert_eq!(crate::dag_nodes::orphaned_nodes(&pool.core.queue, &[outer]), [inner, nodes[0], nodes[1]]);
+    assert!(crate::dag_nodes::orphaned_nodes(&pool.core.queue, &others).is_empty());
+    let running = pool.submit("u", with(1, &[("JobUniverse", "7")]));
+    pool.submit("u", of(running));
+    assert!(crate::dag_nodes::orphaned_nodes(&pool.core.queue, &[running]).is_empty(), "one that runs sees to its nodes itself");
+}

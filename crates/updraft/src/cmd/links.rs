@@ -7,10 +7,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::cmd::{Failure, fork_starter, seg};
+use crate::cmd::{Failure, dag, fork_starter, seg};
 
 /// Names under which this program answers.
-const NAMES: [&str; 2] = [seg::LINK, fork_starter::LINK];
+const NAMES: [&str; 3] = [seg::LINK, fork_starter::LINK, dag::LINK];
 
 /// Make links to this program under the names that users of other systems know
 #[derive(Debug, clap::Args)]

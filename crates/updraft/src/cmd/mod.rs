@@ -4,6 +4,7 @@ pub(crate) mod act;
 pub(crate) mod agent;
 pub(crate) mod classad;
 pub(crate) mod config;
+pub(crate) mod dag;
 pub(crate) mod docs;
 pub(crate) mod events;
 pub(crate) mod explain;

@@ -7,6 +7,7 @@ mod cli;
 mod clocks;
 mod collection;
 mod crash;
+mod dag;
 mod disk;
 mod fork_starter;
 mod full_disk;

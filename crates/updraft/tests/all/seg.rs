@@ -255,7 +255,8 @@ fn links_are_made_under_the_names_that_users_know() {
         let output = links(&[]);
         assert!(output.status.success());
         let starter = directory.join("globus-fork-starter");
-        let made = format!("{}\n{}\n", link.display(), starter.display());
+        let dag = directory.join("condor_submit_dag");
+        let made = format!("{}\n{}\n{}\n", link.display(), starter.display(), dag.display());
         assert_eq!(String::from_utf8(output.stdout).unwrap(), made);
     }
     let output = Command::new(&link).args(["-s", "nosuch"]).stdin(Stdio::null()).output().unwrap();
@@ -268,5 +269,5 @@ fn links_are_made_under_the_names_that_users_know() {
     assert_eq!(fs::read_to_string(&link).unwrap(), "mine");
     assert!(links(&["--force"]).status.success());
     assert!(fs::read_link(&link).unwrap().ends_with("updraft"));
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
 }

@@ -8,9 +8,12 @@ use classad::{Expr, Value};
 use model::JobTemplate;
 use model::report::MoveStage;
 
+/// The log of all nodes of a DAG, beside the job's own.
+const NODES_LOG: &str = "DAGManNodesLog";
 const XML: &str = "UserLogUseXML";
 /// Attributes of a template that matter here.
-const KEPT: [&str; 12] = [
+const KEPT: [&str; 13] = [
+    NODES_LOG,
     "WhenToTransferOutput",
     "SuccessCheckpointExitCode",
     "CheckpointSig",
@@ -32,6 +35,8 @@ pub(super) struct Cluster {
     template: JobTemplate,
     /// The log, when all procs have the same.
     shared: Option<Arc<str>>,
+    /// The log of all nodes of the DAG that the jobs belong to.
+    nodes_log: Option<Arc<str>>,
     pub(super) unfinished: u32,
     /// Whether the log is of the XML form, when that is the same for all procs.
     xml: Option<bool>,
@@ -104,6 +109,7 @@ impl Cluster {
             unfinished: template.procs,
             template,
             shared: None,
+            nodes_log: None,
             running: HashMap::new(),
             stops: HashMap::new(),
             moved: HashMap::new(),
@@ -112,8 +118,13 @@ impl Cluster {
         if !cluster.template.varying.iter().any(|v| v.name.eq_ignore_ascii_case(XML)) {
             cluster.xml = Some(cluster.is_xml(0, 0));
         }
+        let nodes_log = cluster.text(0, 0, NODES_LOG).filter(|log| Path::new(log).is_absolute());
+        cluster.nodes_log = nodes_log.map(Arc::from);
         if same {
-            cluster.shared = Some(cluster.log(0, 0)?);
+            cluster.shared = cluster.log(0, 0);
+            if cluster.shared.is_none() && cluster.nodes_log.is_none() {
+                return None;
+            }
         }
         Some(cluster)
     }
@@ -123,7 +134,7 @@ impl Cluster {
         Expr::parse(&self.template.attribute(id, proc, name)?).ok()?.as_literal().cloned()
     }
 
-    pub(super) fn is_xml(&self, id: u32, proc: u32) -> bool {
+    fn is_xml(&self, id: u32, proc: u32) -> bool {
         self.xml.unwrap_or_else(|| self.literal(id, proc, XML).is_some_and(|v| v.is_true()))
     }
 
@@ -137,7 +148,18 @@ impl Cluster {
         u64::try_from(self.literal(id, proc, name)?.as_int()?).ok()
     }
 
-    pub(super) fn log(&self, id: u32, proc: u32) -> Option<Arc<str>> {
+    /// How many logs each line goes to, whether or not a job has one.
+    pub(super) fn logs_per_line(&self) -> u32 {
+        1 + u32::from(self.nodes_log.is_some())
+    }
+
+    /// Where a job is told, and whether in the XML form.
+    pub(super) fn logs(&self, id: u32, proc: u32) -> [Option<(Arc<str>, bool)>; 2] {
+        let own = self.log(id, proc).map(|log| (log, self.is_xml(id, proc)));
+        [own, self.nodes_log.clone().map(|log| (log, false))]
+    }
+
+    fn log(&self, id: u32, proc: u32) -> Option<Arc<str>> {
         if let Some(shared) = &self.shared {
             return Some(shared.clone());
         }
@@ -154,5 +176,5 @@ impl Cluster {
 /// True when jobs of a cluster may have a log.
 pub(in crate::joblogs) fn has_log(template: &JobTemplate) -> bool {
     let names = template.shared.iter().map(|a| &a.name).chain(template.varying.iter().map(|v| &v.name));
-    names.into_iter().any(|name| name.eq_ignore_ascii_case("UserLog"))
+    names.into_iter().any(|name| ["UserLog", NODES_LOG].iter().any(|log| name.eq_ignore_ascii_case(log)))
 }
