@@ -3,6 +3,7 @@
 pub(crate) mod act;
 pub(crate) mod agent;
 pub(crate) mod classad;
+pub(crate) mod condor;
 pub(crate) mod config;
 pub(crate) mod docs;
 pub(crate) mod events;
