@@ -1,7 +1,7 @@
 //! `condor_rm`, `condor_hold`, `condor_release`, `condor_suspend`, `condor_continue`, `condor_vacate_job`
 
 use api::rest::{Act, ActRequest};
-use classad::Expr;
+use classad::{Expr, Scope};
 use client::Client;
 
 use crate::options::{Arguments, is, is_option};
@@ -154,6 +154,9 @@ async fn act_on_named(
     named: &Named,
     house: &House<'_>,
 ) -> Result<(bool, String), Refused> {
+    if asked.force {
+        return remove_by_force(client, asked, named, house).await;
+    }
     let name = match named {
         Named::Cluster(id) => id.to_string(),
         Named::Job(id, proc) => format!("{id}.{proc}"),
@@ -167,15 +170,9 @@ async fn act_on_named(
         && result.error.is_none()
         && result.unsuitable > 0
         && is_held(client, named, house).await?;
-    // Whoever removes by force wants the job to be out of the queue; one that was marked may be by now.
-    let is_forced = asked.force && verb == Verb::Remove;
-    if is_forced && !good && result.error.as_ref().is_none_or(|e| !is_denial(e)) {
-        good = was_removed(client, named, house).await?;
-    }
     let text = match named {
         Named::Cluster(id) => group(verb, asked, &format!("jobs in cluster {id}"), good),
         Named::User(user) => group(verb, asked, &format!("jobs of user \"{user}\""), good),
-        Named::Job(..) if good && is_forced => format!("Job {name} removed locally (remote state unknown)"),
         Named::Job(..) if good => format!("Job {name} {}", verb.participle(asked.fast)),
         Named::Job(..) => match &result.error {
             Some(error) if is_denial(error) => {
@@ -199,11 +196,36 @@ async fn is_held(client: &Client, named: &Named, house: &House<'_>) -> Result<bo
     Ok(!ads.is_empty() && ads.iter().all(|ad| number(ad, "JobStatus") == Some(5)))
 }
 
-/// Has the job left the queue because it was removed?
+/// `-forcex`: only what was marked for removal before. It leaves the queue as soon as its processes are gone, or has already.
+async fn remove_by_force(
+    client: &Client,
+    asked: &Asked,
+    named: &Named,
+    house: &House<'_>,
+) -> Result<(bool, String), Refused> {
+    let ads = queued(client, std::slice::from_ref(named), house.host()).await?;
+    let is_marked = |ad| number(ad, "JobStatus") == Some(3);
+    let good = match ads.is_empty() {
+        true => was_removed(client, named, house).await?,
+        false => ads.iter().all(is_marked),
+    };
+    let text = match named {
+        Named::Cluster(id) => group(Verb::Remove, asked, &format!("jobs in cluster {id}"), good),
+        Named::User(user) => group(Verb::Remove, asked, &format!("jobs of user \"{user}\""), good),
+        Named::Job(id, proc) if good => format!("Job {id}.{proc} removed locally (remote state unknown)"),
+        Named::Job(id, proc) if ads.is_empty() => format!("Job {id}.{proc} not found"),
+        Named::Job(id, proc) => format!("Job {id}.{proc} was not marked for removal (state X) before"),
+    };
+    Ok((good, text))
+}
+
+/// Has the job left the queue because somebody removed it, perhaps from among those that had ended and stayed?
 async fn was_removed(client: &Client, named: &Named, house: &House<'_>) -> Result<bool, Refused> {
     let page = client.history(&past(Some(named), false, 1), None).await?;
     let Some(text) = page.ads.first() else { return Ok(false) };
-    Ok(number(&read_ad(text, house.host())?, "JobStatus") == Some(3))
+    let ad = read_ad(text, house.host())?;
+    let stayed = || Scope::of(&ad).attribute("LeaveJobInQueue").is_true();
+    Ok(number(&ad, "JobStatus") == Some(3) || stayed())
 }
 
 async fn act_on(

@@ -1,6 +1,6 @@
 //! Whole ads, in the forms that `-long`, `-json` and `-xml` ask for.
 
-use classad::ClassAd;
+use classad::{ClassAd, Expr, Name};
 
 /// How whole ads are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) fn ads(form: Form, ads: &[ClassAd], attributes: &[String], quiet_when
         Form::Json if ads.is_empty() && quiet_when_empty => String::new(),
         Form::Json if ads.is_empty() => "[\n]\n".to_owned(),
         Form::Json => {
-            let all: Vec<String> = ads.iter().map(ClassAd::to_json).collect();
+            let all: Vec<String> = ads.iter().map(json).collect();
             format!("[\n{}\n]\n", all.join(",\n"))
         }
         Form::Xml => {
@@ -38,21 +38,38 @@ pub(crate) fn ads(form: Form, ads: &[ClassAd], attributes: &[String], quiet_when
     }
 }
 
+/// Attributes by their names.
+fn by_name(ad: &ClassAd) -> Vec<(&Name, &Expr)> {
+    let mut all: Vec<_> = ad.iter().collect();
+    all.sort_by_key(|(name, _)| name.as_str().to_ascii_lowercase());
+    all
+}
+
+fn alone(name: &Name, expr: &Expr) -> ClassAd {
+    [(name.clone(), expr.clone())].into_iter().collect()
+}
+
 /// An attribute a line, by name.
 pub(crate) fn long(ad: &ClassAd) -> String {
-    let line =
-        |(name, expr): (&classad::Name, &classad::Expr)| format!("{name} = {}\n", expr.to_old_string());
-    ad.sorted().into_iter().map(line).collect()
+    by_name(ad).into_iter().map(|(name, expr)| format!("{name} = {}\n", expr.to_old_string())).collect()
+}
+
+/// One object, with an attribute a line.
+fn json(ad: &ClassAd) -> String {
+    let one = |(name, expr): (&Name, &Expr)| {
+        let text = alone(name, expr).to_json();
+        text.trim_start_matches("{\n").trim_end_matches("\n}").to_owned()
+    };
+    let inner: Vec<String> = by_name(ad).into_iter().map(one).collect();
+    format!("{{\n{}\n}}", inner.join(",\n"))
 }
 
 /// One element, with an attribute a line.
 fn xml(ad: &ClassAd) -> String {
-    let one = |name: &classad::Name, expr: &classad::Expr| {
-        let alone: ClassAd = [(name.clone(), expr.clone())].into_iter().collect();
-        let text = alone.to_xml();
+    let one = |(name, expr): (&Name, &Expr)| {
+        let text = alone(name, expr).to_xml();
         let inner = text.strip_prefix("<c>").and_then(|t| t.strip_suffix("</c>")).unwrap_or(&text).to_owned();
         format!("    {inner}\n")
     };
-    let inner: String = ad.sorted().into_iter().map(|(name, expr)| one(name, expr)).collect();
-    format!("<c>\n{inner}</c>\n")
+    format!("<c>\n{}</c>\n", by_name(ad).into_iter().map(one).collect::<String>())
 }

@@ -60,11 +60,17 @@ pub(crate) fn satisfies(ad: &ClassAd, constraint: Option<&Expr>, now: i64) -> bo
     constraint.is_none_or(|expr| Scope::of(ad).now(now).eval(expr).is_true())
 }
 
-/// Reads an ad, and adds what HTCondor's ads have besides.
+/// Reads an ad.
 pub(crate) fn read_ad(text: &str, domain: &str) -> Result<ClassAd, Refused> {
-    let mut ad = ClassAd::parse_old(text).map_err(|e| format!("ERROR: an ad cannot be read: {e}\n"))?;
-    if let Some(owner) = self::text(&ad, "Owner")
-        && !ad.contains("User")
+    let mut ad = ClassAd::parse_new(text).map_err(|e| format!("ERROR: an ad cannot be read: {e}\n"))?;
+    complete(&mut ad, domain);
+    Ok(ad)
+}
+
+/// What HTCondor's ads have besides.
+pub(crate) fn complete(ad: &mut ClassAd, domain: &str) {
+    if let Some(owner) = self::text(ad, "Owner")
+        && self::text(ad, "User").is_none_or(|user| !user.contains('@'))
     {
         ad.insert_str("User", &format!("{owner}@{domain}"));
     }
@@ -73,7 +79,6 @@ pub(crate) fn read_ad(text: &str, domain: &str) -> Result<ClassAd, Refused> {
             ad.insert_str(name, value);
         }
     }
-    Ok(ad)
 }
 
 /// The ads of the jobs in the queue that are named, by their ids; of everybody's when none is.

@@ -3,11 +3,12 @@
 use std::io::Read as _;
 
 use ::submit::{Diagnostics, Submission};
+use classad::ClassAd;
 use model::JobTemplate;
 
 use crate::options::{Arguments, is, is_option};
 use crate::print;
-use crate::selection::read_ad;
+use crate::selection::complete;
 use crate::{Done, Ended, House, Refused, version};
 
 #[derive(Debug, Default)]
@@ -79,11 +80,9 @@ pub(crate) async fn run(arguments: &[String], house: &House<'_>) -> Done {
     Ok(Ended::Well)
 }
 
-/// A finding as one line: whoever reads standard error takes a line that does not begin with WARNING for an error.
+/// The first line of a finding: whoever reads standard error takes a line that does not begin with WARNING for an error.
 fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let line = words.join(" ");
-    line.strip_prefix("warning: ").map(str::to_owned).unwrap_or(line)
+    text.lines().next().unwrap_or_default().replacen("warning: ", "", 1)
 }
 
 fn refuse(wrong: &Diagnostics, asked: &Asked, house: &House<'_>) -> Refused {
@@ -100,11 +99,15 @@ fn refuse(wrong: &Diagnostics, asked: &Asked, house: &House<'_>) -> Refused {
 
 fn verbose(template: &JobTemplate, cluster: u32, house: &House<'_>) -> Result<String, Refused> {
     let mut text = String::new();
-    for ad in ::submit::dry_run(template, cluster) {
-        let mut ad = read_ad(&ad.to_lines(), house.host())?.clone();
-        let (_, proc) = crate::selection::id_of(&ad);
+    for job in ::submit::dry_run(template, cluster) {
+        let mut ad = ClassAd::new();
+        for (name, expr) in &job.attributes {
+            ad.insert_text(name.as_str(), expr).map_err(|e| format!("\nERROR: {name}: {e}\n"))?;
+        }
+        complete(&mut ad, house.host());
         ad.insert_int("ClusterId", i64::from(cluster));
-        text.push_str(&format!("\n** Proc {cluster}.{proc}:\n{}", print::long(&ad)));
+        ad.insert_int("ProcId", i64::from(job.proc));
+        text.push_str(&format!("\n** Proc {cluster}.{}:\n{}", job.proc, print::long(&ad)));
     }
     text.push('\n');
     Ok(text)

@@ -70,18 +70,16 @@ fn table(view: View, users: &[UserLine], house: &House<'_>) -> String {
     let wide = named.iter().map(|n| n.chars().count()).max().unwrap_or(0).max(18);
     let (first, second, rule): (&str, &str, &[usize]) = match view {
         View::Usual => (
-            "  Effective   Priority  Wghted Total Usage  Time Since Submitter Submitter",
-            "   Priority    Factor   In Use (wghted-hrs) Last Usage   Floor    Ceiling ",
+            " Effective   Priority  Wghted Total Usage  Time Since Submitter Submitter",
+            "  Priority    Factor   In Use (wghted-hrs) Last Usage   Floor    Ceiling ",
             &[12, 9, 6, 12, 10, 9, 9],
         ),
         View::All => (
-            "  Effective     Real   Priority  Wghted Total Usage       Usage             Last       Time Since Submitter Submitter",
-            "   Priority   Priority  Factor   In Use (wghted-hrs)    Start Time       Usage Time    Last Usage   Floor    Ceiling ",
+            " Effective     Real   Priority  Wghted Total Usage       Usage             Last       Time Since Submitter Submitter",
+            "  Priority   Priority  Factor   In Use (wghted-hrs)    Start Time       Usage Time    Last Usage   Floor    Ceiling ",
             &[12, 8, 9, 6, 12, 16, 16, 10, 9, 9],
         ),
-        View::Priority => {
-            ("  Effective     Real   Priority ", "   Priority   Priority  Factor  ", &[12, 8, 9])
-        }
+        View::Priority => (" Effective     Real   Priority ", "  Priority   Priority  Factor  ", &[12, 8, 9]),
         View::Usage => (
             "Wghted Total Usage       Usage             Last      ",
             "In Use (wghted-hrs)    Start Time       Usage Time   ",

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use classad::ClassAd;
 use model::codes::hold;
-use model::event::Resources;
+use model::event::{Afterwards, Resources};
 use model::{JobId, ProcSet};
 
 use crate::Core;
@@ -160,7 +160,10 @@ impl Core {
         let mut ad = c.with_progress(ClassAd::new(), (id, proc), now, None);
         ad.insert_str("Owner", &c.owner);
         ad.insert_int("JobPrio", i64::from(c.priority));
-        if view.state == JobState::Suspended {
+        let stop = c.live.get(&proc).and_then(|live| live.stop.as_ref());
+        if stop.is_some_and(|stop| stop.afterwards == Afterwards::Removed) {
+            ad.insert_int("JobStatus", 3);
+        } else if view.state == JobState::Suspended {
             ad.insert_int("JobStatus", 7);
         }
         if let (Some(slot), Some(machine), Some(_)) = (&view.slot, &view.machine, view.started_ms) {
