@@ -13,6 +13,7 @@ mod act;
 mod analyze;
 mod config_val;
 mod history;
+mod log_begun;
 mod mask;
 mod moments;
 mod options;

@@ -9,7 +9,7 @@ use model::JobTemplate;
 use crate::options::{Arguments, is, is_option};
 use crate::print;
 use crate::selection::complete;
-use crate::{Done, Ended, House, Refused, version};
+use crate::{Done, Ended, House, Refused, log_begun, version};
 
 #[derive(Debug, Default)]
 struct Asked {
@@ -59,6 +59,10 @@ pub(crate) async fn run(arguments: &[String], house: &House<'_>) -> Done {
                 return Err(format!("\nERROR: {error}\n").into());
             }
         };
+        // Logs of a pool elsewhere are elsewhere.
+        if matches!(house.endpoint, Ok((client::Endpoint::Unix(_), _))) {
+            log_begun::wait(template, reply.cluster).await;
+        }
         let (cluster, last) = (reply.cluster, reply.procs.saturating_sub(1));
         if asked.terse {
             text.push_str(&format!("{cluster}.0 - {cluster}.{last}\n"));

@@ -1,6 +1,7 @@
 //! What runs when the binary is called by one of HTCondor's names: the crate `condor`, with this machine's files and this pool.
 
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,12 +11,16 @@ use crate::cmd::small_runtime;
 use crate::files::{System, context, zone};
 use crate::place::Place;
 
+/// Names of commands that are our own by another name.
+pub(crate) const VISITS: [&str; 2] = ["condor_tail", "condor_ssh_to_job"];
+
 /// Runs the command whose name the binary was called by, if it is one of HTCondor's.
 pub(crate) fn called() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     let called = words.next()?;
     let name = Path::new(&called).file_name()?.to_str()?.to_owned();
-    if !NAMES.contains(&name.as_str()) {
+    let is_visit = VISITS.contains(&name.as_str());
+    if !is_visit && !NAMES.contains(&name.as_str()) {
         return None;
     }
     let mut arguments = Vec::new();
@@ -28,7 +33,56 @@ pub(crate) fn called() -> Option<ExitCode> {
             }
         }
     }
-    Some(run(&name, &arguments))
+    Some(if is_visit { visit(&name, &arguments) } else { run(&name, &arguments) })
+}
+
+/// `condor_tail` and `condor_ssh_to_job` as our own commands, in whose place this process goes on.
+fn visit(name: &str, arguments: &[String]) -> ExitCode {
+    let words = if name == VISITS[0] { tail_words(arguments) } else { ssh_words(arguments) };
+    let error = match (words, std::env::current_exe()) {
+        (Ok(words), Ok(binary)) => std::process::Command::new(binary).args(words).exec().to_string(),
+        (Err(why), _) => why,
+        (Ok(_), Err(error)) => error.to_string(),
+    };
+    errln!("{name}: {error}");
+    ExitCode::FAILURE
+}
+
+fn tail_words(arguments: &[String]) -> Result<Vec<String>, String> {
+    let (mut words, mut rest) = (vec!["tail".to_owned()], arguments.iter());
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-f" | "-follow" => words.push("--follow".into()),
+            "-stderr" | "-no-stdout" => words.push("--err".into()),
+            "-stdout" | "-no-stderr" | "-debug" => {}
+            // We count lines; whoever wants at most so many bytes gets the last lines.
+            "-maxbytes" | "-name" | "-pool" => drop(rest.next()),
+            option if option.starts_with('-') => return Err(format!("{option} is not known here")),
+            other => words.push(other.to_owned()),
+        }
+    }
+    if words.len() == 1 { Err("which job?".into()) } else { Ok(words) }
+}
+
+fn ssh_words(arguments: &[String]) -> Result<Vec<String>, String> {
+    let mut rest = arguments.iter();
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-debug" | "-auto-retry" | "-remove-on-interrupt" | "-X" | "-x" => {}
+            "-name" | "-pool" | "-ssh" | "-keygen-options" | "-shells" => drop(rest.next()),
+            option if option.starts_with('-') => return Err(format!("{option} is not known here")),
+            job => {
+                let command: Vec<String> = rest.cloned().collect();
+                let dashes = (!command.is_empty()).then(|| "--".to_owned());
+                return Ok(["ssh".to_owned(), job.to_owned()]
+                    .into_iter()
+                    .chain(dashes)
+                    .chain(command)
+                    .collect());
+            }
+        }
+    }
+    Err("which job?".into())
 }
 
 fn run(name: &str, arguments: &[String]) -> ExitCode {

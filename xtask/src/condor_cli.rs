@@ -1,0 +1,343 @@
+//! `condor-cli DIR`: recorded calls of HTCondor's commands, made again through our links on a pool of our own, and compared by shape:
+//! exit code, and each stream with numbers, names and times made equal. Prints how many agree, and each other one with its reason.
+//!
+//! DIR is outside the repository: a file for each call, `$ COMMAND LINE`, standard output, `--- stderr`, `--- exit N`, and for some
+//! `--- submit file`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::root;
+
+/// Calls that cannot be made again on a pool of ours, by the beginnings of their names, and why.
+const NOT_HERE: &[(&str, &str)] = &[
+    ("status_run", "daemons that we do not have"),
+    ("status_idle_run", "daemons that we do not have"),
+    ("status_any", "daemons that we do not have"),
+    ("status_collector", "daemons that we do not have"),
+    ("status_master", "daemons that we do not have"),
+    ("status_negotiator", "daemons that we do not have"),
+    ("status_compact", "this view is not built"),
+    ("status_idle_compact", "this view is not built"),
+    ("status_server", "this view is not built"),
+    ("status_state", "this view is not built"),
+    ("qedit", "condor_qedit is not built"),
+    ("userprio_resetusage", "accumulated usage is not reset in our books"),
+    ("userprio_long", "attributes of another negotiator"),
+    ("submit_factory", "late materialization is not built"),
+    ("submit_stdin", "prints the whole ad, whose attributes differ"),
+    ("submit_verbose", "prints the whole ad, whose attributes differ"),
+    ("submit_dry_run", "prints the whole ad, whose attributes differ"),
+    ("q_long_one_job", "attributes of another schedd"),
+    ("history_job_long", "attributes of another schedd"),
+    ("status_long_one_slot", "attributes of another startd"),
+    ("status_schedd_long", "attributes of another schedd"),
+    ("q_owner", "needs a second user"),
+    ("q_allusers", "needs a second user"),
+    ("q_nobatch_allusers", "needs a second user"),
+    ("q_suspended", "needs a second user"),
+    ("hold_other_user", "needs a second user"),
+    ("rm_other_user", "needs a second user"),
+    ("history_user", "needs a second user"),
+    ("suspend_job", "is of the second user's job"),
+    ("continue_job", "is of the second user's job"),
+    ("vacate_job_fast", "is of the second user's job"),
+];
+
+/// In which state the pool is for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Down,
+    Empty,
+    Full,
+}
+
+#[derive(Debug)]
+struct Case {
+    name: String,
+    words: Vec<String>,
+    out: String,
+    err: String,
+    code: i32,
+    submit_file: Option<String>,
+}
+
+pub(crate) fn run(directory: &str) -> Result<(), String> {
+    let mut cases = Vec::new();
+    for entry in fs::read_dir(directory).map_err(|e| format!("{directory}: {e}"))?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == "txt") {
+            let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            cases.push(read(&path, &text)?);
+        }
+    }
+    cases.sort_by(|a, b| (stage(a), &a.name).cmp(&(stage(b), &b.name)));
+    crate::sh("cargo", &["build", "-q", "-p", "updraft"], &[])?;
+    let mut pool = Pool::new()?;
+    let (mut agree, mut applied) = (0, 0);
+    let mut reasons = Vec::new();
+    for case in &cases {
+        if let Some((_, why)) = NOT_HERE.iter().find(|(name, _)| case.name.starts_with(name)) {
+            reasons.push(format!("{}: not compared: {why}", case.name));
+            continue;
+        }
+        applied += 1;
+        match pool.compare(case)? {
+            None => agree += 1,
+            Some(why) => reasons.push(format!("{}: {why}", case.name)),
+        }
+    }
+    for reason in &reasons {
+        println!("{reason}");
+    }
+    println!("{agree} of {applied} calls that apply agree; {} calls are recorded", cases.len());
+    Ok(())
+}
+
+fn stage(case: &Case) -> Stage {
+    let name = case.name.as_str();
+    let empty = [
+        "q_empty",
+        "q_no_such",
+        "history_empty",
+        "userprio_empty",
+        "status_idle",
+        "rm_all",
+        "hold_all",
+        "release_all",
+    ];
+    match name {
+        _ if name.ends_with("pool_down") => Stage::Down,
+        "rm_all_other" => Stage::Full,
+        _ if empty.iter().any(|start| name.starts_with(start)) => Stage::Empty,
+        _ => Stage::Full,
+    }
+}
+
+fn read(path: &Path, text: &str) -> Result<Case, String> {
+    let bad = || format!("{}: not a recorded call", path.display());
+    let name = path.file_stem().and_then(|n| n.to_str()).ok_or_else(bad)?.to_owned();
+    let (first, rest) = text.split_once('\n').ok_or_else(bad)?;
+    let words = split(first.strip_prefix("$ ").ok_or_else(bad)?);
+    let (said, ending) = rest.split_once("--- exit ").ok_or_else(bad)?;
+    let (out, err) = said.split_once("--- stderr\n").unwrap_or((said, ""));
+    let (code, more) = ending.split_once('\n').unwrap_or((ending, ""));
+    let code = code.trim().parse().map_err(|_| bad())?;
+    let submit_file = more.strip_prefix("--- submit file\n").map(str::to_owned);
+    Ok(Case { name, words, out: out.to_owned(), err: err.to_owned(), code, submit_file })
+}
+
+/// Words between blanks; quotes hold them together.
+fn split(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted, mut begun) = (Vec::new(), String::new(), false, false);
+    for c in line.chars() {
+        match c {
+            '\'' => (quoted, begun) = (!quoted, true),
+            ' ' if !quoted => {
+                if begun {
+                    words.push(std::mem::take(&mut word));
+                }
+                begun = false;
+            }
+            c => {
+                word.push(c);
+                begun = true;
+            }
+        }
+    }
+    if begun {
+        words.push(word);
+    }
+    words
+}
+
+/// What is compared of a text: words without their numbers, each kind of line once.
+fn shape(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let words: Vec<String> = line.split_whitespace().map(word_shape).collect();
+        let line = words.join(" ");
+        if lines.last() != Some(&line) {
+            lines.push(line);
+        }
+    }
+    lines.join("\n").trim().to_owned()
+}
+
+fn word_shape(word: &str) -> String {
+    let mut out = String::new();
+    for c in word.chars() {
+        let c = if c.is_ascii_digit() { 'N' } else { c };
+        if !(c == 'N' && out.ends_with('N')) {
+            out.push(c);
+        }
+    }
+    // A count of none is a line, and a range of jobs is one job or several.
+    if out == "_" { "N".to_owned() } else { out.replace("N.N-N", "N.N").trim_matches('-').to_owned() }
+}
+
+struct Pool {
+    dir: PathBuf,
+    up: Option<Child>,
+    stage: Stage,
+    /// Clusters as they are recorded, and ours.
+    clusters: BTreeMap<&'static str, String>,
+    names: Vec<(String, &'static str)>,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(mut up) = self.up.take() {
+            // By its own hand where it can: jobs end with it.
+            let _ = Command::new("kill").arg(up.id().to_string()).status();
+            let until = Instant::now() + Duration::from_secs(20);
+            while up.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let _ = up.kill();
+            let _ = up.wait();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Pool {
+    fn new() -> Result<Self, String> {
+        let dir = std::env::temp_dir().join(format!("updraft-condor-cli-{}", std::process::id()));
+        fs::create_dir_all(dir.join("work")).map_err(|e| e.to_string())?;
+        let binary = root().join("target/debug/updraft");
+        let made =
+            Command::new(&binary).arg("links").arg(dir.join("bin")).output().map_err(|e| e.to_string())?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
+        }
+        let word = |program: &str, argument: &str| {
+            let out = Command::new(program).arg(argument).output().map_err(|e| format!("{program}: {e}"))?;
+            Ok::<_, String>(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+        };
+        let names = vec![(word("hostname", "-s")?, "ap.pool.test"), (word("id", "-un")?, "alice")];
+        let pool = Self { dir, up: None, stage: Stage::Down, clusters: BTreeMap::new(), names };
+        let sleep = "executable = /bin/sleep\ntransfer_executable = false\nshould_transfer_files = no\nrequest_memory = 64\n";
+        for (name, lines) in [
+            ("ok1.sub", "arguments = 1\nqueue\n"),
+            ("ok3.sub", "arguments = 1\nqueue 3\n"),
+            ("ok_noq.sub", "arguments = 1\n"),
+            ("okq.sub", "queue arguments from (\n1\n2\n)\n"),
+            ("unused.sub", "arguments = 1\nreqest_memory = 5\nfoo = bar\nqueue\n"),
+            ("long4.sub", "arguments = 120\nhold = true\nqueue 4\n"),
+            ("w.sub", "arguments = 1\nlog = w.log\nqueue 2\n"),
+            ("w2.sub", "arguments = 300\nlog = w2.log\nqueue\n"),
+        ] {
+            fs::write(pool.dir.join("work").join(name), format!("{sleep}{lines}"))
+                .map_err(|e| e.to_string())?;
+        }
+        fs::write(pool.dir.join("work/empty.log"), "").map_err(|e| e.to_string())?;
+        Ok(pool)
+    }
+
+    fn command(&self, program: PathBuf) -> Command {
+        let mut command = Command::new(program);
+        command.env("UPDRAFT_STATE_DIR", self.dir.join("state")).env("TZ", "UTC").env_remove("UPDRAFT_POOL");
+        command.current_dir(self.dir.join("work")).stdin(Stdio::null());
+        command
+    }
+
+    fn call(&self, words: &[String]) -> Result<(String, String, i32), String> {
+        let [program, rest @ ..] = words else { return Err("an empty call".into()) };
+        let mut command = self.command(self.dir.join("bin").join(program));
+        let out = command.args(rest).output().map_err(|e| format!("{program}: {e}"))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((text(&out.stdout), text(&out.stderr), out.status.code().unwrap_or(-1)))
+    }
+
+    /// Brings the pool into the state that a call needs.
+    fn reach(&mut self, stage: Stage) -> Result<(), String> {
+        if stage == self.stage {
+            return Ok(());
+        }
+        if self.up.is_none() {
+            let mut up = self.command(root().join("target/debug/updraft"));
+            let up = up.arg("up").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            self.up = Some(up.map_err(|e| e.to_string())?);
+            let until = Instant::now() + Duration::from_secs(60);
+            while self.call(&split("condor_status -af Name"))?.0.is_empty() {
+                if Instant::now() > until {
+                    return Err("the pool does not answer within a minute".into());
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+        if stage == Stage::Full {
+            for recorded in ["46", "47", "48", "49", "51"] {
+                let (out, err, _) = self.call(&split("condor_submit -terse long4.sub"))?;
+                let cluster = out.split('.').next().filter(|c| !c.is_empty()).ok_or(err)?;
+                self.clusters.insert(recorded, cluster.to_owned());
+            }
+            for file in ["w.sub", "w2.sub"] {
+                self.call(&split(&format!("condor_submit -terse {file}")))?;
+            }
+            self.call(&split("condor_wait -wait 60 w.log"))?;
+        }
+        self.stage = stage;
+        Ok(())
+    }
+
+    /// Makes the call again; why it does not agree, if so.
+    fn compare(&mut self, case: &Case) -> Result<Option<String>, String> {
+        self.reach(stage(case))?;
+        if let (Some(text), Some(file)) = (&case.submit_file, case.words.iter().find(|w| w.ends_with(".sub")))
+        {
+            fs::write(self.dir.join("work").join(file), text).map_err(|e| e.to_string())?;
+        }
+        let words: Vec<String> = case.words.iter().map(|word| self.ours(word)).collect();
+        let (out, err, code) = self.call(&words)?;
+        let same = |recorded: &str, ours: &str| shape(recorded) == shape(&self.theirs(ours));
+        let (same_out, same_err) = (same(&case.out, &out), same(&case.err, &err));
+        Ok(match (code == case.code, same_out, same_err) {
+            (false, ..) => Some(format!("exit code {code} instead of {}: {}", case.code, shape(&err))),
+            (true, true, true) => None,
+            (true, true, false) if err.trim().is_empty() => Some("nothing on standard error".into()),
+            (true, true, false) => Some("our own words on standard error; stream and exit code agree".into()),
+            (true, false, _) if case.out.starts_with("Usage") => Some("our own usage text".into()),
+            (true, false, _) => {
+                let (theirs, ours) = (shape(&case.out), shape(&self.theirs(&out)));
+                let differs = ours.lines().zip(theirs.lines()).find(|(a, b)| a != b);
+                let line =
+                    differs.map_or_else(|| "lines are more or fewer".to_owned(), |(ours, _)| ours.to_owned());
+                Some(format!("standard output differs, first at ours: {line}"))
+            }
+        })
+    }
+
+    /// A word of a recorded call, for our pool.
+    fn ours(&self, word: &str) -> String {
+        let (head, tail) = word.split_once('.').map_or((word, None), |(h, t)| (h, Some(t)));
+        let word = match (self.clusters.get(head), tail) {
+            (Some(cluster), Some(proc)) => format!("{cluster}.{proc}"),
+            (Some(cluster), None) => cluster.clone(),
+            (None, _) => word.to_owned(),
+        };
+        self.names.iter().fold(word, |word, (ours, theirs)| word.replace(theirs, ours))
+    }
+
+    /// What we said, with the recorded names.
+    fn theirs(&self, said: &str) -> String {
+        let [(host, _), (user, _)] = &self.names[..] else { return said.to_owned() };
+        let said = said.replace(&format!("{user}@{host}"), "alice@pool.test");
+        let whole = |said: String, ours: &str, theirs: &str| {
+            let swap = |word: &str| if word == ours { theirs.to_owned() } else { word.to_owned() };
+            let parts: Vec<String> = said
+                .split_inclusive([' ', '\n', '@', '"', ')'])
+                .map(|part| {
+                    let end = part.len() - usize::from(part.ends_with([' ', '\n', '@', '"', ')']));
+                    format!("{}{}", swap(&part[..end]), &part[end..])
+                })
+                .collect();
+            parts.concat()
+        };
+        whole(whole(said, host, "ap.pool.test"), user, "alice")
+    }
+}
