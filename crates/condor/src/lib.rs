@@ -177,3 +177,6 @@ pub async fn run(name: &str, arguments: &[String], house: &House<'_>) -> Ended {
         Ended::Badly
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,8 @@ fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
-        let number: Option<u64> = name.to_str().and_then(|n| n.strip_suffix(".rows")).and_then(|n| n.parse().ok());
+        let number: Option<u64> =
+            name.to_str().and_then(|n| n.strip_suffix(".rows")).and_then(|n| n.parse().ok());
         found.extend(number);
     }
     found.sort_unstable();
@@ -464,6 +465,7 @@ fn rows_of(dir: &Path, number: u64, file: &File, cluster: u32) -> io::Result<Vec
     let wanted = cluster.to_be_bytes();
     let first = entries.partition_point(|entry| entry[..4] < wanted[..]);
     let of_cluster = entries[first..].iter().take_while(|entry| entry[..4] == wanted[..]);
-    let offset = |entry: &[u8; ENTRY]| entry[4..12].iter().fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
+    let offset =
+        |entry: &[u8; ENTRY]| entry[4..12].iter().fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
     Ok(of_cluster.map(offset).collect())
 }

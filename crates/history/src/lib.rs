@@ -32,3 +32,6 @@ impl Error {
         move |source| Self { path, source }
     }
 }
+
+#[cfg(test)]
+mod tests;
