@@ -178,9 +178,8 @@ async fn act_on_named(
             Some(error) if is_denial(error) => {
                 format!("Permission denied to {} job {name}", verb.infinitive())
             }
-            Some(_) => format!("Job {name} not found"),
             None if result.unsuitable > 0 => format!("Job {name} {}", verb.unsuitable()),
-            None => format!("Job {name} not found"),
+            Some(_) | None => format!("Job {name} not found"),
         },
     };
     Ok((good, text))
@@ -205,10 +204,8 @@ async fn remove_by_force(
 ) -> Result<(bool, String), Refused> {
     let ads = queued(client, std::slice::from_ref(named), house.host()).await?;
     let is_marked = |ad| number(ad, "JobStatus") == Some(3);
-    let good = match ads.is_empty() {
-        true => was_removed(client, named, house).await?,
-        false => ads.iter().all(is_marked),
-    };
+    let good =
+        if ads.is_empty() { was_removed(client, named, house).await? } else { ads.iter().all(is_marked) };
     let text = match named {
         Named::Cluster(id) => group(Verb::Remove, asked, &format!("jobs in cluster {id}"), good),
         Named::User(user) => group(Verb::Remove, asked, &format!("jobs of user \"{user}\""), good),

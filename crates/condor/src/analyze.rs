@@ -24,7 +24,7 @@ pub(crate) async fn run(client: &Client, ads: &[ClassAd], house: &House<'_>) -> 
             Standing::Waiting(waiting) => {
                 text.push_str(&format!("The Requirements expression for job {id} is\n\n"));
                 let requirements =
-                    ad.get("Requirements").map_or_else(|| "true".to_owned(), |e| e.to_old_string());
+                    ad.get("Requirements").map_or_else(|| "true".to_owned(), classad::Expr::to_old_string);
                 text.push_str(&format!("    {requirements}\n\n{id}:  Job waits.\n"));
                 for clause in &waiting.clauses {
                     text.push_str(&format!("{:>10} refused by  {}\n", clause.count, clause.clause));

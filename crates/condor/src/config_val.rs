@@ -25,12 +25,11 @@ pub(crate) fn run(arguments: &[String], house: &House<'_>) -> Done {
     }
     let mut ended = Ended::Well;
     for name in names {
-        match (house.setting)(name) {
-            Some(value) => house.say(&format!("{value}\n")),
-            None => {
-                house.complain(&format!("Not defined: {name}\n"));
-                ended = Ended::Badly;
-            }
+        if let Some(value) = (house.setting)(name) {
+            house.say(&format!("{value}\n"));
+        } else {
+            house.complain(&format!("Not defined: {name}\n"));
+            ended = Ended::Badly;
         }
     }
     Ok(ended)

@@ -75,6 +75,8 @@ pub struct House<'a> {
     pub files: &'a dyn Files,
     /// Where the history of the pool on this machine is, for when nobody answers.
     pub history: Option<PathBuf>,
+    /// When the command was called, in Unix seconds.
+    pub now: i64,
     /// For times that people read.
     pub zone: TimeZone,
     /// Values of the configuration by their names.
@@ -145,7 +147,7 @@ impl House<'_> {
     }
 
     fn now(&self) -> i64 {
-        jiff::Timestamp::now().as_second()
+        self.now
     }
 
     /// `user@domain`, as HTCondor names submitters.

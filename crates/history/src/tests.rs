@@ -17,7 +17,8 @@ fn event(time_ms: u64, kind: Kind) -> Event {
 fn submitted(cluster: u32, procs: u32) -> Event {
     let mut template = JobTemplate { procs, per_row: procs, ..JobTemplate::default() };
     template.set("Cmd", "\"/bin/true\"");
-    let (owner, idempotency_key) = (if cluster % 2 == 0 { "bea" } else { "al" }.to_owned(), String::new());
+    let (owner, idempotency_key) =
+        (if cluster.is_multiple_of(2) { "bea" } else { "al" }.to_owned(), String::new());
     event(1_000, Kind::ClusterSubmitted(ClusterSubmitted { cluster, owner, template, idempotency_key }))
 }
 

@@ -104,6 +104,7 @@ fn run(name: &str, arguments: &[String]) -> ExitCode {
         context: context().map_err(|error| error.to_string()),
         files: &System,
         history: history.filter(|dir| dir.is_dir()),
+        now: jiff::Timestamp::now().as_second(),
         zone: zone(),
         setting: &|name| std::env::var(format!("_CONDOR_{name}")).ok(),
         print: &print,
