@@ -3,12 +3,14 @@
 //! - `test`: installs what the tests need and runs everything: format, lints, tests, documentation, tidiness
 //! - `bench [--quick] [NAME ...]`: measures and writes docs/benchmarks.md
 //! - `mutants CRATE [--sample N] [--seed S] [--file F]`: changes to a crate that its tests do not notice
+//! - `condor-cli DIR`: how many recorded calls of HTCondor's commands our links answer alike
 //! - `doc`: the API documentation
 //! - `deny`: licences and doubled versions
 
 #![forbid(unsafe_code)]
 
 mod bench;
+mod condor_cli;
 mod criu;
 mod deny;
 mod globus;
@@ -19,7 +21,7 @@ mod test;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask test [--all] | bench [--quick] [NAME ...] | bench soak [JOBS] | mutants CRATE [--sample N] | doc | tidy | \
+const USAGE: &str = "usage: cargo xtask test [--all] | bench [--quick] [NAME ...] | bench soak [JOBS] | mutants CRATE [--sample N] | condor-cli DIR | doc | tidy | \
      deny";
 
 fn main() -> ExitCode {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         ["attack", rest @ ..] => bench::attacks::play(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["mutants", rest @ ..] => mutants::run(rest),
+        ["condor-cli", directory] => condor_cli::run(directory),
         ["doc"] => doc(),
         ["deny"] => deny::run(),
         ["tidy"] => test::tidy(),

@@ -152,6 +152,16 @@ pub struct ClusterReply {
     pub next: Option<String>,
 }
 
+/// `GET /v1/ads`, `GET /v1/history`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct AdsReply {
+    /// A page of ads, each as text: `[A = 1; B = "two"]`.
+    pub ads: Vec<String>,
+    /// Where the next page begins, if there is one: ask again with it as `cursor`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<String>,
+}
+
 /// How many jobs are in which state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {

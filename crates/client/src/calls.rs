@@ -1,11 +1,11 @@
 //! The REST calls.
 
 use api::rest::{
-    ActReply, ActRequest, CertificateReply, ClusterReply, ConfigRequest, ControlRequest, DrainRequest,
-    ErrorReply, JoinRequest, LabLine, LabRequest, LabsReply, MachineReply, MaintenanceReport, QueueReply,
-    RenewRequest, ResultsReply, RevokeRequest, SpoolReply, SpoolRequest, StandingRequest, StatusReply,
-    SubmitReply, TokenLine, TokenReply, TokenRequest, TokensReply, TransitionLine, UploadReply, UserLine,
-    UserRequest, UsersReply,
+    ActReply, ActRequest, AdsReply, CertificateReply, ClusterReply, ConfigRequest, ControlRequest,
+    DrainRequest, ErrorReply, JoinRequest, LabLine, LabRequest, LabsReply, MachineReply, MaintenanceReport,
+    QueueReply, RenewRequest, ResultsReply, RevokeRequest, SpoolReply, SpoolRequest, StandingRequest,
+    StatusReply, SubmitReply, TokenLine, TokenReply, TokenRequest, TokensReply, TransitionLine, UploadReply,
+    UserLine, UserRequest, UsersReply,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -121,6 +121,16 @@ impl Client {
         };
         self.read_pages(&format!("/v1/queue{query}"), take).await?;
         Ok(QueueReply { clusters, next: None })
+    }
+
+    /// Ads of jobs, a page: of those in the queue.
+    pub async fn ads(&self, which: &WhichAds, cursor: Option<&str>) -> Result<AdsReply, Error> {
+        self.get(&format!("/v1/ads?{}", which.query(cursor))).await
+    }
+
+    /// Ads of jobs, a page: of those that have left the queue, the last one first.
+    pub async fn history(&self, which: &WhichAds, cursor: Option<&str>) -> Result<AdsReply, Error> {
+        self.get(&format!("/v1/history?{}", which.query(cursor))).await
     }
 
     /// One cluster, with up to `jobs` of its unfinished jobs.
@@ -370,6 +380,34 @@ impl Client {
         let response = self.send(Method::GET, path, &[], Bytes::new()).await?;
         let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
         Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+}
+
+/// Of which jobs ads are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WhichAds {
+    /// Only of this cluster.
+    pub cluster: Option<u32>,
+    /// Only this job of it.
+    pub proc: Option<u32>,
+    /// Only this user's.
+    pub owner: Option<String>,
+    /// Oldest first, of the history.
+    pub forwards: bool,
+    /// Jobs on a page; 0 for as many as there may be.
+    pub limit: usize,
+}
+
+impl WhichAds {
+    fn query(&self, cursor: Option<&str>) -> String {
+        let mut parts = Vec::new();
+        parts.extend(self.cluster.map(|id| format!("cluster={id}")));
+        parts.extend(self.proc.map(|proc| format!("proc={proc}")));
+        parts.extend(self.owner.as_deref().map(|owner| format!("owner={}", escape(owner))));
+        parts.extend(self.forwards.then(|| "forwards=true".to_owned()));
+        parts.extend((self.limit > 0).then(|| format!("limit={}", self.limit)));
+        parts.extend(cursor.map(|cursor| format!("cursor={}", escape(cursor))));
+        parts.join("&")
     }
 }
 

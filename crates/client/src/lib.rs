@@ -12,7 +12,7 @@ mod lines;
 mod usage;
 mod visit;
 
-pub use calls::Client;
+pub use calls::{Client, WhichAds};
 pub use connect::{Endpoint, grpc_service, http2};
 pub use events::Events;
 pub use usage::{UsagePart, UsageRows};

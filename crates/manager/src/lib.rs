@@ -10,6 +10,7 @@
 //! - `feed`: subscribers that replay the journal from any position and then follow it; `damage`: what they could not read
 //! - `joblogs`: the subscriber that writes job event logs
 //! - `windows`: maintenance windows that somebody carries out; this pool for the event daemon in its own process
+//! - `history`: jobs that have left the queue, in rows
 //! - `usage`: where the time went, from the journal; `bookmarks`: so that it need not begin at the beginning
 //! - `http`: the API for people, the port for agents
 //! - `fuzzing`: agents' words without journal and sockets, for crates/fuzz
@@ -27,6 +28,7 @@ mod feed;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handle;
+mod history;
 pub mod http;
 mod joblogs;
 mod metrics;
@@ -139,6 +141,7 @@ pub struct Manager {
     shared: Arc<http::Shared>,
     writer: std::thread::JoinHandle<Result<(), Error>>,
     logs: joblogs::JobLogs,
+    keeper: history::Keeper,
     stop: watch::Sender<bool>,
     servers: tokio::task::JoinSet<()>,
     listen: Option<SocketAddr>,
@@ -167,6 +170,8 @@ impl Manager {
         let kept = (reader.oldest()?, reader.head()?);
         let logs = joblogs::JobLogs::start(handle.feed.clone(), state.manager(), kept, options.sharing)?;
         let (stop, stopped) = watch::channel(false);
+        let (history, keeper) =
+            history::History::start(handle.feed.clone(), &state.manager(), kept, stopped.clone())?;
         let shared = Arc::new(http::Shared {
             handle: handle.clone(),
             authority: authority.clone(),
@@ -178,6 +183,7 @@ impl Manager {
             budgets: http::Budgets::default(),
             reserve: http::Reserve::default(),
             job_logs: logs.troubles(),
+            history,
             reload: options.reload,
             stopped: stopped.clone(),
         });
@@ -196,7 +202,7 @@ impl Manager {
         if let Some(address) = options.health {
             health = Some(http::serve_health(address, shared.clone(), &mut servers).await?);
         }
-        Ok(Self { handle, shared, writer, logs, stop, servers, listen, health, state })
+        Ok(Self { handle, shared, writer, logs, keeper, stop, servers, listen, health, state })
     }
 
     /// The way to talk to it from the same process.
@@ -238,6 +244,7 @@ impl Manager {
         let joined = tokio::task::spawn_blocking(move || {
             let result = self.writer.join();
             self.logs.finish(patience);
+            self.keeper.join();
             if matches!(result, Ok(Ok(()))) {
                 self.state.note_stopped();
             }

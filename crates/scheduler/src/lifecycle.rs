@@ -203,13 +203,24 @@ impl Cluster {
     /// The ad that a job's expressions are evaluated against. `exit` is how its attempt just ended, if it did.
     fn policy_ad(&self, id: u32, proc: u32, now: Now, exit: Option<Exit>) -> ClassAd {
         let template = self.template.get();
-        let mut ad = match &self.policies.needs {
+        let ad = match &self.policies.needs {
             None => crate::shape::job_ad(&self.owner, &template, id, proc),
             Some(names) => {
                 let shared = names.iter().filter_map(|n| Some((n.as_str(), template.shared(n)?)));
                 crate::shape::ad_of(&self.owner, shared)
             }
         };
+        self.with_progress(ad, (id, proc), now, exit)
+    }
+
+    /// The ad with what has become of the job so far.
+    pub(crate) fn with_progress(
+        &self,
+        mut ad: ClassAd,
+        (id, proc): (u32, u32),
+        now: Now,
+        exit: Option<Exit>,
+    ) -> ClassAd {
         let past = self.past.get(&proc).copied().unwrap_or_default();
         let live = self.live.get(&proc);
         let hold = self.holds.iter().find(|h| h.procs.contains(proc));

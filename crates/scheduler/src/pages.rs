@@ -10,8 +10,9 @@ use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use classad::ClassAd;
 use model::codes::hold;
-use model::event::Resources;
+use model::event::{Afterwards, Resources};
 use model::{JobId, ProcSet};
 
 use crate::books::Books;
@@ -171,6 +172,25 @@ pub(crate) fn job(queue: &Queue, pool: &Pool, gangs: &Gangs, job: JobId) -> Opti
     let state = if c.completed.contains(proc) { JobState::Completed } else { JobState::Idle };
     let is_there = state == JobState::Completed || c.is_idle(proc);
     is_there.then(|| plain_job(gangs, id, c, proc, state))
+}
+
+/// What has become of an unfinished job so far, as attributes beside those that it was submitted with.
+pub(crate) fn job_progress(queue: &Queue, view: &JobView, now: crate::Now) -> Option<ClassAd> {
+    let JobId { cluster: id, proc } = view.job;
+    let c = queue.clusters().get(&id)?;
+    let mut ad = c.with_progress(ClassAd::new(), (id, proc), now, None);
+    ad.insert_str("Owner", &c.owner);
+    ad.insert_int("JobPrio", i64::from(c.priority));
+    let stop = c.live.get(&proc).and_then(|live| live.stop.as_ref());
+    if stop.is_some_and(|stop| stop.afterwards == Afterwards::Removed) {
+        ad.insert_int("JobStatus", 3);
+    } else if view.state == JobState::Suspended {
+        ad.insert_int("JobStatus", 7);
+    }
+    if let (Some(slot), Some(machine), Some(_)) = (&view.slot, &view.machine, view.started_ms) {
+        ad.insert_str("RemoteHost", &format!("{slot}@{machine}"));
+    }
+    Some(ad)
 }
 
 /// The job of a cluster that is meant when somebody asks why it waits: the first one that does, or its first one.

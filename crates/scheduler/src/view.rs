@@ -321,6 +321,11 @@ impl Core {
         machines.into_iter().map(view).collect()
     }
 
+    /// What has become of an unfinished job so far, as attributes beside those that it was submitted with.
+    pub fn job_progress(&self, view: &JobView, now: crate::Now) -> Option<classad::ClassAd> {
+        pages::job_progress(&self.books.queue, view, now)
+    }
+
     /// The lab that a machine says it is in; empty for none. `None` for a machine that is not here.
     pub fn lab_of_machine(&self, name: &str) -> Option<std::sync::Arc<str>> {
         let machine = self.books.pool.machines().get(name)?;

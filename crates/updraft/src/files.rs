@@ -101,7 +101,7 @@ impl Files for System {
 
 /// The machine's time zone. Read from the one file it is in, where that is how it is set: asking for it by its name walks
 /// through the whole directory of zones, which is a good part of the time that a short command takes.
-fn zone() -> TimeZone {
+pub(crate) fn zone() -> TimeZone {
     let from_file = || TimeZone::tzif("local", &fs::read("/etc/localtime").ok()?).ok();
     std::env::var_os("TZ").is_none().then(from_file).flatten().unwrap_or_else(TimeZone::system)
 }

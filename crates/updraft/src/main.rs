@@ -160,7 +160,8 @@ fn command_line() -> clap::Command {
 fn main() -> ExitCode {
     starter::streams::fail_beyond_file_size();
     // The original's name and exit codes: before anything else looks at the arguments.
-    if let Some(code) = cmd::seg::called().or_else(cmd::fork_starter::called).or_else(cmd::dag::called) {
+    let called = cmd::seg::called().or_else(cmd::fork_starter::called).or_else(cmd::dag::called);
+    if let Some(code) = called.or_else(cmd::condor::called) {
         return code;
     }
     let matches = command_line().get_matches();

@@ -19,6 +19,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// As the environment alone says, for commands without options of ours.
+    pub(crate) fn from_environment() -> Self {
+        let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let pool = value("UPDRAFT_POOL").map(|pool| pool.to_string_lossy().into_owned());
+        Self { state_dir: value("UPDRAFT_STATE_DIR").map(PathBuf::from), pool }
+    }
+
     /// The state directory.
     pub(crate) fn state(&self) -> Result<PathBuf, Failure> {
         if let Some(dir) = &self.state_dir {

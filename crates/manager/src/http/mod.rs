@@ -6,8 +6,9 @@
 //! - `who`: from a connection and its headers to a principal
 //! - `budgets`: what each caller may use at a time
 //! - `table`: every path, with what it needs, takes and gives; `route`: what happens on each of them; `openapi`: the table as documents
-//! - `jobs`, `spool`, `pool`, `machines`, `tokens`, `explain`, `usage`, `events`, `visits`, `health`: what is done; `agents`: agent sessions over gRPC
+//! - `jobs`, `ads`, `spool`, `pool`, `machines`, `tokens`, `explain`, `usage`, `events`, `visits`, `health`: what is done; `agents`: agent sessions over gRPC
 
+mod ads;
 mod agents;
 mod budgets;
 mod doors;
@@ -57,6 +58,7 @@ pub struct Shared {
     pub(crate) budgets: Budgets,
     pub(crate) reserve: Reserve,
     pub(crate) job_logs: crate::joblogs::Troubles,
+    pub(crate) history: crate::history::History,
     pub(crate) reload: Option<crate::Reload>,
     pub(crate) stopped: watch::Receiver<bool>,
 }

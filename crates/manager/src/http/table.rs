@@ -16,7 +16,7 @@ use super::route::Verb::{Delete, Get, Post};
 use super::route::{Door, Route};
 use super::who::{Caller, Problem, establish};
 use super::{
-    Shared, agents, events, explain, health, jobs, machines, openapi, pool, spool, tokens, usage, visits,
+    Shared, ads, agents, events, explain, health, jobs, machines, openapi, pool, spool, tokens, usage, visits,
 };
 
 const NO_MACHINE: &[(u16, &str)] = &[
@@ -51,6 +51,9 @@ pub(super) fn routes() -> Vec<Route> {
             .refuses(&[(404, "no results of this job wait"), (503, "the store cannot forget them")]),
         Route::stream("/v1/visit/{job}", Right(ActOnOwn), visits::open, "into a running job: its output as it grows, or a command beside it. Both bodies are streams of frames (docs/visits.md); other people's jobs need ADMIN. 403 for others' jobs, 409 for one that does not run"),
         Route::new(Get, "/v1/queue", Right(Look), jobs::queue, "a page of clusters with their counts; with `owner` a page may be short, or empty, and `next` be there nevertheless"),
+        Route::new(Get, "/v1/ads", Right(Look), ads::queue, "a page of the ads of jobs in the queue, as ClassAd text (`[A = 1; B = \"two\"]`), by clusters, those that machines have first; `Environment` only for the owner and ADMIN. `forwards` is for the history"),
+        Route::new(Get, "/v1/history", Right(Look), ads::history, "a page of the ads of jobs that have left the queue, the last one first: `ExitCode` or `ExitSignal`, `LastRemoteHost`, `RemoveReason`, `LastHoldReason`, `NumJobStarts`, times, memory, CPU. A page may be short, or empty, and `next` be there nevertheless")
+            .refuses(&[(500, "the history cannot be read")]),
         Route::new(Get, "/v1/clusters/{id}", Right(Look), jobs::cluster, "one cluster, with a page of up to `jobs` of its unfinished jobs, or with the one job `proc`; also a cluster that has left the queue")
             .refuses(&[(404, "there is no such cluster, or it is forgotten")]),
         Route::new(Get, "/v1/status", Right(Look), pool::status, "a page of machines (100 with their `ads`), their claims, `lab`, `standing` (condition, loan, holder, by whom, why) and why they take nothing new (`shut`); a divided machine has an entry for each `slot`; `drains` in force; `position` of the newest event and `oldest_position` that is kept; `degraded` when nothing can be recorded, `damage` when somebody met some in the journal")

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::want;
 use crate::bits::Bits;
-use crate::planner::{Plan, Reason, Start};
-use crate::{Decision, FOREVER, Fit, Planner, Rules, Seat, SetId, Standing, System, Time, Want};
+use crate::{
+    Decision, FOREVER, Fit, Plan, Planner, Reason, Rules, Seat, SetId, Standing, Start, System, Time, Want,
+};
 
 const LOW: usize = 0;
 const NORMAL: usize = 2;

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::cmd::condor::VISITS;
 use crate::cmd::{Failure, dag, fork_starter, seg};
 
 /// Names under which this program answers.
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let at = |path: &Path, error: io::Error| Failure::new(format!("{}: {error}", path.display()));
     fs::create_dir_all(&args.directory).map_err(|e| at(&args.directory, e))?;
     let mut refused = Vec::new();
-    for name in NAMES {
+    for name in NAMES.into_iter().chain(condor::NAMES).chain(VISITS) {
         let path = args.directory.join(name);
         match fs::symlink_metadata(&path) {
             Ok(_) if fs::read_link(&path).is_ok_and(|target| target == binary) => {}

@@ -3,6 +3,7 @@
 pub(crate) mod act;
 pub(crate) mod agent;
 pub(crate) mod classad;
+pub(crate) mod condor;
 pub(crate) mod config;
 pub(crate) mod dag;
 pub(crate) mod docs;

@@ -6,6 +6,7 @@ mod attacks;
 mod cli;
 mod clocks;
 mod collection;
+mod condor;
 mod crash;
 mod dag;
 mod disk;
