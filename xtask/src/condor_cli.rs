@@ -351,8 +351,10 @@ impl Pool {
         if stage(case) == Stage::Full {
             self.prepare(case)?;
         }
-        if let (Some(text), Some(file)) = (&case.submit_file, case.words.iter().find(|w| w.ends_with(".sub")))
-        {
+        if let (Some(text), Some(file)) = (
+            &case.submit_file,
+            case.words.iter().find(|w| Path::new(w).extension().is_some_and(|e| e == "sub")),
+        ) {
             fs::write(self.dir.join("work").join(file), text).map_err(|e| e.to_string())?;
         }
         let words: Vec<String> = case.words.iter().map(|word| self.ours(word)).collect();

@@ -62,7 +62,7 @@ pub(crate) async fn run(arguments: &[String], house: &House<'_>) -> Done {
     };
     let mut ads: Vec<ClassAd> = Vec::new();
     for machine in &all.machines {
-        ads.extend(slots(machine)?.into_iter().filter(|ad| is_wanted(ad)));
+        ads.extend(slots(machine, house)?.into_iter().filter(|ad| is_wanted(ad)));
     }
     if !asked.mask.is_empty() {
         house.say(&asked.mask.render(&ads, now));
@@ -80,7 +80,7 @@ pub(crate) async fn run(arguments: &[String], house: &House<'_>) -> Done {
 }
 
 /// The ads of a machine's slots: what is left of it, and each slot that was cut from it.
-fn slots(machine: &Machine) -> Result<Vec<ClassAd>, Refused> {
+fn slots(machine: &Machine, house: &House<'_>) -> Result<Vec<ClassAd>, Refused> {
     let read = |ad: &[(String, String)]| {
         let mut found = ClassAd::new();
         for (name, text) in ad {
@@ -92,17 +92,22 @@ fn slots(machine: &Machine) -> Result<Vec<ClassAd>, Refused> {
     };
     let mut all = Vec::new();
     let mut whole = read(&machine.ad)?;
-    fill(&mut whole, &machine.slot, machine);
+    fill(&mut whole, &machine.slot, machine, house);
     all.push(whole);
     for claim in machine.claims.iter().filter(|c| !c.ad.is_empty()) {
         let mut ad = read(&claim.ad)?;
-        fill(&mut ad, &claim.slot, machine);
+        fill(&mut ad, &claim.slot, machine, house);
         all.push(ad);
     }
     Ok(all)
 }
 
-fn fill(ad: &mut ClassAd, slot: &str, machine: &Machine) {
+fn fill(ad: &mut ClassAd, slot: &str, machine: &Machine, house: &House<'_>) {
+    for attribute in ["RemoteOwner", "RemoteUser"] {
+        if let Some(user) = text(ad, attribute).filter(|user| !user.contains('@')) {
+            ad.insert_str(attribute, &house.with_domain(&user));
+        }
+    }
     let name = format!("{slot}@{}", machine.name);
     for (attribute, value) in [("Name", &name), ("Machine", &machine.name)] {
         ad.insert_str(attribute, value);
