@@ -379,7 +379,11 @@ impl Core {
         let mut selected = orders::select(&self.books.queue, actor, which)?;
         if act == Act::Remove {
             let named: Vec<u32> = selected.iter().map(|(cluster, _)| *cluster).collect();
-            selected.extend(dag_nodes::orphaned_nodes(&self.books.queue, &named).into_iter().map(|cluster| (cluster, None)));
+            selected.extend(
+                dag_nodes::orphaned_nodes(&self.books.queue, &named)
+                    .into_iter()
+                    .map(|cluster| (cluster, None)),
+            );
         }
         for (cluster, procs) in selected {
             match act {

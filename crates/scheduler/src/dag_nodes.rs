@@ -17,8 +17,7 @@ const DAG_JOB: &str = "DAGManJobId";
 pub(crate) fn orphaned_nodes(queue: &Queue, removed: &[u32]) -> Vec<u32> {
     let mut orphans = Vec::new();
     let removed: BTreeSet<u32> = removed.iter().copied().collect();
-    let mut parents: BTreeSet<(u32, &str)> =
-        removed.iter().filter_map(|id| silent_dag(queue, *id)).collect();
+    let mut parents: BTreeSet<(u32, &str)> = removed.iter().filter_map(|id| silent_dag(queue, *id)).collect();
     while !parents.is_empty() {
         let is_node = |template: &model::JobTemplate, owner: &str| {
             let dag = template.shared(DAG_JOB).and_then(|id| id.trim().parse::<u32>().ok());
@@ -37,7 +36,6 @@ pub(crate) fn orphaned_nodes(queue: &Queue, removed: &[u32]) -> Vec<u32> {
 /// A cluster and its owner, when it is of jobs that see to others and none of them runs.
 fn silent_dag(queue: &Queue, id: u32) -> Option<(u32, &str)> {
     let cluster = queue.clusters().get(&id)?;
-    let is_dag =
-        cluster.template.get().shared("JobUniverse").is_some_and(|n| n.trim() == SCHEDULER_UNIVERSE);
+    let is_dag = cluster.template.get().shared("JobUniverse").is_some_and(|n| n.trim() == SCHEDULER_UNIVERSE);
     (is_dag && cluster.live.is_empty()).then_some((id, &*cluster.owner))
 }

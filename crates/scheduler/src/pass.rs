@@ -278,9 +278,15 @@ impl Core {
         // Also of a static slot only nothing is cut for who asks for nothing.
         let asks = self.books.shapes.all().get(&candidate.shape).map(|s| s.request);
         let of = asks.filter(|asks| *asks == Resources::default());
-        let Some(claim) =
-            feed::make_claim(&mut self.books, &self.gangs, turn, name, candidate, Cut { of, slot: None }, &key)
-        else {
+        let Some(claim) = feed::make_claim(
+            &mut self.books,
+            &self.gangs,
+            turn,
+            name,
+            candidate,
+            Cut { of, slot: None },
+            &key,
+        ) else {
             return false;
         };
         turn.out.effects.push(feed::claim_effect(&self.books.pool, session, claim, key));

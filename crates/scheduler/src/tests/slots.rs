@@ -353,5 +353,8 @@ fn nodes_of_a_dag_that_does_not_run_are_removed_with_it() {
     assert!(crate::dag_nodes::orphaned_nodes(&pool.core.queue, &others).is_empty());
     let running = pool.submit("u", with(1, &[("JobUniverse", "7")]));
     pool.submit("u", of(running));
-    assert!(crate::dag_nodes::orphaned_nodes(&pool.core.queue, &[running]).is_empty(), "one that runs sees to its nodes itself");
+    assert!(
+        crate::dag_nodes::orphaned_nodes(&pool.core.queue, &[running]).is_empty(),
+        "one that runs sees to its nodes itself"
+    );
 }

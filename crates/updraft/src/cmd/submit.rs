@@ -305,7 +305,8 @@ fn items(over: &str) -> Result<Vec<String>, Failure> {
     if !is_pattern {
         let bytes = std::fs::read(over).map_err(|e| Failure::new(format!("--over {over}: {e}")))?;
         let text = String::from_utf8(bytes).map_err(|e| {
-            let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
+            let before = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+            let line = before.split(|b| *b == b'\n').count();
             Failure::new(format!("--over {over}, line {line}: this is not UTF-8, and items are texts; convert the file with iconv"))
         })?;
         // Editors of other systems put a mark in front that nobody sees; no item begins with one.

@@ -107,7 +107,7 @@ fn jobs_start_again_when_a_disk_that_was_full_has_room_on_a_pool_and_in_a_run() 
     }
     let sandbox = Sandbox::new();
     // The machine sees that its disk is full when a job ends; nothing else has it look again soon.
-    let script = r#"
+    let script = r"
         export UPDRAFT_STATE_DIR=$PWD/disk/state
         fill() { head -c 20M /dev/zero > disk/rest 2>/dev/null; }
         $UPDRAFT up --cpus 2 >up.log 2>&1 & pool=$!
@@ -119,7 +119,7 @@ fn jobs_start_again_when_a_disk_that_was_full_has_room_on_a_pool_and_in_a_run() 
         $UPDRAFT wait 2 --timeout 60 >/dev/null; echo pool $?
         kill $pool; wait $pool
         $UPDRAFT run --count 12 -- sh -c 'echo {} >> started; sleep 0.5; echo line{}; exit 0' >out 2>err & run=$!
-        await test -s started; fill; sleep 3; rm disk/rest; wait $run; echo run $?; cat out"#;
+        await test -s started; fill; sleep 3; rm disk/rest; wait $run; echo run $?; cat out";
     let out = on_small_disk(&sandbox, &format!("{AWAIT}\n{script}"));
     let told = std::fs::read_to_string(sandbox.path().join("err")).unwrap_or_default();
     let lines: String = (0..12).map(|proc| format!("line{proc}\n")).collect();
