@@ -46,6 +46,8 @@ pub const CONNECTIONS: usize = 4_096;
 pub const HANDSHAKE_SECONDS: u64 = 10;
 /// Jobs that one user may have in the queue.
 pub const QUEUED_PER_USER: u64 = 20_000_000;
+/// Jobs of the scheduler universe, which take nothing of a machine, that one user may have in the queue.
+pub const SCHEDULER_JOBS_PER_USER: usize = 100;
 /// Machines that people have decided something about, and labs that are disabled.
 pub const STANDINGS: usize = 100_000;
 /// Distro trees of one lab.

@@ -158,6 +158,13 @@ pub enum Refusal {
         /// Limit.
         limit: u64,
     },
+    /// Too many jobs that take nothing of a machine.
+    #[error(
+        "jobs of the scheduler universe (DAGs) take nothing of a machine, so a user may have {} of them in the queue, each a cluster of its \
+         own; submit it as vanilla, or wait for others to end",
+        limits::SCHEDULER_JOBS_PER_USER
+    )]
+    TooManySchedulerJobs,
     /// An idempotency key that was used for something else.
     #[error(
         "this idempotency key was used for cluster {cluster}, which is another submit; use a new key for each submit and the \
@@ -238,6 +245,9 @@ impl Core {
         let queued = self.books.queue.jobs_of().get(s.owner.as_str()).copied().unwrap_or(0);
         if queued + u64::from(s.template.procs) > limits::QUEUED_PER_USER {
             return Err(Refusal::Quota { user: s.owner, queued, limit: limits::QUEUED_PER_USER });
+        }
+        if !dag_nodes::may_have_another(&self.books.queue, &s.owner, &s.template) {
+            return Err(Refusal::TooManySchedulerJobs);
         }
         let guests = crate::gangs::read_guests(&s.template)?;
         let cluster = self.books.queue.next_cluster().max(self.books.settings.first_cluster).max(1);

@@ -358,3 +358,16 @@ fn nodes_of_a_dag_that_does_not_run_are_removed_with_it() {
         "one that runs sees to its nodes itself"
     );
 }
+
+#[test]
+fn jobs_that_take_nothing_are_few_and_each_a_cluster_of_its_own() {
+    let mut pool = divided(1);
+    let dag = |procs| with(procs, &[("JobUniverse", "7"), ("Requirements", "false")]);
+    assert_eq!(pool.try_submit("u", dag(2)), Err(crate::Refusal::TooManySchedulerJobs));
+    for _ in 0..model::limits::SCHEDULER_JOBS_PER_USER {
+        pool.submit("u", dag(1));
+    }
+    assert_eq!(pool.try_submit("u", dag(1)), Err(crate::Refusal::TooManySchedulerJobs));
+    assert!(pool.try_submit("v", dag(1)).is_ok(), "somebody else has some of his own");
+    assert!(pool.try_submit("u", with(5, &[])).is_ok(), "others are not meant");
+}
