@@ -1,11 +1,14 @@
 //! Which pool a command talks to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use client::{Client, Endpoint};
 use trust::token::Token;
 
 use crate::cmd::{Failure, usage};
+
+/// The socket of the pool that serves everybody on a machine.
+const MACHINES_SOCKET: &str = "/var/lib/updraft/manager.sock";
 
 /// Where state is, and where the manager is.
 #[derive(Debug, clap::Args)]
@@ -65,7 +68,7 @@ impl Place {
     /// The pool's socket: one's own pool if it is there, else the machine's.
     fn socket(&self) -> Result<PathBuf, Failure> {
         let own = self.state()?.join("manager.sock");
-        let shared = PathBuf::from("/var/lib/updraft/manager.sock");
+        let shared = PathBuf::from(MACHINES_SOCKET);
         Ok(if self.state_dir.is_none() && !own.exists() && shared.exists() { shared } else { own })
     }
 
@@ -73,6 +76,14 @@ impl Place {
     pub(crate) fn pool_dir(&self) -> Result<PathBuf, Failure> {
         let socket = self.socket()?;
         Ok(socket.parent().map(PathBuf::from).unwrap_or_default())
+    }
+
+    /// Is it the machine's pool that is meant, because there is no other?
+    pub(crate) fn is_at_machines_pool(&self) -> Result<bool, Failure> {
+        let own = self.state()?.join("manager.sock");
+        Ok(self.pool.is_none()
+            && own != Path::new(MACHINES_SOCKET)
+            && self.socket()? == Path::new(MACHINES_SOCKET))
     }
 
     /// Connects to the running pool.

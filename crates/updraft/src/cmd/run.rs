@@ -56,12 +56,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
     let state = place.state()?;
-    let home = match manager::check_owner(&state) {
+    let (home, is_anothers) = match manager::check_owner(&state) {
         // Somebody else's pool that serves everybody: what belongs to the run is kept where our own things are.
-        Err(_) if place.pool.is_none() && state.join("manager.sock").exists() => Place::own_state()?,
+        Err(_) if place.pool.is_none() && state.join("manager.sock").exists() => (Place::own_state()?, true),
         checked => {
             checked.map_err(manager::Error::from)?;
-            state.clone()
+            (state.clone(), false)
         }
     };
     let runs = home.join("runs");
@@ -88,6 +88,20 @@ pub(crate) fn run(args: Args, place: &Place) -> Result<ExitCode, Failure> {
             return Err(Failure::new(format!(
                 "the pool that this run was given to does not answer here; start it if it is down (updraft up), and take the run up with: {again}"
             )));
+        }
+        if client.is_none() && is_anothers {
+            // A private run elsewhere would have numbers of its own, and write over what has been there under the same.
+            return Err(Failure::new(format!(
+                "the pool in {} is another user's and does not answer; try again when it is up, or have a private run with a --state-dir \
+                 of your own",
+                state.display()
+            )));
+        }
+        if client.is_none() && was_private.is_none() && place.is_at_machines_pool()? {
+            errln!(
+                "updraft: the machine's pool does not answer; this run is private, in {}, and its clusters are numbered apart from the pool's",
+                home.display()
+            );
         }
         if client.is_some() && args.jobs.is_some() {
             return Err(usage(

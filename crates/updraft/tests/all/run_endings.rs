@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Sandbox, signal, text, updraft};
+use crate::harness::{Sandbox, is_root, signal, skip, text, updraft};
 
 /// Runs a line of shell in the sandbox, with the program as `$UPDRAFT`.
 fn shell(sandbox: &Sandbox, script: &str) -> Output {
@@ -300,4 +300,20 @@ fn a_request_below_zero_is_refused() {
         let said = text(&out.stderr);
         assert!(!out.status.success() && said.contains("is below zero"), "{request}: {said}");
     }
+}
+
+#[test]
+fn a_run_does_not_leave_the_directory_of_another_users_pool_that_is_down() {
+    if !is_root() {
+        return skip("needs root for another user's directory");
+    }
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path().join("anothers");
+    std::fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::chown(&dir, Some(65_534), Some(65_534)).unwrap();
+    // What a pool that was killed leaves.
+    drop(std::os::unix::net::UnixListener::bind(dir.join("manager.sock")).unwrap());
+    let out = sandbox.run(&["run", "--state-dir", &dir.to_string_lossy(), "--", "true"]);
+    let said = text(&out.stderr);
+    assert!(!out.status.success() && said.contains("is another user's and does not answer"), "{said}");
 }
