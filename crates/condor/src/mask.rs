@@ -124,8 +124,8 @@ impl Column {
                 None => "undefined".to_owned(),
             },
             Form::Printf(format) => match value() {
-                // Nothing is printed of what is not there, not even the text around it.
-                Value::Undefined | Value::Error => String::new(),
+                // Nothing is printed of what is not there, not even the text around it, unless the format takes any kind of value.
+                Value::Undefined | Value::Error if !takes_any_value(format) => String::new(),
                 value => printf(format, &value),
             },
         }
@@ -158,6 +158,14 @@ fn unescape(text: &str) -> String {
         }
     }
     out
+}
+
+/// Does a format convert by `%v` or `%V`, which print what is undefined by that word?
+fn takes_any_value(format: &str) -> bool {
+    let plain = format.replace("%%", "");
+    let conversion =
+        plain.split_once('%').map(|(_, rest)| rest.trim_start_matches(|c| "-+ #0123456789.".contains(c)));
+    conversion.is_some_and(|rest| rest.starts_with(['v', 'V']))
 }
 
 /// One value in a format with one conversion.

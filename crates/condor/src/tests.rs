@@ -67,6 +67,9 @@ fn formats_are_those_of_printf() {
         ("100%% %s", "OWNER", "100% alma"),
         ("%x", "13 * 2", "1a"),
         ("gone %s\\n", "Nothing", ""),
+        ("%v+++", "Nothing", "undefined+++"),
+        ("%-3V;", "Nothing", "undefined;"),
+        ("%%v%d", "Nothing", ""),
         ("%", "ClusterId", ""),
         ("%999999999d", "Nothing", ""),
     ] {
