@@ -243,7 +243,7 @@ mod tests {
             nonsense\n";
         let device = |major, minor| libc::makedev(major, minor);
         assert_eq!(places_of(mountinfo, device(8, 1)), [PathBuf::from("/")]);
-        assert_eq!(places_of(mountinfo, device(8, 17)), ["/data disk", "/x/y/data"].map(PathBuf::from));
+        assert_eq!(places_of(mountinfo, device(8, 17)), ["/x/y/data", "/data disk"].map(PathBuf::from));
         assert_eq!(places_of(mountinfo, device(0, 44)), Vec::<PathBuf>::new(), "a network file system");
         assert_eq!(places_of(mountinfo, device(0, 50)), Vec::<PathBuf>::new());
         assert_eq!(unescape(b"a\\134b\\"), PathBuf::from("a\\b\\"));
