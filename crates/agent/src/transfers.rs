@@ -316,8 +316,7 @@ impl Upload<'_> {
         loop {
             let part = pace.part().min(own.part()).min(usize::try_from(bytes - offset).unwrap_or(PART_BYTES));
             let data = read_part(path, offset, part).map_err(|e| format!("it cannot be read: {e}"))?;
-            pace.take(data.len() as u64).await;
-            own.take(data.len() as u64).await;
+            take_of_both(pace, own, data.len() as u64).await;
             let (object, bytes, sent) = ((*object).to_owned(), *bytes, data.len() as u64);
             let piece = Piece { object, bytes, offset, data, error: String::new(), claim: *claim };
             line.say(Up::Put(piece))?;
@@ -452,18 +451,29 @@ impl Pace {
 
     /// Waits until so many bytes may pass.
     pub(crate) async fn take(&self, bytes: u64) {
+        if let Some(until) = self.reserve(bytes).await {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    /// Gives the line to so many bytes behind those that have it; when they have passed. `None` where there is no cap.
+    async fn reserve(&self, bytes: u64) -> Option<Instant> {
         let cap = self.cap.load(Ordering::Relaxed);
         if cap == 0 {
-            return;
+            return None;
         }
-        let until = {
-            let mut free = self.free.lock().await;
-            let now = Instant::now();
-            let start = free.filter(|at| *at > now).unwrap_or(now);
-            let end = start + Duration::from_secs_f64(bytes as f64 / cap as f64);
-            *free = Some(end);
-            end
-        };
+        let mut free = self.free.lock().await;
+        let now = Instant::now();
+        let start = free.filter(|at| *at > now).unwrap_or(now);
+        let end = start + Duration::from_secs_f64(bytes as f64 / cap as f64);
+        *free = Some(end);
+        Some(end)
+    }
+}
+
+/// Waits until so many bytes may pass under both caps: as long as the lower one wants, not as long as one after the other.
+async fn take_of_both(one: &Pace, other: &Pace, bytes: u64) {
+    if let Some(until) = one.reserve(bytes).await.max(other.reserve(bytes).await) {
         tokio::time::sleep_until(until).await;
     }
 }
@@ -555,6 +565,24 @@ mod tests {
         transfers.set_cap(0);
         transfers.arrived(7);
         assert_eq!(cap(&mut transfers, 7), 0, "it was for the window");
+    }
+
+    #[tokio::test]
+    async fn two_caps_cost_the_time_of_the_lower_one_and_not_of_both() {
+        let (machine, window) = (Pace::default(), Pace::default());
+        machine.cap.store(4_000_000, Ordering::Relaxed);
+        window.cap.store(2_000_000, Ordering::Relaxed);
+        let began = Instant::now();
+        for _ in 0..10 {
+            take_of_both(&machine, &window, 40_000).await;
+        }
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(199), "{took:?}");
+        // Nothing that was given to the machine's line is still to pass when the window's is free: one did not wait for the other.
+        let (free_of_machine, free_of_window) =
+            (machine.free.lock().await.unwrap(), window.free.lock().await.unwrap());
+        let last_began = free_of_window - Duration::from_millis(20);
+        assert!(free_of_machine <= last_began + Duration::from_millis(15), "the last part waited twice");
     }
 
     #[tokio::test]
