@@ -143,10 +143,14 @@ impl Job {
     pub(super) fn take(&mut self, round: u32, stamp: i64, state: State, code: i32, told: bool) {
         self.newest = self.newest.max(stamp);
         let told = u32::from(told);
-        if let Some(seen) = self.find_seen(stamp, state, code) {
+        let is_same = |s: &Seen| s.stamp == stamp && s.state == state && s.code == code;
+        if let Some(at) = self.seen.iter().rposition(is_same) {
+            // The last that was taken stays last: a handled file that is written anew says by its order how the job stands.
+            let mut seen = self.seen.remove(at);
             seen.enter(round);
             seen.count += 1;
             seen.told += told;
+            self.seen.push(seen);
             return;
         }
         if !self.was_registered && self.seen.len() >= FOREIGN_SEEN {

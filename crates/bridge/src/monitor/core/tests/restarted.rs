@@ -91,3 +91,22 @@ fn ids_that_are_registered_again_without_a_restart_stand_as_they_were_told() {
         world.core.unregister(b"b").unwrap();
     }
 }
+
+#[test]
+fn a_handled_file_that_was_written_anew_says_how_jobs_stand() {
+    for (second, expected) in [([2, 1, 2], (State::Active, 0)), ([8, 2, 8], (State::Done, 0))] {
+        let mut world = World::new();
+        world.register_all(&["a", "b"], "k", &Registering::default()).unwrap();
+        // Put back and begun again, or ended again, within a second.
+        for state in second {
+            world.event(10, "a", state, 0);
+        }
+        world.told();
+        let (lines, _) = world.core.rewrite_handled();
+        let mut world = restart(&lines, false);
+        world.register_all(&["a", "b"], "k", &Registering::default()).unwrap();
+        world.event(11, "b", 8, 0);
+        world.told();
+        assert_eq!(last_whole(&world), expected, "{}", String::from_utf8_lossy(&lines));
+    }
+}
