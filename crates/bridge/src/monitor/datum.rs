@@ -100,7 +100,14 @@ impl Store {
         if let Err(error) = (&mut handled).take(HANDLED_BYTES).read_to_end(&mut found.handled) {
             found.notes.push(format!("{}: {error}; events may be told again", handled_path.display()));
         }
-        drop_torn_line(&handled, &mut found.handled).map_err(at(&handled_path))?;
+        let torn = drop_torn_line(&handled, &mut found.handled).map_err(at(&handled_path))?;
+        if torn > 0 {
+            found.notes.push(format!(
+                "{}: it ended in the middle of a line, as a full disk or a crash leaves it; its last {torn} bytes are removed, \
+                 and what they were about may be told again",
+                handled_path.display()
+            ));
+        }
         let handled_bytes = found.handled.len() as u64;
         let path = path.to_owned();
         let store = Self {

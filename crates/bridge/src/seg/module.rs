@@ -146,7 +146,7 @@ impl Module {
             Self::Lsf => {
                 Box::new(Single::new(&path.join("lsb.events"), Kind::Lsf, sought, make).wanting(from))
             }
-            Self::Condor if path.is_dir() => Box::new(Folder::new(path, make)),
+            Self::Condor if path.is_dir() => Box::new(Folder::new(path, sought, make)),
             Self::Condor | Self::Slurm | Self::Fork | Self::Sge => {
                 Box::new(Single::new(path, Kind::Plain, sought, make).wanting(from))
             }

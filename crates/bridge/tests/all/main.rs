@@ -10,6 +10,7 @@ mod follow;
 mod fuzz;
 mod halves;
 mod harness;
+mod holes;
 mod monitor;
 mod plugin;
 mod poll;

@@ -107,7 +107,9 @@ fn rotated_files_that_are_too_old_are_not_opened() {
         fs::remove_file(place.path().join("log.1")).unwrap();
         let outcome = once(module, &place.path().join("log"), &reading(BEGIN, "UTC"));
         assert_eq!(seconds(&outcome), [3_600, 3_601, 10_800, 10_801]);
-        assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
+        assert_eq!(outcome.notes.len(), 2, "{:?}", outcome.notes);
+        assert!(outcome.notes[0].contains("log.1 is missing"), "{:?}", outcome.notes);
+        assert_eq!(outcome.end.unwrap(), End::Incomplete);
         let begin = format!("begins at {}", BEGIN + 3_600);
         fs::rename(place.path().join("log.2"), place.path().join("log.1")).unwrap();
         let outcome = once(module, &place.path().join("log"), &reading(BEGIN, "UTC"));

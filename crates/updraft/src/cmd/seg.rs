@@ -205,7 +205,9 @@ fn attempt(args: &Args, pool: &Place, notes: &Notes) -> Result<(), String> {
     let (input, output) = if let Some(directory) = &args.directory {
         (until_interrupt(), Output::Days(directory.clone()))
     } else {
-        let output = copy(&std::io::stdout()).ok_or("standard output is closed")?;
+        let output = copy(&std::io::stdout())
+            .filter(|_| !starter::streams::was_output_closed())
+            .ok_or("standard output is closed: nobody would hear of any event")?;
         (if args.once { None } else { copy(&std::io::stdin()) }, Output::Stream(output))
     };
     match run_loop(source.as_mut(), options, input, output, &mut |note| notes.add(note)) {

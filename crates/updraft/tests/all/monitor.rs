@@ -394,6 +394,59 @@ fn an_output_that_is_closed_or_full_is_an_error_and_nothing_counts_as_told() {
 }
 
 #[test]
+fn a_reader_that_is_gone_is_an_error_also_when_only_a_reply_is_to_be_told() {
+    let sandbox = Sandbox::new();
+    let log = sandbox.path().join("fork.log");
+    for events in ["", "001;100;a;2;0\n"] {
+        fs::write(&log, events).unwrap();
+        let mut child = sandbox
+            .command(&[
+                "monitor",
+                "-s",
+                "fork",
+                "--start",
+                "1",
+                "--follow",
+                "--log-path",
+                log.to_str().unwrap(),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let mut input = child.stdin.take().unwrap();
+        // It may be gone by then.
+        let _ = writeln!(input, "{}", json!({ "register": "a", "key": "A" }));
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{events}: {}", text(&out.stderr));
+        assert!(text(&out.stderr).contains("standard output: its reader is gone"), "{}", text(&out.stderr));
+        drop(input);
+    }
+}
+
+#[test]
+fn a_handled_file_that_is_damaged_is_said() {
+    let sandbox = Sandbox::new();
+    let (log, datum) = (sandbox.path().join("fork.log"), sandbox.path().join("datum"));
+    fs::write(&log, "001;100;a;2;0\n").unwrap();
+    let call = format!("monitor -s fork --start 1 --log-path {} --datum {}", log.display(), datum.display());
+    let words: Vec<_> = call.split(' ').collect();
+    for (damage, said) in [
+        ("garbage", "datum.handled: it ended in the middle of a line"),
+        ("001;100;a;2;0\n001;100;b", "its last 9 bytes are removed"),
+        ("garbage\n", "datum.handled: damaged lines: 1"),
+        ("\0\0\0", "its last 3 bytes are removed"),
+    ] {
+        fs::write(sandbox.path().join("datum.handled"), damage).unwrap();
+        let out = sandbox.run(&words);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        assert!(text(&out.stderr).contains(said), "{damage}: {}", text(&out.stderr));
+    }
+}
+
+#[test]
 fn a_change_that_cannot_be_kept_is_not_called_acknowledged() {
     if !crate::harness::is_root() {
         return crate::harness::skip("only root mounts a small disk");

@@ -190,6 +190,26 @@ fn what_cannot_be_read_or_written_is_said_by_the_exit_code() {
 }
 
 #[test]
+fn an_output_that_is_closed_is_an_error() {
+    let (_place, path) = log();
+    for follow in ["--once", ""] {
+        let line = format!(
+            "exec {} seg -s fork -t 1 {follow} --log-path {} </dev/null >&-",
+            updraft().display(),
+            path.display()
+        );
+        let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{follow}: {text}");
+        assert!(text.contains("standard output is closed"), "{follow}: {text}");
+        // Whoever wants nothing of it, in whichever way that was opened, has not closed it.
+        let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+        let line = line.replace(" >&-", "");
+        assert!(Command::new("sh").args(["-c", &line]).stdout(null).status().unwrap().success());
+    }
+}
+
+#[test]
 fn standard_error_that_nobody_reads_keeps_nobody_and_the_end_of_the_input_is_noticed() {
     // More notes than a pipe holds.
     let place = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use super::desk::{Chain, Early, Turn};
-use super::job::Registration;
+use super::job::{Registration, Stand};
 use super::{Core, Delivery, Outcome, Queued};
 use crate::monitor::Change;
 use crate::monitor::backoff::listener_pause_ms;
@@ -215,6 +215,11 @@ impl Core {
             // Its registration may be gone, and in the end its slot another's.
             if self.jobs[event.job as usize].generation == event.slot_generation {
                 self.write_handled(event.job, event.stamp, event.state, event.code);
+                let when = (event.stamp, self.next_seq);
+                self.next_seq += 1;
+                if let Some(job) = self.jobs[event.job as usize].value.as_mut() {
+                    job.stand = Some(Stand { when, state: event.told, code: event.code });
+                }
             }
         }
         self.go_on(slot);

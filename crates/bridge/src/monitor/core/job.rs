@@ -22,6 +22,14 @@ pub(super) struct Registration {
     pub(super) part: Part,
 }
 
+/// How a job stood by what the listener handled last, and when that was: its second, and its place among all that was handled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stand {
+    pub(super) when: (i64, u64),
+    pub(super) state: State,
+    pub(super) code: i32,
+}
+
 /// Equal events that were taken.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -55,6 +63,8 @@ pub(super) struct Job {
     /// What was taken for a registration stays known after it.
     pub(super) was_registered: bool,
     pub(super) end: Option<End>,
+    /// It is not told again, so a later registration begins with it.
+    pub(super) stand: Option<Stand>,
     pub(super) seen: Vec<Seen>,
     pub(super) cached: VecDeque<Cached>,
     /// The newest stamp of this id, and that of the rounds before this one: what is newer was never told.
@@ -72,6 +82,7 @@ impl Job {
             registration: None,
             was_registered: false,
             end: None,
+            stand: None,
             seen: Vec::new(),
             cached: VecDeque::new(),
             newest: i64::MIN,
@@ -132,10 +143,14 @@ impl Job {
     pub(super) fn take(&mut self, round: u32, stamp: i64, state: State, code: i32, told: bool) {
         self.newest = self.newest.max(stamp);
         let told = u32::from(told);
-        if let Some(seen) = self.find_seen(stamp, state, code) {
+        let is_same = |s: &Seen| s.stamp == stamp && s.state == state && s.code == code;
+        if let Some(at) = self.seen.iter().rposition(is_same) {
+            // The last that was taken stays last: a handled file that is written anew says by its order how the job stands.
+            let mut seen = self.seen.remove(at);
             seen.enter(round);
             seen.count += 1;
             seen.told += told;
+            self.seen.push(seen);
             return;
         }
         if !self.was_registered && self.seen.len() >= FOREIGN_SEEN {

@@ -14,7 +14,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use self::desk::{Desk, Stamps, Turn};
-use self::job::{Job, Registration};
+use self::job::{Job, Registration, Stand};
 use super::terminal::{End, Verdict, is_end, judge};
 use super::{Change, Key};
 use crate::seg::{Event, State};
@@ -216,8 +216,17 @@ impl Core {
         job.was_registered = true;
         job.take(round, event.stamp, event.state, event.code, false);
         job.settle(event.stamp, event.state, event.code);
-        if !self.limits.raw {
-            judge(&mut job.end, event.stamp, event.state, event.code);
+        let verdict = if self.limits.raw {
+            Verdict::Deliver
+        } else {
+            judge(&mut job.end, event.stamp, event.state, event.code)
+        };
+        let when = (event.stamp, self.next_seq);
+        self.next_seq += 1;
+        match verdict {
+            Verdict::Deliver => job.stand = Some(Stand { when, state: event.state, code: event.code }),
+            Verdict::Amend(state, code) => job.stand = Some(Stand { when, state, code }),
+            Verdict::Swallow => {}
         }
         self.taken.push_back((event.stamp, slot, self.jobs[slot as usize].generation));
     }
@@ -276,6 +285,7 @@ impl Core {
         }
         let desk = self.desk_of(key);
         let mut claimed = Vec::new();
+        let ids = &self.sort_by_stand(ids);
         for (at, id) in ids.iter().enumerate() {
             let Some(slot) = self.register_one(id, desk, more) else {
                 // The same id twice in a long list: found only now, and taken back.
@@ -315,6 +325,16 @@ impl Core {
         Ok(())
     }
 
+    /// Members of a key are in the order in which they came to stand as they do: the first code of those that ended counts.
+    fn sort_by_stand<'a>(&self, ids: &[&'a [u8]]) -> Vec<&'a [u8]> {
+        let mut sorted = ids.to_vec();
+        sorted.sort_by_cached_key(|id| {
+            let job = self.ids.get(*id).and_then(|slot| self.jobs[*slot as usize].value.as_ref());
+            job.and_then(|job| job.stand).map(|stand| stand.when)
+        });
+        sorted
+    }
+
     fn register_one(&mut self, id: &[u8], desk_slot: u32, more: &Registering) -> Option<u32> {
         let slot = self.slot_of(id);
         let generation = self.next_generation;
@@ -331,12 +351,13 @@ impl Core {
         if let Some((state, code)) = known.filter(|(state, _)| is_end(*state) && job.end.is_none()) {
             job.end = Some(End { stamp: i64::MIN, state, code });
         }
-        desk.managed.add(known);
+        let stand = job.stand.filter(|stand| stand.when.0 >= not_before).map(|s| (s.state, s.code));
+        let part = known.filter(|(state, _)| is_end(*state)).or(stand).or(known);
+        desk.managed.add(part);
         let member = desk.members.len() as u32;
         desk.members.push(slot);
         job.was_registered = true;
-        job.registration =
-            Some(Registration { desk: desk_slot, member, generation, not_before, part: known });
+        job.registration = Some(Registration { desk: desk_slot, member, generation, not_before, part });
         self.next_generation += 1;
         self.registered += 1;
         Some(slot)

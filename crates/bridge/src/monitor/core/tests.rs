@@ -7,6 +7,7 @@ use crate::monitor::managed::Whole;
 use crate::monitor::spool::NoSpool;
 
 mod crashes;
+mod restarted;
 mod spooled;
 
 const LATER: u64 = 1_000_000_000;

@@ -253,13 +253,13 @@ fn meet(place: &Path, named: Named, holds: bool) -> Option<Older> {
     if holds {
         match open(&path) {
             Ok((file, id)) => return Some(Older { age, path, id, is_packed, file: Some(Arc::new(file)) }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A link that leads nowhere is a file that cannot be read, not one that was never there.
-                let meta = path.symlink_metadata().ok().filter(Metadata::is_symlink)?;
+            Err(error) => {
+                // A link that leads nowhere, or a pipe, is a file that cannot be read, not one that was never there.
+                let is_gone = error.kind() == io::ErrorKind::NotFound;
+                let meta = path.symlink_metadata().ok().filter(|meta| !is_gone || meta.is_symlink())?;
+                let meta = path.metadata().unwrap_or(meta);
                 return Some(Older { age, path, id: (meta.dev(), meta.ino()), is_packed, file: None });
             }
-            // It is there, and is said to be unreadable.
-            Err(_) => {}
         }
     }
     moments::pass();
@@ -316,6 +316,7 @@ mod tests {
             ("log-20231231", false),
             ("log-20240131", false),
             ("log.10", false),
+            ("log.3", false),
             ("log.2.gz", true),
             ("log.1", false),
             ("log.old", false),

@@ -13,6 +13,7 @@ pub use super::log::Kind;
 use super::arrivals::Arrivals;
 use super::chain::{Age, Older};
 use super::directory::Directory;
+use super::holes::{PAUSE, ROTATING, missing_number};
 use super::log::{Log, Nowhere, Scope};
 use super::tail::{self, Id, Tail};
 use super::{Change, MakeFormat, Source, Turn, parent};
@@ -20,10 +21,6 @@ use crate::seg::Sink;
 
 /// How soon a file that cannot be opened is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a number that is missing is waited for at the start, after the last name was changed: whoever gives the files new
-/// numbers may be interrupted. And how soon it is looked again.
-const ROTATING: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(10);
 /// Whoever wants events from before this (1971) wants all there are, not those of a time.
 const ALL: i64 = 31_536_000;
 /// A file whose lines have no times is skipped if it was last changed so long before the wanted time.
@@ -63,7 +60,7 @@ impl Single {
 
     /// Tells what was rotated away and may hold events from `from` on, and opens the log.
     fn start(&mut self, beginning: Beginning, sink: &mut dyn Sink) -> io::Result<()> {
-        let Beginning { mut current, older, unwanted, chain, notes } = beginning;
+        let Beginning { mut current, older, unwanted, chain, notes, .. } = beginning;
         self.started = true;
         // Those that were not there when this began are reported.
         let ids = older.iter().map(|file| file.id).chain(current.as_ref().map(Tail::id));
@@ -71,7 +68,11 @@ impl Single {
             self.log.arrivals.expect();
         }
         for note in notes {
-            note.say(sink);
+            match note {
+                Note::Missed(text) => sink.missed(&text),
+                Note::Unread(id, error, path) => self.log.refuse(id, &path, &error, sink),
+                Note::Known(text) => sink.note(&text),
+            }
         }
         match self.kind {
             Kind::Lsf => current = self.log.start_records(current, &older, self.from, sink)?,
@@ -108,7 +109,10 @@ impl Single {
             older.truncate(place.unwrap_or(older.len()));
         }
         let unwanted = older.len();
-        let mut beginning = Beginning { current, older, unwanted, chain: Vec::new(), notes: Vec::new() };
+        // If it has another name by now, that may be the number that seems to be missing.
+        let is_last = current.as_ref().map_or(true, |tail| self.log.id_there() == Some(tail.id()));
+        let (chain, notes) = (Vec::new(), Vec::new());
+        let mut beginning = Beginning { current, older, is_last, unwanted, chain, notes };
         let is_sure = self.kind == Kind::Lsf || self.open_chain(&mut beginning)?;
         Ok(is_sure.then_some(beginning))
     }
@@ -118,19 +122,19 @@ impl Single {
     fn open_settled(&mut self, turn: Turn) -> io::Result<Option<Beginning>> {
         loop {
             let found = self.open_with_older()?;
-            let is_sure = found
-                .as_ref()
-                .is_some_and(|found| (0..found.older.len()).all(|at| gap(&found.older, at).is_none()));
+            let is_sure =
+                found.as_ref().is_some_and(|found| (0..found.older.len()).all(|at| found.gap(at).is_none()));
             let now = if turn.last { Instant::now() } else { turn.now };
             let since = *self.waiting.get_or_insert(now);
             let is_long = now.saturating_duration_since(since) >= ROTATING;
-            if found.is_some() && (is_sure || is_long || self.log.is_unchanged_for(ROTATING)) {
+            if found.is_some() && (is_sure || is_long || self.log.is_unchanged()) {
                 return Ok(found);
             }
             if is_long && found.is_none() {
                 // Whoever cuts it or puts another in its place does nothing else.
                 let (older, chain, notes) = (Vec::new(), Vec::new(), Vec::new());
-                return Ok(Some(Beginning { current: self.open(), older, unwanted: 0, chain, notes }));
+                let current = self.open();
+                return Ok(Some(Beginning { current, older, is_last: false, unwanted: 0, chain, notes }));
             }
             if !turn.last {
                 return Ok(None);
@@ -151,7 +155,8 @@ impl Single {
     /// Opens rotated files as far back as they may be wanted, the newest first. All are opened before one is read: a rotation in
     /// between then changes names only. False if the log was cut meanwhile: then one of them may be its copy, or not.
     fn open_chain(&self, beginning: &mut Beginning) -> io::Result<bool> {
-        let Beginning { current, older, unwanted, chain, notes } = beginning;
+        let gaps: Vec<_> = (0..beginning.older.len()).map(|at| beginning.gap(at)).collect();
+        let Beginning { current, older, unwanted, chain, notes, .. } = beginning;
         let mut current = current.as_mut().ok();
         let mut is_reached = match &mut current {
             Some(current) => self.is_early(current)?,
@@ -162,7 +167,7 @@ impl Single {
                 break;
             }
             *unwanted = at;
-            notes.extend(self.check_number(older, at));
+            notes.extend(gaps[at].map(|number| self.note_missing(number)));
             match self.log.open_older(file) {
                 // The log is just being copied, and will be cut.
                 Ok(tail) if current.as_ref().is_some_and(|current| current.has_copy_in(&tail)) => {}
@@ -170,10 +175,7 @@ impl Single {
                     is_reached = self.is_early(&mut tail)?;
                     chain.push(tail);
                 }
-                Err(error) => notes.push(Note::Missed(format!(
-                    "{}: {error}; what it holds is not told",
-                    file.path.display()
-                ))),
+                Err(error) => notes.push(Note::Unread(file.id, error, file.path.clone())),
             }
         }
         if !is_reached
@@ -227,10 +229,9 @@ impl Single {
         })
     }
 
-    /// Says which file is missing between one and the next newer one.
-    fn check_number(&self, older: &[Older], at: usize) -> Option<Note> {
-        let path = self.log.numbered(gap(older, at)?);
-        Some(Note::Missed(format!("{} is missing: what it held is not told", path.display())))
+    fn note_missing(&self, number: u32) -> Note {
+        let path = self.log.numbered(number);
+        Note::Missed(format!("{} is missing: what it held is not told", path.display()))
     }
 
     /// A log that comes later is waited for; a directory that is not there, and something that is no file, are mistakes in
@@ -255,6 +256,8 @@ struct Beginning {
     current: io::Result<Tail>,
     /// The rotated files, oldest first.
     older: Vec<Older>,
+    /// Nothing stands between them and the file at the path.
+    is_last: bool,
     /// So many of them are older than what is wanted.
     unwanted: usize,
     /// Those that may hold what is wanted, newest first.
@@ -266,27 +269,24 @@ struct Beginning {
 enum Note {
     /// Something was not read.
     Missed(String),
+    /// A file that is there cannot be read.
+    Unread(Id, io::Error, PathBuf),
     Known(String),
 }
 
-impl Note {
-    fn say(&self, sink: &mut dyn Sink) {
-        match self {
-            Self::Missed(text) => sink.missed(text),
-            Self::Known(text) => sink.note(text),
-        }
+impl Beginning {
+    /// The number that is missing between a file and the next newer one that has a number: names of other kinds may stand between.
+    /// In place of the newest number they may be what it became.
+    fn gap(&self, at: usize) -> Option<u32> {
+        let number = |file: &Older| match &file.age {
+            Age::Numbered(number) => Some(number.0),
+            _ => None,
+        };
+        let here = number(&self.older[at])?;
+        let newer = self.older[at + 1..].iter().find_map(number);
+        let is_known = newer.is_some() || (self.is_last && at + 1 == self.older.len());
+        missing_number(here, newer).filter(|_| is_known)
     }
-}
-
-/// The number that is missing between a file and the next newer one that has a number: names of other kinds may stand between.
-fn gap(older: &[Older], at: usize) -> Option<u32> {
-    let number = |file: &Older| match &file.age {
-        Age::Numbered(number) => Some(number.0),
-        _ => None,
-    };
-    let here = number(&older[at])?;
-    let newer = older[at + 1..].iter().find_map(number)?;
-    (here > newer + 1).then_some(newer + 1)
 }
 
 impl Source for Single {

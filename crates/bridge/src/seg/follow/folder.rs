@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use super::arrivals::Arrivals;
 use super::chain::{Age, log_of, unpacked};
 use super::directory::Directory;
+use super::holes::{self, Holes};
 use super::log::{Elsewhere, Kind, Log, Scope};
 use super::moments;
-use super::tail::{Id, Look, Tail};
+use super::tail::{self, Id, Look, Tail};
 use super::texts::Known;
 use super::{Change, MakeFormat, Once, Source, Turn};
 use crate::seg::Sink;
@@ -40,6 +41,9 @@ type Files = Vec<(OsString, Metadata)>;
 /// All files of a directory.
 pub struct Folder {
     path: PathBuf,
+    /// From when on events are wanted.
+    from: i64,
+    holes: Holes,
     directory: Rc<RefCell<Directory>>,
     make: Rc<MakeFormat>,
     texts: Known,
@@ -84,10 +88,12 @@ fn id_of(meta: &Metadata) -> Id {
 }
 
 impl Folder {
-    /// The files of this directory, except hidden ones and locks.
-    pub fn new(path: &Path, make: MakeFormat) -> Self {
+    /// The files of this directory, except hidden ones and locks. Events are wanted from the second `from` on.
+    pub fn new(path: &Path, from: i64, make: MakeFormat) -> Self {
         let mut folder = Self {
             path: path.to_owned(),
+            from,
+            holes: Holes::default(),
             directory: Rc::new(RefCell::new(Directory::new(path))),
             make: Rc::new(make),
             texts: Known::default(),
@@ -138,9 +144,47 @@ impl Folder {
                 unread.push((path, io::Error::other("this is packed and not read")));
             } else if meta.is_file() {
                 found.insert(place_of(name), meta);
+            } else if self.is_rotated(bytes) {
+                // It stands where a file of a log should be; any other directory or pipe is nobody's trouble.
+                unread.extend(tail::open(&path).err().map(|error| (path, error)));
             }
         }
         Ok((found, unread))
+    }
+
+    /// Is this the name of a file that was rotated away from a log that is there?
+    fn is_rotated(&self, name: &[u8]) -> bool {
+        use std::os::unix::ffi::OsStrExt as _;
+        let (log, age) = log_of(name);
+        age.is_some() && self.path.join(OsStr::from_bytes(log)).is_file()
+    }
+
+    /// Says which rotated files were missing at the start. True when it is to be asked again.
+    fn say_missing(&mut self, turn: Turn, sink: &mut dyn Sink) -> bool {
+        let mut now = turn.now;
+        while !self.holes.is_settled() {
+            let mut directory = self.directory.borrow_mut();
+            let missing = directory.names().map(|names| self.holes.look(now, &self.path, names));
+            drop(directory);
+            for (name, newer) in missing.unwrap_or_default() {
+                if self.is_wanted_before(&newer) {
+                    let path = self.path.join(name);
+                    sink.missed(&format!("{} is missing: what it held is not told", path.display()));
+                }
+            }
+            if self.holes.is_settled() || !turn.last || sink.is_over() {
+                break;
+            }
+            std::thread::sleep(holes::PAUSE);
+            now = Instant::now();
+        }
+        !self.holes.is_settled()
+    }
+
+    /// May something be wanted that is older than this file? Not if it begins before the wanted time.
+    fn is_wanted_before(&self, name: &OsStr) -> bool {
+        let when = Tail::open(&self.path.join(name), (self.make)()).and_then(|mut tail| tail.when_written());
+        when.ok().and_then(|when| when.first).is_none_or(|first| first >= self.from)
     }
 
     fn scan(&mut self, turn: Turn, sink: &mut dyn Sink) -> io::Result<()> {
@@ -386,7 +430,7 @@ impl Source for Folder {
             self.look_at_touched(sink)?;
         }
         self.touched.clear();
-        Ok(None)
+        Ok((self.say_missing(turn, sink) && !turn.last).then_some(holes::PAUSE))
     }
 
     fn places(&self) -> Vec<PathBuf> {

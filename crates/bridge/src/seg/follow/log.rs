@@ -17,11 +17,11 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::chain::{self, Age, Older, Written};
 use super::directory::Directory;
+use super::holes;
 use super::moments;
 use super::tail::{self, Id, Look, Tail};
 use super::texts::Known;
@@ -275,12 +275,9 @@ impl Log {
         None
     }
 
-    /// Were no names changed beside the log for so long?
-    pub(super) fn is_unchanged_for(&self, time: Duration) -> bool {
-        let of = |place: &Path| place.metadata().and_then(|meta| meta.modified());
-        let is_old = |place: &Path| {
-            of(place).is_ok_and(|changed| changed.elapsed().is_ok_and(|elapsed| elapsed >= time))
-        };
+    /// Were no names changed beside the log for a while?
+    pub(super) fn is_unchanged(&self) -> bool {
+        let is_old = |place: &Path| holes::is_unchanged(place).unwrap_or(false);
         let real = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         is_old(&parent(&self.path)) && is_old(&parent(&real))
     }
@@ -293,7 +290,7 @@ impl Log {
             Some(open) => (open.try_clone()?, file.id),
             None => tail::open(&file.path).map_err(|error| {
                 let is_link = file.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-                if is_link {
+                if is_link && error.kind() == io::ErrorKind::NotFound {
                     io::Error::other("this is a link to something that is not there")
                 } else {
                     error
@@ -304,6 +301,13 @@ impl Log {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Tail::of(&file.path, open, id, self.format()).sharing(self.texts.clone()))
+    }
+
+    /// Says of a rotated file that it cannot be read, once.
+    pub(super) fn refuse(&mut self, id: Id, path: &Path, error: &io::Error, sink: &mut dyn Sink) {
+        if self.refused.insert(id) {
+            sink.missed(&format!("{}: {error}; what it holds is not told", path.display()));
+        }
     }
 
     /// Takes a rotated file for known.

@@ -12,6 +12,7 @@ pub mod days;
 pub(crate) mod directory;
 pub mod file;
 pub mod folder;
+mod holes;
 #[cfg(test)]
 mod interleaved;
 pub mod kept;

@@ -29,10 +29,9 @@ pub(super) struct Output {
 impl Output {
     /// Standard output of this process.
     pub(super) fn of_process() -> Result<Self, String> {
-        let fd = bridge::seg::run::copy(&std::io::stdout()).ok_or("standard output is closed")?;
-        if was_closed(&fd) {
-            return Err("standard output is closed: nobody would hear of any change".to_owned());
-        }
+        let fd = bridge::seg::run::copy(&std::io::stdout())
+            .filter(|_| !starter::streams::was_output_closed())
+            .ok_or("standard output is closed: nobody would hear of any change")?;
         Ok(Self::new(fd))
     }
 
@@ -55,7 +54,7 @@ impl Output {
         self.is_broken.load(Ordering::SeqCst)
     }
 
-    /// What went wrong, if it is not that nobody reads.
+    /// What went wrong. A reader that stood still when the monitor was to end is no trouble.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -94,9 +93,13 @@ impl Output {
                     hurried = None;
                 }
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::PIPE) => return false,
                 Err(error) => {
-                    let text = std::io::Error::from(error).to_string();
+                    let text = match error {
+                        Errno::PIPE => {
+                            "its reader is gone: what was not told is told by the next monitor".to_owned()
+                        }
+                        error => std::io::Error::from(error).to_string(),
+                    };
                     *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
                     return false;
                 }
@@ -104,18 +107,6 @@ impl Output {
         }
         true
     }
-}
-
-/// The standard library puts `/dev/null` in the place of a descriptor that was closed, open in both directions, which whoever
-/// redirects an output does not.
-fn was_closed(fd: &OwnedFd) -> bool {
-    let is_null = rustix::fs::fstat(fd).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device()
-            && (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)) == (1, 3)
-    });
-    let is_both = rustix::fs::fcntl_getfl(fd)
-        .is_ok_and(|flags| flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDWR);
-    is_null && is_both
 }
 
 #[cfg(test)]
@@ -143,14 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told_and_a_closed_output_is_known() {
+    fn trouble_is_told_and_a_reader_that_is_gone_is_known() {
         let full = Output::new(std::fs::File::options().write(true).open("/dev/full").unwrap().into());
         assert!(!full.print("x") && full.trouble().unwrap().contains("No space left"));
-        let open = |both: bool| std::fs::File::options().read(both).write(true).open("/dev/null").unwrap();
-        assert!(was_closed(&open(true).into()) && !was_closed(&open(false).into()));
         let (reader, writer) = std::io::pipe().unwrap();
         let output = Output::new(writer.into());
         drop(reader);
-        assert!(!output.print("x") && output.trouble().is_none());
+        assert!(!output.print("x") && output.trouble().unwrap().contains("its reader is gone"));
     }
 }

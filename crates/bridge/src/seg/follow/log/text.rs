@@ -152,9 +152,7 @@ impl Log {
                     return Ok(Found { is_all: false, ..found });
                 }
                 Err(error) => {
-                    if self.refused.insert(file.id) {
-                        sink.missed(&format!("{}: {error}; what it holds is not told", file.path.display()));
-                    }
+                    self.refuse(file.id, &file.path, &error, sink);
                     continue;
                 }
             };
