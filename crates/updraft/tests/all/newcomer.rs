@@ -313,7 +313,7 @@ fn cluster_numbers_go_on_from_run_to_run_and_to_a_pool_and_back() {
     sandbox.ok(&["run", "job.sub"]);
     sandbox.ok(&["run", "job.sub"]);
     // Refused, or failed before it began: no job of that number ever was, and the next one is another.
-    sandbox.run(&["run", "--set", "transfer_input_files=https://example.org/x", "job.sub"]);
+    sandbox.run(&["run", "--set", "transfer_input_files=nosuch://x/y", "job.sub"]);
     sandbox.ok(&["run", "job.sub"]);
     let pid = sandbox.up(&["--cpus", "1"]);
     let reply = sandbox.json(&["submit", "--json", "job.sub"]);
