@@ -11,7 +11,9 @@ use std::sync::Arc;
 use classad::ClassAd;
 use model::agent::{Assign, BETTER, Claim, Cluster, Down, HeldClaim, Hello, Report, Slot, Up};
 use model::event::Resources;
-use model::report::{Attempt, CannotStart, Happening, Hold, ProvisionFailed, Provisioning, Returned};
+use model::report::{
+    Attempt, CannotStart, Happening, Hold, ProvisionFailed, Provisioning, Returned, Started,
+};
 use model::starter::{self as wire, Account, Order, Word};
 use model::template::Attribute;
 use model::{Moment, MonoMs};
@@ -37,6 +39,8 @@ pub(crate) struct Held {
     fetching: Vec<Attempt>,
     /// Those of them that left a machine without the checkpoint that they declare.
     missed: Vec<Attempt>,
+    /// The one of them whose process was started last, and when.
+    begun: Option<(Attempt, Option<Moment>)>,
     /// Each with the moment when it happened.
     unacknowledged: VecDeque<(Report, Option<Moment>)>,
     last_seq: u64,
@@ -191,6 +195,7 @@ impl Ledger {
             way: Way::default(),
             fetching: Vec::new(),
             missed: Vec::new(),
+            begun: None,
             unacknowledged: VecDeque::new(),
             last_seq: 0,
         };
@@ -227,6 +232,11 @@ impl Ledger {
         for held in self.claims.values() {
             let again = held.unacknowledged.iter().map(|(report, at)| self.dated(report.clone(), *at, now));
             actions.extend(again.map(|report| Action::Say(Up::Report(report))));
+            // Nobody acknowledges a start, so one may have been lost with a session or an agent.
+            if let Some((job, at)) = held.begun.filter(|(job, _)| held.jobs.contains(job)) {
+                let report = said_now(held.record.claim, Happening::Started(Started { job }));
+                actions.push(Action::Say(Up::Report(self.dated(report, at, now))));
+            }
         }
     }
 
@@ -471,6 +481,9 @@ impl Ledger {
             Word::Report(report) => {
                 let at = report.moment;
                 if let Some(report) = of_claim(claim, report, here) {
+                    if let Some(Happening::Started(started)) = &report.happening {
+                        held.begun = Some((started.job, at));
+                    }
                     held.keep(&report, at);
                     actions.push(Action::Say(Up::Report(report)));
                 }
@@ -481,6 +494,10 @@ impl Ledger {
             Word::Outputs(outputs) => actions.push(Action::Land { claim, outputs }),
             // Only an adopted starter has anything to say here that we do not know.
             Word::Standing(standing) => {
+                if let Some(job) = standing.jobs.first().filter(|_| standing.has_started) {
+                    let at = standing.running_since_ms.map(|mono_ms| Moment { boot: here.boot, mono_ms });
+                    held.begun = Some((*job, at));
+                }
                 for id in standing.jobs {
                     if !held.jobs.contains(&id) {
                         held.jobs.push(id);

@@ -519,6 +519,9 @@ pub struct Standing {
     /// The results of a job that has ended wait to be sent.
     #[prost(message, optional, boxed, tag = "10")]
     pub outputs: Option<Box<Outputs>>,
+    /// The process of the first job was started; whoever was told of it may be dead.
+    #[prost(bool, tag = "11")]
+    pub has_started: bool,
 }
 
 /// Something happened. Reports with a number are kept until acknowledged.

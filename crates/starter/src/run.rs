@@ -429,6 +429,7 @@ impl<'a> Starter<'a> {
                 .as_ref()
                 .and_then(|r| r.sending.as_ref())
                 .map(|s| Box::new(s.outputs.clone())),
+            has_started: self.running.as_ref().is_some_and(Running::has_started),
         };
         self.say(Word::Standing(standing));
     }

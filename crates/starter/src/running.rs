@@ -154,6 +154,11 @@ impl Running {
         CHORE_US.saturating_add(plugins.saturating_mul(1_000_000))
     }
 
+    /// Its program was started.
+    pub(crate) fn has_started(&self) -> bool {
+        self.pid > 0 && self.starting.is_none() && self.nest.as_ref().is_none_or(|nest| nest.started)
+    }
+
     /// Nothing of it has run in this attempt yet.
     fn is_unborn(&self) -> bool {
         let restoring = matches!(self.chore, Some((_, Then::Place | Then::Start | Then::RestoreScratch(_))));

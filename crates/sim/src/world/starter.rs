@@ -99,6 +99,7 @@ impl Starter {
             leaving_since_ms: self.running.as_ref().and_then(|r| r.leaving_mono),
             ending: self.ending.clone(),
             outputs: None,
+            has_started: self.running.is_some(),
         }
     }
 
