@@ -1,7 +1,7 @@
 //! Jobs that have left the queue: exit code or signal, machine, times, memory, CPU, reasons of holds and removals.
 //!
 //! A projection of the journal (decision 079). [`Story`] is pure: events in, rows out, in the order of positions. [`Files`] keeps
-//! rows in segments that are only appended to, read from either end, and pruned whole; [`ad`] makes a job's ad of a row. Rows
+//! rows in segments that are only appended to, read from either end, and pruned whole; `ad` makes a job's ad of a row. Rows
 //! of events that the journal still has can be made anew; older ones stay.
 
 #![forbid(unsafe_code)]

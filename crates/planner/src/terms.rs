@@ -39,7 +39,7 @@ pub struct System {
     pub free: u32,
     /// Seats that it can take when nothing else is on it.
     pub size: u32,
-    /// When it is empty at the latest; [`FOREVER`] when nobody knows. Without meaning while it is empty.
+    /// When it is empty at the latest; [`crate::FOREVER`] when nobody knows. Without meaning while it is empty.
     pub hard_end: Time,
 }
 
