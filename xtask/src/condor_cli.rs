@@ -1,5 +1,5 @@
 //! `condor-cli DIR`: recorded calls of HTCondor's commands, made again through our links on a pool of our own, and compared by shape:
-//! exit code, and the kinds of lines on each stream, with numbers, names and times made equal. Ours must begin like the recorded one and
+//! exit code, and the kinds of lines on each stream, with numbers, names and times made equal. The kinds of lines of ours must be among the recorded ones (lines that ours lack go unnoticed) and
 //! have no kind of line that the recorded one has not; jobs of ours are not in every state that recorded ones were in. Prints how many agree, and each other one with its reason.
 //!
 //! DIR is outside the repository: a file for each call, `$ COMMAND LINE`, standard output, `--- stderr`, `--- exit N`, and for some
